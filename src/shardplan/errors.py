@@ -1,0 +1,72 @@
+"""Errors that a user can cause, each naming the rule, the values and the knob to turn.
+
+    ShardplanError (ValueError)
+    |-- InputError          a file, flag or field is wrong
+    |   |-- UnknownNameError    a name that no catalogue holds, with the nearest ones
+    |   `-- UnitError           a value whose unit is missing where needed, unknown or of another kind
+    `-- PlanError           a plan that breaks a rule of validity
+
+Internal invariants use ``assert``; anything else that escapes is a defect of shardplan.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["InputError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError", "nearest_names"]
+
+
+class ShardplanError(ValueError):
+    """A question that cannot be answered as it was put."""
+
+    def __init__(self, message: str, *, rule: str, hint: str = "") -> None:
+        """``rule``: short name of the broken rule; ``message``: values included; ``hint``: the knob to turn."""
+        super().__init__(message)
+        self.message = message
+        self.rule = rule
+        self.hint = hint
+
+    def to_record(self) -> dict[str, dict[str, str]]:
+        """The error object that every command writes where ``--json`` points."""
+        return {"error": {"rule": self.rule, "message": self.message, "hint": self.hint}}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.rule, self.hint)
+
+
+class InputError(ShardplanError):
+    """A file, flag or field is wrong."""
+
+
+class UnitError(InputError):
+    """A value whose unit is unknown, missing where needed, or of another kind."""
+
+
+class PlanError(ShardplanError):
+    """A plan that breaks a rule of validity."""
+
+
+class UnknownNameError(InputError):
+    """A name that no catalogue holds."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
+        nearest = nearest_names(name, known)
+        guess = f"did you mean {' or '.join(nearest)}?" if nearest else ""
+        super().__init__(
+            f"unknown {kind} '{name}'" + (f": {guess}" if guess else ""),
+            rule=f"{kind} is known",
+            hint=" ".join(part for part in (guess, hint) if part),
+        )
+
+
+def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """Known names spelt most like ``name``, best first."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    return [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=most, cutoff=0.6)]
+
+
+def _rebuild(kind: type[ShardplanError], message: str, rule: str, hint: str) -> ShardplanError:
+    error = kind.__new__(kind)
+    ShardplanError.__init__(error, message, rule=rule, hint=hint)
+    return error
