@@ -1,0 +1,396 @@
+"""The parts of a transformer layer, what each holds and how many parameters that is.
+
+Dimensions keep their Hugging Face names. Parameter counts follow the modules of ``transformers``: weights, biases and
+norms; buffers (rotary tables, the score-correction bias of DeepSeek's router) do not count.
+
+Symbols of the equations: :math:`h` hidden size, :math:`n` query heads, :math:`g` key-value heads, :math:`d` head size,
+:math:`f` intermediate size, :math:`E` experts, :math:`V` vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from shardplan.errors import InputError
+
+__all__ = [
+    "MLP",
+    "Attention",
+    "LatentAttention",
+    "Layer",
+    "LinearAttention",
+    "Mixer",
+    "MixtureOfExperts",
+    "StateSpace",
+    "check_counts",
+]
+
+MAX_DIMENSION = 10**9
+"""Largest size accepted for one dimension; real ones stay under ten million."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attention:
+    r"""Multi-head attention; grouped when ``num_kv_heads < num_heads``. Vaswani et al. 2017; Ainslie et al. 2023.
+
+    Parameters: :math:`2 h n d + 2 h g d`, plus biases, norms of queries and keys, an output gate
+    :math:`h n d`, and sinks.
+    """
+
+    num_heads: int
+    """Query heads."""
+    num_kv_heads: int
+    """Key-value heads; divides ``num_heads``."""
+    head_dim: int
+    """Size of one head; need not be ``hidden_size / num_heads``."""
+    qkv_bias: bool = False
+    """Biases on the query, key and value projections."""
+    output_bias: bool = False
+    """Bias on the output projection."""
+    qk_norm: Literal["none", "head", "full", "l2"] = "none"
+    """Norm of queries and keys: a weight per head channel (head), per projected channel (full), or none (l2)."""
+    window: int | None = None
+    """Sliding window: each query sees this many keys, itself included. None: all."""
+    chunk: int | None = None
+    """Chunked attention: queries see keys of their own chunk of this length only. None: one chunk."""
+    causal: bool = True
+    """Each query sees the keys up to its own position."""
+    rotary: bool = True
+    """Rotary position embedding on queries and keys."""
+    sinks: bool = False
+    """One learned logit per head in the softmax (GPT-OSS)."""
+    output_gate: bool = False
+    """A gate as wide as the queries, projected beside them, multiplies the attention output (Qwen3-Next)."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_heads", "num_kv_heads", "head_dim")
+        check_counts(self, *(name for name in ("window", "chunk") if getattr(self, name) is not None))
+        if self.num_heads % self.num_kv_heads:
+            raise InputError(
+                f"{self.num_heads} query heads cannot share {self.num_kv_heads} key-value heads",
+                rule="num_kv_heads divides num_heads",
+                hint="set num_key_value_heads to a divisor of num_attention_heads",
+            )
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Weights, biases, norms and sinks of one attention module."""
+        q, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        weights = hidden_size * (2 * q + 2 * kv + q * self.output_gate)
+        biases = (q + 2 * kv + q * self.output_gate) * self.qkv_bias + hidden_size * self.output_bias
+        norms = {"none": 0, "l2": 0, "head": 2 * self.head_dim, "full": q + kv}[self.qk_norm]
+        return weights + biases + norms + self.num_heads * self.sinks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LatentAttention:
+    r"""Multi-head latent attention (MLA), DeepSeek-AI 2024, arXiv 2405.04434, section 2.1; with the
+    sparse-attention indexer of DeepSeek-V3.2 where ``index_topk`` is given.
+
+    Parameters, with :math:`r_q, r_{kv}` the ranks and :math:`d_n, d_r, d_v` the head sizes (without position,
+    rotary, value):
+    :math:`h r_q + r_q + r_q n (d_n + d_r)` (or :math:`h n (d_n + d_r)` without a query rank)
+    :math:`+ h (r_{kv} + d_r) + r_{kv} + r_{kv} n (d_n + d_v) + n d_v h`.
+    """
+
+    num_heads: int
+    """Query heads; keys and values have as many after decompression."""
+    q_lora_rank: int | None
+    """Rank of the query compression; None: queries are projected directly (DeepSeek-V2-Lite)."""
+    kv_lora_rank: int
+    """Rank of the shared key-value compression."""
+    qk_nope_head_dim: int
+    """Query and key channels per head without position."""
+    qk_rope_head_dim: int
+    """Query channels per head with rotary position; the key's are shared by all heads."""
+    v_head_dim: int
+    """Value channels per head."""
+    qkv_bias: bool = False
+    """Biases on the down-projections and on the output projection (``attention_bias`` of the DeepSeek files)."""
+    index_topk: int | None = None
+    """Keys that the indexer selects per query; None: dense attention."""
+    index_num_heads: int = 0
+    """Heads of the indexer."""
+    index_head_dim: int = 0
+    """Size of one indexer head."""
+    causal: bool = True
+    """Each query sees the keys up to its own position."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        if self.q_lora_rank is not None:
+            check_counts(self, "q_lora_rank")
+        if self.index_topk is not None:
+            check_counts(self, "index_topk", "index_num_heads", "index_head_dim")
+            if self.q_lora_rank is None:
+                raise InputError(
+                    f"index_topk is {self.index_topk} but q_lora_rank is None: the indexer reads the compressed query",
+                    rule="an indexer needs q_lora_rank",
+                    hint="give q_lora_rank, or leave out index_topk",
+                )
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Query and key channels per head."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Weights, biases and norms of one module, indexer included."""
+        h, n, bias = hidden_size, self.num_heads, self.qkv_bias
+        rank, kv_rank, rope = self.q_lora_rank, self.kv_lora_rank, self.qk_rope_head_dim
+        query = h * n * self.qk_head_dim if rank is None else rank * (h + 1 + bias + n * self.qk_head_dim)
+        key_value = (h + bias) * (kv_rank + rope) + kv_rank + kv_rank * n * (self.qk_nope_head_dim + self.v_head_dim)
+        return query + key_value + n * self.v_head_dim * h + h * bias + self.indexer_parameters(h)
+
+    def indexer_parameters(self, hidden_size: int) -> int:
+        r"""Parameters of the indexer: :math:`r_q n_i d_i + h d_i + 2 d_i + h n_i`; 0 without one."""
+        if self.index_topk is None or self.q_lora_rank is None:
+            return 0
+        n, d = self.index_num_heads, self.index_head_dim
+        return self.q_lora_rank * n * d + hidden_size * d + 2 * d + hidden_size * n
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateSpace:
+    r"""Mamba-2 mixer. Dao and Gu 2024, arXiv 2405.21060.
+
+    With inner size :math:`i = n d` and convolved channels :math:`c = i + 2 G S` (G groups, S states): parameters
+    :math:`h (i + c + n) + k c + 3 n + i + i h`, plus biases.
+    """
+
+    num_heads: int
+    """Heads."""
+    head_dim: int
+    """Channels per head."""
+    state_size: int
+    """States per channel."""
+    num_groups: int
+    """Groups of heads that share the B and C projections."""
+    conv_kernel: int
+    """Length of the causal convolution."""
+    chunk_size: int
+    """Tokens per chunk of the scan."""
+    conv_bias: bool
+    """Bias of the convolution."""
+    proj_bias: bool
+    """Biases of the input and output projections."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_heads", "head_dim", "state_size", "num_groups", "conv_kernel", "chunk_size")
+        if self.num_heads % self.num_groups:
+            raise InputError(
+                f"{self.num_heads} state-space heads do not divide into {self.num_groups} groups",
+                rule="num_groups divides num_heads",
+                hint="set n_groups to a divisor of mamba_num_heads",
+            )
+
+    @property
+    def inner_size(self) -> int:
+        """Channels between the projections."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def conv_size(self) -> int:
+        """Channels that the convolution runs over."""
+        return self.inner_size + 2 * self.num_groups * self.state_size
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Projections, convolution, per-head scalars (step bias, A, D) and the gated norm."""
+        projected = self.inner_size + self.conv_size + self.num_heads
+        input_projection = (hidden_size + self.proj_bias) * projected
+        convolution = (self.conv_kernel + self.conv_bias) * self.conv_size
+        output_projection = (self.inner_size + self.proj_bias) * hidden_size
+        return input_projection + convolution + 3 * self.num_heads + self.inner_size + output_projection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinearAttention:
+    r"""Gated delta network (Qwen3-Next, Qwen3.5). Yang et al. 2024, arXiv 2412.06464.
+
+    With :math:`K = n_k d_k` and :math:`W = n_v d_v`: parameters
+    :math:`h (2 K + 2 W + 2 n_v) + k (2 K + W) + 2 n_v + d_v + W h`.
+    """
+
+    num_key_heads: int
+    """Query and key heads."""
+    num_value_heads: int
+    """Value heads; a multiple of ``num_key_heads``."""
+    key_head_dim: int
+    """Channels per query and key head."""
+    value_head_dim: int
+    """Channels per value head."""
+    conv_kernel: int
+    """Length of the causal convolution over queries, keys and values."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel")
+        if self.num_value_heads % self.num_key_heads:
+            raise InputError(
+                f"{self.num_value_heads} value heads cannot share {self.num_key_heads} key heads",
+                rule="num_key_heads divides num_value_heads",
+                hint="set linear_num_key_heads to a divisor of linear_num_value_heads",
+            )
+
+    @property
+    def key_size(self) -> int:
+        """Channels of all keys."""
+        return self.num_key_heads * self.key_head_dim
+
+    @property
+    def value_size(self) -> int:
+        """Channels of all values."""
+        return self.num_value_heads * self.value_head_dim
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Projections, convolution, per-head scalars (step bias, A) and the gated norm of one head."""
+        projected = 2 * self.key_size + 2 * self.value_size + 2 * self.num_value_heads
+        convolution = self.conv_kernel * (2 * self.key_size + self.value_size)
+        scalars_and_norm = 2 * self.num_value_heads + self.value_head_dim
+        return hidden_size * (projected + self.value_size) + convolution + scalars_and_norm
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MLP:
+    r"""Two matrices around an activation, :math:`2 h f`, or three when gated (SwiGLU, GeGLU), :math:`3 h f`."""
+
+    intermediate_size: int
+    """Width between the matrices."""
+    gated: bool
+    """A third matrix gates the activation."""
+    bias: bool = False
+    """Biases on every matrix."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "intermediate_size")
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Weights and biases."""
+        num_inputs = 1 + self.gated
+        weights = (num_inputs + 1) * hidden_size * self.intermediate_size
+        return weights + (num_inputs * self.intermediate_size + hidden_size) * self.bias
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixtureOfExperts:
+    r"""A router, :math:`E` experts of which every token visits ``top_k``, and shared experts that all tokens visit.
+
+    Parameters: :math:`h E + E \cdot 3 h f + 3 h f_{shared}` (2 for experts that are not gated). With a latent size
+    :math:`l` the experts work on :math:`l` channels between two projections :math:`2 h l` (Nemotron-3 Super).
+    """
+
+    num_experts: int
+    """Routed experts."""
+    top_k: int
+    """Routed experts that a token visits."""
+    intermediate_size: int
+    """Width of one routed expert."""
+    gated: bool
+    """Experts, routed and shared, have a gate matrix."""
+    bias: bool = False
+    """Biases on every matrix of the experts."""
+    router_bias: bool = False
+    """Bias on the router."""
+    shared_intermediate_size: int = 0
+    """Total width of all shared experts; 0: none."""
+    shared_gate: bool = False
+    """One learned scalar gate per token on the shared experts (Qwen2-MoE, Qwen3-Next)."""
+    latent_size: int | None = None
+    """Channels that the routed experts read and write; None: the hidden size."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_experts", "top_k", "intermediate_size")
+        check_counts(self, "shared_intermediate_size", minimum=0)
+        if self.latent_size is not None:
+            check_counts(self, "latent_size")
+        if self.top_k > self.num_experts:
+            raise InputError(
+                f"a token cannot visit {self.top_k} of {self.num_experts} experts",
+                rule="top_k is at most num_experts",
+                hint="lower num_experts_per_tok or raise the number of experts",
+            )
+
+    def router_parameters(self, hidden_size: int) -> int:
+        """Weights and bias of the router."""
+        return (hidden_size + self.router_bias) * self.num_experts
+
+    def parameters_per_expert(self, hidden_size: int) -> int:
+        """Parameters of one routed expert."""
+        return self._mlp(self.intermediate_size).num_parameters(self.latent_size or hidden_size)
+
+    def expert_parameters(self, hidden_size: int) -> int:
+        """Parameters of all routed experts."""
+        return self.num_experts * self.parameters_per_expert(hidden_size)
+
+    def shared_parameters(self, hidden_size: int) -> int:
+        """Parameters of the shared experts and their gate."""
+        if not self.shared_intermediate_size:
+            return 0
+        return self._mlp(self.shared_intermediate_size).num_parameters(hidden_size) + hidden_size * self.shared_gate
+
+    def latent_parameters(self, hidden_size: int) -> int:
+        """Parameters of the projections into and out of the latent channels; 0 without them."""
+        return 2 * hidden_size * (self.latent_size or 0)
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Router, routed and shared experts."""
+        num_routed = self.expert_parameters(hidden_size)
+        return num_routed + self._always_active_parameters(hidden_size)
+
+    def num_active_parameters(self, hidden_size: int) -> int:
+        """Router, ``top_k`` routed experts and the shared ones."""
+        num_routed = self.top_k * self.parameters_per_expert(hidden_size)
+        return num_routed + self._always_active_parameters(hidden_size)
+
+    def _always_active_parameters(self, hidden_size: int) -> int:
+        parts = (self.router_parameters, self.shared_parameters, self.latent_parameters)
+        return sum(part(hidden_size) for part in parts)
+
+    def _mlp(self, width: int) -> MLP:
+        return MLP(intermediate_size=width, gated=self.gated, bias=self.bias)
+
+
+Mixer = Attention | LatentAttention | StateSpace | LinearAttention
+"""What moves information between tokens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One layer: a mixer, an MLP, or both; each behind a residual connection."""
+
+    mixer: Mixer | None
+    """Attention or what replaces it; None: the layer is an MLP alone (hybrid models)."""
+    mlp: MLP | MixtureOfExperts | None
+    """MLP or mixture of experts; None: the layer is a mixer alone (hybrid models)."""
+    num_norms: int
+    """Norms over the hidden size (norms inside the mixer not counted)."""
+    parallel_residual: bool = False
+    """Mixer and MLP read the same input and their outputs are added (GPT-NeoX, PaLM)."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_norms", minimum=0)
+        if self.mixer is None and self.mlp is None:
+            raise InputError("a layer has neither mixer nor mlp", rule="a layer does something", hint="give one")
+
+    def num_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:
+        """Mixer, MLP and norms."""
+        parts = sum(part.num_parameters(hidden_size) for part in (self.mixer, self.mlp) if part)
+        return parts + self.num_norms * hidden_size * (norm_weight + norm_bias)
+
+    def num_active_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:
+        """As :meth:`num_parameters`, with the routed experts cut to those that a token visits."""
+        total = self.num_parameters(hidden_size, norm_bias=norm_bias, norm_weight=norm_weight)
+        if not isinstance(self.mlp, MixtureOfExperts):
+            return total
+        return total - self.mlp.num_parameters(hidden_size) + self.mlp.num_active_parameters(hidden_size)
+
+
+def check_counts(owner: Any, *fields: str, minimum: int = 1) -> None:  # any of the dataclasses of inputs/
+    """Refuse fields of ``owner`` that are not whole numbers from ``minimum`` to :data:`MAX_DIMENSION`."""
+    for field in fields:
+        value = getattr(owner, field)
+        if type(value) is not int or not minimum <= value <= MAX_DIMENSION:
+            raise InputError(
+                f"{type(owner).__name__}.{field} is {value!r}",
+                rule=f"{field} is a whole number from {minimum} to {MAX_DIMENSION:,}",
+                hint=f"correct {field}",
+            )

@@ -1,0 +1,244 @@
+"""A model: its layers in order, its embeddings and its head, and how many parameters they hold.
+
+Nothing that reads a :class:`ModelConfig` asks which family it comes from. The parts of a layer are in
+:mod:`shardplan.inputs.layers` and can be imported from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardplan.errors import InputError
+from shardplan.inputs.layers import (
+    MLP,
+    Attention,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    Mixer,
+    MixtureOfExperts,
+    StateSpace,
+    check_counts,
+)
+
+__all__ = [
+    "MLP",
+    "Attention",
+    "LatentAttention",
+    "Layer",
+    "LinearAttention",
+    "Mixer",
+    "MixtureOfExperts",
+    "ModelConfig",
+    "PatchEmbedding",
+    "StateSpace",
+]
+
+MAX_NUM_LAYERS = 100_000
+"""Largest number of layers accepted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchEmbedding:
+    r"""Image patches to tokens (ViT, Dosovitskiy et al. 2021): a convolution with bias and one class token.
+
+    Parameters: :math:`c p^2 h + h + h`, with :math:`c` channels and patches of :math:`p \times p` pixels.
+    """
+
+    image_size: int
+    """Side of the square image. [pixels]"""
+    patch_size: int
+    """Side of the square patch. [pixels]"""
+    num_channels: int
+    """Colour channels."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "image_size", "patch_size", "num_channels")
+        if self.patch_size > self.image_size:
+            raise InputError(
+                f"patches of {self.patch_size} pixels do not fit an image of {self.image_size}",
+                rule="patch_size is at most image_size",
+                hint="lower patch_size or raise image_size",
+            )
+
+    @property
+    def num_patches(self) -> int:
+        """Patches per image; a part of a patch at the edge is dropped."""
+        return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens per image: the patches and the class token."""
+        return self.num_patches + 1
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Convolution, its bias and the class token."""
+        return (self.num_channels * self.patch_size**2 + 2) * hidden_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig:
+    r"""A transformer, or a hybrid of attention and state-space layers.
+
+    Parameters: embeddings, the layers, the final norm and the head,
+
+    .. math:: V h + P h + \sum_l N_l + h + V h
+
+    where the last term is absent with tied embeddings, and :math:`P` counts learned positions and token types.
+    Multi-token-prediction blocks are not part of it, as on most model cards: see :attr:`num_mtp_parameters`.
+    """
+
+    name: str
+    """Name to print."""
+    model_type: str
+    """Family, as Hugging Face spells it."""
+    hidden_size: int
+    """Channels of the residual stream."""
+    layers: tuple[Layer, ...]
+    """Every layer, in order."""
+    vocab_size: int
+    """Rows of the token embedding; 0: the model reads no tokens (ViT)."""
+    tie_word_embeddings: bool
+    """The output head is the token embedding."""
+    norm_bias: bool
+    """Norms have a bias (LayerNorm) or not (RMSNorm)."""
+    max_position_embeddings: int
+    """Longest sequence the model is made for. [tokens]"""
+    num_position_embeddings: int = 0
+    """Rows of learned positions; 0: none."""
+    num_mtp_layers: int = 0
+    """Multi-token-prediction blocks behind the last layer; not in :attr:`num_parameters`."""
+    patch: PatchEmbedding | None = None
+    """Patch embedding of a vision transformer."""
+    num_labels: int = 0
+    """Classes of a classification head; 0: none."""
+    has_final_norm: bool = True
+    """A norm follows the last layer."""
+    causal: bool = True
+    """The model predicts the next token; False for encoders."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the file left out or took for granted, in words."""
+    norm_weight: bool = True
+    """Norms have a weight (False: OLMo)."""
+    has_embedding_norm: bool = False
+    """A norm follows the embeddings (BLOOM, BERT)."""
+    num_token_types: int = 0
+    """Rows of the segment embedding (BERT); 0: none."""
+    head_bias: bool = False
+    """The output head has a bias."""
+    has_head_transform: bool = False
+    """A dense layer with bias and a norm precede the output head (BERT)."""
+    mtp_block: Layer | None = None
+    """Layer inside a multi-token-prediction block where it is not of the last layer's kind."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "hidden_size", "max_position_embeddings")
+        check_counts(self, "vocab_size", "num_position_embeddings", "num_mtp_layers", minimum=0)
+        check_counts(self, "num_labels", "num_token_types", minimum=0)
+        if not 1 <= len(self.layers) <= MAX_NUM_LAYERS:
+            raise InputError(
+                f"'{self.name}' has {len(self.layers)} layers",
+                rule=f"a model has 1 to {MAX_NUM_LAYERS:,} layers",
+                hint="correct num_hidden_layers",
+            )
+        if not self.vocab_size and self.patch is None:
+            raise InputError(
+                f"'{self.name}' has neither a vocabulary nor image patches",
+                rule="a model reads tokens or patches",
+                hint="give vocab_size, or image_size and patch_size",
+            )
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Layers, without multi-token prediction."""
+        return len(self.layers)
+
+    @property
+    def layer_kinds(self) -> tuple[Layer, ...]:
+        """Distinct layers, in order of first appearance."""
+        distinct = dict.fromkeys({id(layer): layer for layer in self.layers}.values())
+        return tuple(distinct)
+
+    @property
+    def layer_pattern(self) -> tuple[int, ...]:
+        """For every layer its index in :attr:`layer_kinds`."""
+        index = {kind: i for i, kind in enumerate(self.layer_kinds)}
+        by_identity = {id(layer): index[layer] for layer in {id(layer): layer for layer in self.layers}.values()}
+        return tuple(by_identity[id(layer)] for layer in self.layers)
+
+    @property
+    def is_moe(self) -> bool:
+        """Some layer routes tokens to experts."""
+        return any(isinstance(kind.mlp, MixtureOfExperts) for kind in self.layer_kinds)
+
+    @property
+    def mtp_layer(self) -> Layer:
+        """Layer that a multi-token-prediction block holds: by default one of the last layer's kind."""
+        return self.mtp_block or self.layers[-1]
+
+    @property
+    def norm_parameters(self) -> int:
+        """Parameters of one norm over the hidden size."""
+        return self.hidden_size * (self.norm_weight + self.norm_bias)
+
+    @property
+    def num_embedding_parameters(self) -> int:
+        """Parameters of the input token table."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def num_input_parameters(self) -> int:
+        """Everything before the first layer: tokens, positions, token types, patches and their norm."""
+        rows = self.vocab_size + self.num_position_embeddings + self.num_token_types
+        patches = self.patch.num_parameters(self.hidden_size) if self.patch else 0
+        return rows * self.hidden_size + patches + self.norm_parameters * self.has_embedding_norm
+
+    @property
+    def num_head_parameters(self) -> int:
+        """Everything behind the final norm that is not tied to the input table."""
+        h = self.hidden_size
+        tokens = 0 if self.tie_word_embeddings else self.num_embedding_parameters
+        transform = (h * h + h + self.norm_parameters) * self.has_head_transform
+        return tokens + transform + self.vocab_size * self.head_bias + (h + 1) * self.num_labels
+
+    @property
+    def num_parameters(self) -> int:
+        """All parameters, multi-token-prediction blocks left out."""
+        return self._count(active=False)
+
+    @property
+    def num_active_parameters(self) -> int:
+        """As :attr:`num_parameters`, with the routed experts cut to those that a token visits."""
+        return self._count(active=True)
+
+    @property
+    def num_active_parameters_without_input_embedding(self) -> int:
+        """Active parameters less an input table that is looked up only; a tied one is the head and stays."""
+        untied = not self.tie_word_embeddings
+        return self.num_active_parameters - untied * self.num_embedding_parameters
+
+    @property
+    def num_active_parameters_without_embeddings(self) -> int:
+        """Active parameters less the input token table and the output head."""
+        return self.num_active_parameters_without_input_embedding - self.num_embedding_parameters
+
+    @property
+    def num_mtp_parameters(self) -> int:
+        r"""Parameters of the multi-token-prediction blocks, embedding and head shared with the model.
+
+        Each holds a layer, a projection of two hidden states to one, :math:`2 h^2`, and three norms
+        (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+        """
+        block = self.num_layer_parameters(self.mtp_layer) + 2 * self.hidden_size**2 + 3 * self.norm_parameters
+        return self.num_mtp_layers * block
+
+    def num_layer_parameters(self, layer: Layer, *, active: bool = False) -> int:
+        """Parameters of one layer of this model; ``active``: routed experts cut to those that a token visits."""
+        count = layer.num_active_parameters if active else layer.num_parameters
+        return count(self.hidden_size, norm_bias=self.norm_bias, norm_weight=self.norm_weight)
+
+    def _count(self, *, active: bool) -> int:
+        counts = [self.num_layer_parameters(kind, active=active) for kind in self.layer_kinds]
+        layers = sum(counts[i] for i in self.layer_pattern)
+        final_norm = self.norm_parameters * self.has_final_norm
+        return self.num_input_parameters + layers + final_norm + self.num_head_parameters
