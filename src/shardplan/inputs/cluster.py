@@ -1,0 +1,356 @@
+"""A cluster: one kind of accelerator and an ordered list of network tiers, from the fastest domain outwards.
+
+Eight-GPU nodes, NVL72 racks, TPU tori and oversubscribed spines are all instances of it. All values are nominal and
+in SI units; achieved efficiencies belong to the calibration profile. Peaks are dense (no structured sparsity).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Literal, get_args
+
+from shardplan.errors import InputError, UnknownNameError
+
+__all__ = [
+    "Accelerator",
+    "Cluster",
+    "Generation",
+    "LinkType",
+    "NetworkTier",
+    "Precision",
+    "Topology",
+]
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4"]
+Generation = Literal[
+    "volta", "turing", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra", "rubin", "cdna2", "cdna3", "cdna4",
+    "cdna5", "gaudi", "tpu", "trainium", "ascend", "mthreads", "other",
+]  # fmt: skip
+Topology = Literal["switch", "mesh", "torus"]
+LinkType = Literal[
+    "nvlink", "pcie", "xgmi", "ici", "neuronlink", "hccs", "infiniband", "roce", "efa", "slingshot", "omnipath", "tcp",
+    "dcn", "other",
+]  # fmt: skip
+
+GIVEN_BY_USER = "given by the user"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accelerator:
+    """One device as the training framework sees it. Raises InputError on a value out of range."""
+
+    name: str
+    """Identifier in the catalogue, such as ``h100-sxm-80gb``."""
+    full_name: str
+    """Name in the maker's words."""
+    vendor: str
+    """Maker."""
+    generation: Generation
+    """Architecture family; calibration profiles are looked up by it."""
+    memory_bytes: float
+    """Device memory as the device reports it. [bytes]"""
+    memory_bandwidth: float
+    """Peak device-memory bandwidth. [bytes/s]"""
+    peak_flops: Mapping[str, float] = field(hash=False)
+    """Dense matrix peak by precision. [FLOP/s]"""
+    vector_flops: float | None = None
+    """Peak of the vector units in fp32. [FLOP/s]"""
+    num_cores: int | None = None
+    """Streaming multiprocessors, compute units or cores."""
+    host_link_bandwidth: float | None = None
+    """Link to the host (PCIe or chip to chip), one direction. [bytes/s]"""
+    power: float | None = None
+    """Power limit of the device. [W]"""
+    price_per_hour: float | None = None
+    """One public quote of the price of one accelerator. [USD/h]"""
+    gemm_efficiency: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Measured sustained fraction of the dense peak in large matrix products, by precision."""
+    memory_efficiency: float | None = None
+    """Measured fraction of the memory bandwidth in large streaming kernels."""
+    release_year: int | None = None
+    """Year in which the part came out."""
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    """Where each value comes from, by field (``peak_flops.bf16`` for an entry)."""
+    marks: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    """Values to be taken with care, by field: from memory, low confidence ..."""
+    notes: str = field(default="", repr=False)
+    """What a user should know about the part."""
+
+    def __post_init__(self) -> None:
+        owner = f"accelerator '{self.name}'"
+        _one_of(owner, "generation", self.generation, get_args(Generation))
+        if not self.peak_flops:
+            raise InputError(f"{owner}: peak_flops is empty", rule="a part has a peak", hint="give bf16 or fp16")
+        for precision in (*self.peak_flops, *self.gemm_efficiency):
+            _one_of(owner, "precision", precision, get_args(Precision))
+        positive: dict[str, float | None] = {
+            "memory_bytes": self.memory_bytes, "memory_bandwidth": self.memory_bandwidth,
+            "vector_flops": self.vector_flops, "num_cores": self.num_cores, "power": self.power,
+            "host_link_bandwidth": self.host_link_bandwidth,
+            **{f"peak_flops.{precision}": peak for precision, peak in self.peak_flops.items()},
+        }  # fmt: skip
+        for name, value in positive.items():
+            _positive(owner, name, value)
+        _not_negative(owner, "price_per_hour", self.price_per_hour)
+        _fraction(owner, "memory_efficiency", self.memory_efficiency)
+        for precision, fraction in self.gemm_efficiency.items():
+            _fraction(owner, f"gemm_efficiency.{precision}", fraction)
+        _own_copies(self, "peak_flops", "gemm_efficiency", "sources", "marks")
+
+    def peak(self, precision: str) -> float:
+        """Dense peak of ``precision``. [FLOP/s] Raises InputError when the part has none."""
+        if precision not in self.peak_flops:
+            raise InputError(
+                f"accelerator '{self.name}' has no {precision} peak; it has {', '.join(self.peak_flops)}",
+                rule="the accelerator computes in the precision of the job",
+                hint=f"choose one of {', '.join(self.peak_flops)}, or give its peak in an accelerator file",
+            )
+        return self.peak_flops[precision]
+
+    def with_overrides(
+        self,
+        *,
+        memory: float | None = None,
+        memory_bandwidth: float | None = None,
+        peak_flops: Mapping[str, float] | None = None,
+    ) -> Accelerator:
+        """A copy with single values replaced: ``memory`` [bytes], ``memory_bandwidth`` [bytes/s], peaks [FLOP/s].
+
+        Each value given is noted as the user's in ``sources`` and loses its mark. Raises InputError.
+        """
+        given: dict[str, object] = {}
+        if memory is not None:
+            given["memory_bytes"] = memory
+        if memory_bandwidth is not None:
+            given["memory_bandwidth"] = memory_bandwidth
+        if peak_flops:
+            given["peak_flops"] = {**self.peak_flops, **peak_flops}
+        names = [name for name in given if name != "peak_flops"]
+        names += [f"peak_flops.{precision}" for precision in peak_flops or ()]
+        return replace(
+            self,
+            **given,  # type: ignore[arg-type]  # names and types are those of the fields, set just above
+            sources={**self.sources, **dict.fromkeys(names, GIVEN_BY_USER)},
+            marks={name: mark for name, mark in self.marks.items() if name not in names},
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkTier:
+    """One level of the network: domains of ``size`` accelerators joined by one kind of link. Raises InputError."""
+
+    name: str
+    """What people call the level: ``node``, ``rack``, ``pod``, ``cluster`` ..."""
+    size: int | None
+    """Accelerators in one domain of this tier; None on the outermost tier: no bound."""
+    bandwidth: float
+    """Nominal bandwidth per accelerator and direction. [bytes/s]"""
+    latency: float
+    """One-way latency of one hop. [s]"""
+    kind: str
+    """Link in the maker's words, such as ``NVLink4`` or ``InfiniBand NDR``."""
+    topology: Topology = "switch"
+    """``switch``: any pair at full bandwidth; ``mesh``: the bandwidth is shared evenly by links to all peers;
+    ``torus``: by the links of every axis."""
+    torus_shape: tuple[int, ...] = ()
+    """Accelerators along each axis of a torus; empty otherwise."""
+    link_type: LinkType = "other"
+    """Family of the link; default latencies and calibration are looked up by it."""
+
+    def __post_init__(self) -> None:
+        owner = f"network tier '{self.name}'"
+        _one_of(owner, "topology", self.topology, get_args(Topology))
+        _one_of(owner, "link_type", self.link_type, get_args(LinkType))
+        _positive(owner, "size", self.size)
+        _positive(owner, "bandwidth", self.bandwidth)
+        _not_negative(owner, "latency", self.latency)
+        object.__setattr__(self, "torus_shape", tuple(self.torus_shape))
+        if (self.topology == "torus") != bool(self.torus_shape):
+            raise InputError(
+                f"{owner}: topology {self.topology} with torus_shape {self.torus_shape}",
+                rule="a torus, and only a torus, has a shape",
+                hint="give torus_shape, or another topology",
+            )
+        if self.torus_shape and math.prod(self.torus_shape) != self.size:
+            raise InputError(
+                f"{owner}: torus_shape {self.torus_shape} holds {math.prod(self.torus_shape)} accelerators, size says "
+                f"{self.size}",
+                rule="the axes of a torus multiply to its size",
+                hint="correct size or torus_shape",
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """Accelerators of one kind and the network tiers that join them. Raises InputError on inconsistent tiers."""
+
+    name: str
+    """Identifier in the catalogue, such as ``dgx-h100``."""
+    full_name: str
+    """Name in the maker's or operator's words."""
+    accelerator: Accelerator
+    """The kind of accelerator."""
+    tiers: tuple[NetworkTier, ...]
+    """Network tiers, inner to outer, sizes strictly growing; the outermost is unbounded."""
+    accelerators_per_node: int
+    """Accelerators that share one host."""
+    max_num_accelerators: int | None = None
+    """Largest number known to be joined by this network; None: no bound known."""
+    host_memory_bytes: float | None = None
+    """Main memory of one node. [bytes]"""
+    price_per_hour: float | None = None
+    """One public quote of the price of one node. [USD/h]"""
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    """Where each value comes from, by field (``tiers.node.bandwidth`` for a value of a tier)."""
+    marks: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    """Values to be taken with care, by field: from memory, low confidence ..."""
+    notes: str = field(default="", repr=False)
+    """What a user should know about the cluster."""
+    assumptions: tuple[str, ...] = ()
+    """Defaults taken where the description is silent, each with its source."""
+
+    def __post_init__(self) -> None:
+        owner = f"cluster '{self.name}'"
+        object.__setattr__(self, "tiers", tuple(self.tiers))
+        object.__setattr__(self, "assumptions", tuple(self.assumptions))
+        _check_tiers(owner, self.tiers)
+        for name in ("accelerators_per_node", "max_num_accelerators", "host_memory_bytes"):
+            _positive(owner, name, getattr(self, name))
+        _not_negative(owner, "price_per_hour", self.price_per_hour)
+        _own_copies(self, "sources", "marks")
+
+    @property
+    def innermost(self) -> NetworkTier:
+        """The fastest domain (node, rack or torus)."""
+        return self.tiers[0]
+
+    @property
+    def outermost(self) -> NetworkTier:
+        """The tier without a bound."""
+        return self.tiers[-1]
+
+    @property
+    def tier_sizes(self) -> tuple[int | None, ...]:
+        """Accelerators in one domain of each tier, inner to outer; the last is None."""
+        return tuple(tier.size for tier in self.tiers)
+
+    def tier(self, name: str) -> NetworkTier:
+        """The tier called ``name``. Raises UnknownNameError."""
+        for tier in self.tiers:
+            if tier.name == name:
+                return tier
+        raise UnknownNameError("network tier", name, [tier.name for tier in self.tiers])
+
+    def with_overrides(
+        self,
+        *,
+        intra_node_bandwidth: float | None = None,
+        inter_node_bandwidth: float | None = None,
+        intra_node_latency: float | None = None,
+        inter_node_latency: float | None = None,
+        memory: float | None = None,
+        memory_bandwidth: float | None = None,
+        peak_flops: Mapping[str, float] | None = None,
+        accelerator: Accelerator | None = None,
+    ) -> Cluster:
+        """A copy with single values replaced. All in SI units: bytes, bytes/s, s, FLOP/s.
+
+        ``intra_node_*`` sets the innermost tier and ``inter_node_*`` the one around it; tiers further out keep their
+        ratio of bandwidth and their extra latency to that one. Raises InputError.
+        """
+        cluster = self
+        if accelerator is not None:
+            cluster = replace(cluster, accelerator=accelerator)
+        part = cluster.accelerator.with_overrides(
+            memory=memory, memory_bandwidth=memory_bandwidth, peak_flops=peak_flops
+        )
+        cluster = replace(cluster, accelerator=part)
+        cluster = _with_tier(cluster, 0, 1, intra_node_bandwidth, intra_node_latency)
+        return _with_tier(cluster, 1, len(self.tiers), inter_node_bandwidth, inter_node_latency)
+
+
+def _with_tier(cluster: Cluster, first: int, end: int, bandwidth: float | None, latency: float | None) -> Cluster:
+    """Tier ``first`` with new values, those up to ``end`` following by ratio and by difference."""
+    if bandwidth is None and latency is None:
+        return cluster
+    if first >= len(cluster.tiers):
+        raise InputError(
+            f"cluster '{cluster.name}' has one network tier, so there is nothing between nodes to set",
+            rule="an overridden value exists",
+            hint="override the intra-node value, or describe the cluster in a file with two tiers",
+        )
+    _positive(f"cluster '{cluster.name}'", "bandwidth", bandwidth)
+    _not_negative(f"cluster '{cluster.name}'", "latency", latency)
+    base, tiers = cluster.tiers[first], list(cluster.tiers)
+    sources, marks, assumptions = dict(cluster.sources), dict(cluster.marks), list(cluster.assumptions)
+    for index in range(first, end):
+        tier = cluster.tiers[index]
+        origin = GIVEN_BY_USER if index == first else f"follows tier '{base.name}', {GIVEN_BY_USER}"
+        if bandwidth is not None:
+            tier = replace(tier, bandwidth=bandwidth * (tier.bandwidth / base.bandwidth))
+            _note_origin(sources, marks, f"tiers.{tier.name}.bandwidth", origin)
+        if latency is not None:
+            tier = replace(tier, latency=latency + max(tier.latency - base.latency, 0.0))
+            _note_origin(sources, marks, f"tiers.{tier.name}.latency", origin)
+            assumptions = [text for text in assumptions if not text.startswith(f"latency of tier '{tier.name}'")]
+        tiers[index] = tier
+    return replace(cluster, tiers=tuple(tiers), sources=sources, marks=marks, assumptions=tuple(assumptions))
+
+
+def _note_origin(sources: dict[str, str], marks: dict[str, str], name: str, origin: str) -> None:
+    sources[name] = origin
+    marks.pop(name, None)
+
+
+def _check_tiers(owner: str, tiers: tuple[NetworkTier, ...]) -> None:
+    if not tiers:
+        raise InputError(f"{owner} has no network tier", rule="a cluster has network tiers", hint="give at least one")
+    names = [tier.name for tier in tiers]
+    if len(set(names)) != len(names):
+        raise InputError(f"{owner}: tiers {names}", rule="network tiers have different names", hint="rename one")
+    sizes = [tier.size for tier in tiers]
+    if sizes[-1] is not None or None in sizes[:-1]:
+        raise InputError(
+            f"{owner}: tier sizes {sizes}",
+            rule="the outermost tier, and only that, is unbounded",
+            hint="leave out the size of the outermost tier and bound the cluster by max_num_accelerators",
+        )
+    bounded = [size for size in sizes if size is not None]
+    for inner, outer in pairwise(bounded):
+        if outer <= inner or outer % inner:
+            raise InputError(
+                f"{owner}: a tier of {outer} accelerators around a tier of {inner}",
+                rule="each tier holds two or more whole domains of the tier inside it",
+                hint="order the tiers inner to outer and make each size a multiple of the one before",
+            )
+
+
+def _one_of(owner: str, name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise UnknownNameError(f"{name} of {owner}", str(value), known, hint=f"known: {', '.join(known)}")
+
+
+def _positive(owner: str, name: str, value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise InputError(f"{owner}: {name} is {value}", rule=f"{name} is above zero", hint=f"correct {name}")
+
+
+def _not_negative(owner: str, name: str, value: float | None) -> None:
+    if value is not None and not (value >= 0 and math.isfinite(value)):
+        raise InputError(f"{owner}: {name} is {value}", rule=f"{name} is zero or more", hint=f"correct {name}")
+
+
+def _fraction(owner: str, name: str, value: float | None) -> None:
+    if value is not None and not 0 < value <= 1:
+        raise InputError(
+            f"{owner}: {name} is {value}", rule=f"{name} is above zero and at most one", hint=f"correct {name}"
+        )
+
+
+def _own_copies(owner: object, *names: str) -> None:
+    """Own copies of the mappings, so that nobody else changes a frozen object."""
+    for name in names:
+        object.__setattr__(owner, name, dict(getattr(owner, name)))
