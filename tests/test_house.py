@@ -1,0 +1,111 @@
+"""The rules of the house: one-way imports, honest public names, one version, nothing of one machine in the tree."""
+
+import ast
+import importlib
+import pkgutil
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from importlinter.cli import lint_imports
+
+import shardplan
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "shardplan"
+MODULES = ("shardplan", *(found.name for found in pkgutil.walk_packages(shardplan.__path__, "shardplan.")))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+ONE_MACHINE = re.compile(
+    r"(?<![\w.*-])/(?:work|root|home|Users|tmp)/\w"  # absolute paths of a working machine
+    r"|file:/{3}"
+    r"|(?:index|extra-index)-url|find-links"  # where packages come from is the user's business
+    r"|https?://(?:pypi\.org|files\.pythonhosted|registry\.npm)"
+)
+
+
+def test_imports_run_one_way() -> None:
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None) == 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_exists(name: str) -> None:
+    module = importlib.import_module(name)
+    public = getattr(module, "__all__", [])
+    assert [entry for entry in public if not hasattr(module, entry)] == []
+    assert len(public) == len(set(public))
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_modules_use_only_the_public_names_of_each_other(path: Path) -> None:
+    hidden = [
+        f"{module.__name__}.{name}"
+        for module, name in _names_imported_from_modules(path)
+        if name not in getattr(module, "__all__", [name]) and not isinstance(getattr(module, name), ModuleType)
+    ]
+    assert hidden == []
+
+
+def _names_imported_from_modules(path: Path) -> Iterator[tuple[ModuleType, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shardplan"):
+            module = importlib.import_module(str(node.module))
+            yield from ((module, alias.name) for alias in node.names)
+
+
+def _committed_files() -> list[Path]:
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        return [path for path in SOURCE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    listed = subprocess.run([git, "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True, text=True)
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_file_names_a_machine_or_a_package_index() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in _committed_files()
+        for number, line in enumerate(path.read_bytes().decode("utf-8", errors="replace").splitlines(), start=1)
+        if path != Path(__file__) and ONE_MACHINE.search(line)
+    }
+    assert found == set()
+
+
+def test_one_version() -> None:
+    assert shardplan.__version__ == PROJECT["version"] == metadata.version("shardplan")
+
+
+def test_changelog_has_a_place_for_the_next_change() -> None:
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert headings[0] == "Unreleased"
+
+
+def test_constraints_pin_every_requirement_and_hold_nothing_but_pins() -> None:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pins = [re.fullmatch(r"([\w.-]+)==[\w.]+", line) for line in lines]
+    assert all(pins), lines
+    pinned = {_normalised(pin[1]) for pin in pins if pin}
+    wanted = [
+        *PROJECT["dependencies"],
+        *(name for extra in PROJECT["optional-dependencies"].values() for name in extra),
+    ]
+    names = {_normalised(re.split(r"[\[<>=~! ]", requirement)[0]) for requirement in wanted}
+    assert names - {"shardplan"} - pinned == set()
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    command = (
+        "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e '.[dev]' && .venv/bin/python -m pytest"
+    )
+    for document in ("README.md", "CONTRIBUTING.md", ".ci/run"):
+        assert command in (ROOT / document).read_text(), document
