@@ -1,0 +1,100 @@
+"""The documentation says what the program does: its reference, its pages and its words are checked against the code."""
+
+import dataclasses
+import importlib.util
+import re
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import pytest
+import typer
+import yaml
+
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def generate_cli() -> ModuleType:
+    return _load(DOCS / "generate_cli.py")
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def test_the_reference_holds_each_command_with_its_parameters(generate_cli: ModuleType) -> None:
+    app = typer.Typer(help="Does things.")
+
+    @app.command(epilog="An example.")
+    def paint(
+        wall: Annotated[str, typer.Argument(help="What to paint.")],
+        colour: Annotated[Colour, typer.Option(help="One | other.", rich_help_panel="Looks")] = Colour.RED,
+        coats: Annotated[int, typer.Option("--coats", "-n", help="[bold]How[/bold] often.")] = 2,
+    ) -> None:
+        """Paint a wall."""
+
+    @app.command(hidden=True)
+    def secret() -> None:
+        """Not shown."""
+
+    @app.command()
+    def clean() -> None:
+        """Clean up."""
+
+    text = generate_cli.reference(app, "tool")
+    assert re.findall(r"^## `(.*)`$", text, re.MULTILINE) == ["tool", "tool paint", "tool clean"]
+    assert "Paint a wall." in text
+    assert "An example." in text
+    assert "| Looks | meaning | |" in text
+    assert re.search(r"--colour.*One \\\| other\. \| default: red \|", text)
+    assert re.search(r"-n, --coats.*\| How often\. \| default: 2 \|", text)
+    assert "Not shown" not in text
+
+
+def _pages(entry: Any) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    return [page for part in (entry.values() if isinstance(entry, dict) else entry) for page in _pages(part)]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = _pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(listed) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+
+
+def _glossary_terms() -> list[str]:
+    headings = re.findall(r"^### (.+)$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    return [term for heading in headings for term in heading.split(", ")]
+
+
+def test_the_glossary_defines_each_word_once() -> None:
+    terms = _glossary_terms()
+    assert len(terms) == len(set(terms))
+
+
+def test_the_glossary_defines_every_field_of_a_plan() -> None:
+    known = {*_glossary_terms(), "micro_batch_size"}  # under its own word, micro-batch
+    assert {field.name for field in dataclasses.fields(Plan)} - known == set()
+
+
+def test_every_field_of_an_input_says_what_it_is() -> None:
+    for record in (Job, Plan):
+        source = Path(importlib.util.find_spec(record.__module__).origin or "").read_text()  # type: ignore[union-attr]
+        for field in dataclasses.fields(record):
+            assert re.search(rf'^    {field.name}: [^\n]*\n    r?"""', source, re.MULTILINE), field.name
