@@ -22,9 +22,13 @@ __all__ = [
     "LinearAttention",
     "Mixer",
     "MixtureOfExperts",
+    "QKNorm",
     "StateSpace",
     "check_counts",
 ]
+
+QKNorm = Literal["none", "head", "full", "l2"]
+"""Norm of queries and keys."""
 
 MAX_DIMENSION = 10**9
 """Largest size accepted for one dimension; real ones stay under ten million."""
@@ -48,7 +52,7 @@ class Attention:
     """Biases on the query, key and value projections."""
     output_bias: bool = False
     """Bias on the output projection."""
-    qk_norm: Literal["none", "head", "full", "l2"] = "none"
+    qk_norm: QKNorm = "none"
     """Norm of queries and keys: a weight per head channel (head), per projected channel (full), or none (l2)."""
     window: int | None = None
     """Sliding window: each query sees this many keys, itself included. None: all."""
@@ -84,9 +88,9 @@ class Attention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatentAttention:
-    r"""Multi-head latent attention (MLA), DeepSeek-AI 2024, arXiv 2405.04434, section 2.1; with the
-    sparse-attention indexer of DeepSeek-V3.2 where ``index_topk`` is given.
+    r"""Multi-head latent attention (MLA). DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.
 
+    With ``index_topk`` an indexer selects the keys of every query (sparse attention of DeepSeek-V3.2).
     Parameters, with :math:`r_q, r_{kv}` the ranks and :math:`d_n, d_r, d_v` the head sizes (without position,
     rotary, value):
     :math:`h r_q + r_q + r_q n (d_n + d_r)` (or :math:`h n (d_n + d_r)` without a query rank)
@@ -110,7 +114,7 @@ class LatentAttention:
     index_topk: int | None = None
     """Keys that the indexer selects per query; None: dense attention."""
     index_num_heads: int = 0
-    """Heads of the indexer."""
+    """Heads of the indexer; 0: the layer reuses the keys that an earlier one selected."""
     index_head_dim: int = 0
     """Size of one indexer head."""
     causal: bool = True
@@ -121,7 +125,8 @@ class LatentAttention:
         if self.q_lora_rank is not None:
             check_counts(self, "q_lora_rank")
         if self.index_topk is not None:
-            check_counts(self, "index_topk", "index_num_heads", "index_head_dim")
+            check_counts(self, "index_topk")
+            check_counts(self, "index_num_heads", "index_head_dim", minimum=0)
             if self.q_lora_rank is None:
                 raise InputError(
                     f"index_topk is {self.index_topk} but q_lora_rank is None: the indexer reads the compressed query",
