@@ -1,7 +1,7 @@
 """What mkdocs runs while it builds.
 
-Equations become MathML, a line ``::DIRECTIVE argument ...`` becomes the table of that name in ``tables.py``, and pages that
-load from other hosts are refused.
+Equations become MathML, a line ``::DIRECTIVE argument ...`` becomes the table of that name in ``tables.py``, and pages
+that load from other hosts are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mkdocs.exceptions import PluginError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tables import DIRECTIVES  # noqa: E402  # the folder of this file is on the path only from here on
+from tables import DIRECTIVES
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 DIRECTIVE = re.compile(r"^::(?P<name>[a-z]+)(?P<arguments>(?: \S+)*)$", re.MULTILINE)
