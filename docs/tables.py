@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,9 @@ from typing import Any
 import griffe
 import yaml
 from docstrings import markdown
+
+from shardplan import units
+from shardplan.inputs import catalog, hardware_files, hf_config, hf_unsupported
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,11 +29,11 @@ def fields_of(path: str) -> str:
     """Markdown table of the fields of a dataclass: name, type, default and the text beneath each."""
     record = _package()[path.removeprefix("shardplan.")]
     rows = [
-        f"| `{field.name}` | {_type(field)} | {_default(field)} | {_one_line(field.docstring)} |"
+        [f"`{field.name}`", _type(field), _default(field), _one_line(field.docstring)]
         for field in record.attributes.values()
         if "property" not in field.labels and not field.name.startswith("_")
     ]
-    return "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows])
+    return _rows(["field", "type", "default", "meaning"], rows)
 
 
 def instances(path: str) -> str:
@@ -44,7 +47,7 @@ def instances(path: str) -> str:
         [_one_line(texts[field.name].docstring), *(_value(getattr(record, field.name)) for record in records.values())]
         for field in fields(first)
     ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows))
+    return _rows(columns, rows)
 
 
 @cache
@@ -59,18 +62,17 @@ def _profiles() -> dict[str, dict[str, Any]]:
 def constants(*names: str) -> str:
     """Markdown table of constants: meaning, and a row with value and source for each generation that has its own."""
     rows = [row for name in names for row in _constant_rows(name)]
-    return "\n".join(["| constant | accelerators | value | source |", "|---|---|---|---|", *rows])
+    return _rows(["constant", "accelerators", "value", "source"], rows)
 
 
-def _constant_rows(name: str) -> Iterator[str]:
+def _constant_rows(name: str) -> Iterator[list[str]]:
     meaning = _one_line(_package()["inputs.profile.Profile"].attributes[name].docstring)
     title = f"`{name}`<br>{meaning}"
     for generation, profile in _profiles().items():
         if name in profile:
             constant = profile[name]
             whose = "all" if generation == "default" else generation
-            source = str(constant["source"]).replace("|", "\\|")
-            yield f"| {title} | {whose} | {_constant(constant['value'])} [{constant['unit']}] | {source} |"
+            yield [title, whose, f"{_constant(constant['value'])} [{constant['unit']}]", str(constant["source"])]
             title = ""
 
 
@@ -111,8 +113,97 @@ def _resolved(name: str, field: griffe.Attribute) -> str:
 
 
 def _one_line(docstring: griffe.Docstring | None) -> str:
-    return "" if docstring is None else " ".join(markdown(docstring.value).split()).replace("|", "\\|")
+    return "" if docstring is None else " ".join(markdown(docstring.value).split())
 
 
-DIRECTIVES: dict[str, Callable[..., str]] = {"fields": fields_of, "instances": instances, "constants": constants}
+def families() -> str:
+    """Model families that are read: every ``model_type`` with the text of its reader."""
+    readers: dict[Callable[..., Any], list[str]] = {}
+    for model_type, reader in hf_config.FAMILIES.items():
+        readers.setdefault(reader, []).append(f"`{model_type}`")
+    texts = {reader: (reader.__doc__ or "").splitlines()[0] for reader in readers}
+    return _rows(["`model_type`", "layers"], [[", ".join(types), texts[reader]] for reader, types in readers.items()])
+
+
+def unsupported() -> str:
+    """Model families that are refused, and why."""
+    return _rows(["`model_type`", "why"], [[f"`{name}`", why] for name, why in hf_unsupported.UNSUPPORTED.items()])
+
+
+def models() -> str:
+    """The models that are shipped."""
+    header = ["name", "parameters", "active", "layers", "hidden size", "longest sequence"]
+    return _rows(header, [_model_cells(name) for name in catalog.list_models()])
+
+
+def _model_cells(name: str) -> list[str]:
+    model = catalog.load_model(name)
+    active = units.format_count(model.num_active_parameters) if model.is_moe else ""
+    sizes = (model.num_hidden_layers, model.hidden_size, model.max_position_embeddings)
+    return [f"`{name}`", units.format_count(model.num_parameters), active, *(f"{size:,}" for size in sizes)]
+
+
+def accelerators() -> str:
+    """The accelerators that are shipped."""
+    header = ["name", "full name", "generation", "memory", "bandwidth", "dense peaks [TFLOP/s]", "take with care"]
+    return _rows(header, [_accelerator_cells(name) for name in catalog.list_accelerators()])
+
+
+def _accelerator_cells(name: str) -> list[str]:
+    part = catalog.load_accelerator(name)
+    peaks = ", ".join(f"{precision} {peak / 1e12:g}" for precision, peak in part.peak_flops.items())
+    memory, bandwidth = units.format_bytes(part.memory_bytes), units.format_rate(part.memory_bandwidth)
+    return [f"`{name}`", part.full_name, part.generation, memory, bandwidth, peaks, _marked(part.marks)]
+
+
+def clusters() -> str:
+    """The clusters that are shipped."""
+    header = ["name", "full name", "accelerator", "network tiers, inner to outer", "take with care"]
+    return _rows(header, [_cluster_cells(name) for name in catalog.list_clusters()])
+
+
+def _cluster_cells(name: str) -> list[str]:
+    cluster = catalog.load_cluster(name)
+    tiers = "<br>".join(
+        f"{tier.size or 'any number'} x {tier.kind}, {units.format_rate(tier.bandwidth)}" for tier in cluster.tiers
+    )
+    return [f"`{name}`", cluster.full_name, f"`{cluster.accelerator.name}`", tiers, _marked(cluster.marks)]
+
+
+def _marked(marks: Mapping[str, str]) -> str:
+    """Values to be taken with care, by why; the default latencies have a table of their own."""
+    fields_by_mark: dict[str, list[str]] = {}
+    for name, mark in marks.items():
+        if not name.endswith(".latency"):
+            words = name.removeprefix("tiers.").removesuffix("_bytes").replace("_", " ").replace(".", " ")
+            fields_by_mark.setdefault(mark, []).append(words)
+    return "<br>".join(f"{mark}: {', '.join(names)}" for mark, names in fields_by_mark.items())
+
+
+def latencies() -> str:
+    """Default latencies by kind of link."""
+    rows = hardware_files.networks()["latency"].items()
+    header = ["link", "latency of a hop", "source", "take with care"]
+    return _rows(
+        header, [[f"`{link}`", f"{v['value']} {v['unit']}", v["source"], v.get("mark", "")] for link, v in rows]
+    )
+
+
+def _rows(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+DIRECTIVES: dict[str, Callable[..., str]] = {
+    "accelerators": accelerators,
+    "clusters": clusters,
+    "constants": constants,
+    "families": families,
+    "fields": fields_of,
+    "instances": instances,
+    "latencies": latencies,
+    "models": models,
+    "unsupported": unsupported,
+}
 """Name of a directive to the table it draws."""

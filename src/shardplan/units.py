@@ -124,11 +124,11 @@ def parse_count(value: str | float, *, field: str) -> int:
     return int(count)
 
 
-def parse_quantity(value: str | float, kind: Kind, *, field: str) -> float:
+def parse_quantity(value: str | float, kind: Kind, *, field: str, is_unit_required: bool = False) -> float:
     """``value`` in SI units of its ``kind``; a bare number takes the default unit. Raises UnitError."""
     number, unit = _split(value, kind, field)
-    if not unit and kind not in DEFAULT_UNITS:
-        raise _refusal(value, kind, field, f"has no unit; {_NAMES[kind]} needs one")
+    if not unit and (is_unit_required or kind not in DEFAULT_UNITS):
+        raise _refusal(value, kind, field, f"has no unit; {_NAMES[kind]} needs one here", is_unit_required=True)
     return float(_in_si(number, unit or DEFAULT_UNITS[kind], kind, field, value))
 
 
@@ -240,13 +240,16 @@ def _prefixed(prefixes: Mapping[str, int], units: tuple[str, ...], size: Fractio
     return {prefix + unit: factor * size for prefix, factor in prefixes.items() for unit in units}
 
 
-def _refusal(value: object, kind: Kind, field: str, why: str) -> UnitError:
+def _refusal(value: object, kind: Kind, field: str, why: str, *, is_unit_required: bool = False) -> UnitError:
     shown = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "the value"
     shown = shown if len(shown) <= _LONGEST_TEXT else shown[:_LONGEST_TEXT] + "..."
+    examples = _UNDERSTOOD[kind]
+    if is_unit_required and " (" in examples:
+        examples = examples.split(", ", maxsplit=1)[1]
     return UnitError(
-        f"{field}: {shown} {why}; understood: {_UNDERSTOOD[kind]}",
+        f"{field}: {shown} {why}; understood: {examples}",
         rule=f"{field} is {_NAMES[kind]} in a unit that is understood",
-        hint=f"write {field} like one of {_UNDERSTOOD[kind]}",
+        hint=f"write {field} like one of {examples}",
     )
 
 

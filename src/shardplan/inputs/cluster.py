@@ -263,7 +263,7 @@ class Cluster:
         """
         cluster = self
         if accelerator is not None:
-            cluster = replace(cluster, accelerator=accelerator)
+            cluster = _with_accelerator(cluster, accelerator)
         part = cluster.accelerator.with_overrides(
             memory=memory, memory_bandwidth=memory_bandwidth, peak_flops=peak_flops
         )
@@ -298,6 +298,14 @@ def _with_tier(cluster: Cluster, first: int, end: int, bandwidth: float | None, 
             assumptions = [text for text in assumptions if not text.startswith(f"latency of tier '{tier.name}'")]
         tiers[index] = tier
     return replace(cluster, tiers=tuple(tiers), sources=sources, marks=marks, assumptions=tuple(assumptions))
+
+
+def _with_accelerator(cluster: Cluster, accelerator: Accelerator) -> Cluster:
+    """Another part in the same network; the price quoted was that of the old one."""
+    if accelerator == cluster.accelerator:
+        return cluster
+    line = f"{accelerator.name} in place of {cluster.accelerator.name} in the network of {cluster.name}"
+    return replace(cluster, accelerator=accelerator, price_per_hour=None, assumptions=(*cluster.assumptions, line))
 
 
 def _note_origin(sources: dict[str, str], marks: dict[str, str], name: str, origin: str) -> None:

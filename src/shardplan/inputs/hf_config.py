@@ -105,7 +105,13 @@ _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
         "max_position_embeddings": 131072,
     },
 }
-"""Dimensions of the classes in ``transformers``: multimodal files state of their text model only what differs."""
+"""Dimensions of the classes in ``transformers``, by family: multimodal files state of their text model only what differs."""
+
+_TRAINING_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {
+    "bloom": {"max_position_embeddings": 2048},
+    "falcon": {"max_position_embeddings": 2048},
+}
+"""Lengths that files of these families leave out."""
 
 
 class _TextPart(NamedTuple):
@@ -156,7 +162,7 @@ def model_from_config(config: Mapping[str, object], *, name: str) -> ModelConfig
         model_type=model_type,
         values=text.values,
         prefix=text.prefix,
-        defaults=_CLASS_DEFAULTS.get(model_type, {}) if text.prefix else {},
+        defaults=(_CLASS_DEFAULTS if text.prefix else _TRAINING_LENGTHS).get(model_type, {}),
     )
     refuse_unsupported(fields)
     model = FAMILIES[model_type](fields)
@@ -214,7 +220,7 @@ def _notes(config: Mapping[str, object], fields: Fields, model: ModelConfig) -> 
         notes.append("the text model of a multimodal file; its vision tower is left out")
     if fields.taken:
         taken = ", ".join(f"{key} {value}" for key, value in fields.taken.items())
-        notes.append(f"not in the file, taken from the defaults of the class in transformers: {taken}")
+        notes.append(f"not in the file, taken from the defaults of the family: {taken}")
     for holder in (config, fields.values):
         quantised = holder.get("quantization_config")
         if quantised is not None:

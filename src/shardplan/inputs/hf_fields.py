@@ -179,6 +179,16 @@ class Fields:
             )
         return Fields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
 
+    def require(self, key: str, expected: object) -> None:
+        """Refuse a file whose ``key`` is there and not ``expected``: a variant of the family with other layers."""
+        value = self.values.get(key)
+        if value is not None and value != expected:
+            raise self.error(
+                f"{key} is {shown(value)}",
+                rule=f"{self.model_type} is supported with {key} {shown(expected)}",
+                hint=f"set {key} to {shown(expected)} to plan the usual layers of the family",
+            )
+
     def error(self, message: str, *, rule: str, hint: str) -> InputError:
         """An error about this file."""
         return InputError(f"{self.name}: {self.prefix}{message}", rule=rule, hint=hint)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from shardplan.inputs.hf_fields import Fields, shown
+from shardplan.inputs.hf_fields import Fields
 from shardplan.inputs.hf_parts import attention, decoder, mlp, repeated, stack, windowed
 from shardplan.inputs.layers import MLP, Attention
 from shardplan.inputs.model import ModelConfig
@@ -66,23 +66,13 @@ def gpt_neox(fields: Fields) -> ModelConfig:
 
 def opt(fields: Fields) -> ModelConfig:
     """OPT: GPT-2 with two unused rows of positions."""
-    _require_equal(fields, "word_embed_proj_dim", fields.count("hidden_size"))
-    _require_equal(fields, "do_layer_norm_before", expected=True)
+    fields.require("word_embed_proj_dim", fields.count("hidden_size"))
+    fields.require("do_layer_norm_before", expected=True)
     bias = fields.flag("enable_bias", default=True)
     base = attention(fields, qkv_bias=bias, num_kv_heads=fields.count("num_attention_heads"))
     layers = repeated(fields, replace(base, rotary=False), mlp(fields, gated=False, bias=bias))
     rows = fields.count("max_position_embeddings") + 2
     return replace(decoder(fields, layers, tie=True), norm_bias=True, num_position_embeddings=rows)
-
-
-def _require_equal(fields: Fields, key: str, expected: object) -> None:
-    value = fields.values.get(key, expected)
-    if value != expected:
-        raise fields.error(
-            f"{key} is {shown(value)}",
-            rule=f"{fields.model_type} is supported with {key} {shown(expected)}",
-            hint="this variant has other layers than the rest of its family; use another configuration",
-        )
 
 
 def bloom(fields: Fields) -> ModelConfig:
@@ -137,7 +127,7 @@ def falcon(fields: Fields) -> ModelConfig:
 
 def phi(fields: Fields) -> ModelConfig:
     """Phi-1.5, Phi-2: biases everywhere, attention and MLP in parallel behind one norm."""
-    _require_equal(fields, "qk_layernorm", expected=False)
+    fields.require("qk_layernorm", expected=False)
     layers = repeated(
         fields,
         attention(fields, qkv_bias=True),
@@ -159,7 +149,7 @@ def starcoder2(fields: Fields) -> ModelConfig:
 
 def stablelm(fields: Fields) -> ModelConfig:
     """StableLM: Llama with LayerNorm."""
-    _require_equal(fields, "qk_layernorm", expected=False)
+    fields.require("qk_layernorm", expected=False)
     base = attention(fields, qkv_bias=fields.flag("use_qkv_bias", default=False), output_bias=False)
     parallel = fields.flag("use_parallel_residual", default=False)
     norms = 1 if parallel else 2

@@ -93,11 +93,11 @@ def _nemotron_mlp(fields: Fields) -> MLP:
 
 
 def _nemotron_experts(fields: Fields) -> MixtureOfExperts:
+    fields.require("mlp_bias", expected=False)
     shared = fields.count("moe_shared_expert_intermediate_size", 0, minimum=0)
     return replace(
         experts(fields, shared_width=shared),
         gated=False,
-        bias=fields.flag("mlp_bias", default=False),
         latent_size=fields.optional_count("moe_latent_size"),
     )
 

@@ -65,8 +65,7 @@ def ernie(fields: Fields) -> ModelConfig:
     """ERNIE 4.5 without experts: Llama, tied, with one switch for all biases."""
     bias = fields.flag("use_bias", default=False)
     base = attention(fields, qkv_bias=bias, head_dim=128, kv_required=True)
-    layers = repeated(fields, base, mlp(fields, gated=True, bias=bias))
-    return replace(decoder(fields, layers, tie=True), head_bias=bias)
+    return decoder(fields, repeated(fields, base, mlp(fields, gated=True, bias=bias)), tie=True)
 
 
 def hunyuan(fields: Fields) -> ModelConfig:
@@ -119,7 +118,8 @@ def qwen_windows(fields: Fields, base: Attention) -> tuple[Attention, ...]:
 
 def gemma(fields: Fields) -> ModelConfig:
     """Gemma 1: heads of 256, tied."""
-    return _llama_like(fields, attention(fields, head_dim=256, kv_required=True), tie=True)
+    bias = fields.flag("attention_bias", default=False)
+    return _llama_like(fields, attention(fields, qkv_bias=bias, head_dim=256, kv_required=True), tie=True)
 
 
 def gemma2(fields: Fields) -> ModelConfig:

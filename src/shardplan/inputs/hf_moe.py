@@ -32,7 +32,7 @@ def feed_forwards(
 ) -> list[MLP | MixtureOfExperts]:
     """Experts where ``sparse`` says, a gated MLP of ``intermediate_size`` elsewhere; reads only what occurs."""
     routed = moe() if any(sparse) else None
-    dense = None if all(sparse) else mlp(fields, gated=True, bias=fields.flag("mlp_bias", default=False))
+    dense = None if all(sparse) else mlp(fields, gated=True)
     chosen = [routed if is_sparse else dense for is_sparse in sparse]
     return [part for part in chosen if part is not None]
 
@@ -72,6 +72,7 @@ def qwen3_moe(fields: Fields) -> ModelConfig:
 
 def _deepseek(fields: Fields, mixer: Attention | LatentAttention, *, first_k: int, shared: int) -> tuple[Layer, ...]:
     """First layers dense, then routed and shared experts of one width."""
+    fields.require("mlp_bias", expected=False)
     sparse = first_k_dense(fields, first_k) if fields.has("num_experts") else (False,) * fields.num_layers
     num_shared = fields.optional_count("n_shared_experts", shared, minimum=0) or 0
     moe = feed_forwards(fields, sparse, lambda: experts(fields, num_shared=num_shared))
@@ -194,16 +195,16 @@ def granite_moe(fields: Fields) -> ModelConfig:
 
 def ernie_moe(fields: Fields) -> ModelConfig:
     """ERNIE 4.5: experts from one layer to another, with shared ones."""
-    n, bias = fields.num_layers, fields.flag("use_bias", default=False)
-    base = attention(fields, qkv_bias=bias, kv_required=True)
+    fields.require("use_bias", expected=False)
+    n = fields.num_layers
     first = fields.count("moe_layer_start_index", 1, minimum=0)
     last = fields.optional_count("moe_layer_end_index", n - 1, minimum=-1)
     every = fields.count("moe_layer_interval", 1)
     last = n - 1 if last is None or last < 0 else last
     sparse = [first <= i <= last and (i + 1) % every == 0 for i in range(n)]
     num_shared = fields.count("n_shared_experts", 0, minimum=0)
-    moe = feed_forwards(fields, sparse, lambda: replace(experts(fields, num_shared=num_shared), bias=bias))
-    return replace(decoder(fields, stack([base] * n, moe), tie=True), head_bias=bias)
+    moe = feed_forwards(fields, sparse, lambda: replace(experts(fields, num_shared=num_shared), router_bias=True))
+    return decoder(fields, stack([attention(fields, kv_required=True)] * n, moe), tie=True)
 
 
 def dbrx(fields: Fields) -> ModelConfig:

@@ -39,7 +39,7 @@ def attention(
     """Attention of ``fields``; the output projection has a bias where the others have, unless ``output_bias`` says.
 
     ``head_dim``: default of the family where the file gives none, otherwise ``hidden_size / num_attention_heads``.
-    ``num_kv_heads``: fixed by the family. ``kv_required``: absent ``num_key_value_heads`` are an error, not one per head.
+    ``num_kv_heads``: fixed by the family. ``kv_required``: absent ``num_key_value_heads`` are an error.
     """
     num_heads = fields.count("num_attention_heads")
     if num_kv_heads is None:

@@ -1,0 +1,57 @@
+"""Numbers that are either one plan's or an array over plans: the formulas do not care which.
+
+A batch of plans keeps each of its fields along an axis of its own, so an expression costs only as much as the
+product of the axes that it names; NumPy's broadcasting does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Flags", "Numbers", "ceil_divide", "share", "smooth_maximum", "take"]
+
+Numbers: TypeAlias = float | NDArray[Any]
+"""A number, or an array with one element per plan (or per distinct value of what a formula names)."""
+
+Flags: TypeAlias = bool | NDArray[Any]
+"""A yes or no, or an array of them."""
+
+Record = TypeVar("Record")
+
+
+def ceil_divide(numerator: Numbers, denominator: Numbers) -> Numbers:
+    """Smallest whole number not below ``numerator / denominator``."""
+    return np.ceil(np.asarray(numerator) / denominator)
+
+
+def share(part: Numbers, whole: Numbers) -> Numbers:
+    """``part / whole``, at least one: how many of ``part`` fall on each of ``whole`` ranks."""
+    return np.maximum(np.asarray(part) / whole, 1)
+
+
+def smooth_maximum(first: Numbers, second: Numbers) -> Numbers:
+    r"""Maximum of two times that delay each other a little when they are close, :math:`(a^6 + b^6)^{1/6}`."""
+    larger = np.maximum(np.maximum(first, second), 1e-30)
+    ratio = np.minimum(first, second) / larger
+    squared = ratio * ratio
+    return larger * np.sqrt(np.cbrt(1 + squared * squared * squared))
+
+
+def take(record: Record, axis: int, index: slice) -> Record:
+    """The part ``index`` along ``axis`` of every array inside ``record`` (arrays of length one there stay whole)."""
+    taken: Any = record
+    if isinstance(record, np.ndarray):
+        whole = record.ndim <= axis or record.shape[axis] == 1
+        taken = record if whole else record[(slice(None),) * axis + (index,)]
+    elif isinstance(record, tuple):
+        taken = tuple(take(item, axis, index) for item in record)
+    elif isinstance(record, dict):
+        taken = {key: take(value, axis, index) for key, value in record.items()}
+    elif is_dataclass(record) and not isinstance(record, type):
+        changed = {field.name: take(getattr(record, field.name), axis, index) for field in fields(record)}
+        taken = replace(record, **changed)
+    return taken

@@ -1,0 +1,207 @@
+"""Price of a block: what one micro-batch of it costs a rank, forward, backward and recomputed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers, smooth_maximum
+from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
+from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
+from shardplan.costs.roofline import Machine, operator_times
+from shardplan.inputs.batch import Batch
+from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Pass
+
+__all__ = ["BlockCost", "Times", "price_block"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Times:
+    """Seconds of one micro-batch by what they are spent on; communication as far as it is exposed."""
+
+    matmul: Numbers = 0.0
+    attention: Numbers = 0.0
+    memory: Numbers = 0.0
+    tp: Numbers = 0.0
+    cp: Numbers = 0.0
+    ep: Numbers = 0.0
+    host: Numbers = 0.0
+
+    @property
+    def compute(self) -> Numbers:
+        """Arithmetic and memory-bound passes."""
+        return self.matmul + self.attention + self.memory
+
+    @property
+    def total(self) -> Numbers:
+        """All of it."""
+        return self.compute + self.tp + self.cp + self.ep + self.host
+
+    def __add__(self, other: Times) -> Times:
+        return Times(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+    def __mul__(self, factor: Numbers) -> Times:
+        return Times(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockCost:
+    """Price of a block per micro-batch and rank."""
+
+    forward: Times
+    backward: Times
+    recomputed: Times
+    """Forward work done again in the backward pass under the plan's recomputation."""
+    flops: Numbers
+    """Forward FLOP."""
+    recomputed_flops: Numbers
+    kept_bytes: Numbers
+    """Tensors kept for the backward pass without recomputation."""
+    freed_bytes: Numbers
+    """The part of them that recomputation frees."""
+    sent_bytes: dict[str, tuple[Numbers, ...]]
+    """Bytes sent per tier by parallel dimension, forward and backward, without recomputation."""
+    resent_bytes: dict[str, tuple[Numbers, ...]]
+    """Bytes sent again when recomputing."""
+
+
+def price_block(
+    block: Block, machine: Machine, network: Network, groups: dict[str, Group], batch: Batch, *, routed: bool = False
+) -> BlockCost:
+    """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
+    talk = _communication(block, network, groups, batch)
+    compute = _compute_times(block, machine, batch)
+    forward, backward, again = (_join(c, t, machine.profile, batch) for c, t in zip(compute, talk, strict=True))
+    host_forward, host_backward = _host_times(block, machine.profile, routed=routed)
+    flops, recomputed_flops = _flops(block, batch)
+    kept, freed = _kept(block, batch)
+    sent, resent = _sent_bytes(block, groups, batch)
+    return BlockCost(
+        forward=_at_least(forward, host_forward),
+        backward=_at_least(backward, host_backward),
+        recomputed=again,
+        flops=flops,
+        recomputed_flops=recomputed_flops,
+        kept_bytes=kept,
+        freed_bytes=freed,
+        sent_bytes=sent,
+        resent_bytes=resent,
+    )
+
+
+def _repeats(modules: tuple[str, ...], batch: Batch) -> Flags:
+    """Whether recomputation runs something that belongs to ``modules`` again."""
+    again: Flags = batch.recompute_full
+    for module in modules:
+        again = np.logical_or(again, batch.recompute.get(module, False))
+    return again
+
+
+def _compute_times(block: Block, machine: Machine, batch: Batch) -> tuple[Times, Times, Times]:
+    totals: list[dict[str, Numbers]] = [{}, {}, {}]
+    for operator in block.operators:
+        name = {Matmul: "matmul", AttentionCore: "attention", Pass: "memory"}[type(operator)]
+        forward, backward = operator_times(operator, machine)
+        again = forward * _repeats(operator.modules, batch)
+        for total, time in zip(totals, (forward, backward, again), strict=True):
+            total[name] = total.get(name, 0.0) + time
+    forward_times, backward_times, again_times = (Times(**total) for total in totals)
+    return forward_times, backward_times, again_times
+
+
+FIELD = {"tp": "tp", "tp_rows": "tp", "cp": "cp", "ep": "ep", "etp": "ep"}
+"""Under which name the communication of a dimension appears in a step."""
+
+
+def _communication(block: Block, network: Network, groups: dict[str, Group], batch: Batch) -> list[dict[str, Numbers]]:
+    """Seconds of communication by field: forward, backward, and forward again where recomputed."""
+    totals: list[dict[str, Numbers]] = [{}, {}, {}]
+    for item in block.collectives:
+        group = groups[item.dimension]
+        if _single(group):
+            continue
+        time = item.count * collective_time(item.kind, item.bytes, group, network)
+        name = FIELD[item.dimension]
+        where = totals[0] if item.direction == "forward" else totals[1]
+        where[name] = where.get(name, 0.0) + time
+        if item.direction == "forward":
+            totals[2][name] = totals[2].get(name, 0.0) + time * _repeats(item.modules, batch)
+    return totals
+
+
+def _single(group: Group) -> bool:
+    return bool(np.all(np.asarray(group.size) == 1))
+
+
+def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Batch) -> Times:
+    """Computation with what shows of its communication."""
+    share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)
+    share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, profile.hidden_ep)
+    tp = talk.get("tp", 0.0)
+    return Times(
+        matmul=compute.matmul,
+        attention=compute.attention,
+        memory=compute.memory,
+        tp=pipelined_products(tp, compute.matmul) if batch.tp_kind == "summa" else exposed(tp, share_tp, profile),
+        cp=exposed(talk.get("cp", 0.0), profile.hidden_cp, profile),
+        ep=exposed(talk.get("ep", 0.0), share_ep, profile),
+    )
+
+
+def _host_times(block: Block, profile: Profile, *, routed: bool) -> tuple[float, float]:
+    """Time in which the host issues a block's kernels; a dispatcher of experts adds its own."""
+    products = sum(isinstance(op, Matmul) for op in block.operators)
+    forward = (len(block.operators) + len(block.collectives) / 2) * profile.kernel_launch_time
+    backward = forward + products * profile.kernel_launch_time
+    moe = profile.moe_host_time if routed else 0.0
+    return forward + moe, backward + moe * profile.moe_host_backward_ratio
+
+
+def _at_least(times: Times, host: float) -> Times:
+    """The device waits where the host issues kernels more slowly than it runs them."""
+    device = times.total
+    return replace(times, host=smooth_maximum(device, host) - device)
+
+
+def _flops(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:
+    flops: Numbers = 0.0
+    again: Numbers = 0.0
+    for operator in block.operators:
+        flops = flops + operator.flops
+        again = again + operator.flops * _repeats(operator.modules, batch)
+    return flops, again
+
+
+def _kept(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:
+    """Kept tensors, and those that recomputation frees: full recomputation keeps the layer's input alone."""
+    kept: Numbers = 0.0
+    freed: Numbers = 0.0
+    for tensor in block.saved:
+        kept = kept + tensor.bytes
+        if not tensor.layer_input:
+            freed = freed + tensor.bytes * _repeats(tensor.modules, batch)
+    return kept, freed
+
+
+def _sent_bytes(
+    block: Block, groups: dict[str, Group], batch: Batch
+) -> tuple[dict[str, tuple[Numbers, ...]], dict[str, tuple[Numbers, ...]]]:
+    sent: dict[str, tuple[Numbers, ...]] = {}
+    resent: dict[str, tuple[Numbers, ...]] = {}
+    for item in block.collectives:
+        group = groups[item.dimension]
+        if _single(group):
+            continue
+        moved = tuple(item.count * size for size in collective_bytes(item.kind, item.bytes, group))
+        _accumulate(sent, item, moved)
+        if item.direction == "forward":
+            again = _repeats(item.modules, batch)
+            _accumulate(resent, item, tuple(size * again for size in moved))
+    return sent, resent
+
+
+def _accumulate(totals: dict[str, tuple[Numbers, ...]], item: Collective, moved: tuple[Numbers, ...]) -> None:
+    name = item.dimension.removesuffix("_rows")
+    before = totals.get(name)
+    totals[name] = moved if before is None else tuple(a + b for a, b in zip(before, moved, strict=True))

@@ -1,0 +1,211 @@
+"""Time and traffic of collectives on the network tiers that their ranks cross.
+
+A group of n ranks has :math:`m_j` members inside one domain of tier j (:math:`m_0 = 1`). Ring and tree algorithms are
+hierarchical: a gathered tensor of S bytes costs each rank :math:`S (1/m_{j-1} - 1/m_j)` bytes on tier j, since what enters a
+domain enters it once and is spread inside.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.batch import Batch, Digit, digits
+from shardplan.inputs.cluster import Cluster, NetworkTier
+from shardplan.inputs.profile import Profile
+from shardplan.workload.ops import CollectiveKind
+
+__all__ = ["Group", "Network", "collective_bytes", "collective_time", "domain_size", "groups_of", "sharding_groups"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """The tiers that a job uses, with achieved efficiencies."""
+
+    tiers: tuple[NetworkTier, ...]
+    sizes: tuple[int, ...]
+    """Accelerators of the job inside one domain of each tier."""
+    efficiency: tuple[float, ...]
+    launch_time: float
+
+    @classmethod
+    def of(cls, cluster: Cluster, num_accelerators: int, profile: Profile) -> Network:
+        """Tiers up to the first whose domain holds the whole job."""
+        kept: list[NetworkTier] = []
+        sizes: list[int] = []
+        for tier in cluster.tiers:
+            kept.append(tier)
+            sizes.append(domain_size(tier, num_accelerators))
+            if sizes[-1] >= num_accelerators:
+                break
+        other = profile.network_efficiency["other"]
+        return cls(
+            tiers=tuple(kept),
+            sizes=tuple(sizes),
+            efficiency=tuple(profile.network_efficiency.get(tier.link_type, other) for tier in kept),
+            launch_time=profile.collective_launch_time,
+        )
+
+
+def domain_size(tier: NetworkTier, num_accelerators: int) -> int:
+    """Accelerators that a job uses of each domain: all, or the largest number at least half of it that divides the job.
+
+    512 accelerators on racks of 72 use 64 of each, as schedulers place them.
+    """
+    if tier.size is None or tier.size >= num_accelerators:
+        return num_accelerators
+    for size in range(tier.size, tier.size // 2, -1):
+        if num_accelerators % size == 0:
+            return size
+    return tier.size
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks of one parallel dimension on the network."""
+
+    size: Numbers
+    members: tuple[Numbers, ...]
+    """Ranks of the group inside one domain of each tier, inner to outer; the last is all."""
+
+    @classmethod
+    def of(cls, parts: tuple[Digit, ...], network: Network) -> Group:
+        """Members per domain of ranks that lie at these strides."""
+        size: Numbers = 1
+        for digit in parts:
+            size = size * digit.size
+        inner = tuple(_members(parts, domain) for domain in network.sizes[:-1])
+        return cls(size, (*inner, size))
+
+
+def groups_of(batch: Batch, network: Network) -> dict[str, Group]:
+    """The group of every parallel dimension; ``dpcp`` are the ranks that hold the same dense weights."""
+    parts = digits(batch)
+    if batch.tp_kind == "summa":
+        parts |= _grid(parts["tp"], batch)
+    else:
+        parts["tp_rows"] = ()
+    parts["dpcp"] = parts["cp"] + parts["dp"]
+    return {name: Group.of(part, network) for name, part in parts.items()}
+
+
+def sharding_groups(batch: Batch, network: Network) -> dict[str, Group]:
+    """The innermost ranks over which states are sharded, and the ranks that hold the same shard, dense and expert."""
+    parts = digits(batch)
+    dense = _split(parts["cp"] + parts["dp"], batch.sharding_degree)
+    experts = _split(parts["edp"], batch.expert_sharding_degree)
+    names = ("shard", "replica", "expert_shard", "expert_replica")
+    return {name: Group.of(part, network) for name, part in zip(names, (*dense, *experts), strict=True)}
+
+
+def _grid(parts: tuple[Digit, ...], batch: Batch) -> dict[str, tuple[Digit, ...]]:
+    """Columns of the tensor grid innermost, rows around them."""
+    columns, rows = _split(parts, batch.tp_columns)
+    return {"tp": columns, "tp_rows": rows}
+
+
+def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...], tuple[Digit, ...]]:
+    """Digits of the innermost ``degree`` ranks of a group, and of the ranks around them."""
+    inner: list[Digit] = []
+    outer: list[Digit] = []
+    left: Numbers = degree
+    for digit in parts:
+        near = np.maximum(np.minimum(digit.size, np.floor(left)), 1)
+        inner.append(Digit(near, digit.stride))
+        outer.append(Digit(np.maximum(digit.size / near, 1), digit.stride * near))
+        left = np.asarray(left) / near
+    return tuple(inner), tuple(outer)
+
+
+def _members(parts: tuple[Digit, ...], domain: int) -> Numbers:
+    """Ranks of a group inside one domain; where groups straddle domains, in the smaller part of the worst-placed group."""
+    count: Numbers = 1
+    for digit in parts:
+        span = np.asarray(digit.size * digit.stride, dtype=np.int64)
+        inside = np.floor(np.gcd(span, domain) / digit.stride)
+        count = count * np.maximum(np.minimum(inside, digit.size), 1)
+    return count
+
+
+def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group) -> tuple[Numbers, ...]:
+    """Bytes that each rank sends on every tier for one collective of ``size`` bytes (gathered tensor; held by one rank for
+    all-to-all and p2p)."""
+    sent: list[Numbers] = []
+    inner: Numbers = 1
+    for members in group.members:
+        sent.append(_tier_bytes(kind, size, inner, members, group.size))
+        inner = members
+    if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
+        for index in range(len(sent) - 1, 0, -1):
+            crossed = np.asarray(sent[index]) > 0
+            for below in range(index):
+                sent[below] = np.where(crossed, 0, sent[below])
+    return tuple(sent)
+
+
+def _tier_bytes(kind: CollectiveKind, size: Numbers, inner: Numbers, members: Numbers, num_ranks: Numbers) -> Numbers:
+    match kind:
+        case "all_gather" | "reduce_scatter":
+            return size * (1 / inner - 1 / members)
+        case "all_reduce":
+            return 2.0 * size * (1 / inner - 1 / members)
+        case "all_to_all":
+            return size * (members - inner) / num_ranks
+        case "broadcast":
+            return np.where(members > inner, size / inner, 0.0)
+        case "p2p":
+            return np.where(members > inner, size, 0.0)
+        case _:
+            assert_never(kind)
+
+
+def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: Network) -> Numbers:
+    r"""Time of one collective: its slowest tier's traffic (chunks are pipelined through the tiers), and its latencies.
+
+    .. math:: t_0 + \sum_j \alpha_j h_j + \max_j \frac{b_j}{e_j B_j}
+
+    with :math:`h_j` hops: :math:`m_j / m_{j-1} - 1` of a ring, twice that of an all-reduce, the logarithm of an all-to-all.
+    Zero for a single rank.
+    """
+    slowest: Numbers = 0.0
+    latency: Numbers = 0.0
+    inner: Numbers = 1
+    sent = collective_bytes(kind, size, group)
+    for tier, efficiency, members, moved in zip(network.tiers, network.efficiency, group.members, sent, strict=False):
+        fan_out = members / inner
+        usable = tier.bandwidth * efficiency * _usable_share(tier, fan_out)
+        slowest = np.maximum(slowest, moved / usable)
+        latency = latency + tier.latency * _hops(kind, fan_out)
+        inner = members
+    return np.where(group.size > 1, network.launch_time + latency + slowest, 0.0)
+
+
+def _hops(kind: CollectiveKind, fan_out: Numbers) -> Numbers:
+    if kind == "all_reduce":
+        return 2 * (fan_out - 1)
+    if kind in ("all_to_all", "broadcast"):
+        return np.log2(fan_out)
+    if kind == "p2p":
+        return np.where(fan_out > 1, 1.0, 0.0)
+    return fan_out - 1
+
+
+def _usable_share(tier: NetworkTier, fan_out: Numbers) -> Numbers:
+    """Share of an accelerator's links that a group of this many neighbours can use."""
+    if tier.topology == "mesh" and tier.size:
+        return np.clip((np.asarray(fan_out) - 1) / (tier.size - 1), 1 / (tier.size - 1), 1)
+    if tier.topology == "torus":
+        axes = len(tier.torus_shape)
+        side = max(tier.torus_shape)
+        needed = np.ceil(np.log(np.maximum(fan_out, 2)) / math.log(side) - 1e-9)
+        return np.clip(needed, 1, axes) / axes
+    return 1.0
+
+
+def with_bandwidth(network: Network, factor: float) -> Network:
+    """The same network with every bandwidth multiplied (a limit case for tests and what-if questions)."""
+    return replace(network, tiers=tuple(replace(tier, bandwidth=tier.bandwidth * factor) for tier in network.tiers))

@@ -1,0 +1,42 @@
+"""What fraction of its peak a matrix product or an attention kernel reaches, by shape."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.profile import Profile
+
+__all__ = ["attention_efficiency", "depth_efficiency", "tile_padding"]
+
+TILES = ((128, 128), (128, 256))
+"""Output tiles of the fast kernels; the better one is taken (cuBLAS on Hopper and Blackwell: 128 x 256)."""
+DEFAULT_NUM_CORES = 132
+
+
+def tile_padding(m: Numbers, n: Numbers, count: Numbers, num_cores: int | None) -> Numbers:
+    r"""Work done relative to work asked for, when outputs are cut into tiles and tiles run in waves of ``num_cores``.
+
+    .. math:: \min_{tiles} \frac{W\,C\,t_m t_n}{m n}, \quad W = \lceil tiles / C \rceil
+
+    A. Dao et al., "The case for co-designing model architectures with hardware", arXiv 2401.14489, section 3.
+    """
+    cores = num_cores or DEFAULT_NUM_CORES
+    padded = [
+        np.ceil(np.ceil(m / rows) * np.ceil(n / columns) * count / cores) * (cores * rows * columns) for rows, columns in TILES
+    ]
+    return np.minimum(*padded) / (m * n * count)
+
+
+def depth_efficiency(k: Numbers, profile: Profile) -> Numbers:
+    r"""Share of the rate left at inner dimension k, :math:`k / (k + k_0)`."""
+    return k / (k + profile.matmul_half_depth)
+
+
+def attention_efficiency(head_dim: Numbers, length: Numbers, profile: Profile) -> Numbers:
+    r"""Fraction of the dense peak of a fused kernel, forward.
+
+    .. math:: e \left(\tfrac{d}{128}\right)^{x} \frac{s}{s + s_0}
+    """
+    by_dim = (head_dim / 128) ** profile.attention_head_dim_exponent
+    return profile.attention_efficiency * by_dim * length / (length + profile.attention_half_sequence)

@@ -1,0 +1,31 @@
+"""Time of the optimizer step, on the accelerator or on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.costs.roofline import Machine
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+
+__all__ = ["host_rate", "update_time"]
+
+
+def host_rate(machine: Machine) -> float:
+    """Achieved bandwidth of the link to the host (none known: the slowest in the catalogue, PCIe 4 x8). [bytes/s]"""
+    return (machine.accelerator.host_link_bandwidth or 16e9) * machine.profile.host_link_efficiency
+
+
+def update_time(local_parameters: Numbers, job: Job, batch: Batch, machine: Machine) -> Numbers:
+    r"""Time to update this rank's parameters: memory traffic on the accelerator; on the host, its memory traffic plus both
+    transfers (ZeRO-Offload, arXiv 2101.06840). [s]
+
+    Traffic on the accelerator scales with the bytes of state relative to Adam in mixed precision (12 per parameter).
+    """
+    profile = machine.profile
+    traffic = profile.optimizer_bytes_per_parameter * (job.optimizer_bytes + job.grad_bytes) / 16.0
+    on_device = local_parameters * traffic * profile.optimizer_pass_factor / machine.memory_rate
+    transfers = local_parameters * (job.grad_bytes + job.recipe.weight_bytes) / host_rate(machine)
+    on_host = local_parameters * 2.0 * (job.optimizer_bytes + job.grad_bytes) / profile.host_memory_bandwidth + transfers
+    return np.where(batch.offload_optimizer, on_host, on_device)

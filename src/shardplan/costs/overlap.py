@@ -1,0 +1,39 @@
+"""How much of a communication shows in the step time: the rule of each kind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers
+from shardplan.inputs.profile import Profile
+
+__all__ = ["beyond_window", "exposed", "pipelined_products"]
+
+SUMMA_PANELS = 8
+"""Panels into which two-dimensional products are cut; the first broadcast cannot hide."""
+
+
+def exposed(time: Numbers, hidden_share: Numbers, profile: Profile) -> Numbers:
+    r"""Exposed part of communication of which a share h runs beside computation: :math:`t (1 - h) + c\,t\,h`.
+
+    Hidden communication still costs c of its time: it takes cores and memory bandwidth from the computation.
+    """
+    return time * (1 - hidden_share * (1 - profile.hidden_slowdown))
+
+
+def hidden_share(overlapped: Flags, with_overlap: float, without: float) -> Numbers:
+    """Share of a communication that is hidden, by whether the plan overlaps it."""
+    return np.where(overlapped, with_overlap, without)
+
+
+def beyond_window(time: Numbers, window: Numbers, overlapped: Flags) -> Numbers:
+    """What is left of a communication when ``window`` seconds of computation hide it."""
+    return np.maximum(time - np.where(overlapped, window, 0.0), 0.0)
+
+
+def pipelined_products(time: Numbers, products: Numbers) -> Numbers:
+    r"""Exposed broadcasts of two-dimensional products cut into P panels: the first, and what the products cannot hide.
+
+    .. math:: t/P + \max(t (1 - 1/P) - t_{products}, 0)
+    """
+    return time / SUMMA_PANELS + np.maximum(time * (1 - 1 / SUMMA_PANELS) - products, 0.0)

@@ -1,0 +1,105 @@
+"""Time of one operator: the slower of its arithmetic and its memory traffic, plus its launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
+from shardplan.inputs.cluster import Accelerator
+from shardplan.inputs.job import Recipe
+from shardplan.inputs.profile import Profile
+from shardplan.workload.ops import AttentionCore, Matmul, Operator, Pass
+
+__all__ = ["Machine", "operator_times"]
+
+FLASH_BACKWARD_FLOPS = 2.5
+"""A fused backward kernel makes five products where the forward one makes two (FlashAttention-2, arXiv 2307.08691)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """An accelerator as its calibration profile sees it."""
+
+    accelerator: Accelerator
+    profile: Profile
+    recipe: Recipe
+
+    @property
+    def memory_rate(self) -> float:
+        """Achieved memory bandwidth. [bytes/s]"""
+        return self.accelerator.memory_bandwidth * self.profile.memory_efficiency
+
+    def matmul_rate(self, number_format: str) -> float:
+        """Rate of large dense products. [FLOP/s] Raises InputError where the part has no such format."""
+        return self.accelerator.peak(number_format) * self.profile.matmul_efficiency.get(number_format, 0.5)
+
+
+def operator_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
+    """Forward and backward time of an operator. [s]"""
+    match operator:
+        case Matmul():
+            return _matmul_times(operator, machine)
+        case AttentionCore():
+            return _attention_times(operator, machine)
+        case Pass():
+            return _pass_times(operator, machine)
+
+
+def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
+    recipe = machine.recipe
+    number_format = recipe.matmul if op.low_precision else recipe.dense_math
+    forward = _product_time(op, op.m, op.k, op.n, number_format, machine)
+    for_input = _product_time(op, op.m, op.n, op.k, number_format, machine)
+    for_weight = _product_time(op, op.k, op.m, op.n, number_format, machine)
+    if op.low_precision and recipe.matmul != recipe.dense_math:
+        # Inputs are quantised before forward, output gradients before backward; weights once per step (their share is small).
+        rate = machine.memory_rate / machine.profile.cast_bytes
+        forward = forward + op.m * op.k * op.count / rate
+        for_input = for_input + op.m * op.n * op.count / rate
+    accumulated = machine.profile.wgrad_bytes * op.k * op.n * op.count / machine.memory_rate
+    return forward, for_input + np.maximum(for_weight, accumulated)
+
+
+def _product_time(op: Matmul, m: Numbers, k: Numbers, n: Numbers, number_format: str, machine: Machine) -> Numbers:
+    r"""Time of an (m, k) by (k, n) product.
+
+    .. math:: \max\left(\frac{2 m n k c}{R} \cdot \frac{k + k_0}{k} (1 + w (P - 1)), \frac{bytes}{B}\right) + t_0
+
+    with rate R, padding P, wave weight w, achieved bandwidth B.
+    """
+    profile = machine.profile
+    padding = 1 + profile.matmul_wave_weight * (tile_padding(m, n, op.count, machine.accelerator.num_cores) - 1)
+    rate = machine.matmul_rate(number_format) * (profile.grouped_matmul_efficiency if op.grouped else 1.0)
+    arithmetic = 2.0 * m * n * k * op.count * padding / (rate * depth_efficiency(k, profile))
+    moved = (m * k + k * n + m * n) * op.count * machine.recipe.activation_bytes
+    return np.maximum(arithmetic, moved / machine.memory_rate) + profile.matmul_launch_time
+
+
+def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numbers]:
+    profile = machine.profile
+    rate = machine.matmul_rate(machine.recipe.dense_math)
+    launch = profile.memory_pass_latency
+    if not op.fused:
+        flops = 2.0 * op.tokens * op.num_heads * op.scored_keys * (op.qk_head_dim + op.v_head_dim)
+        aligned = op.qk_head_dim % 8 == 0
+        relative = profile.unfused_attention_efficiency * (1.0 if aligned else profile.misaligned_matmul_efficiency)
+        depth = depth_efficiency(op.qk_head_dim, profile)
+        forward = flops / (rate * relative * depth)
+        return forward + 2 * launch, 2 * forward + 4 * launch
+    peak = machine.accelerator.peak(machine.recipe.dense_math)
+    efficiency = attention_efficiency(op.qk_head_dim, op.rate_length, profile)
+    forward = op.flops / (peak * efficiency)
+    return forward + launch, FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio + launch
+
+
+def _pass_times(op: Pass, machine: Machine) -> tuple[Numbers, Numbers]:
+    profile = machine.profile
+    factor = profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor
+    rate = machine.memory_rate / factor
+    return (
+        op.forward_bytes / rate + profile.memory_pass_latency,
+        op.backward_bytes / rate + profile.memory_pass_latency,
+    )

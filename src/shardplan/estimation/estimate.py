@@ -1,0 +1,295 @@
+"""The full answer for one plan: time with its split and band, memory of every stage, traffic, utilisation, feasibility."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from shardplan.errors import PlanError
+from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
+from shardplan.estimation.pricing import Part, Prices, price
+from shardplan.estimation.question import Question
+from shardplan.estimation.step import (
+    StageMemory,
+    StageTimes,
+    held_parameters,
+    stage_memory,
+    stage_times,
+    step_of,
+    straggler_factor,
+    total_over,
+)
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Profile
+from shardplan.inputs.validity import check_plan
+from shardplan.memory.activations import applied_share
+from shardplan.schedules.pipeline import idle_time
+from shardplan.units import format_bytes
+from shardplan.workload.stage import Stage, stages
+
+__all__ = ["Estimate", "estimate", "estimate_plan", "whole_model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What shardplan predicts for one plan."""
+
+    plan: Plan
+    dp: int
+    num_microbatches: int
+    step_time: float
+    """One optimizer step. [s]"""
+    step_time_p10: float
+    """A tenth of comparable measured runs were faster than this. [s]"""
+    step_time_p90: float
+    """A tenth were slower. [s]"""
+    breakdown: dict[str, float]
+    """Seconds of the step by what they are spent on, on the slowest stage; they sum to the step time."""
+    tokens_per_second_per_accelerator: float
+    model_flops_per_token: float
+    """Forward and backward FLOP per token. [FLOP]"""
+    flops_convention: str
+    peak_flops: float
+    """Dense peak that utilisation is measured against. [FLOP/s]"""
+    peak_format: str
+    """Number format of that peak."""
+    mfu: float
+    """Model FLOP over step time and peak."""
+    hfu: float
+    """The same with recomputed FLOP counted."""
+    peak_memory_bytes: float
+    """Fullest stage. [bytes]"""
+    usable_memory_bytes: float
+    """What tensors can fill of the accelerator's memory. [bytes]"""
+    memory: tuple[dict[str, float], ...]
+    """For every stage bytes by part."""
+    communication: dict[str, dict[str, float]]
+    """Bytes that one accelerator of the slowest stage sends per step, by dimension and network tier."""
+    slowest_stage: int
+    fullest_stage: int
+    stage_layers: tuple[int, ...]
+    """Layers of every stage."""
+    feasible: bool
+    reason: str | None
+    """Why it does not fit: the stage, the bytes and the knob."""
+    assumptions: tuple[str, ...]
+    time_to_train: float | None
+    """Of ``Job.tokens``. [s]"""
+
+
+def estimate(
+    model: ModelConfig, cluster: Cluster, job: Job, plan: Plan, *, num_accelerators: int, profile: Profile | None = None
+) -> Estimate:
+    """Predicts one plan. Raises ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
+
+    A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why.
+    """
+    question = Question(
+        model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, profile=profile  # type: ignore[arg-type]  # None: the generation's own
+    )
+    return estimate_plan(question, plan)
+
+
+def estimate_plan(question: Question, plan: Plan) -> Estimate:
+    """As ``estimate``, for a question already put."""
+    check_plan(plan, question.model, question.cluster, question.num_accelerators, question.job)
+    batch = Batch.of(plan, question.num_accelerators, question.job)
+    return _Answer(question, plan, batch).estimate()
+
+
+def whole_model(model: ModelConfig) -> Stage:
+    """All layers and ends as one stage: sums over it are sums over the pipeline."""
+    return stages(model, 1, 1)[0]
+
+
+class _Answer:
+    """Everything about one plan, computed once."""
+
+    def __init__(self, question: Question, plan: Plan, batch: Batch) -> None:
+        self.question, self.plan, self.batch = question, plan, batch
+        self.prices: Prices = price(question, batch)
+        self.stages = stages(question.model, batch.pp, int(batch.vp), plan.stage_layers)
+        self.times = [stage_times(question, batch, self.prices, stage) for stage in self.stages]
+        self.memory = [stage_memory(question, batch, self.prices, stage) for stage in self.stages]
+        self.step = step_of(question, batch, self.prices, self.stages, whole_model(question.model))
+
+    def estimate(self) -> Estimate:
+        question, job = self.question, self.question.job
+        slowest = int(np.argmax([self._busy(times) for times in self.times]))
+        fullest = int(np.argmax([float(memory.total) for memory in self.memory]))
+        step_time = float(self.step.step_time)
+        peak_format = job.recipe.matmul
+        peak = question.cluster.accelerator.peak(peak_format)
+        per_token = model_flops_per_token(question.model, job.sequence_length)
+        capacity = step_time * question.num_accelerators * peak
+        low, high = question.profile.band(self._kind())
+        return Estimate(
+            plan=self.plan,
+            dp=int(self.batch.dp),
+            num_microbatches=int(self.batch.num_microbatches),
+            step_time=step_time,
+            step_time_p10=step_time * low,
+            step_time_p90=step_time * high,
+            breakdown=self._breakdown(slowest, step_time),
+            tokens_per_second_per_accelerator=job.tokens_per_step / (step_time * question.num_accelerators),
+            model_flops_per_token=per_token,
+            flops_convention=FLOPS_CONVENTION,
+            peak_flops=peak,
+            peak_format=peak_format,
+            mfu=per_token * job.tokens_per_step / capacity,
+            hfu=self._hardware_flops() / capacity,
+            peak_memory_bytes=float(self.step.peak_memory_bytes),
+            usable_memory_bytes=question.usable_memory,
+            memory=tuple(_parts(memory) for memory in self.memory),
+            communication=self._communication(self.stages[slowest]),
+            slowest_stage=slowest,
+            fullest_stage=fullest,
+            stage_layers=tuple(int(stage.num_layers) for stage in self.stages),
+            feasible=bool(self.step.fits),
+            reason=self._reason(fullest),
+            assumptions=self._assumptions(),
+            time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
+        )
+
+    def _everything(self) -> float:
+        return float(sum(float(times.microbatch) for times in self.times))
+
+    def _busy(self, times: StageTimes) -> float:
+        """Time of a step as this stage sees it."""
+        one = times.microbatch
+        microbatches = self.batch.num_microbatches * (one + times.sharded)
+        return float(microbatches + idle_time(one, self._everything(), self.batch) + times.step_end)
+
+    def _breakdown(self, slowest: int, step_time: float) -> dict[str, float]:
+        """Split of the step on the slowest stage. What remains beside the stage's own work is the bubble."""
+        batch, stage, times = self.batch, self.stages[slowest], self.times[slowest]
+        m = float(batch.num_microbatches)
+        share = float(applied_share(stage.num_layers, batch))
+
+        def both(name: str) -> float:
+            def value(part: Part) -> Any:
+                return getattr(part.cost.forward, name) + getattr(part.cost.backward, name)
+
+            return m * float(total_over(stage, self.prices, value))
+
+        terms = {
+            "matmul": both("matmul"),
+            "attention": both("attention"),
+            "memory_bound": both("memory"),
+            "recompute": m * share * float(total_over(stage, self.prices, lambda part: part.cost.recomputed.total)),
+            "host": both("host"),
+            "tp_communication": both("tp"),
+            "cp_communication": both("cp"),
+            "ep_communication": both("ep"),
+            "dp_communication": m * float(times.sharded) + float(times.reduce) + float(times.gather),
+            "pp_communication": m * float(times.transfer),
+            "offload": m * float(times.offload),
+            "optimizer": float(times.update),
+            "fixed": m * times.overhead + self.question.profile.step_time,
+        }
+        growth = straggler_factor(self.question)
+        terms["stragglers"] = step_time * (1 - 1 / growth)
+        terms["bubble"] = max(step_time - sum(terms.values()), 0.0) if self.batch.pp > 1 else 0.0
+        return terms
+
+    def _hardware_flops(self) -> float:
+        """FLOP executed in one step on all accelerators, recomputed ones included."""
+        share = min(1.0, float(self.batch.recompute_num_layers) * self.batch.pp / self.question.model.num_hidden_layers)
+
+        def executed(part: Part) -> Any:
+            return 3.0 * part.cost.flops + share * part.cost.recomputed_flops
+
+        one_rank = float(total_over(whole_model(self.question.model), self.prices, executed))
+        replicas = self.question.num_accelerators / self.batch.pp
+        return one_rank * float(self.batch.num_microbatches) * replicas
+
+    def _communication(self, stage: Stage) -> dict[str, dict[str, float]]:
+        """Bytes sent per dimension and tier in one step by a rank of ``stage``."""
+        names = [tier.name for tier in self.question.network.tiers]
+        m = float(self.batch.num_microbatches)
+        share = float(applied_share(stage.num_layers, self.batch))
+        sent: dict[str, list[float]] = {name: [0.0] * len(names) for name in ("tp", "cp", "ep", "etp", "dp", "pp")}
+        for index in range(len(names)):
+            for dimension in ("tp", "cp", "ep", "etp"):
+                sent[dimension][index] = m * float(
+                    total_over(
+                        stage,
+                        self.prices,
+                        lambda part: (
+                            _of(part.cost.sent_bytes, dimension, index)  # noqa: B023  # used at once
+                            + share * _of(part.cost.resent_bytes, dimension, index)  # noqa: B023
+                        ),
+                    )
+                )
+            sent["dp"][index] = float(
+                total_over(
+                    stage,
+                    self.prices,
+                    lambda part: part.traffic.step_bytes[index] + m * part.traffic.microbatch_bytes[index],  # noqa: B023
+                )
+            )
+            sent["pp"][index] = 2.0 * m * float(self.batch.vp) * float(self.prices.transfer_bytes[index])
+        return {
+            dimension: dict(zip(names, moved, strict=True)) for dimension, moved in sent.items() if any(moved)
+        }
+
+    def _reason(self, fullest: int) -> str | None:
+        if bool(self.step.fits):
+            return None
+        parts = _parts(self.memory[fullest])
+        need, usable = float(self.memory[fullest].total), self.question.usable_memory
+        largest = max(parts, key=lambda name: parts[name])
+        return (
+            f"stage {fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, {format_bytes(need - usable)} too "
+            f"much; its largest part is {largest} with {format_bytes(parts[largest])}: {_KNOBS[largest]}"
+        )
+
+    def _kind(self) -> str:
+        if self.question.cluster.accelerator.generation not in MEASURED_GENERATIONS:
+            return "unmeasured"
+        return "moe" if self.question.model.is_moe else "dense"
+
+    def _assumptions(self) -> tuple[str, ...]:
+        question = self.question
+        texts = list(question.cluster.assumptions)
+        n, most = question.num_accelerators, question.cluster.max_num_accelerators
+        if most is not None and n > most:
+            texts.append(f"{n:,} accelerators are more than the largest known {question.cluster.name} ({most:,})")
+        for tier, used in zip(question.network.tiers, question.network.sizes, strict=True):
+            if tier.size is not None and used < tier.size and used < n:
+                texts.append(f"{used} of the {tier.size} accelerators of each {tier.name} are used, so that {n:,} divide evenly")
+        if question.model.is_moe:
+            texts.append("tokens are routed evenly to the experts")
+        if self._kind() == "unmeasured":
+            texts.append(f"no measured run covers {question.cluster.accelerator.full_name}: the band is wider, by judgement")
+        texts.extend(question.model.notes)
+        return tuple(texts)
+
+
+MEASURED_GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "blackwell-ultra", "tpu", "ascend")
+"""Generations of which published training runs were at hand when the profiles were made."""
+
+_KNOBS = {
+    "weights": "raise tp or pp, or shard them (zero3)",
+    "gradients": "raise tp or pp, shard them (zero2, zero3), or accumulate them in bf16 (--grad-dtype bf16)",
+    "optimizer": "shard it over more ranks (zero1), raise tp or pp, or move it to the host (--offload optimizer)",
+    "activations": "recompute more (--recompute full), lower the micro-batch size, or raise tp, cp or pp",
+    "logits": "lower the micro-batch size, or raise tp or cp",
+    "buffers": "raise tp, or shard less (zero1)",
+    "framework": "use an accelerator with more memory",
+}
+
+
+def _of(sent: dict[str, Any], dimension: str, index: int) -> Any:
+    tiers = sent.get(dimension)
+    return tiers[index] if tiers is not None else 0.0
+
+
+def _parts(memory: StageMemory) -> dict[str, float]:
+    return {f.name: float(getattr(memory, f.name)) for f in fields(memory)}

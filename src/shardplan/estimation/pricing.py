@@ -1,0 +1,103 @@
+"""Prices of everything that a stage can hold, each on the axes that it names and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.costs.block import BlockCost, price_block
+from shardplan.costs.collectives import Group, collective_bytes, collective_time, groups_of, sharding_groups
+from shardplan.costs.state_traffic import StateTraffic, state_traffic
+from shardplan.estimation.question import Question
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.model import MixtureOfExperts
+from shardplan.workload.embedding import embedding, head, logits, mtp_projection
+from shardplan.workload.layer import (
+    Parameters,
+    embedding_parameters,
+    head_parameters,
+    layer_block,
+    layer_parameters,
+    mtp_parameters,
+)
+from shardplan.workload.ops import Block
+from shardplan.workload.shard import Shard
+
+__all__ = ["Part", "Prices", "price"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Something of which a stage holds a number: a kind of layer, the embedding, the head, a prediction block."""
+
+    cost: BlockCost
+    parameters: Parameters
+    traffic: StateTraffic
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prices:
+    """All parts, and what a stage boundary costs."""
+
+    layers: tuple[Part, ...]
+    """One for every kind of layer."""
+    embedding: Part
+    head: Part
+    mtp: Part
+    transfer_time: Numbers
+    """One micro-batch from one stage to the next, one way. [s]"""
+    transfer_bytes: tuple[Numbers, ...]
+    """Bytes of that on each tier."""
+    logits: Numbers
+    """Logits of one micro-batch on the last stage."""
+
+
+def price(question: Question, batch: Batch) -> Prices:
+    """Prices under ``batch``: for one plan or for an array of them."""
+    model, network = question.model, question.network
+    groups = groups_of(batch, network)
+    shard = Shard.of(model.hidden_size, question.job, batch)
+    part = _pricer(question, batch, groups)
+    ends = head(model, shard)
+    mtp = layer_block(model.mtp_layer, shard) + mtp_projection(shard) + ends
+    output = shard.split_tokens * model.hidden_size * shard.element
+    pair = _neighbours(groups["pp"])
+    return Prices(
+        layers=tuple(
+            part(layer_block(kind, shard), layer_parameters(model, kind, batch), _is_routed(kind.mlp))
+            for kind in model.layer_kinds
+        ),
+        embedding=part(embedding(model, shard), embedding_parameters(model, batch), False),
+        head=part(ends, head_parameters(model, batch, holds_table=batch.pp == 1), False),
+        mtp=part(mtp, mtp_parameters(model, batch), _is_routed(model.mtp_layer.mlp)),
+        transfer_time=collective_time("p2p", output, pair, network),
+        transfer_bytes=collective_bytes("p2p", output, pair),
+        logits=logits(model, shard),
+    )
+
+
+def _pricer(question: Question, batch: Batch, groups: dict[str, Group]) -> Callable[[Block, Parameters, bool], Part]:
+    machine, network = question.machine, question.network
+    state_groups = sharding_groups(batch, network)
+
+    def part(block: Block, held: Parameters, routed: bool) -> Part:
+        return Part(
+            cost=price_block(block, machine, network, groups, batch, routed=routed),
+            parameters=held,
+            traffic=state_traffic(held, question.job, batch, network, state_groups),
+        )
+
+    return part
+
+
+def _is_routed(mlp: object) -> bool:
+    return isinstance(mlp, MixtureOfExperts)
+
+
+def _neighbours(pipeline: Group) -> Group:
+    """The worst-placed pair of neighbouring stages: inside one domain only where all stages are."""
+    together = tuple(np.where(np.asarray(m) >= pipeline.size, 2, 1) for m in pipeline.members)
+    return Group(np.minimum(pipeline.size, 2), tuple(np.minimum(m, pipeline.size) for m in together))

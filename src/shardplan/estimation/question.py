@@ -1,0 +1,59 @@
+"""What is asked: a model, a cluster of so many accelerators, a job; and what follows from these alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardplan.costs.collectives import Network
+from shardplan.costs.roofline import Machine
+from shardplan.errors import InputError
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.profile import Profile, load_profile
+
+__all__ = ["Question"]
+
+MAX_NUM_ACCELERATORS = 10_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Everything about a training run but the plan."""
+
+    model: ModelConfig
+    cluster: Cluster
+    num_accelerators: int
+    """World size."""
+    job: Job
+    profile: Profile = field(default=None)  # type: ignore[assignment]  # filled in below
+    """Calibration constants; the accelerator generation's own where not given."""
+
+    def __post_init__(self) -> None:
+        """Checks the world size and the number format. Raises ``InputError``."""
+        if self.profile is None:
+            object.__setattr__(self, "profile", load_profile(self.cluster.accelerator.generation))
+        n = self.num_accelerators
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_NUM_ACCELERATORS:
+            raise InputError(
+                f"the number of accelerators is {n!r}; it must be a whole number from 1 to {MAX_NUM_ACCELERATORS:,}",
+                rule="the number of accelerators is a positive whole number",
+                hint="set --gpus",
+            )
+        for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
+            self.cluster.accelerator.peak(number_format)
+
+    @property
+    def machine(self) -> Machine:
+        """The accelerator as its profile sees it."""
+        return Machine(accelerator=self.cluster.accelerator, profile=self.profile, recipe=self.job.recipe)
+
+    @property
+    def network(self) -> Network:
+        """The tiers that the job uses."""
+        return Network.of(self.cluster, self.num_accelerators, self.profile)
+
+    @property
+    def usable_memory(self) -> float:
+        """Device memory that tensors can fill: all, less context and communicators, less fragmentation. [bytes]"""
+        return (self.cluster.accelerator.memory_bytes - self.profile.context_bytes) / (1 + self.profile.fragmentation)

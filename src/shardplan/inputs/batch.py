@@ -1,0 +1,166 @@
+"""A plan in numbers: what the formulas read, for one plan or for an array of plans.
+
+``Batch.of`` turns a ``Plan`` into plain numbers. The search builds the same record with arrays, each field along an axis of
+its own, so that every formula runs over the product of just those axes that it names. Fields that select a formula rather
+than scale it (placement, exchange of context, kind of tensor parallelism) are single values in either case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers, ceil_divide
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
+
+__all__ = ["Batch", "Digit", "digits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """A run of ranks of one dimension: ``size`` ranks that lie ``stride`` accelerators apart."""
+
+    size: Numbers
+    stride: Numbers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Degrees, flags and derived counts of one plan, or arrays of them."""
+
+    num_accelerators: int
+    """World size."""
+    tp: Numbers
+    cp: Numbers
+    pp: int
+    """One number: stages are laid out per pipeline depth."""
+    vp: Numbers
+    ep: Numbers
+    etp: Numbers
+    micro_batch_size: Numbers
+    dp: Numbers
+    """Data-parallel replicas: accelerators / (tp cp pp)."""
+    edp: Numbers
+    """Replicas of every expert: accelerators / (pp ep etp)."""
+    num_microbatches: Numbers
+    """Micro-batches of one replica and step."""
+    tp_rows: Numbers
+    """Rows of the two-dimensional tensor-parallel grid (1: one-dimensional)."""
+    sequence_parallel: Flags
+    shards_optimizer: Flags
+    """Whether optimizer states are sharded (zero1 and up)."""
+    shards_gradients: Flags
+    """Whether gradients are sharded and reduced once per micro-batch (zero2 and up)."""
+    shards_weights: Flags
+    """Whether weights are sharded and gathered when used (zero3, hsdp)."""
+    sharding_degree: Numbers
+    """Ranks over which it shards, at most ``dp * cp``."""
+    microbatch_group_size: Numbers
+    gpipe: Flags
+    """Whether all forward passes run before the first backward pass."""
+    recompute: dict[str, Flags] = field(default_factory=dict)
+    """For each module whether it is computed again."""
+    recompute_full: Flags = False
+    """Whether whole layers are computed again from their input."""
+    recompute_num_layers: Numbers = np.inf
+    """Layers of each stage to which recomputation applies."""
+    offload_optimizer: Flags = False
+    offload_activations: Flags = False
+    overlap_tp: Flags = False
+    overlap_dp: Flags = True
+    overlap_pp: Flags = False
+    overlap_ep: Flags = False
+    tp_kind: TpKind = "1d"
+    cp_comm: CpComm = "p2p"
+    placement: str = "tp-cp-ep-dp-pp"
+    stage_layers: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, plan: Plan, num_accelerators: int, job: Job) -> Batch:
+        """One plan's numbers (the plan is assumed valid for this world size and job)."""
+        dp = plan.dp(num_accelerators)
+        modules = recompute_modules(plan.recompute)
+        interleaved = plan.effective_schedule == "interleaved"
+        return cls(
+            num_accelerators=num_accelerators,
+            tp=plan.tp,
+            cp=plan.cp,
+            pp=plan.pp,
+            vp=plan.vp,
+            ep=plan.ep,
+            etp=plan.etp,
+            micro_batch_size=plan.micro_batch_size,
+            dp=dp,
+            edp=num_accelerators // (plan.pp * plan.ep * plan.etp),
+            num_microbatches=job.global_batch_size // (dp * plan.micro_batch_size),
+            tp_rows=plan.tp_rows,
+            sequence_parallel=plan.sequence_parallel,
+            shards_optimizer=plan.sharding != "ddp",
+            shards_gradients=plan.sharding in ("zero2", "zero3", "hsdp"),
+            shards_weights=plan.sharding in ("zero3", "hsdp"),
+            sharding_degree=plan.sharding_degree or dp * plan.cp,
+            microbatch_group_size=plan.microbatch_group_size or plan.pp,
+            gpipe=plan.effective_schedule == "gpipe",
+            recompute={module: module in modules for module in RECOMPUTE_MODULES},
+            recompute_full=plan.recompute == "full",
+            recompute_num_layers=np.inf if plan.recompute_num_layers is None else plan.recompute_num_layers,
+            offload_optimizer=plan.offload == "optimizer",
+            offload_activations=plan.offload == "activations",
+            overlap_tp=plan.overlap_tp,
+            overlap_dp=plan.overlap_dp,
+            overlap_pp=interleaved if plan.overlap_pp is None else plan.overlap_pp,
+            overlap_ep=plan.overlap_ep,
+            tp_kind=plan.tp_kind,
+            cp_comm=plan.cp_comm,
+            placement=plan.placement,
+            stage_layers=plan.stage_layers,
+        )
+
+    @property
+    def replicas(self) -> Numbers:
+        """Ranks that hold the same dense weights: data and context parallelism share one group."""
+        return self.dp * self.cp
+
+    @property
+    def expert_sharding_degree(self) -> Numbers:
+        """Ranks over which expert states are sharded: the same share of their replicas as of the dense ones."""
+        return np.maximum(np.floor(self.sharding_degree * self.edp / self.replicas), 1)
+
+    @property
+    def tp_columns(self) -> Numbers:
+        """Tensor-parallel ranks that share heads and intermediate width (all, unless the grid has rows)."""
+        return self.tp / self.tp_rows
+
+    @property
+    def sequence_shards(self) -> Numbers:
+        """Ranks that share every sequence inside attention."""
+        return self.cp * self.tp_rows
+
+
+def digits(batch: Batch) -> dict[str, tuple[Digit, ...]]:
+    """Where the ranks of every dimension lie, innermost digit first.
+
+    Ranks are numbered in mixed radix along the placement; dense layers and experts number the same accelerators along
+    (tp, cp, dp, pp) and (etp, ep, edp, pp) (parallel folding, arXiv 2504.14960).
+    """
+    tokens = placement_tokens(batch.placement)
+    dense = _laid_out(tokens, {"tp": batch.tp, "cp": batch.cp, "dp": batch.dp, "pp": batch.pp})
+    renamed = tuple(({"tp": "etp", "dp": "edp"}.get(name, name), None) for name, number in tokens if number is None)
+    experts = _laid_out(renamed, {"etp": batch.etp, "ep": batch.ep, "edp": batch.edp, "pp": batch.pp})
+    return {**experts, **dense}
+
+
+def _laid_out(tokens: tuple[tuple[str, int | None], ...], degrees: dict[str, Numbers]) -> dict[str, tuple[Digit, ...]]:
+    left = dict(degrees)
+    laid: dict[str, tuple[Digit, ...]] = {name: () for name in degrees}
+    stride: Numbers = 1
+    for name, number in tokens:
+        if name not in left:
+            continue
+        size = left[name] if number is None else np.gcd(np.asarray(left[name], dtype=np.int64), number)
+        laid[name] += (Digit(size, stride),)
+        left[name] = ceil_divide(left[name], size)
+        stride = stride * size
+    return laid

@@ -1,0 +1,150 @@
+"""A training job: what is computed in one step, in which number formats, with which optimizer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from shardplan.errors import InputError, UnknownNameError
+
+__all__ = ["PRECISIONS", "AttentionKernel", "GradDtype", "Job", "Optimizer", "Precision", "Recipe", "recipe_of"]
+
+Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"]
+Optimizer = Literal["adam", "sgd", "muon"]
+AttentionKernel = Literal["flash", "unfused"]
+GradDtype = Literal["bf16", "fp16", "fp32"]
+
+DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+MOMENTS = {"adam": 2, "sgd": 1, "muon": 1}
+"""State tensors per parameter: Adam keeps two moments, SGD with momentum and Muon one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What a precision recipe implies for every tensor of a training step (bytes per element)."""
+
+    matmul: str
+    """Number format of the linear layers' matrix products, a key of ``Accelerator.peak_flops``."""
+    dense_math: str
+    """Number format of attention, router and head."""
+    weight_bytes: float
+    """The weights that the forward pass reads."""
+    quantised_weight_bytes: float
+    """Low-precision copies of the linear layers' weights kept beside them."""
+    master_bytes: float
+    """The fp32 master copy (zero where the weights themselves are fp32)."""
+    activation_bytes: float
+    """Activations as they travel between layers."""
+    linear_input_bytes: float
+    """Inputs of linear layers as they are kept for the backward pass."""
+
+
+PRECISIONS: dict[str, Recipe] = {
+    name: Recipe(
+        matmul=matmul,
+        dense_math=dense,
+        weight_bytes=weight,
+        quantised_weight_bytes=copies,
+        master_bytes=master,
+        activation_bytes=activation,
+        linear_input_bytes=kept,
+    )
+    for name, matmul, dense, weight, copies, master, activation, kept in (
+        ("fp32", "fp32", "fp32", 4.0, 0.0, 0.0, 4.0, 4.0),
+        ("fp16", "fp16", "fp16", 2.0, 0.0, 4.0, 2.0, 2.0),
+        ("bf16", "bf16", "bf16", 2.0, 0.0, 4.0, 2.0, 2.0),
+        # Transformer Engine keeps bf16 weights and one fp8 copy (the transposed one is made when needed on Hopper).
+        ("fp8", "fp8", "bf16", 2.0, 1.0, 4.0, 2.0, 1.0),
+        # Block scaling: one scale byte per 32 elements, and row-wise and column-wise copies since scales do not transpose.
+        ("mxfp8", "mxfp8", "bf16", 2.0, 2 * (1 + 1 / 32), 4.0, 2.0, 1 + 1 / 32),
+        # One scale byte per 16 elements; linear inputs are kept in 4 bits.
+        ("nvfp4", "nvfp4", "bf16", 2.0, 2 * (0.5 + 1 / 16), 4.0, 2.0, 0.5 + 1 / 16),
+    )
+}
+
+
+def recipe_of(precision: str) -> Recipe:
+    """The recipe of that name. Raises ``UnknownNameError``."""
+    try:
+        return PRECISIONS[precision]
+    except (KeyError, TypeError):
+        raise UnknownNameError("precision", str(precision), PRECISIONS, hint=f"one of {', '.join(PRECISIONS)}") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One training run as the optimizer sees it."""
+
+    sequence_length: int
+    """Tokens of one sequence."""
+    global_batch_size: int
+    """Sequences of one optimizer step, over all accelerators."""
+    precision: Precision = "bf16"
+    """Precision recipe: the number format of the matrix products, and what follows from it for every other tensor."""
+    optimizer: Optimizer = "adam"
+    """Which states the optimizer keeps: adam two moments, sgd and muon one."""
+    attention: AttentionKernel = "flash"
+    """``flash``: fused, scores never reach memory; ``unfused``: scores are written, read and kept."""
+    grad_dtype: GradDtype = "fp32"
+    """Number format in which gradients are accumulated and reduced."""
+    moment_dtype: GradDtype = "fp32"
+    """Number format of the optimizer's moments."""
+    dropout: bool = False
+    """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
+    tokens: float | None = None
+    """Tokens to train on in all; gives the time to train."""
+
+    def __post_init__(self) -> None:
+        """Checks types and ranges. Raises ``InputError``."""
+        _check_count("sequence_length", self.sequence_length, 2**31)
+        _check_count("global_batch_size", self.global_batch_size, 2**31)
+        for field, choices in (
+            ("precision", get_args(Precision)),
+            ("optimizer", get_args(Optimizer)),
+            ("attention", get_args(AttentionKernel)),
+            ("grad_dtype", get_args(GradDtype)),
+            ("moment_dtype", get_args(GradDtype)),
+        ):
+            if getattr(self, field) not in choices:
+                raise UnknownNameError(field, str(getattr(self, field)), choices, hint=f"one of {', '.join(choices)}")
+        if self.tokens is not None and not (_is_number(self.tokens) and 0 < self.tokens < 1e18):
+            raise InputError(
+                f"tokens is {self.tokens!r}; it must be a number above 0 and below 1e18",
+                rule="tokens to train is a positive number",
+                hint="--tokens 15.6e12",
+            )
+
+    @property
+    def recipe(self) -> Recipe:
+        """Bytes and number formats that the precision implies."""
+        return recipe_of(self.precision)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step."""
+        return self.sequence_length * self.global_batch_size
+
+    @property
+    def grad_bytes(self) -> float:
+        """Bytes of one accumulated gradient element."""
+        return DTYPE_BYTES[self.grad_dtype]
+
+    @property
+    def optimizer_bytes(self) -> float:
+        """Optimizer states and master copy, bytes per parameter (12 for Adam in mixed precision: arXiv 1910.02054)."""
+        return self.recipe.master_bytes + MOMENTS[self.optimizer] * DTYPE_BYTES[self.moment_dtype]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_count(field: str, value: object, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        flag = field.replace("_", "-")
+        raise InputError(
+            f"{field} is {value!r}; it must be a whole number from 1 to {most:,}",
+            rule=f"{field} is a positive whole number",
+            hint=f"set --{flag}",
+        )

@@ -1,0 +1,190 @@
+"""A plan: one parallelism strategy with all its knobs, as a person writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from shardplan.errors import InputError, UnknownNameError
+
+__all__ = [
+    "DEFAULT_PLACEMENT",
+    "RECOMPUTE_MODULES",
+    "RECOMPUTE_PRESETS",
+    "CpComm",
+    "Offload",
+    "Plan",
+    "Schedule",
+    "Sharding",
+    "TpKind",
+    "recompute_modules",
+]
+
+Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
+Schedule = Literal["1f1b", "interleaved", "gpipe"]
+CpComm = Literal["p2p", "allgather", "a2a"]
+TpKind = Literal["1d", "summa"]
+Offload = Literal["none", "optimizer", "activations"]
+
+DEFAULT_PLACEMENT = "tp-cp-ep-dp-pp"
+"""Megatron's order of the parallel dimensions, innermost (fastest network) first."""
+
+RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp", "moe", "shared_experts")
+"""Parts of a layer whose kept tensors can be dropped and computed again (names as in Megatron)."""
+
+RECOMPUTE_PRESETS = {"none": (), "selective": ("core_attn",), "full": RECOMPUTE_MODULES}
+"""``full`` keeps the input of each layer only."""
+
+MAX_DEGREE = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """Degrees and switches of one strategy; data parallelism follows from the accelerators that are left."""
+
+    tp: int = 1
+    """Tensor parallelism: ranks that share every matrix product."""
+    cp: int = 1
+    """Context parallelism: ranks that share every sequence."""
+    pp: int = 1
+    """Pipeline parallelism: stages that share the layers."""
+    vp: int = 1
+    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved."""
+    ep: int = 1
+    """Expert parallelism: ranks that share the experts of a layer."""
+    etp: int = 1
+    """Expert tensor parallelism: ranks that share every expert's matrices."""
+    micro_batch_size: int = 1
+    """Sequences of one micro-batch."""
+    sequence_parallel: bool = True
+    """Whether the passes between matrix products are split over the tensor-parallel ranks (no effect at tp 1)."""
+    sharding: Sharding = "zero1"
+    """What data parallelism shards: nothing, optimizer states (zero1), gradients too (zero2), weights too (zero3 = FSDP);
+    hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across."""
+    sharding_degree: int | None = None
+    """Ranks over which it shards; all data- and context-parallel ranks where not given."""
+    schedule: Schedule | None = None
+    """Pipeline schedule; follows from ``vp`` where not given."""
+    microbatch_group_size: int | None = None
+    """Micro-batches that one virtual stage runs before the next takes over; ``pp`` where not given."""
+    recompute: str = "none"
+    """``none``, ``selective`` (the attention core), ``full``, or a comma list of ``RECOMPUTE_MODULES``."""
+    recompute_num_layers: int | None = None
+    """Layers of each stage to which ``recompute`` applies; all where not given."""
+    offload: Offload = "none"
+    """What lives in host memory: optimizer states (updated there) or kept activations."""
+    tp_kind: TpKind = "1d"
+    """``1d``: matrices are split along one dimension; ``summa``: along both, over a grid of ``tp_rows`` x tp/``tp_rows``."""
+    tp_rows: int = 1
+    """Rows of the grid of two-dimensional tensor parallelism: ranks that share the sequence and the rows of the weights."""
+    cp_comm: CpComm = "p2p"
+    """How context-parallel ranks exchange keys and values: ring, all-gather or all-to-all."""
+    overlap_tp: bool = False
+    """Whether tensor-parallel collectives are pipelined with their matrix products."""
+    overlap_dp: bool = True
+    """Whether gradient reduction and parameter gathering run beside computation."""
+    overlap_pp: bool | None = None
+    """Whether stage transfers run beside computation; on where the schedule is interleaved if not given."""
+    overlap_ep: bool = False
+    """Whether expert dispatch runs beside another micro-batch's computation."""
+    placement: str = DEFAULT_PLACEMENT
+    """Order of the dimensions from the fastest network outward; ``dim:n`` places n ranks of it there and the rest
+    where the name stands alone: ``tp:4-dp:2-tp-cp-ep-dp-pp``."""
+    stage_layers: tuple[int, ...] | None = None
+    """Layers of every virtual stage in model order (pp * vp numbers); shared out evenly where not given."""
+
+    def __post_init__(self) -> None:
+        """Checks types and ranges of each field by itself. Raises ``InputError``."""
+        for field in ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "tp_rows"):
+            _check_degree(field, getattr(self, field))
+        for field in ("sharding_degree", "microbatch_group_size"):
+            if getattr(self, field) is not None:
+                _check_degree(field, getattr(self, field))
+        if self.recompute_num_layers is not None:
+            _check_degree("recompute_num_layers", self.recompute_num_layers, least=0)
+        for field, choices in (
+            ("sharding", get_args(Sharding)),
+            ("cp_comm", get_args(CpComm)),
+            ("tp_kind", get_args(TpKind)),
+            ("offload", get_args(Offload)),
+            ("schedule", (None, *get_args(Schedule))),
+        ):
+            _check_choice(field, getattr(self, field), choices)
+        for field in ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep"):
+            _check_choice(field, getattr(self, field), (True, False))
+        _check_choice("overlap_pp", self.overlap_pp, (True, False, None))
+        recompute_modules(self.recompute)
+        placement_tokens(self.placement)
+        if self.stage_layers is not None:
+            for layers in self.stage_layers:
+                _check_degree("stage_layers", layers, least=0)
+
+    @property
+    def model_parallel_degree(self) -> int:
+        """Accelerators that hold one copy of the model."""
+        return self.tp * self.cp * self.pp
+
+    def dp(self, num_accelerators: int) -> int:
+        """Data-parallel degree (0 where the degrees do not fit; ``validity`` says so)."""
+        return num_accelerators // self.model_parallel_degree
+
+    @property
+    def effective_schedule(self) -> Schedule:
+        """The schedule, where it was left open by what ``vp`` implies."""
+        return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
+
+
+def recompute_modules(policy: str) -> tuple[str, ...]:
+    """Modules that a policy recomputes. Raises ``UnknownNameError``."""
+    if not isinstance(policy, str):
+        raise _wrong("recompute", policy, "a policy name or a comma list of modules")
+    if policy in RECOMPUTE_PRESETS:
+        return RECOMPUTE_PRESETS[policy]
+    modules = tuple(part.strip() for part in policy.split(","))
+    for module in modules:
+        if module not in RECOMPUTE_MODULES:
+            known = (*RECOMPUTE_PRESETS, *RECOMPUTE_MODULES)
+            raise UnknownNameError("recompute module", module, known, hint=f"one of {', '.join(known)}")
+    return modules
+
+
+def placement_tokens(placement: str) -> tuple[tuple[str, int | None], ...]:
+    """Dimensions of a placement from the inside out; a number where only so many ranks are placed there."""
+    if not isinstance(placement, str):
+        raise _wrong("placement", placement, f"an order such as {DEFAULT_PLACEMENT}")
+    tokens = tuple(_placement_token(part, placement) for part in placement.split("-"))
+    whole = [name for name, number in tokens if number is None]
+    if sorted(whole) != sorted(DEFAULT_PLACEMENT.split("-")):
+        raise _wrong("placement", placement, "each of tp, cp, ep, dp, pp exactly once without a number")
+    for position, (name, number) in enumerate(tokens):
+        if number is not None and (name == "ep" or (name, None) in tokens[:position]):
+            raise _wrong("placement", placement, "numbered parts of tp, cp, dp, pp, each before that dimension's own place")
+    return tokens
+
+
+def _placement_token(part: str, placement: str) -> tuple[str, int | None]:
+    name, colon, number = part.partition(":")
+    if name not in DEFAULT_PLACEMENT.split("-") or (colon and not (number.isdecimal() and 0 < int(number) <= MAX_DEGREE)):
+        raise _wrong("placement", placement, f"dimensions among {DEFAULT_PLACEMENT} joined by '-', such as tp:4-dp:2-tp-cp-ep-dp-pp")
+    return name, int(number) if colon else None
+
+
+def _check_degree(field: str, value: object, *, least: int = 1) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_DEGREE:
+        raise _wrong(field, value, f"a whole number from {least} to {MAX_DEGREE:,}")
+
+
+def _check_choice(field: str, value: object, choices: tuple[object, ...]) -> None:
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        names = [str(choice) for choice in choices if choice is not None]
+        if isinstance(value, str):
+            raise UnknownNameError(field, value, names, hint=f"one of {', '.join(names)}")
+        raise _wrong(field, value, f"one of {', '.join(names)}")
+
+
+def _wrong(field: str, value: object, wanted: str) -> InputError:
+    return InputError(
+        f"{field} is {value!r}; it must be {wanted}",
+        rule=f"{field} is well formed",
+        hint=f"set --{field.replace('_', '-')} to {wanted}",
+    )

@@ -1,0 +1,162 @@
+"""Calibration profile: every constant of the estimate, per accelerator generation, with unit and origin.
+
+``data/profiles/default.yaml`` holds all constants; a file named after a generation replaces those that differ there. A value
+read from a component measurement of the very accelerator (``Accelerator.gemm_efficiency``) scales the generation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shardplan.errors import InputError
+
+__all__ = ["Constant", "Profile", "load_profile"]
+
+PROFILES = Path(__file__).parent.parent / "data" / "profiles"
+Table = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constant:
+    """Where one constant of a profile comes from."""
+
+    value: float | dict[str, float]
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Constants of one accelerator generation."""
+
+    name: str
+    """Generation that the profile speaks of."""
+    matmul_efficiency: Table
+    """Fraction of the dense peak that large matrix products reach in training, by number format."""
+    matmul_launch_time: float
+    """Fixed time of a matrix product. [s]"""
+    matmul_half_depth: float
+    """Inner dimension at which a matrix product reaches half its rate."""
+    matmul_wave_weight: float
+    """Share of tile and wave quantisation that shows in the time (1: all of it)."""
+    grouped_matmul_efficiency: float
+    """Rate of grouped (expert) products relative to one dense product of the same shape."""
+    misaligned_matmul_efficiency: float
+    """Relative rate of products whose inner dimension is not a multiple of 8 elements."""
+    attention_efficiency: float
+    """Fraction of the dense peak of fused attention, forward, head dimension 128, long sequences."""
+    attention_backward_ratio: float
+    """Rate of the backward attention kernel relative to the forward one."""
+    attention_half_sequence: float
+    """Sequence length at which fused attention reaches half its rate."""
+    attention_head_dim_exponent: float
+    """Exponent of (head dimension / 128) in the rate of fused attention."""
+    unfused_attention_efficiency: float
+    """Relative rate of the batched products of unfused attention."""
+    memory_efficiency: float
+    """Fraction of the memory bandwidth that large streaming kernels reach."""
+    memory_pass_factor: float
+    """Passes over memory that real blocks make, relative to fully fused ones."""
+    memory_pass_latency: float
+    """Fixed time of a memory-bound kernel. [s]"""
+    cast_bytes: float
+    """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
+    wgrad_bytes: float
+    """Traffic per weight and micro-batch of accumulating gradients inside the weight-gradient product. [bytes]"""
+    state_space_scan_bytes: float
+    """Forward traffic of the state-space scan per token and inner channel; backward twice that. [bytes]"""
+    network_efficiency: Table
+    """Fraction of the nominal bandwidth that collectives reach, by kind of link."""
+    collective_launch_time: float
+    """Fixed time of a collective. [s]"""
+    hidden_tp: float
+    """Share of tensor-parallel communication that runs beside computation without pipelining."""
+    hidden_tp_overlapped: float
+    """The same with pipelined products (``overlap_tp``)."""
+    hidden_cp: float
+    """Share of context-parallel communication that runs beside attention."""
+    hidden_ep: float
+    """Share of expert dispatch that runs beside computation."""
+    hidden_ep_overlapped: float
+    """The same where another micro-batch computes meanwhile (``overlap_ep``)."""
+    hidden_pp: float
+    """Share of stage transfers that runs beside computation where overlapped."""
+    hidden_offload: float
+    """Share of host transfers of activations that runs beside computation."""
+    hidden_slowdown: float
+    """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
+    dp_window: float
+    """Share of the first forward and last backward pass behind which parameters and gradients travel."""
+    fsdp_window: float
+    """Share of the computation behind which fully sharded parameters travel."""
+    kernel_launch_time: float
+    """Host time per kernel. [s]"""
+    moe_host_time: float
+    """Host time of one mixture-of-experts layer, forward. [s]"""
+    moe_host_backward_ratio: float
+    """Host time of its backward pass relative to forward."""
+    microbatch_time: float
+    """Fixed time of a micro-batch. [s]"""
+    optimizer_bytes_per_parameter: float
+    """Traffic of an Adam step in mixed precision. [bytes per parameter]"""
+    optimizer_pass_factor: float
+    """Passes the optimizer makes relative to that."""
+    step_time: float
+    """Fixed time of a step: data, logging, synchronisation, gradient norm. [s]"""
+    straggler_growth: float
+    """Slowdown per doubling of the accelerators beyond 8."""
+    activation_factor: float
+    """Kept activations relative to the listed tensors (alignment, small tensors)."""
+    logits_bytes: float
+    """Memory of the loss per logit: the logits, their fp32 copy, their gradient. [bytes]"""
+    framework_bytes: float
+    """Workspaces, buffers and small tensors of the framework. [bytes]"""
+    context_bytes: float
+    """Device context and communicator buffers outside the framework's allocator. [bytes]"""
+    fragmentation: float
+    """Memory that the allocator reserves beyond what is in use, as a share of it."""
+    host_link_efficiency: float
+    """Fraction of the nominal host link that transfers reach."""
+    host_memory_bandwidth: float
+    """Host memory bandwidth of one accelerator's share of its node. [bytes/s]"""
+    step_time_band: Table
+    """10th and 90th percentile of measured / predicted step time: ``dense_p10`` ... ``unmeasured_p90``."""
+    constants: Mapping[str, Constant] = field(repr=False, default_factory=dict)
+    """Unit and source of every constant."""
+
+    def band(self, kind: str) -> tuple[float, float]:
+        """Factors from the prediction to the 10th and 90th percentile for ``dense``, ``moe`` or ``unmeasured``."""
+        return self.step_time_band[f"{kind}_p10"], self.step_time_band[f"{kind}_p90"]
+
+
+@lru_cache(maxsize=32)
+def load_profile(generation: str) -> Profile:
+    """The profile of an accelerator generation: the defaults, and what its own file replaces. Raises ``InputError``."""
+    constants = _read(PROFILES / "default.yaml")
+    own = PROFILES / f"{generation}.yaml"
+    for name, constant in (_read(own) if own.exists() else {}).items():
+        known = constants.get(name)
+        if known is None:
+            raise InputError(f"{own.name}: unknown constant '{name}'", rule="constants of a profile are known")
+        merged = constant.value
+        if isinstance(merged, dict) and isinstance(known.value, dict):
+            merged = {**known.value, **merged}
+        constants[name] = Constant(value=merged, unit=constant.unit, source=constant.source)
+    missing = [f.name for f in fields(Profile) if f.name not in ("name", "constants") and f.name not in constants]
+    if missing:
+        raise InputError(f"profile '{generation}' lacks {', '.join(missing)}", rule="a profile names every constant")
+    values: dict[str, Any] = {name: constant.value for name, constant in constants.items()}
+    return Profile(name=generation, constants=constants, **values)
+
+
+def _read(path: Path) -> dict[str, Constant]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    with path.open(encoding="utf-8") as stream:
+        entries = yaml.load(stream, Loader=loader)  # a safe loader, in C where there is one
+    return {name: Constant(**entry) for name, entry in entries.items()}

@@ -1,0 +1,53 @@
+"""Weights, gradients and optimizer states of one rank under each sharding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.workload.layer import Parameters
+
+__all__ = ["States", "gathered_bytes", "local_parameters", "model_states"]
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes of one rank."""
+
+    weights: Numbers
+    gradients: Numbers
+    optimizer: Numbers
+
+
+def model_states(held: Parameters, job: Job, batch: Batch) -> States:
+    r"""States of ``held`` parameters (ZeRO, arXiv 1910.02054, section 3; for Adam in mixed precision 2, 4 and 12 bytes each).
+
+    zero1 shards the optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks.
+    """
+    whole = held.dense + held.experts
+    sharded = held.dense / batch.sharding_degree + held.experts / batch.expert_sharding_degree
+    recipe = job.recipe
+    weight = recipe.weight_bytes + recipe.quantised_weight_bytes
+    weights = weight * np.where(batch.shards_weights, sharded, whole)
+    gradients = job.grad_bytes * np.where(batch.shards_gradients, sharded, whole)
+    updated = np.where(batch.shards_optimizer, sharded, whole)
+    optimizer = job.optimizer_bytes * np.where(batch.offload_optimizer, 0.0, updated)
+    return States(weights, gradients, optimizer)
+
+
+def local_parameters(held: Parameters, batch: Batch) -> Numbers:
+    """Parameters that this rank's optimizer updates."""
+    sharded = held.dense / batch.sharding_degree + held.experts / batch.expert_sharding_degree
+    return np.where(batch.shards_optimizer, sharded, held.dense + held.experts)
+
+
+def gathered_bytes(layer: Parameters, job: Job, batch: Batch) -> Numbers:
+    """Buffers of fully sharded training: two layers' weights gathered (the next one is fetched ahead), one layer's gradient."""
+    whole = layer.dense + layer.experts
+    per_parameter = 2 * job.recipe.weight_bytes + job.recipe.weight_bytes
+    reduced = np.where(batch.shards_gradients, job.grad_bytes, 0.0) * whole
+    return np.where(batch.shards_weights, per_parameter * whole, reduced)

@@ -1,0 +1,47 @@
+"""What a search answers, as plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
+
+__all__ = ["SearchResult", "Suggestion"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """A change that would make something fit, checked by the estimate."""
+
+    change: str
+    """The change in words, with the flags that make it."""
+    estimate: Estimate
+    num_accelerators: int
+    """World size under the change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The best plans of a declared space, and the account of the whole of it."""
+
+    question: Question
+    space: dict[str, tuple[object, ...]]
+    """Declared candidates of every axis."""
+    estimates: tuple[Estimate, ...]
+    """Best first, different in their degrees; empty where nothing fits."""
+    num_plans_evaluated: int
+    """Valid plans, each with time, memory, traffic and feasibility."""
+    num_plans_feasible: int
+    rejected: dict[str, int]
+    """Combinations of the space that break a rule, by the first rule broken."""
+    search_time: float
+    """Wall time of the search. [s]"""
+    suggestions: tuple[Suggestion, ...] = ()
+    """Where nothing fits: the nearest changes that would."""
+    smallest: Estimate | None = None
+    """Where nothing fits: the valid plan that needs least memory."""
+    best_where: Callable[..., Estimate | None] = field(default=lambda **_fields: None, repr=False, compare=False)
+    """The best feasible plan with the given field values, such as ``best_where(tp=8, pp=4, recompute="none")``; fields:
+    tp, cp, pp, ep, etp, micro_batch_size, recompute, recompute_num_layers, sharding."""

@@ -1,0 +1,195 @@
+"""Softmax attention under a plan: grouped-query and latent (MLA), full, sliding-window, chunked or sparse."""
+
+from __future__ import annotations
+
+
+from shardplan.arrays import Numbers, share
+from shardplan.inputs.model import Attention, LatentAttention
+from shardplan.workload.communication import context_exchange, summa_exchange, tensor_exchange
+from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.shard import Shard
+
+__all__ = ["attention", "latent_attention", "mean_keys"]
+
+ALWAYS = ()
+"""Operators that only full recomputation repeats."""
+CORE = ("core_attn",)
+UP = ("mla_up_proj",)
+
+
+def mean_keys(sequence_length: int, *, causal: bool, window: int | None = None, chunk: int | None = None) -> float:
+    r"""Keys that a query meets on average: :math:`s/2` under a causal mask, :math:`w - w^2/2s` in a sliding window.
+
+    A chunk of :math:`c` tokens is a sequence of its own, :math:`c/2`.
+    """
+    s = float(sequence_length)
+    if chunk is not None and chunk < s:
+        return chunk / 2 if causal else float(chunk)
+    if not causal:
+        return min(s, 2.0 * window) if window is not None else s
+    reach = min(s, float(window)) if window is not None else s
+    return reach - reach * reach / (2 * s)
+
+
+def attention(config: Attention, shard: Shard) -> Block:
+    """Grouped-query attention: projection, rotation, core, projection.
+
+    Heads are shared by tensor-parallel ranks; key-value heads are repeated where there are fewer of them than ranks.
+    """
+    query = share(config.num_heads, shard.columns) * config.head_dim
+    keys_values = 2 * share(config.num_kv_heads, shard.columns) * config.head_dim
+    gate = query if config.output_gate else 0.0
+    operators: tuple[Operator, ...] = (
+        Matmul(name="qkv", modules=ALWAYS, m=shard.tokens, k=shard.hidden_size, n=query + gate + keys_values),
+        *_rotation(config, shard, query + keys_values / 2),
+        _core(config, shard),
+        *_softmax_passes(config.num_heads, shard),
+        Matmul(name="proj", modules=ALWAYS, m=shard.tokens, k=query, n=shard.hidden_size),
+    )
+    saved = (
+        Saved(name="qkv", modules=ALWAYS, bytes=shard.tokens * (query + gate + keys_values) * shard.element),
+        Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * query * _kept_output(shard)),
+        *_saved_scores(config.num_heads, shard),
+    )
+    collectives = (
+        *tensor_exchange(shard, "attention", ALWAYS, shard.hidden_size),
+        *summa_exchange(shard, operators),
+        *context_exchange(shard, query, keys_values, query),
+    )
+    return Block(operators=operators, collectives=collectives, saved=saved)
+
+
+def latent_attention(config: LatentAttention, shard: Shard) -> Block:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank projections down, up per head, core, projection.
+
+    The projections down run on split tokens and are not shared by tensor-parallel ranks; the latents are gathered.
+    """
+    heads = share(config.num_heads, shard.columns)
+    query, keys, values = (heads * width for width in (config.qk_head_dim, config.qk_head_dim, config.v_head_dim))
+    latent = config.kv_lora_rank + config.qk_rope_head_dim
+    up = heads * (config.qk_nope_head_dim + config.v_head_dim)
+    operators: tuple[Operator, ...] = (
+        *_query_projection(config, shard, query),
+        _linear("kv_down", ALWAYS, shard.split_tokens, shard.hidden_size, latent),
+        _linear("kv_up", UP, shard.tokens, config.kv_lora_rank, up),
+        Pass(name="rope", modules=UP, forward_bytes=_rope(shard, query + keys), backward_bytes=_rope(shard, query + keys)),
+        *_indexer(config, shard),
+        _core(config, shard),
+        *_softmax_passes(config.num_heads, shard),
+        _linear("proj", ALWAYS, shard.tokens, values, shard.hidden_size),
+    )
+    ranks = (config.q_lora_rank or 0) + latent
+    saved = (
+        Saved(name="latents", modules=ALWAYS, bytes=shard.split_tokens * ranks * (shard.element + shard.linear_input)),
+        Saved(name="qkv", modules=UP, bytes=shard.tokens * (query + keys + values) * shard.element),
+        Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * values * _kept_output(shard)),
+        *_saved_scores(config.num_heads, shard),
+    )
+    gathered = shard.hidden_size if config.q_lora_rank is None else ranks
+    collectives = (
+        *tensor_exchange(shard, "attention", ALWAYS, gathered),
+        *summa_exchange(shard, operators),
+        *context_exchange(shard, query, keys + values, values),
+    )
+    return Block(operators=operators, collectives=collectives, saved=saved)
+
+
+def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
+    window, chunk = _locality(config)
+    length = shard.job.sequence_length
+    if isinstance(config, Attention):
+        dims = (config.head_dim, config.head_dim)
+    else:
+        dims = (config.qk_head_dim, config.v_head_dim)
+    return AttentionCore(
+        name="core",
+        modules=CORE,
+        tokens=shard.tokens,
+        num_heads=share(config.num_heads, shard.columns),
+        qk_head_dim=dims[0],
+        v_head_dim=dims[1],
+        keys=mean_keys(length, causal=config.causal, window=window, chunk=chunk),
+        scored_keys=float(length),
+        rate_length=float(min(length, window or length, chunk or length)),
+        fused=shard.job.attention == "flash",
+    )
+
+
+def _locality(config: Attention | LatentAttention) -> tuple[int | None, int | None]:
+    if isinstance(config, Attention):
+        return config.window, config.chunk
+    return config.index_topk, None
+
+
+def _query_projection(config: LatentAttention, shard: Shard, query: Numbers) -> tuple[Operator, ...]:
+    if config.q_lora_rank is None:
+        return (_linear("q", UP, shard.tokens, shard.hidden_size, query),)
+    return (
+        _linear("q_down", ALWAYS, shard.split_tokens, shard.hidden_size, config.q_lora_rank),
+        _linear("q_up", UP, shard.tokens, config.q_lora_rank, query),
+    )
+
+
+def _indexer(config: LatentAttention, shard: Shard) -> tuple[Operator, ...]:
+    """The light heads that choose which keys each query attends to (DeepSeek-V3.2)."""
+    if config.index_topk is None:
+        return ()
+    heads = share(config.index_num_heads, shard.columns)
+    keys = mean_keys(shard.job.sequence_length, causal=config.causal)
+    length = float(shard.job.sequence_length)
+    rank = config.q_lora_rank or shard.hidden_size
+    width = config.index_head_dim
+    return (
+        _linear("index_q", ALWAYS, shard.tokens, rank, heads * width),
+        _linear("index_k", ALWAYS, shard.split_tokens, shard.hidden_size, width + config.index_num_heads),
+        AttentionCore(
+            name="index", modules=CORE, tokens=shard.tokens, num_heads=heads, qk_head_dim=width, v_head_dim=0.0,
+            keys=keys, scored_keys=length, rate_length=length,
+        ),
+    )  # fmt: skip
+
+
+def _linear(name: str, modules: tuple[str, ...], m: Numbers, k: Numbers, n: Numbers) -> Matmul:
+    return Matmul(name=name, modules=modules, m=m, k=k, n=n)
+
+
+def _rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Operator, ...]:
+    """Rotary embedding and normalisation of queries and keys: read and write each."""
+    times = int(config.rotary) + int(config.qk_norm != "none")
+    if not times:
+        return ()
+    moved = times * _rope(shard, rotated)
+    return (Pass(name="rope", modules=ALWAYS, forward_bytes=moved, backward_bytes=moved),)
+
+
+def _rope(shard: Shard, rotated: Numbers) -> Numbers:
+    return 2 * shard.tokens * rotated * shard.element
+
+
+def _scores(num_heads: int, shard: Shard) -> Numbers:
+    return shard.tokens * share(num_heads, shard.columns) * shard.job.sequence_length
+
+
+def _softmax_passes(num_heads: int, shard: Shard) -> tuple[Operator, ...]:
+    """Unfused kernels write the scores and read them back for masking, softmax (and dropout)."""
+    if shard.job.attention == "flash":
+        return ()
+    scores = _scores(num_heads, shard) * shard.element
+    times = 2 + int(shard.job.dropout)
+    return (Pass(name="softmax", modules=CORE, forward_bytes=times * scores, backward_bytes=(times + 1) * scores),)
+
+
+def _saved_scores(num_heads: int, shard: Shard) -> tuple[Saved, ...]:
+    r"""What the core keeps: softmax statistics, or :math:`2 a s^2 b` scores (5 with dropout; arXiv 2205.05198, eq. 1)."""
+    if shard.job.attention == "flash":
+        statistics = shard.tokens * share(num_heads, shard.columns) * 4.0
+        return (Saved(name="softmax_statistics", modules=CORE, bytes=statistics),)
+    per_score = shard.element + (shard.element + 1.0 if shard.job.dropout else 0.0)
+    return (Saved(name="scores", modules=CORE, bytes=_scores(num_heads, shard) * per_score),)
+
+
+def _kept_output(shard: Shard) -> float:
+    """Bytes per element of the core's output: one copy serves the core's backward pass and the projection's input, unless the
+    projection keeps its input in fewer bits."""
+    quantised = shard.linear_input if shard.linear_input < shard.element else 0.0
+    return float(shard.element + quantised)

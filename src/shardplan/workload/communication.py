@@ -1,0 +1,114 @@
+"""Collectives that surround the blocks of a layer, by parallel dimension."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.workload.ops import Collective, CollectiveKind, Dimension, Matmul, Operator
+from shardplan.workload.shard import Shard
+
+__all__ = ["context_exchange", "expert_exchange", "summa_exchange", "tensor_exchange"]
+
+
+def tensor_exchange(shard: Shard, name: str, modules: tuple[str, ...], width: Numbers) -> tuple[Collective, ...]:
+    """Around a column-parallel and a row-parallel product (Korthikanti et al., arXiv 2205.05198, section 4.2).
+
+    With sequence parallelism: all-gather before, reduce-scatter after, the reverse in the backward pass, and one more
+    all-gather there because the gathered input is not kept. Without: one all-reduce each way, which is both of them in one.
+    ``width``: channels gathered before (the hidden size, or the latent one of MLA).
+    """
+    if shard.summa:
+        return ()
+    gathered = shard.tokens * width * shard.element
+    whole = shard.tokens * shard.hidden_size * shard.element
+    again = np.where(shard.batch.sequence_parallel, 1.0, 0.0)
+    return (
+        Collective(name=f"{name}_gather", modules=modules, kind="all_gather", dimension="tp", bytes=gathered),
+        Collective(name=f"{name}_scatter", modules=modules, kind="reduce_scatter", dimension="tp", bytes=whole),
+        _backward(f"{name}_scatter_back", modules, "all_gather", "tp", whole),
+        _backward(f"{name}_gather_back", modules, "reduce_scatter", "tp", gathered),
+        _backward(f"{name}_gather_again", modules, "all_gather", "tp", gathered, again),
+    )
+
+
+def summa_exchange(shard: Shard, operators: tuple[Operator, ...]) -> tuple[Collective, ...]:
+    """Broadcasts of two-dimensional tensor parallelism (van de Geijn and Watts 1997): every product moves both its factors.
+
+    Forward: input blocks along the row, weight blocks along the column. Backward: both again, and both gradients reduced.
+    """
+    if not shard.summa:
+        return ()
+    collectives: tuple[Collective, ...] = ()
+    for operator in operators:
+        if isinstance(operator, Matmul) and operator.weight:
+            inputs = operator.m * operator.k * operator.count * shard.element
+            weights = operator.k * operator.n * operator.count * shard.element
+            names = operator.modules
+            collectives += (
+                Collective(name=f"{operator.name}_x", modules=names, kind="broadcast", dimension="tp", bytes=inputs),
+                Collective(name=f"{operator.name}_w", modules=names, kind="broadcast", dimension="tp_rows", bytes=weights),
+                _backward(f"{operator.name}_x_back", names, "broadcast", "tp", inputs, 2.0),
+                _backward(f"{operator.name}_w_back", names, "broadcast", "tp_rows", weights, 2.0),
+            )
+    return collectives
+
+
+def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output: Numbers) -> tuple[Collective, ...]:
+    """Exchange of keys and values among ranks that share a sequence; widths are channels per token of this rank.
+
+    ``p2p``: ring attention, every rank's keys and values visit all others, and their gradients follow in the backward pass.
+    ``allgather``: gathered forward; gathered and reduce-scattered backward. ``a2a``: all-to-all of queries, keys, values and
+    output, heads against sequence, both ways (DeepSpeed-Ulysses, arXiv 2309.14509).
+    """
+    modules = ("core_attn",)
+    ranks = shard.batch.cp
+    local = shard.tokens * keys_values * shard.element
+    rows = _gathered_rows(shard, local, modules) if shard.summa else ()
+    if shard.batch.cp_comm == "p2p":
+        ring = Collective(name="ring", modules=modules, kind="p2p", dimension="cp", bytes=local, count=ranks - 1)
+        return (ring, _backward("ring_back", modules, "p2p", "cp", 2.0 * local, ranks - 1), *rows)
+    if shard.batch.cp_comm == "allgather":
+        return (*_gathering(modules, "cp", local * ranks), *rows)
+    moved = shard.tokens * (query + keys_values + output) * shard.element
+    there = Collective(name="heads", modules=modules, kind="all_to_all", dimension="cp", bytes=moved)
+    return (there, _backward("heads_back", modules, "all_to_all", "cp", moved), *rows)
+
+
+def expert_exchange(shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers) -> tuple[Collective, ...]:
+    """Dispatch of tokens to experts and back: all-to-all over ``ep``, then gathering over ``etp``.
+
+    ``assignments``: token copies that this rank sends (tokens times experts per token); ``width``: channels of each.
+    """
+    sent = assignments * width * shard.element
+    spread = sent * shard.batch.etp
+    return (
+        Collective(name="dispatch", modules=modules, kind="all_to_all", dimension="ep", bytes=sent),
+        Collective(name="combine", modules=modules, kind="all_to_all", dimension="ep", bytes=sent),
+        _backward("combine_back", modules, "all_to_all", "ep", sent),
+        _backward("dispatch_back", modules, "all_to_all", "ep", sent),
+        Collective(name="expert_gather", modules=modules, kind="all_gather", dimension="etp", bytes=spread),
+        Collective(name="expert_scatter", modules=modules, kind="reduce_scatter", dimension="etp", bytes=spread),
+        _backward("expert_scatter_back", modules, "all_gather", "etp", spread),
+        _backward("expert_gather_back", modules, "reduce_scatter", "etp", spread),
+    )
+
+
+def _gathered_rows(shard: Shard, local: Numbers, modules: tuple[str, ...]) -> tuple[Collective, ...]:
+    return _gathering(modules, "tp_rows", local * shard.batch.tp_rows)
+
+
+def _gathering(modules: tuple[str, ...], dimension: Dimension, whole: Numbers) -> tuple[Collective, ...]:
+    return (
+        Collective(name="keys_values", modules=modules, kind="all_gather", dimension=dimension, bytes=whole),
+        _backward("keys_values_again", modules, "all_gather", dimension, whole),
+        _backward("keys_values_back", modules, "reduce_scatter", dimension, whole),
+    )
+
+
+def _backward(
+    name: str, modules: tuple[str, ...], kind: CollectiveKind, dimension: Dimension, size: Numbers, count: Numbers = 1
+) -> Collective:
+    return Collective(
+        name=name, modules=modules, kind=kind, dimension=dimension, bytes=size, direction="backward", count=count
+    )

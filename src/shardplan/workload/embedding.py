@@ -1,0 +1,55 @@
+"""What stands before the first and behind the last layer: embeddings, head and loss, multi-token prediction."""
+
+from __future__ import annotations
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.model import ModelConfig
+from shardplan.workload.communication import tensor_exchange
+from shardplan.workload.mlp import norm
+from shardplan.workload.ops import Block, Matmul, Operator, Pass
+from shardplan.workload.shard import Shard
+
+__all__ = ["embedding", "head", "logits", "mtp_projection"]
+
+
+def embedding(model: ModelConfig, shard: Shard) -> Block:
+    """Rows of the table gathered forward, gradients added backward; patches are a matrix product."""
+    moved = shard.tokens * shard.hidden_size * shard.element
+    operators: list[Operator] = [Pass(name="embedding", modules=(), forward_bytes=2 * moved, backward_bytes=3 * moved)]
+    if model.patch is not None:
+        pixels = model.patch.num_channels * model.patch.patch_size**2
+        width = shard.hidden_size / shard.columns
+        operators.append(Matmul(name="patches", modules=(), m=shard.tokens, k=pixels, n=width, low_precision=False))
+    return Block(operators=tuple(operators))
+
+
+def head(model: ModelConfig, shard: Shard) -> Block:
+    """Final norm, output product and cross-entropy over a vocabulary shared by tensor-parallel ranks."""
+    h, tokens = shard.hidden_size, shard.tokens
+    block = norm(shard, linear_input=False) if model.has_final_norm else Block()
+    operators: list[Operator] = []
+    if model.has_head_transform:
+        operators.append(Matmul(name="head_transform", modules=(), m=tokens, k=h, n=h / shard.columns, low_precision=False))
+    if model.vocab_size:
+        num_logits = logits(model, shard)
+        operators += [
+            Matmul(name="head", modules=(), m=tokens, k=h, n=model.vocab_size / shard.columns, low_precision=False),
+            Pass(name="loss", modules=(), forward_bytes=8 * num_logits * 2, backward_bytes=6 * num_logits * 2),
+        ]
+    elif model.num_labels:
+        rows = shard.batch.micro_batch_size
+        operators.append(Matmul(name="classifier", modules=(), m=rows, k=h, n=model.num_labels, low_precision=False))
+    exchange = tensor_exchange(shard, "head", (), h) if model.vocab_size else ()
+    return block + Block(operators=tuple(operators), collectives=exchange)
+
+
+def logits(model: ModelConfig, shard: Shard) -> Numbers:
+    """Logits of one micro-batch on this rank."""
+    return shard.tokens * model.vocab_size / shard.columns
+
+
+def mtp_projection(shard: Shard) -> Block:
+    """Two hidden states joined to one at the start of a multi-token-prediction block (arXiv 2412.19437, section 2.2)."""
+    h = shard.hidden_size
+    joined = Matmul(name="mtp_projection", modules=(), m=shard.split_tokens, k=2 * h, n=h, low_precision=False)
+    return norm(shard) + norm(shard) + Block(operators=(joined,))

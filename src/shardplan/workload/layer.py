@@ -1,0 +1,122 @@
+"""A whole layer under a plan, and the parameters that one rank holds of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.model import (
+    MLP,
+    Attention,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    MixtureOfExperts,
+    ModelConfig,
+    StateSpace,
+)
+from shardplan.workload.attention import attention, latent_attention
+from shardplan.workload.mlp import mlp, norm
+from shardplan.workload.moe import mixture_of_experts
+from shardplan.workload.ops import Block
+from shardplan.workload.shard import Shard
+from shardplan.workload.state_space import linear_attention, state_space
+
+__all__ = ["Parameters", "embedding_parameters", "head_parameters", "layer_block", "layer_parameters", "mtp_parameters"]
+
+
+def layer_block(layer: Layer, shard: Shard) -> Block:
+    """Norm and mixer, norm and MLP, as the layer has them."""
+    block = Block()
+    if layer.mixer is not None:
+        block += norm(shard, layer_input=True) + _mixer(layer.mixer, shard)
+    if layer.mlp is not None:
+        routed = isinstance(layer.mlp, MixtureOfExperts)
+        block += norm(shard, linear_input=not routed, layer_input=layer.mixer is None) + _mlp(layer.mlp, shard)
+    extra = layer.num_norms - (layer.mixer is not None) - (layer.mlp is not None)
+    for _ in range(max(extra, 0)):
+        block += norm(shard, linear_input=False)
+    return block
+
+
+def _mixer(mixer: Attention | LatentAttention | StateSpace | LinearAttention, shard: Shard) -> Block:
+    match mixer:
+        case Attention():
+            return attention(mixer, shard)
+        case LatentAttention():
+            return latent_attention(mixer, shard)
+        case StateSpace():
+            return state_space(mixer, shard)
+        case LinearAttention():
+            return linear_attention(mixer, shard)
+
+
+def _mlp(config: MLP | MixtureOfExperts, shard: Shard) -> Block:
+    return mlp(config, shard) if isinstance(config, MLP) else mixture_of_experts(config, shard)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters of one rank: ``dense`` ones are replicated over data- and context-parallel ranks, ``experts`` over ``edp``."""
+
+    dense: Numbers = 0.0
+    experts: Numbers = 0.0
+
+    def __add__(self, other: Parameters) -> Parameters:
+        return Parameters(self.dense + other.dense, self.experts + other.experts)
+
+    def __mul__(self, factor: Numbers) -> Parameters:
+        return Parameters(self.dense * factor, self.experts * factor)
+
+
+def layer_parameters(model: ModelConfig, layer: Layer, batch: Batch) -> Parameters:
+    """One rank's parameters of a layer: matrices over tensor-parallel ranks, norms and routers on each, experts over ep and etp."""
+    norms = layer.num_norms * model.norm_parameters
+    mixer = _mixer_parameters(layer.mixer, model.hidden_size, batch)
+    if not isinstance(layer.mlp, MixtureOfExperts):
+        dense = layer.mlp.num_parameters(model.hidden_size) if layer.mlp else 0
+        return Parameters(norms + mixer + dense / batch.tp)
+    h, moe = model.hidden_size, layer.mlp
+    replicated = moe.router_parameters(h) + moe.latent_parameters(h)
+    experts = moe.expert_parameters(h) / (batch.ep * batch.etp)
+    return Parameters(norms + mixer + replicated + moe.shared_parameters(h) / batch.tp, experts)
+
+
+def _mixer_parameters(
+    mixer: Attention | LatentAttention | StateSpace | LinearAttention | None, hidden_size: int, batch: Batch
+) -> Numbers:
+    """Projections shared by tensor-parallel ranks; key-value heads and latent projections repeated where they must be."""
+    if mixer is None:
+        return 0.0
+    whole = mixer.num_parameters(hidden_size)
+    repeated: float = 0.0
+    copies: Numbers = 1.0
+    if isinstance(mixer, Attention):
+        repeated = 2.0 * hidden_size * mixer.num_kv_heads * mixer.head_dim
+        copies = np.maximum(batch.tp_columns / mixer.num_kv_heads, 1)
+    elif isinstance(mixer, LatentAttention) and batch.tp_kind == "1d":
+        repeated = float(hidden_size * ((mixer.q_lora_rank or 0) + mixer.kv_lora_rank + mixer.qk_rope_head_dim))
+        copies = batch.tp
+    return (whole + repeated * (copies - 1)) / batch.tp
+
+
+def embedding_parameters(model: ModelConfig, batch: Batch) -> Parameters:
+    """The input table over tensor-parallel ranks; positions, patches and their norm on each."""
+    table = model.num_embedding_parameters
+    return Parameters(table / batch.tp + (model.num_input_parameters - table))
+
+
+def head_parameters(model: ModelConfig, batch: Batch, *, holds_table: bool) -> Parameters:
+    """Final norm and head; a tied table is stored again where the first stage is elsewhere (``holds_table`` False)."""
+    again = model.num_embedding_parameters if model.tie_word_embeddings and not holds_table else 0
+    final = model.norm_parameters if model.has_final_norm else 0
+    return Parameters((model.num_head_parameters + again) / batch.tp + final)
+
+
+def mtp_parameters(model: ModelConfig, batch: Batch) -> Parameters:
+    """One multi-token-prediction block: a layer, a joining projection and three norms."""
+    joined = 2 * model.hidden_size**2 + 3 * model.norm_parameters
+    return layer_parameters(model, model.mtp_layer, batch) + Parameters(joined)

@@ -1,0 +1,89 @@
+"""Norms and dense MLPs under a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.model import MLP
+from shardplan.workload.communication import summa_exchange, tensor_exchange
+from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
+from shardplan.workload.shard import Shard
+
+__all__ = ["activation", "feed_forward", "mlp", "norm"]
+
+NORM = ("layernorm",)
+
+
+def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False) -> Block:
+    """A norm with the residual addition around its block, on split tokens.
+
+    Ideal traffic: five elements per channel forward and seven backward. Kept: its input, and its output, which is the next
+    linear layer's input. ``linear_input``: whether a quantised copy is what is kept.
+    """
+    moved = shard.split_tokens * shard.hidden_size
+    kept = shard.linear_input if linear_input else shard.element
+    saved = [
+        Saved(name="norm_input", modules=(), bytes=moved * shard.element, layer_input=layer_input),
+        Saved(name="norm_output", modules=NORM, bytes=moved * kept),
+    ]
+    if shard.job.dropout:
+        saved.append(Saved(name="dropout_mask", modules=(), bytes=moved * 1.0))
+    passes = Pass(
+        name="norm",
+        modules=NORM,
+        forward_bytes=5 * moved * shard.element,
+        backward_bytes=7 * moved * shard.element,
+    )
+    statistics: tuple[Collective, ...] = ()
+    if shard.summa:  # the channels of a token lie on several ranks: mean and variance are reduced
+        size = 2 * shard.tokens * shard.element
+        reduced = Collective(name="norm_statistics", modules=NORM, kind="all_reduce", dimension="tp", bytes=size)
+        statistics = (reduced, replace(reduced, name="norm_statistics_back", direction="backward"))
+    return Block(operators=(passes,), collectives=statistics, saved=tuple(saved))
+
+
+def mlp(config: MLP, shard: Shard) -> Block:
+    """Column-parallel product, activation, row-parallel product, with their collectives."""
+    inner = feed_forward("mlp", ("mlp",), config.gated, shard, shard.tokens, shard.hidden_size, config.intermediate_size / shard.columns)
+    exchange = tensor_exchange(shard, "mlp", ("mlp",), shard.hidden_size)
+    return inner + Block(collectives=(*exchange, *summa_exchange(shard, inner.operators)))
+
+
+def feed_forward(
+    name: str,
+    modules: tuple[str, ...],
+    gated: bool,
+    shard: Shard,
+    rows: Numbers,
+    channels: int,
+    width: Numbers,
+    *,
+    experts: Numbers | None = None,
+) -> Block:
+    """Two products with an activation between, on ``rows`` tokens; with ``experts``, that many groups share the rows."""
+    grouped = experts is not None
+    count = experts if experts is not None else 1
+    each = rows / count
+    columns = width * (2 if gated else 1)
+    operators: tuple[Operator, ...] = (
+        Matmul(name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped),
+        activation(name, modules, gated, shard, rows * width),
+        Matmul(name=f"{name}_fc2", modules=modules, m=each, k=width, n=channels, count=count, grouped=grouped),
+    )
+    saved = (
+        Saved(name=f"{name}_fc1_output", modules=modules, bytes=rows * columns * shard.element),
+        Saved(name=f"{name}_fc2_input", modules=("activation", *modules), bytes=rows * width * shard.linear_input),
+    )
+    return Block(operators=operators, saved=saved)
+
+
+def activation(name: str, modules: tuple[str, ...], gated: bool, shard: Shard, elements: Numbers) -> Pass:
+    """Activation function: reads one or two elements and writes one; backward reads its gradient too."""
+    forward, backward = (3, 5) if gated else (2, 3)
+    return Pass(
+        name=f"{name}_activation",
+        modules=("activation", *modules),
+        forward_bytes=forward * elements * shard.element,
+        backward_bytes=backward * elements * shard.element,
+    )

@@ -1,0 +1,68 @@
+"""Mixture of experts under a plan: router, dispatch, grouped products, shared experts. Routing is taken as balanced."""
+
+from __future__ import annotations
+
+from shardplan.inputs.model import MixtureOfExperts
+from shardplan.workload.communication import expert_exchange, tensor_exchange
+from shardplan.workload.mlp import feed_forward
+from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.shard import Shard
+
+__all__ = ["mixture_of_experts"]
+
+MOE = ("moe",)
+ROUTER_BYTES = 20.0
+"""Traffic of softmax, top-k and the auxiliary loss per token and expert. [bytes]"""
+
+
+def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
+    r"""Every rank sends :math:`T k` token copies and works on :math:`T k\,etp` of them, shared by :math:`E/ep` experts.
+
+    Token copies are permuted before and after: each is read and written about three and a half times in fused kernels.
+    """
+    batch = shard.batch
+    assignments = shard.split_tokens * config.top_k
+    rows = assignments * batch.etp
+    channels = config.latent_size or shard.hidden_size
+    permuted = 3.5 * assignments * channels * shard.element
+    operators: tuple[Operator, ...] = (
+        Matmul(
+            name="router", modules=MOE, m=shard.split_tokens, k=shard.hidden_size, n=config.num_experts,
+            low_precision=False,
+        ),
+        Pass(
+            name="routing", modules=MOE, forward_bytes=ROUTER_BYTES * shard.split_tokens * config.num_experts,
+            backward_bytes=ROUTER_BYTES * shard.split_tokens * config.num_experts,
+        ),
+        Pass(name="permute", modules=MOE, forward_bytes=permuted, backward_bytes=permuted),
+        *_latent_projections(config, shard),
+    )  # fmt: skip
+    saved = (
+        Saved(name="routing", modules=MOE, bytes=shard.split_tokens * config.num_experts * 4.0),
+        Saved(name="dispatched", modules=MOE, bytes=rows * channels * shard.linear_input),
+    )
+    experts = feed_forward(
+        "expert", MOE, config.gated, shard, rows, channels, config.intermediate_size / batch.etp,
+        experts=config.num_experts / batch.ep,
+    )  # fmt: skip
+    exchange = expert_exchange(shard, MOE, assignments, channels)
+    return Block(operators=operators, collectives=exchange, saved=saved) + experts + _shared_experts(config, shard)
+
+
+def _latent_projections(config: MixtureOfExperts, shard: Shard) -> tuple[Operator, ...]:
+    if config.latent_size is None:
+        return ()
+    h, latent = shard.hidden_size, config.latent_size
+    return (
+        Matmul(name="latent_down", modules=MOE, m=shard.split_tokens, k=h, n=latent),
+        Matmul(name="latent_up", modules=MOE, m=shard.split_tokens, k=latent, n=h),
+    )
+
+
+def _shared_experts(config: MixtureOfExperts, shard: Shard) -> Block:
+    if not config.shared_intermediate_size:
+        return Block()
+    modules = ("shared_experts",)
+    width = config.shared_intermediate_size / shard.columns
+    inner = feed_forward("shared", modules, config.gated, shard, shard.tokens, shard.hidden_size, width)
+    return inner + Block(collectives=tensor_exchange(shard, "shared", modules, shard.hidden_size))

@@ -1,0 +1,126 @@
+"""What a block does under a plan: operators, collectives and kept tensors. One list, read by everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shardplan.arrays import Numbers
+
+__all__ = ["AttentionCore", "Block", "Collective", "CollectiveKind", "Dimension", "Matmul", "Operator", "Pass", "Saved"]
+
+CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "p2p"]
+Dimension = Literal["tp", "tp_rows", "cp", "ep", "etp", "dp", "edp", "pp"]
+Direction = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matmul:
+    """``count`` matrix products of (m, k) by (k, n). Backward are two more: for the input (unless ``skip_dgrad``) and the weight."""
+
+    name: str
+    modules: tuple[str, ...]
+    """Recomputation modules that run the operator again (full recomputation always does)."""
+    m: Numbers
+    """Rows: tokens."""
+    k: Numbers
+    """Inner dimension."""
+    n: Numbers
+    """Columns."""
+    count: Numbers = 1
+    """Products of this shape; above one they run as one grouped kernel if ``grouped``."""
+    grouped: bool = False
+    low_precision: bool = True
+    """Whether the product runs in the recipe's number format (linear layers) or in its wider one (router, head)."""
+    weight: bool = True
+    """Whether the second matrix is a weight, whose gradient is accumulated."""
+
+    @property
+    def flops(self) -> Numbers:
+        r"""Forward FLOP, :math:`2 m k n` each."""
+        return 2.0 * self.m * self.k * self.n * self.count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionCore:
+    """Scores, softmax and weighted values, without the projections."""
+
+    name: str
+    modules: tuple[str, ...]
+    tokens: Numbers
+    """Queries of this rank."""
+    num_heads: Numbers
+    qk_head_dim: Numbers
+    v_head_dim: Numbers
+    keys: float
+    """Keys that a query meets on average (half the sequence under a causal mask)."""
+    scored_keys: float
+    """Keys for which unfused kernels compute scores: the whole sequence, masked or not."""
+    rate_length: float
+    """Sequence length that sets the efficiency of the fused kernel (the window where there is one). [tokens]"""
+    fused: bool = True
+
+    @property
+    def flops(self) -> Numbers:
+        r"""Forward FLOP that a causal kernel performs, :math:`2 T H \bar{s} (d_{qk} + d_v)`."""
+        return 2.0 * self.tokens * self.num_heads * self.keys * (self.qk_head_dim + self.v_head_dim)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """A memory-bound kernel (norm, activation, rotation, permutation ...)."""
+
+    name: str
+    modules: tuple[str, ...]
+    forward_bytes: Numbers
+    """Bytes read and written by ideally fused kernels, forward. [bytes]"""
+    backward_bytes: Numbers
+    scan: bool = False
+    """Whether it is a state-space scan: the bytes are then elements that pass through, and the profile gives the traffic."""
+    flops: Numbers = 0.0
+    """Model FLOP that hide in it (state-space scan), forward."""
+
+
+Operator = Matmul | AttentionCore | Pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+    """``count`` collectives per micro-batch over one parallel dimension."""
+
+    name: str
+    modules: tuple[str, ...]
+    kind: CollectiveKind
+    dimension: Dimension
+    bytes: Numbers
+    """The whole (gathered, unscattered) tensor; for all-to-all and p2p what one rank holds. [bytes]"""
+    direction: Direction = "forward"
+    count: Numbers = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """A tensor kept from the forward to the backward pass."""
+
+    name: str
+    modules: tuple[str, ...]
+    """Recomputation modules that free it."""
+    bytes: Numbers
+    layer_input: bool = False
+    """Whether it is the input of the whole layer, which full recomputation keeps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """A part of a layer under a plan, per micro-batch and rank."""
+
+    operators: tuple[Operator, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    saved: tuple[Saved, ...] = ()
+
+    def __add__(self, other: Block) -> Block:
+        return Block(
+            operators=self.operators + other.operators,
+            collectives=self.collectives + other.collectives,
+            saved=self.saved + other.saved,
+        )

@@ -1,0 +1,53 @@
+"""How one rank's share of a micro-batch looks: the quantities that every block starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+
+__all__ = ["Shard"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """One rank's share under a plan (or under each plan of a batch)."""
+
+    batch: Batch
+    job: Job
+    hidden_size: int
+    tokens: Numbers
+    """Tokens inside attention and MLP: the micro-batch over context-parallel ranks (and rows of a tensor grid)."""
+    split_tokens: Numbers
+    """Tokens of the passes between them: over tensor-parallel ranks too under sequence parallelism."""
+    columns: Numbers
+    """Ranks that share heads and intermediate width."""
+    element: float
+    """Bytes of an activation element."""
+    linear_input: float
+    """Bytes of a kept linear input element."""
+
+    @classmethod
+    def of(cls, hidden_size: int, job: Job, batch: Batch) -> Shard:
+        """Shares of ``job``'s micro-batch under ``batch``."""
+        tokens = batch.micro_batch_size * job.sequence_length / batch.sequence_shards
+        splits = np.logical_or(batch.sequence_parallel, batch.tp_kind == "summa")
+        return cls(
+            batch=batch,
+            job=job,
+            hidden_size=hidden_size,
+            tokens=tokens,
+            split_tokens=tokens / np.where(splits, batch.tp_columns, 1),
+            columns=batch.tp_columns,
+            element=job.recipe.activation_bytes,
+            linear_input=job.recipe.linear_input_bytes,
+        )
+
+    @property
+    def summa(self) -> bool:
+        """Whether matrices are split along both dimensions."""
+        return self.batch.tp_kind == "summa"

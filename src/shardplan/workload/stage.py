@@ -1,0 +1,82 @@
+"""Which layers each pipeline stage holds, also where they do not divide, and which kinds of stage there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.model import ModelConfig
+
+__all__ = ["Stage", "chunk_layers", "kinds_of_stage", "stages"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """What one pipeline rank holds. Numbers, or arrays over plans that differ in ``vp``."""
+
+    rank: Numbers
+    """Position in the pipeline, from 0."""
+    num_layers: Numbers
+    counts: tuple[Numbers, ...]
+    """Layers of every kind of ``ModelConfig.layer_kinds``."""
+    has_embedding: Numbers
+    has_head: Numbers
+    num_mtp_layers: Numbers
+
+
+def chunk_layers(num_layers: int, num_chunks: int) -> tuple[int, ...]:
+    """Layers of every model chunk in order, as even as can be.
+
+    Where they do not divide, the first and the last chunk, which hold embedding and head, stay short: 126 layers on 16 stages
+    are 7, 8, ..., 8, 7 as in Llama 3 405B (arXiv 2407.21783, section 3.3.2); among the others later ones are filled first,
+    since earlier stages keep more micro-batches in memory.
+    """
+    base, extra = divmod(num_layers, num_chunks)
+    order = [*range(num_chunks - 2, 0, -1), 0, num_chunks - 1]
+    longer = set(order[:extra]) if num_chunks > 1 else set()
+    return tuple(base + (chunk in longer) for chunk in range(num_chunks))
+
+
+def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None = None) -> tuple[Stage, ...]:
+    """Every stage of a pipeline: rank r holds the chunks r, r + pp, r + 2 pp ... of the model."""
+    sizes = layers or chunk_layers(model.num_hidden_layers, pp * vp)
+    ends = np.cumsum(sizes)
+    kinds = len(model.layer_kinds)
+    held = np.zeros((kinds, model.num_hidden_layers + 1), dtype=np.int64)
+    held[list(model.layer_pattern), np.arange(model.num_hidden_layers)] = 1
+    before = np.concatenate([np.zeros((kinds, 1), dtype=np.int64), np.cumsum(held[:, :-1], axis=1)], axis=1)
+    per_chunk = before[:, ends] - before[:, ends - np.asarray(sizes)]
+    per_rank = per_chunk.reshape(kinds, vp, pp).sum(axis=1)
+    return tuple(
+        Stage(
+            rank=rank,
+            num_layers=int(per_rank[:, rank].sum()),
+            counts=tuple(int(count) for count in per_rank[:, rank]),
+            has_embedding=int(rank == 0),
+            has_head=int(rank == pp - 1),
+            num_mtp_layers=model.num_mtp_layers if rank == pp - 1 else 0,
+        )
+        for rank in range(pp)
+    )
+
+
+def kinds_of_stage(all_stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Stages that can be the slowest or the fullest: those that no earlier stage equals or exceeds in every part.
+
+    An earlier stage keeps at least as many micro-batches in memory, so what it exceeds in work it exceeds in memory too.
+    """
+    kept: list[Stage] = []
+    for stage in all_stages:
+        if not any(_exceeds(other, stage) for other in kept):
+            kept.append(stage)
+    return tuple(kept)
+
+
+def _exceeds(one: Stage, other: Stage) -> bool:
+    return all(a >= b for a, b in zip(_parts(one), _parts(other), strict=True))
+
+
+def _parts(stage: Stage) -> tuple[Numbers, ...]:
+    return (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)

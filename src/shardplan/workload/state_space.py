@@ -1,0 +1,55 @@
+"""Linear-time mixers under a plan: Mamba-2 and the gated delta net. Their scans are memory-bound passes."""
+
+from __future__ import annotations
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.model import LinearAttention, StateSpace
+from shardplan.workload.communication import tensor_exchange
+from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.shard import Shard
+
+__all__ = ["linear_attention", "state_space"]
+
+
+def state_space(config: StateSpace, shard: Shard) -> Block:
+    r"""Mamba-2 (arXiv 2405.21060): projection, convolution, scan, projection.
+
+    FLOP of the scan: :math:`7\,d_{inner} n` per token, as Megatron counts it.
+    """
+    inner = config.inner_size / shard.columns
+    conv = config.conv_size / shard.columns
+    projected = inner + conv + config.num_heads / shard.columns
+    return _recurrent_mixer(shard, projected, conv, inner, 7.0 * shard.tokens * inner * config.state_size)
+
+
+def linear_attention(config: LinearAttention, shard: Shard) -> Block:
+    r"""Gated delta net (arXiv 2412.06464): queries, keys, values and gates, convolution, delta-rule scan, projection.
+
+    FLOP of the scan: :math:`7\,d_v d_k` per token and value head.
+    """
+    inner = config.value_size / shard.columns
+    conv = (2 * config.key_size + config.value_size) / shard.columns
+    projected = conv + inner + 2 * config.num_value_heads / shard.columns
+    return _recurrent_mixer(shard, projected, conv, inner, 7.0 * shard.tokens * inner * config.key_head_dim)
+
+
+def _recurrent_mixer(shard: Shard, projected: Numbers, conv: Numbers, inner: Numbers, scan_flops: Numbers) -> Block:
+    tokens, element = shard.tokens, shard.element
+    operators: tuple[Operator, ...] = (
+        Matmul(name="in_proj", modules=(), m=tokens, k=shard.hidden_size, n=projected),
+        Pass(name="conv", modules=(), forward_bytes=2 * tokens * conv * element, backward_bytes=3 * tokens * conv * element),
+        Pass(
+            name="scan", modules=("core_attn",), forward_bytes=tokens * inner, backward_bytes=2 * tokens * inner,
+            scan=True, flops=scan_flops,
+        ),
+        Pass(name="gate", modules=(), forward_bytes=3 * tokens * inner * element, backward_bytes=5 * tokens * inner * element),
+        Matmul(name="out_proj", modules=(), m=tokens, k=inner, n=shard.hidden_size),
+    )  # fmt: skip
+    saved = (
+        Saved(name="in_proj_output", modules=(), bytes=tokens * projected * element),
+        Saved(name="conv_output", modules=(), bytes=tokens * conv * element),
+        Saved(name="scan_output", modules=("core_attn",), bytes=tokens * inner * element),
+        Saved(name="out_proj_input", modules=(), bytes=tokens * inner * shard.linear_input),
+    )
+    exchange = tensor_exchange(shard, "mixer", (), shard.hidden_size)
+    return Block(operators=operators, collectives=exchange, saved=saved)
