@@ -1,0 +1,61 @@
+"""A job for any question: what a user leaves open, filled in and said."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shardplan.errors import InputError
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+
+__all__ = ["default_global_batch_size", "default_job", "default_sequence_length"]
+
+LONGEST_SEQUENCE = 8192
+"""Pre-training rarely uses longer sequences, even where the model allows them (Llama 3: 8192, arXiv 2407.21783)."""
+TOKENS_PER_STEP = 2**22
+"""Four million tokens, as for Llama 2 (arXiv 2307.09288, section 2)."""
+LARGE_SCALE = 4096
+"""Accelerators from which on a step has ``TOKENS_PER_LARGE_STEP``."""
+TOKENS_PER_LARGE_STEP = 2**24
+"""Sixteen million tokens, as for Llama 3 405B on 16,384 accelerators (arXiv 2407.21783, section 3.4)."""
+
+
+def default_job(
+    model: ModelConfig,
+    num_accelerators: int,
+    *,
+    sequence_length: int | None = None,
+    global_batch_size: int | None = None,
+    **fields: Any,
+) -> tuple[Job, tuple[str, ...]]:
+    """The job with its gaps filled, and what was assumed, in words. ``fields``: any other of ``Job``. Raises InputError."""
+    assumed: list[str] = []
+    if sequence_length is None:
+        sequence_length = default_sequence_length(model)
+        assumed.append(f"sequence length {sequence_length:,}: the model's own, {LONGEST_SEQUENCE:,} at most")
+    if global_batch_size is None:
+        global_batch_size = default_global_batch_size(sequence_length, num_accelerators)
+        tokens = global_batch_size * sequence_length / 1e6
+        assumed.append(f"global batch {global_batch_size:,} sequences ({tokens:.3g} M tokens)")
+    return Job(sequence_length=sequence_length, global_batch_size=global_batch_size, **fields), tuple(assumed)
+
+
+def default_sequence_length(model: ModelConfig) -> int:
+    """The longest sequence the model is made for; at most 8192 where it is chosen by the user of the model."""
+    longest = model.max_position_embeddings
+    return longest if model.patch is not None else min(longest, LONGEST_SEQUENCE)
+
+
+def default_global_batch_size(sequence_length: int, num_accelerators: int) -> int:
+    r"""Sequences of about four (sixteen) million tokens: the odd part of the world size times the nearest power of two.
+
+    Data parallelism must divide the batch and the accelerators; with :math:`N = o 2^k` a multiple of o leaves it most choices.
+    """
+    for name, value in (("sequence_length", sequence_length), ("number of accelerators", num_accelerators)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{name} is {value!r}", rule=f"{name} is a positive whole number")
+    tokens = TOKENS_PER_LARGE_STEP if num_accelerators >= LARGE_SCALE else TOKENS_PER_STEP
+    odd = num_accelerators // (num_accelerators & -num_accelerators)
+    doublings = max(round(math.log2(max(tokens / sequence_length, 1) / odd)), 0)
+    return int(odd * 2**doublings)
