@@ -6,13 +6,14 @@ product of the axes that it names; NumPy's broadcasting does the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Flags", "Numbers", "ceil_divide", "share", "smooth_maximum", "take"]
+__all__ = ["Flags", "Numbers", "all_hold", "ceil_divide", "share", "smooth_maximum", "take"]
 
 Numbers: TypeAlias = float | NDArray[Any]
 """A number, or an array with one element per plan (or per distinct value of what a formula names)."""
@@ -21,6 +22,14 @@ Flags: TypeAlias = bool | NDArray[Any]
 """A yes or no, or an array of them."""
 
 Record = TypeVar("Record")
+
+
+def all_hold(conditions: Iterable[Flags]) -> Flags:
+    """Whether every condition holds, plan by plan; true where there is none."""
+    held: Flags = True
+    for condition in conditions:
+        held = np.logical_and(held, condition)
+    return held
 
 
 def ceil_divide(numerator: Numbers, denominator: Numbers) -> Numbers:
@@ -38,7 +47,8 @@ def smooth_maximum(first: Numbers, second: Numbers) -> Numbers:
     larger = np.maximum(np.maximum(first, second), 1e-30)
     ratio = np.minimum(first, second) / larger
     squared = ratio * ratio
-    return larger * np.sqrt(np.cbrt(1 + squared * squared * squared))
+    maximum: Numbers = larger * np.sqrt(np.cbrt(1 + squared * squared * squared))
+    return maximum
 
 
 def take(record: Record, axis: int, index: slice) -> Record:
@@ -54,4 +64,4 @@ def take(record: Record, axis: int, index: slice) -> Record:
     elif is_dataclass(record) and not isinstance(record, type):
         changed = {field.name: take(getattr(record, field.name), axis, index) for field in fields(record)}
         taken = replace(record, **changed)
-    return taken
+    return cast("Record", taken)

@@ -19,7 +19,16 @@ from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
 from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
 
-__all__ = ["StageMemory", "StageTimes", "Step", "held_parameters", "stage_memory", "stage_times", "step_of", "total_over"]
+__all__ = [
+    "StageMemory",
+    "StageTimes",
+    "Step",
+    "held_parameters",
+    "stage_memory",
+    "stage_times",
+    "step_of",
+    "total_over",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,8 +100,8 @@ def step_of(question: Question, batch: Batch, prices: Prices, kinds: tuple[Stage
 
     .. math:: T = \left(\max_r \left[M (t_r + s_r) + e_r + idle_r\right] + t_0\right)(1 + g \log_2 (N/8))
 
-    with M micro-batches of time t, exposed sharding s, end-of-step time e, pipeline idle time, fixed time and straggler growth.
-    ``whole``: all layers and ends at once, as the sum over stages.
+    with M micro-batches of time t, exposed sharding s, end-of-step time e, pipeline idle time, fixed time and growth by
+    stragglers. ``whole``: all layers and ends at once, as the sum over stages.
     """
     everything = _pipeline_sum(question, batch, prices, whole)
     busiest: Numbers = 0.0
@@ -150,7 +159,7 @@ def stage_times(question: Question, batch: Batch, prices: Prices, stage: Stage) 
         forward=forward,
         backward=backward,
         transfer=_exposed_transfer(question, batch, prices),
-        offload=_exposed_offload(question, batch, prices, stage, share, forward + backward),
+        offload=_exposed_offload(question, batch, prices, stage, share=share, work=forward + backward),
         overhead=profile.microbatch_time,
         sharded=beyond_window(sharded, profile.fsdp_window * (forward + backward), overlapped),
         reduce=beyond_window(
@@ -169,8 +178,9 @@ def _pipeline_sum(question: Question, batch: Batch, prices: Prices, whole: Stage
     share = np.minimum(1.0, batch.recompute_num_layers * batch.pp / whole.num_layers)
     work = total_over(whole, prices, lambda part: part.cost.forward.total + part.cost.backward.total)
     again = share * total_over(whole, prices, lambda part: part.cost.recomputed.total)
-    offload = _exposed_offload(question, batch, prices, whole, share, work)
-    return work + again + offload + batch.pp * (_exposed_transfer(question, batch, prices) + question.profile.microbatch_time)
+    offload = _exposed_offload(question, batch, prices, whole, share=share, work=work)
+    between = _exposed_transfer(question, batch, prices) + question.profile.microbatch_time
+    return work + again + offload + batch.pp * between
 
 
 def _exposed_transfer(question: Question, batch: Batch, prices: Prices) -> Numbers:
@@ -180,12 +190,12 @@ def _exposed_transfer(question: Question, batch: Batch, prices: Prices) -> Numbe
 
 
 def _exposed_offload(
-    question: Question, batch: Batch, prices: Prices, stage: Stage, share: Numbers, work: Numbers
+    question: Question, batch: Batch, prices: Prices, stage: Stage, *, share: Numbers, work: Numbers
 ) -> Numbers:
-    """Kept activations go to the host and come back: what is not hidden, or what takes longer than the work itself."""
+    """Kept activations go to the host and come back: what is not hidden, or what outlasts the work itself."""
     if not np.any(batch.offload_activations):
         return 0.0
-    kept = total_over(stage, prices, lambda part: kept_per_microbatch(part.cost.kept_bytes, part.cost.freed_bytes, share))
+    kept = _kept_bytes(stage, prices, share)
     time = 2.0 * kept / host_rate(question.machine)
     visible = np.maximum(time * (1 - question.profile.hidden_offload), time - work)
     return np.where(batch.offload_activations, visible, 0.0)
@@ -196,7 +206,7 @@ def stage_memory(question: Question, batch: Batch, prices: Prices, stage: Stage)
     profile, job = question.profile, question.job
     states = model_states(held_parameters(stage, prices), job, batch)
     share = applied_share(stage.num_layers, batch)
-    one = total_over(stage, prices, lambda part: kept_per_microbatch(part.cost.kept_bytes, part.cost.freed_bytes, share))
+    one = _kept_bytes(stage, prices, share)
     in_flight = microbatches_in_flight(stage.rank, batch)
     on_device = np.where(batch.offload_activations, np.minimum(2.0 / np.maximum(stage.num_layers, 1), 1.0), in_flight)
     freed = _largest(stage, prices, lambda part: part.cost.freed_bytes)
@@ -212,6 +222,13 @@ def stage_memory(question: Question, batch: Batch, prices: Prices, stage: Stage)
         logits=profile.logits_bytes * prices.logits * stage.has_head,
         buffers=gathered_bytes(held_layer, job, batch),
         framework=profile.framework_bytes,
+    )
+
+
+def _kept_bytes(stage: Stage, prices: Prices, share: Numbers) -> Numbers:
+    """Activations of one micro-batch on a stage."""
+    return total_over(
+        stage, prices, lambda part: kept_per_microbatch(part.cost.kept_bytes, part.cost.freed_bytes, share)
     )
 
 

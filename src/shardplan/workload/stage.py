@@ -29,9 +29,9 @@ class Stage:
 def chunk_layers(num_layers: int, num_chunks: int) -> tuple[int, ...]:
     """Layers of every model chunk in order, as even as can be.
 
-    Where they do not divide, the first and the last chunk, which hold embedding and head, stay short: 126 layers on 16 stages
-    are 7, 8, ..., 8, 7 as in Llama 3 405B (arXiv 2407.21783, section 3.3.2); among the others later ones are filled first,
-    since earlier stages keep more micro-batches in memory.
+    Where they do not divide, the first and the last chunk, which hold embedding and head, stay short: 126 layers on
+    16 stages are 7, 8, ..., 8, 7 as in Llama 3 405B (arXiv 2407.21783, section 3.3.2); among the others later ones are
+    filled first, since earlier stages keep more micro-batches in memory.
     """
     base, extra = divmod(num_layers, num_chunks)
     order = [*range(num_chunks - 2, 0, -1), 0, num_chunks - 1]
@@ -65,7 +65,7 @@ def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None 
 def kinds_of_stage(all_stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Stages that can be the slowest or the fullest: those that no earlier stage equals or exceeds in every part.
 
-    An earlier stage keeps at least as many micro-batches in memory, so what it exceeds in work it exceeds in memory too.
+    An earlier stage keeps at least as many micro-batches in memory, so if it exceeds in work it exceeds in memory too.
     """
     kept: list[Stage] = []
     for stage in all_stages:
