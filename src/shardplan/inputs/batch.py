@@ -1,8 +1,8 @@
 """A plan in numbers: what the formulas read, for one plan or for an array of plans.
 
-``Batch.of`` turns a ``Plan`` into plain numbers. The search builds the same record with arrays, each field along an axis of
-its own, so that every formula runs over the product of just those axes that it names. Fields that select a formula rather
-than scale it (placement, exchange of context, kind of tensor parallelism) are single values in either case.
+``Batch.of`` turns a ``Plan`` into plain numbers. The search builds the same record with arrays, each field along an
+axis of its own, so that every formula runs over the product of just those axes that it names. Fields that select a
+formula rather than scale it (placement, exchange of context, kind of tensor parallelism) are single values either way.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def digits(batch: Batch) -> dict[str, tuple[Digit, ...]]:
 
 def _laid_out(tokens: tuple[tuple[str, int | None], ...], degrees: dict[str, Numbers]) -> dict[str, tuple[Digit, ...]]:
     left = dict(degrees)
-    laid: dict[str, tuple[Digit, ...]] = {name: () for name in degrees}
+    laid: dict[str, tuple[Digit, ...]] = dict.fromkeys(degrees, ())
     stride: Numbers = 1
     for name, number in tokens:
         if name not in left:

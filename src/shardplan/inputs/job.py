@@ -56,7 +56,7 @@ PRECISIONS: dict[str, Recipe] = {
         ("bf16", "bf16", "bf16", 2.0, 0.0, 4.0, 2.0, 2.0),
         # Transformer Engine keeps bf16 weights and one fp8 copy (the transposed one is made when needed on Hopper).
         ("fp8", "fp8", "bf16", 2.0, 1.0, 4.0, 2.0, 1.0),
-        # Block scaling: one scale byte per 32 elements, and row-wise and column-wise copies since scales do not transpose.
+        # Block scaling: one scale byte per 32 elements; row-wise and column-wise copies, as scales do not transpose.
         ("mxfp8", "mxfp8", "bf16", 2.0, 2 * (1 + 1 / 32), 4.0, 2.0, 1 + 1 / 32),
         # One scale byte per 16 elements; linear inputs are kept in 4 bits.
         ("nvfp4", "nvfp4", "bf16", 2.0, 2 * (0.5 + 1 / 16), 4.0, 2.0, 0.5 + 1 / 16),
@@ -69,7 +69,8 @@ def recipe_of(precision: str) -> Recipe:
     try:
         return PRECISIONS[precision]
     except (KeyError, TypeError):
-        raise UnknownNameError("precision", str(precision), PRECISIONS, hint=f"one of {', '.join(PRECISIONS)}") from None
+        hint = f"one of {', '.join(PRECISIONS)}"
+        raise UnknownNameError("precision", str(precision), PRECISIONS, hint=hint) from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -59,8 +59,8 @@ class Plan:
     sequence_parallel: bool = True
     """Whether the passes between matrix products are split over the tensor-parallel ranks (no effect at tp 1)."""
     sharding: Sharding = "zero1"
-    """What data parallelism shards: nothing, optimizer states (zero1), gradients too (zero2), weights too (zero3 = FSDP);
-    hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across."""
+    """What data parallelism shards: nothing, optimizer states (zero1), gradients too (zero2), weights too (zero3 =
+    FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across."""
     sharding_degree: int | None = None
     """Ranks over which it shards; all data- and context-parallel ranks where not given."""
     schedule: Schedule | None = None
@@ -74,9 +74,9 @@ class Plan:
     offload: Offload = "none"
     """What lives in host memory: optimizer states (updated there) or kept activations."""
     tp_kind: TpKind = "1d"
-    """``1d``: matrices are split along one dimension; ``summa``: along both, over a grid of ``tp_rows`` x tp/``tp_rows``."""
+    """``1d``: matrices are split along one dimension; ``summa``: along both, on ``tp_rows`` x tp/``tp_rows`` ranks."""
     tp_rows: int = 1
-    """Rows of the grid of two-dimensional tensor parallelism: ranks that share the sequence and the rows of the weights."""
+    """Rows of the grid of two-dimensional tensor parallelism: ranks that share the sequence and the weights' rows."""
     cp_comm: CpComm = "p2p"
     """How context-parallel ranks exchange keys and values: ring, all-gather or all-to-all."""
     overlap_tp: bool = False
@@ -158,14 +158,17 @@ def placement_tokens(placement: str) -> tuple[tuple[str, int | None], ...]:
         raise _wrong("placement", placement, "each of tp, cp, ep, dp, pp exactly once without a number")
     for position, (name, number) in enumerate(tokens):
         if number is not None and (name == "ep" or (name, None) in tokens[:position]):
-            raise _wrong("placement", placement, "numbered parts of tp, cp, dp, pp, each before that dimension's own place")
+            wanted = "numbered parts of tp, cp, dp, pp, each before that dimension's own place"
+            raise _wrong("placement", placement, wanted)
     return tokens
 
 
 def _placement_token(part: str, placement: str) -> tuple[str, int | None]:
     name, colon, number = part.partition(":")
-    if name not in DEFAULT_PLACEMENT.split("-") or (colon and not (number.isdecimal() and 0 < int(number) <= MAX_DEGREE)):
-        raise _wrong("placement", placement, f"dimensions among {DEFAULT_PLACEMENT} joined by '-', such as tp:4-dp:2-tp-cp-ep-dp-pp")
+    numbered = number.isdecimal() and 0 < int(number) <= MAX_DEGREE
+    if name not in DEFAULT_PLACEMENT.split("-") or (colon and not numbered):
+        wanted = f"dimensions among {DEFAULT_PLACEMENT} joined by '-', such as tp:4-dp:2-tp-cp-ep-dp-pp"
+        raise _wrong("placement", placement, wanted)
     return name, int(number) if colon else None
 
 

@@ -1,7 +1,8 @@
 """Calibration profile: every constant of the estimate, per accelerator generation, with unit and origin.
 
-``data/profiles/default.yaml`` holds all constants; a file named after a generation replaces those that differ there. A value
-read from a component measurement of the very accelerator (``Accelerator.gemm_efficiency``) scales the generation's.
+``data/profiles/default.yaml`` holds all constants; a file named after a generation replaces those that differ there.
+A value read from a component measurement of the very accelerator (``Accelerator.gemm_efficiency``) scales the
+generation's.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from shardplan.errors import InputError
+from shardplan.inputs.documents import parse_document
 
 __all__ = ["Constant", "Profile", "load_profile"]
 
@@ -156,7 +156,5 @@ def load_profile(generation: str) -> Profile:
 
 
 def _read(path: Path) -> dict[str, Constant]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with path.open(encoding="utf-8") as stream:
-        entries = yaml.load(stream, Loader=loader)  # a safe loader, in C where there is one
+    entries = parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
     return {name: Constant(**entry) for name, entry in entries.items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.arrays import Flags, Numbers, all_hold
 from shardplan.errors import PlanError
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
@@ -147,7 +147,7 @@ def _divides(part: Numbers, whole: Numbers) -> Flags:
 
 
 def _all_divided(part: Numbers, wholes: tuple[int, ...]) -> Flags:
-    return np.all([_divides(part, whole) for whole in wholes] or [True], axis=0)
+    return all_hold(_divides(part, whole) for whole in wholes)
 
 
 def _columns(d: Degrees) -> Numbers:
@@ -173,7 +173,8 @@ def _interleaving_holds(s: Setting, d: Degrees) -> Flags:
     g = np.where(np.asarray(d.microbatch_group_size) > 0, d.microbatch_group_size, d.pp)
     left = np.mod(m, g)
     grouped = (d.pp <= g) & (g <= m) & ((left == 0) | (left >= d.pp))
-    return np.where(d.interleaved, (np.asarray(d.vp) > 1) & (np.asarray(d.pp) > 1) & grouped, np.asarray(d.vp) == 1)
+    interleaved = np.greater(d.vp, 1) & np.greater(d.pp, 1) & grouped
+    return np.where(d.interleaved, interleaved, np.equal(d.vp, 1))
 
 
 def _interleaving_message(s: Setting, p: Plan) -> str:
@@ -202,7 +203,10 @@ def _batch_hint(s: Setting, p: Plan) -> str:
     unit = max(p.dp(s.num_accelerators), 1) * p.micro_batch_size
     below = s.job.global_batch_size // unit * unit
     near = [str(size) for size in (below, below + unit) if size > 0]
-    return f"set the global batch size to {' or '.join(near)}, or change dp (= accelerators / (tp cp pp)) or the micro-batch size"
+    return (
+        f"set the global batch size to {' or '.join(near)}, "
+        "or change dp (= accelerators / (tp cp pp)) or the micro-batch size"
+    )
 
 
 def _layout_holds(s: Setting, d: Degrees) -> Flags:
@@ -226,7 +230,7 @@ def _placement_holds(s: Setting, d: Degrees) -> Flags:
     """Experts and dense layers must agree on the ranks of each stage: where pp is not outermost, dp must equal edp."""
     if not s.num_experts or d.plan.placement.endswith("-pp"):
         return True
-    return (np.asarray(d.pp) == 1) | (np.asarray(d.tp * d.cp) == np.asarray(d.ep * d.etp))
+    return np.logical_or(np.equal(d.pp, 1), np.equal(d.tp * d.cp, d.ep * d.etp))
 
 
 def _sequence_holds(s: Setting, d: Degrees) -> Flags:
@@ -242,7 +246,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tp x cp x pp divides the accelerators",
         lambda s, d: _divides(d.tp * d.cp * d.pp, s.num_accelerators),
-        lambda s, p: f"tp {p.tp} x cp {p.cp} x pp {p.pp} = {p.model_parallel_degree} for {s.num_accelerators:,} accelerators",
+        lambda s, p: (
+            f"tp {p.tp} x cp {p.cp} x pp {p.pp} = {p.model_parallel_degree} for {s.num_accelerators:,} accelerators"
+        ),
         lambda _s, _p: "choose degrees whose product divides the accelerators",
     ),
     Rule(
@@ -259,9 +265,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "key-value heads divide tp, or tp divides them",
-        lambda s, d: np.all(
-            [_divides(_columns(d), kv) | _divides(kv, _columns(d)) for kv in s.kv_heads] or [True], axis=0
-        ),
+        lambda s, d: all_hold(_divides(_columns(d), kv) | _divides(kv, _columns(d)) for kv in s.kv_heads),
         lambda s, p: f"tp {p.tp} with {_list(s.kv_heads)} key-value heads",
         lambda s, _p: f"choose tp as a divisor or a multiple of {_list(s.kv_heads)}",
     ),
@@ -321,7 +325,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "ep x etp x pp divides the accelerators",
         lambda s, d: _divides(d.ep * d.etp * d.pp, s.num_accelerators),
-        lambda s, p: f"ep {p.ep} x etp {p.etp} x pp {p.pp} = {p.ep * p.etp * p.pp} for {s.num_accelerators:,} accelerators",
+        lambda s, p: (
+            f"ep {p.ep} x etp {p.etp} x pp {p.pp} = {p.ep * p.etp * p.pp} for {s.num_accelerators:,} accelerators"
+        ),
         lambda _s, _p: "choose ep and etp whose product with pp divides the accelerators",
     ),
     Rule(
@@ -339,13 +345,15 @@ RULES: tuple[Rule, ...] = (
         ),
         _batch_hint,
     ),
-    Rule("interleaving has whole groups of micro-batches", _interleaving_holds, _interleaving_message, _interleaving_hint),
+    Rule(
+        "interleaving has whole groups of micro-batches", _interleaving_holds, _interleaving_message, _interleaving_hint
+    ),
     Rule(
         "sharding groups divide the replicas",
         lambda s, d: np.where(
             np.asarray(d.sharding_degree) > 0,
             _divides(np.maximum(d.sharding_degree, 1), _replicas(s, d))
-            & np.where(d.hybrid, d.sharding_degree < _replicas(s, d), True),
+            & (np.logical_not(d.hybrid) | (d.sharding_degree < _replicas(s, d))),
             np.logical_not(d.hybrid),
         ),
         lambda s, p: (
@@ -358,7 +366,9 @@ RULES: tuple[Rule, ...] = (
         "recomputed modules exist in the model",
         lambda s, d: _modules_exist(s, d.plan),
         lambda s, p: f"recompute {p.recompute} for {s.model.name}",
-        lambda _s, _p: "moe and shared_experts are for mixtures of experts, mla_up_proj for latent attention, mlp for dense layers",
+        lambda _s, _p: (
+            "moe and shared_experts are for mixtures of experts, mla_up_proj for latent attention, mlp for dense layers"
+        ),
     ),
 )
 """Every rule, in the order in which they are checked."""
