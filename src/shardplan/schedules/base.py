@@ -1,28 +1,43 @@
-"""What every pipeline schedule answers: how long a step's passes take and how many micro-batches a rank keeps."""
+"""What every pipeline schedule answers: how long a rank idles and how many micro-batches it keeps."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from shardplan.arrays import Numbers
 
-__all__ = ["PipelineSchedule"]
+__all__ = ["PipelineRank", "PipelineSchedule"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineRank:
+    """One rank of a pipeline, and the micro-batches that pass through it."""
+
+    rank: Numbers
+    """Position, from 0."""
+    pp: int
+    vp: Numbers
+    num_microbatches: Numbers
+    group_size: Numbers
+    """Micro-batches that one virtual stage runs before the next takes over."""
 
 
 class PipelineSchedule(ABC):
-    """A schedule of ``num_microbatches`` through ``pp`` stages."""
+    """A schedule of micro-batches through the stages of a pipeline."""
 
     name: str
 
-    @abstractmethod
     def idle_time(self, stage_time: Numbers, all_stages_time: Numbers, vp: Numbers) -> Numbers:
-        """Idle time of a rank in one step. [s]
+        r"""Idle time of a rank in one step: one micro-batch's way through a chunk of each other stage. [s]
 
-        ``stage_time``: forward and backward of one micro-batch on this rank; ``all_stages_time``: the sum over all ranks.
+        .. math:: \sum_{i \ne r} t_i / v
+
+        which is :math:`(p - 1) t / v` where stages are equal (arXiv 2104.04473, section 2.2). ``stage_time``: forward
+        and backward of one micro-batch on this rank; ``all_stages_time``: the sum over all ranks; ``vp``: chunks v.
         """
+        return (all_stages_time - stage_time) / vp
 
     @abstractmethod
-    def microbatches_in_flight(
-        self, rank: Numbers, pp: int, vp: Numbers, num_microbatches: Numbers, group_size: Numbers
-    ) -> Numbers:
+    def microbatches_in_flight(self, at: PipelineRank) -> Numbers:
         """Micro-batches whose activations a rank keeps at its peak, in units of its whole stage."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from shardplan.arrays import Numbers
-from shardplan.schedules.one_f_one_b import OneForwardOneBackward
+from shardplan.schedules.base import PipelineRank, PipelineSchedule
 
 __all__ = ["GPipe"]
 
 
-class GPipe(OneForwardOneBackward):
+class GPipe(PipelineSchedule):
     """The bubble of 1F1B, with every micro-batch in flight."""
 
     name = "gpipe"
 
-    def microbatches_in_flight(
-        self, rank: Numbers, pp: int, vp: Numbers, num_microbatches: Numbers, group_size: Numbers
-    ) -> Numbers:
+    def microbatches_in_flight(self, at: PipelineRank) -> Numbers:
         """All of them."""
-        return num_microbatches
+        return at.num_microbatches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardplan.arrays import Numbers
-from shardplan.schedules.base import PipelineSchedule
+from shardplan.schedules.base import PipelineRank, PipelineSchedule
 
 __all__ = ["Interleaved"]
 
@@ -15,16 +15,11 @@ class Interleaved(PipelineSchedule):
 
     name = "interleaved"
 
-    def idle_time(self, stage_time: Numbers, all_stages_time: Numbers, vp: Numbers) -> Numbers:
-        """The bubble of 1F1B divided by the chunks per rank."""
-        return (all_stages_time - stage_time) / vp
+    def microbatches_in_flight(self, at: PipelineRank) -> Numbers:
+        r"""Rank r warms up with :math:`2 (p - r - 1) + (v - 1) g` chunk passes and keeps one more.
 
-    def microbatches_in_flight(
-        self, rank: Numbers, pp: int, vp: Numbers, num_microbatches: Numbers, group_size: Numbers
-    ) -> Numbers:
-        r"""Rank r warms up with :math:`2 (p - r - 1) + (v - 1) g` chunk passes and keeps one more, each :math:`1/v` of a stage.
-
-        With the usual group :math:`g = p` the first rank keeps :math:`p (1 + \frac{p - 1}{p v})` (arXiv 2205.05198, section 4.2.3).
+        Each is :math:`1/v` of a stage. With the usual group :math:`g = p` the first rank keeps
+        :math:`p (1 + \frac{p - 1}{p v})` (arXiv 2205.05198, section 4.2.3).
         """
-        chunks = 2 * (pp - np.asarray(rank) - 1) + (vp - 1) * group_size + 1
-        return np.minimum(num_microbatches, chunks / vp)
+        chunks = 2 * (at.pp - np.asarray(at.rank) - 1) + (at.vp - 1) * at.group_size + 1
+        return np.minimum(at.num_microbatches, chunks / at.vp)
