@@ -11,6 +11,7 @@ from shardplan.costs.collectives import Group, Network, collective_bytes, collec
 from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
+from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Pass
 
 __all__ = ["BlockCost", "Times", "price_block"]

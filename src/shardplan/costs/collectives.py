@@ -1,8 +1,8 @@
 """Time and traffic of collectives on the network tiers that their ranks cross.
 
 A group of n ranks has :math:`m_j` members inside one domain of tier j (:math:`m_0 = 1`). Ring and tree algorithms are
-hierarchical: a gathered tensor of S bytes costs each rank :math:`S (1/m_{j-1} - 1/m_j)` bytes on tier j, since what enters a
-domain enters it once and is spread inside.
+hierarchical: a gathered tensor of S bytes costs each rank :math:`S (1/m_{j-1} - 1/m_j)` bytes on tier j, since what
+enters a domain enters it once and is spread inside.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...]
 
 
 def _members(parts: tuple[Digit, ...], domain: int) -> Numbers:
-    """Ranks of a group inside one domain; where groups straddle domains, in the smaller part of the worst-placed group."""
+    """Ranks of a group inside one domain; where groups straddle domains, in the smaller part of the worst-placed."""
     count: Numbers = 1
     for digit in parts:
         span = np.asarray(digit.size * digit.stride, dtype=np.int64)
@@ -132,8 +132,10 @@ def _members(parts: tuple[Digit, ...], domain: int) -> Numbers:
 
 
 def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group) -> tuple[Numbers, ...]:
-    """Bytes that each rank sends on every tier for one collective of ``size`` bytes (gathered tensor; held by one rank for
-    all-to-all and p2p)."""
+    """Bytes that each rank sends on every tier for one collective of ``size`` bytes.
+
+    ``size``: of the gathered tensor; for all-to-all and p2p, of what one rank holds.
+    """
     sent: list[Numbers] = []
     inner: Numbers = 1
     for members in group.members:
@@ -168,8 +170,8 @@ def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: 
 
     .. math:: t_0 + \sum_j \alpha_j h_j + \max_j \frac{b_j}{e_j B_j}
 
-    with :math:`h_j` hops: :math:`m_j / m_{j-1} - 1` of a ring, twice that of an all-reduce, the logarithm of an all-to-all.
-    Zero for a single rank.
+    with :math:`h_j` hops: :math:`m_j / m_{j-1} - 1` of a ring, twice that of an all-reduce, the logarithm of an
+    all-to-all. Zero for a single rank.
     """
     slowest: Numbers = 0.0
     latency: Numbers = 0.0

@@ -23,9 +23,11 @@ def tile_padding(m: Numbers, n: Numbers, count: Numbers, num_cores: int | None) 
     """
     cores = num_cores or DEFAULT_NUM_CORES
     padded = [
-        np.ceil(np.ceil(m / rows) * np.ceil(n / columns) * count / cores) * (cores * rows * columns) for rows, columns in TILES
+        np.ceil(np.ceil(m / rows) * np.ceil(n / columns) * count / cores) * (cores * rows * columns)
+        for rows, columns in TILES
     ]
-    return np.minimum(*padded) / (m * n * count)
+    least: Numbers = np.minimum(*padded)
+    return least / (m * n * count)
 
 
 def depth_efficiency(k: Numbers, profile: Profile) -> Numbers:

@@ -18,14 +18,14 @@ def host_rate(machine: Machine) -> float:
 
 
 def update_time(local_parameters: Numbers, job: Job, batch: Batch, machine: Machine) -> Numbers:
-    r"""Time to update this rank's parameters: memory traffic on the accelerator; on the host, its memory traffic plus both
-    transfers (ZeRO-Offload, arXiv 2101.06840). [s]
+    r"""Time to update this rank's parameters, on the accelerator or on the host. [s]
 
+    On the accelerator its memory traffic; on the host its own plus both transfers (ZeRO-Offload, arXiv 2101.06840).
     Traffic on the accelerator scales with the bytes of state relative to Adam in mixed precision (12 per parameter).
     """
     profile = machine.profile
     traffic = profile.optimizer_bytes_per_parameter * (job.optimizer_bytes + job.grad_bytes) / 16.0
     on_device = local_parameters * traffic * profile.optimizer_pass_factor / machine.memory_rate
     transfers = local_parameters * (job.grad_bytes + job.recipe.weight_bytes) / host_rate(machine)
-    on_host = local_parameters * 2.0 * (job.optimizer_bytes + job.grad_bytes) / profile.host_memory_bandwidth + transfers
-    return np.where(batch.offload_optimizer, on_host, on_device)
+    on_host = local_parameters * 2.0 * (job.optimizer_bytes + job.grad_bytes) / profile.host_memory_bandwidth
+    return np.where(batch.offload_optimizer, on_host + transfers, on_device)

@@ -51,11 +51,11 @@ def operator_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbe
 def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
     recipe = machine.recipe
     number_format = recipe.matmul if op.low_precision else recipe.dense_math
-    forward = _product_time(op, op.m, op.k, op.n, number_format, machine)
-    for_input = _product_time(op, op.m, op.n, op.k, number_format, machine)
-    for_weight = _product_time(op, op.k, op.m, op.n, number_format, machine)
+    forward = _product_time(op, machine, number_format, m=op.m, k=op.k, n=op.n)
+    for_input = _product_time(op, machine, number_format, m=op.m, k=op.n, n=op.k)
+    for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n)
     if op.low_precision and recipe.matmul != recipe.dense_math:
-        # Inputs are quantised before forward, output gradients before backward; weights once per step (their share is small).
+        # Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count.
         rate = machine.memory_rate / machine.profile.cast_bytes
         forward = forward + op.m * op.k * op.count / rate
         for_input = for_input + op.m * op.n * op.count / rate
@@ -63,7 +63,7 @@ def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
     return forward, for_input + np.maximum(for_weight, accumulated)
 
 
-def _product_time(op: Matmul, m: Numbers, k: Numbers, n: Numbers, number_format: str, machine: Machine) -> Numbers:
+def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:
     r"""Time of an (m, k) by (k, n) product.
 
     .. math:: \max\left(\frac{2 m n k c}{R} \cdot \frac{k + k_0}{k} (1 + w (P - 1)), \frac{bytes}{B}\right) + t_0

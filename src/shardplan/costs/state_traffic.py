@@ -33,14 +33,16 @@ class StateTraffic:
 
 
 def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, groups: dict[str, Group]) -> StateTraffic:
-    """Traffic of ``held`` under each sharding (ZeRO, arXiv 1910.02054, section 7; hybrid sharding: FSDP, arXiv 2304.11277).
+    """Traffic of ``held`` under each sharding (ZeRO, arXiv 1910.02054, section 7; hsdp: FSDP, arXiv 2304.11277).
 
-    ddp: gradients all-reduced. zero1: reduce-scattered, updated weights gathered. zero2: reduce-scattered in every micro-batch.
-    zero3: weights gathered for the forward and again for the backward pass of every micro-batch. hsdp: as zero3 within the
-    shard group; shards are all-reduced once per step across groups.
+    ddp: gradients all-reduced. zero1: reduce-scattered, updated weights gathered. zero2: reduce-scattered in every
+    micro-batch. zero3: weights gathered for the forward and again for the backward pass of every micro-batch. hsdp: as
+    zero3 within the shard group; shards are all-reduced once per step across groups.
     """
-    dense = _traffic(held.dense, job, batch, network, groups["shard"], groups["replica"])
-    experts = _traffic(held.experts, job, batch, network, groups["expert_shard"], groups["expert_replica"])
+    dense = _traffic(held.dense, job, batch, network, shard=groups["shard"], replica=groups["replica"])
+    experts = _traffic(
+        held.experts, job, batch, network, shard=groups["expert_shard"], replica=groups["expert_replica"]
+    )
     return StateTraffic(
         reduce_time=dense.reduce_time + experts.reduce_time,
         gather_time=dense.gather_time + experts.gather_time,
@@ -51,7 +53,7 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
 
 
 def _traffic(
-    parameters: Numbers, job: Job, batch: Batch, network: Network, shard: Group, replica: Group
+    parameters: Numbers, job: Job, batch: Batch, network: Network, *, shard: Group, replica: Group
 ) -> StateTraffic:
     if isinstance(parameters, float) and parameters == 0:
         nothing = (0.0,) * len(network.tiers)

@@ -24,9 +24,10 @@ class States:
 
 
 def model_states(held: Parameters, job: Job, batch: Batch) -> States:
-    r"""States of ``held`` parameters (ZeRO, arXiv 1910.02054, section 3; for Adam in mixed precision 2, 4 and 12 bytes each).
+    r"""States of ``held`` parameters (ZeRO, arXiv 1910.02054, section 3).
 
-    zero1 shards the optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks.
+    For Adam in mixed precision weights, gradients and optimizer take 2, 4 and 12 bytes per parameter. zero1 shards the
+    optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks.
     """
     whole = held.dense + held.experts
     sharded = held.dense / batch.sharding_degree + held.experts / batch.expert_sharding_degree
@@ -46,7 +47,7 @@ def local_parameters(held: Parameters, batch: Batch) -> Numbers:
 
 
 def gathered_bytes(layer: Parameters, job: Job, batch: Batch) -> Numbers:
-    """Buffers of fully sharded training: two layers' weights gathered (the next one is fetched ahead), one layer's gradient."""
+    """Buffers of fully sharded training: two layers' weights (the next one is fetched ahead), one layer's gradient."""
     whole = layer.dense + layer.experts
     per_parameter = 2 * job.recipe.weight_bytes + job.recipe.weight_bytes
     reduced = np.where(batch.shards_gradients, job.grad_bytes, 0.0) * whole

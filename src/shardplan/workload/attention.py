@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from shardplan.arrays import Numbers, share
 from shardplan.inputs.model import Attention, LatentAttention
 from shardplan.workload.communication import context_exchange, summa_exchange, tensor_exchange
@@ -60,19 +59,21 @@ def attention(config: Attention, shard: Shard) -> Block:
 
 
 def latent_attention(config: LatentAttention, shard: Shard) -> Block:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank projections down, up per head, core, projection.
+    """Multi-head latent attention (MLA; DeepSeek-V2, arXiv 2405.04434).
 
-    The projections down run on split tokens and are not shared by tensor-parallel ranks; the latents are gathered.
+    Low-rank projections down, up per head, core, projection. The projections down run on split tokens and are not
+    shared by tensor-parallel ranks; the latents are gathered.
     """
     heads = share(config.num_heads, shard.columns)
     query, keys, values = (heads * width for width in (config.qk_head_dim, config.qk_head_dim, config.v_head_dim))
     latent = config.kv_lora_rank + config.qk_rope_head_dim
     up = heads * (config.qk_nope_head_dim + config.v_head_dim)
+    rotated = _rope(shard, query + keys)
     operators: tuple[Operator, ...] = (
         *_query_projection(config, shard, query),
         _linear("kv_down", ALWAYS, shard.split_tokens, shard.hidden_size, latent),
         _linear("kv_up", UP, shard.tokens, config.kv_lora_rank, up),
-        Pass(name="rope", modules=UP, forward_bytes=_rope(shard, query + keys), backward_bytes=_rope(shard, query + keys)),
+        Pass(name="rope", modules=UP, forward_bytes=rotated, backward_bytes=rotated),
         *_indexer(config, shard),
         _core(config, shard),
         *_softmax_passes(config.num_heads, shard),
@@ -180,7 +181,10 @@ def _softmax_passes(num_heads: int, shard: Shard) -> tuple[Operator, ...]:
 
 
 def _saved_scores(num_heads: int, shard: Shard) -> tuple[Saved, ...]:
-    r"""What the core keeps: softmax statistics, or :math:`2 a s^2 b` scores (5 with dropout; arXiv 2205.05198, eq. 1)."""
+    r"""What the core keeps: softmax statistics, or scores.
+
+    Scores take :math:`2 a s^2 b` bytes, with dropout :math:`5 a s^2 b` (arXiv 2205.05198, eq. 1).
+    """
     if shard.job.attention == "flash":
         statistics = shard.tokens * share(num_heads, shard.columns) * 4.0
         return (Saved(name="softmax_statistics", modules=CORE, bytes=statistics),)
@@ -189,7 +193,9 @@ def _saved_scores(num_heads: int, shard: Shard) -> tuple[Saved, ...]:
 
 
 def _kept_output(shard: Shard) -> float:
-    """Bytes per element of the core's output: one copy serves the core's backward pass and the projection's input, unless the
-    projection keeps its input in fewer bits."""
+    """Bytes per element of the core's output.
+
+    One copy serves the core's backward pass and the projection's input, unless that is kept in fewer bits.
+    """
     quantised = shard.linear_input if shard.linear_input < shard.element else 0.0
     return float(shard.element + quantised)

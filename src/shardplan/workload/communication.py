@@ -15,7 +15,7 @@ def tensor_exchange(shard: Shard, name: str, modules: tuple[str, ...], width: Nu
     """Around a column-parallel and a row-parallel product (Korthikanti et al., arXiv 2205.05198, section 4.2).
 
     With sequence parallelism: all-gather before, reduce-scatter after, the reverse in the backward pass, and one more
-    all-gather there because the gathered input is not kept. Without: one all-reduce each way, which is both of them in one.
+    all-gather there because the gathered input is not kept. Without: one all-reduce each way, both of them in one.
     ``width``: channels gathered before (the hidden size, or the latent one of MLA).
     """
     if shard.summa:
@@ -28,14 +28,15 @@ def tensor_exchange(shard: Shard, name: str, modules: tuple[str, ...], width: Nu
         Collective(name=f"{name}_scatter", modules=modules, kind="reduce_scatter", dimension="tp", bytes=whole),
         _backward(f"{name}_scatter_back", modules, "all_gather", "tp", whole),
         _backward(f"{name}_gather_back", modules, "reduce_scatter", "tp", gathered),
-        _backward(f"{name}_gather_again", modules, "all_gather", "tp", gathered, again),
+        _backward(f"{name}_gather_again", modules, "all_gather", "tp", gathered, count=again),
     )
 
 
 def summa_exchange(shard: Shard, operators: tuple[Operator, ...]) -> tuple[Collective, ...]:
-    """Broadcasts of two-dimensional tensor parallelism (van de Geijn and Watts 1997): every product moves both its factors.
+    """Broadcasts of two-dimensional tensor parallelism (van de Geijn and Watts 1997).
 
-    Forward: input blocks along the row, weight blocks along the column. Backward: both again, and both gradients reduced.
+    Every product moves both its factors. Forward: input blocks along the row, weight blocks along the column. Backward:
+    both again, and both gradients reduced.
     """
     if not shard.summa:
         return ()
@@ -44,12 +45,12 @@ def summa_exchange(shard: Shard, operators: tuple[Operator, ...]) -> tuple[Colle
         if isinstance(operator, Matmul) and operator.weight:
             inputs = operator.m * operator.k * operator.count * shard.element
             weights = operator.k * operator.n * operator.count * shard.element
-            names = operator.modules
+            name, modules = operator.name, operator.modules
             collectives += (
-                Collective(name=f"{operator.name}_x", modules=names, kind="broadcast", dimension="tp", bytes=inputs),
-                Collective(name=f"{operator.name}_w", modules=names, kind="broadcast", dimension="tp_rows", bytes=weights),
-                _backward(f"{operator.name}_x_back", names, "broadcast", "tp", inputs, 2.0),
-                _backward(f"{operator.name}_w_back", names, "broadcast", "tp_rows", weights, 2.0),
+                Collective(name=f"{name}_x", modules=modules, kind="broadcast", dimension="tp", bytes=inputs),
+                Collective(name=f"{name}_w", modules=modules, kind="broadcast", dimension="tp_rows", bytes=weights),
+                _backward(f"{name}_x_back", modules, "broadcast", "tp", inputs, count=2.0),
+                _backward(f"{name}_w_back", modules, "broadcast", "tp_rows", weights, count=2.0),
             )
     return collectives
 
@@ -57,9 +58,9 @@ def summa_exchange(shard: Shard, operators: tuple[Operator, ...]) -> tuple[Colle
 def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output: Numbers) -> tuple[Collective, ...]:
     """Exchange of keys and values among ranks that share a sequence; widths are channels per token of this rank.
 
-    ``p2p``: ring attention, every rank's keys and values visit all others, and their gradients follow in the backward pass.
-    ``allgather``: gathered forward; gathered and reduce-scattered backward. ``a2a``: all-to-all of queries, keys, values and
-    output, heads against sequence, both ways (DeepSpeed-Ulysses, arXiv 2309.14509).
+    ``p2p``: ring attention, every rank's keys and values visit all others, and their gradients follow in the backward
+    pass. ``allgather``: gathered forward; gathered and reduce-scattered backward. ``a2a``: all-to-all of queries, keys,
+    values and output, heads against sequence, both ways (DeepSpeed-Ulysses, arXiv 2309.14509).
     """
     modules = ("core_attn",)
     ranks = shard.batch.cp
@@ -67,7 +68,7 @@ def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output:
     rows = _gathered_rows(shard, local, modules) if shard.summa else ()
     if shard.batch.cp_comm == "p2p":
         ring = Collective(name="ring", modules=modules, kind="p2p", dimension="cp", bytes=local, count=ranks - 1)
-        return (ring, _backward("ring_back", modules, "p2p", "cp", 2.0 * local, ranks - 1), *rows)
+        return (ring, _backward("ring_back", modules, "p2p", "cp", 2.0 * local, count=ranks - 1), *rows)
     if shard.batch.cp_comm == "allgather":
         return (*_gathering(modules, "cp", local * ranks), *rows)
     moved = shard.tokens * (query + keys_values + output) * shard.element
@@ -75,7 +76,9 @@ def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output:
     return (there, _backward("heads_back", modules, "all_to_all", "cp", moved), *rows)
 
 
-def expert_exchange(shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers) -> tuple[Collective, ...]:
+def expert_exchange(
+    shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers
+) -> tuple[Collective, ...]:
     """Dispatch of tokens to experts and back: all-to-all over ``ep``, then gathering over ``etp``.
 
     ``assignments``: token copies that this rank sends (tokens times experts per token); ``width``: channels of each.
@@ -107,7 +110,13 @@ def _gathering(modules: tuple[str, ...], dimension: Dimension, whole: Numbers) -
 
 
 def _backward(
-    name: str, modules: tuple[str, ...], kind: CollectiveKind, dimension: Dimension, size: Numbers, count: Numbers = 1
+    name: str,
+    modules: tuple[str, ...],
+    kind: CollectiveKind,
+    dimension: Dimension,
+    size: Numbers,
+    *,
+    count: Numbers = 1,
 ) -> Collective:
     return Collective(
         name=name, modules=modules, kind=kind, dimension=dimension, bytes=size, direction="backward", count=count

@@ -25,15 +25,15 @@ def embedding(model: ModelConfig, shard: Shard) -> Block:
 
 def head(model: ModelConfig, shard: Shard) -> Block:
     """Final norm, output product and cross-entropy over a vocabulary shared by tensor-parallel ranks."""
-    h, tokens = shard.hidden_size, shard.tokens
+    h, tokens, columns = shard.hidden_size, shard.tokens, shard.columns
     block = norm(shard, linear_input=False) if model.has_final_norm else Block()
     operators: list[Operator] = []
     if model.has_head_transform:
-        operators.append(Matmul(name="head_transform", modules=(), m=tokens, k=h, n=h / shard.columns, low_precision=False))
+        operators.append(Matmul(name="head_transform", modules=(), m=tokens, k=h, n=h / columns, low_precision=False))
     if model.vocab_size:
         num_logits = logits(model, shard)
         operators += [
-            Matmul(name="head", modules=(), m=tokens, k=h, n=model.vocab_size / shard.columns, low_precision=False),
+            Matmul(name="head", modules=(), m=tokens, k=h, n=model.vocab_size / columns, low_precision=False),
             Pass(name="loss", modules=(), forward_bytes=8 * num_logits * 2, backward_bytes=6 * num_logits * 2),
         ]
     elif model.num_labels:
@@ -49,7 +49,7 @@ def logits(model: ModelConfig, shard: Shard) -> Numbers:
 
 
 def mtp_projection(shard: Shard) -> Block:
-    """Two hidden states joined to one at the start of a multi-token-prediction block (arXiv 2412.19437, section 2.2)."""
+    """Two hidden states joined to one, which begins a multi-token-prediction block (arXiv 2412.19437, section 2.2)."""
     h = shard.hidden_size
     joined = Matmul(name="mtp_projection", modules=(), m=shard.split_tokens, k=2 * h, n=h, low_precision=False)
     return norm(shard) + norm(shard) + Block(operators=(joined,))

@@ -60,10 +60,12 @@ def _mlp(config: MLP | MixtureOfExperts, shard: Shard) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters of one rank: ``dense`` ones are replicated over data- and context-parallel ranks, ``experts`` over ``edp``."""
+    """Parameters of one rank."""
 
     dense: Numbers = 0.0
+    """Replicated over data- and context-parallel ranks."""
     experts: Numbers = 0.0
+    """Replicated over ``edp`` ranks."""
 
     def __add__(self, other: Parameters) -> Parameters:
         return Parameters(self.dense + other.dense, self.experts + other.experts)
@@ -73,7 +75,7 @@ class Parameters:
 
 
 def layer_parameters(model: ModelConfig, layer: Layer, batch: Batch) -> Parameters:
-    """One rank's parameters of a layer: matrices over tensor-parallel ranks, norms and routers on each, experts over ep and etp."""
+    """One rank's parameters of a layer: matrices over tp ranks, norms and routers on each, experts over ep and etp."""
     norms = layer.num_norms * model.norm_parameters
     mixer = _mixer_parameters(layer.mixer, model.hidden_size, batch)
     if not isinstance(layer.mlp, MixtureOfExperts):
@@ -88,7 +90,7 @@ def layer_parameters(model: ModelConfig, layer: Layer, batch: Batch) -> Paramete
 def _mixer_parameters(
     mixer: Attention | LatentAttention | StateSpace | LinearAttention | None, hidden_size: int, batch: Batch
 ) -> Numbers:
-    """Projections shared by tensor-parallel ranks; key-value heads and latent projections repeated where they must be."""
+    """Projections over tensor-parallel ranks; key-value heads and latent projections repeated where they must be."""
     if mixer is None:
         return 0.0
     whole = mixer.num_parameters(hidden_size)

@@ -18,8 +18,8 @@ NORM = ("layernorm",)
 def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False) -> Block:
     """A norm with the residual addition around its block, on split tokens.
 
-    Ideal traffic: five elements per channel forward and seven backward. Kept: its input, and its output, which is the next
-    linear layer's input. ``linear_input``: whether a quantised copy is what is kept.
+    Ideal traffic: five elements per channel forward and seven backward. Kept: its input, and its output, which is the
+    next linear layer's input. ``linear_input``: whether a quantised copy is what is kept.
     """
     moved = shard.split_tokens * shard.hidden_size
     kept = shard.linear_input if linear_input else shard.element
@@ -45,7 +45,10 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False) 
 
 def mlp(config: MLP, shard: Shard) -> Block:
     """Column-parallel product, activation, row-parallel product, with their collectives."""
-    inner = feed_forward("mlp", ("mlp",), config.gated, shard, shard.tokens, shard.hidden_size, config.intermediate_size / shard.columns)
+    width = config.intermediate_size / shard.columns
+    inner = feed_forward(
+        "mlp", ("mlp",), shard, gated=config.gated, rows=shard.tokens, channels=shard.hidden_size, width=width
+    )
     exchange = tensor_exchange(shard, "mlp", ("mlp",), shard.hidden_size)
     return inner + Block(collectives=(*exchange, *summa_exchange(shard, inner.operators)))
 
@@ -53,22 +56,22 @@ def mlp(config: MLP, shard: Shard) -> Block:
 def feed_forward(
     name: str,
     modules: tuple[str, ...],
-    gated: bool,
     shard: Shard,
+    *,
+    gated: bool,
     rows: Numbers,
     channels: int,
     width: Numbers,
-    *,
     experts: Numbers | None = None,
 ) -> Block:
-    """Two products with an activation between, on ``rows`` tokens; with ``experts``, that many groups share the rows."""
+    """Two products with an activation between, on ``rows`` tokens, which ``experts`` groups share where given."""
     grouped = experts is not None
     count = experts if experts is not None else 1
     each = rows / count
     columns = width * (2 if gated else 1)
     operators: tuple[Operator, ...] = (
         Matmul(name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped),
-        activation(name, modules, gated, shard, rows * width),
+        activation(name, modules, shard, rows * width, gated=gated),
         Matmul(name=f"{name}_fc2", modules=modules, m=each, k=width, n=channels, count=count, grouped=grouped),
     )
     saved = (
@@ -78,7 +81,7 @@ def feed_forward(
     return Block(operators=operators, saved=saved)
 
 
-def activation(name: str, modules: tuple[str, ...], gated: bool, shard: Shard, elements: Numbers) -> Pass:
+def activation(name: str, modules: tuple[str, ...], shard: Shard, elements: Numbers, *, gated: bool) -> Pass:
     """Activation function: reads one or two elements and writes one; backward reads its gradient too."""
     forward, backward = (3, 5) if gated else (2, 3)
     return Pass(

@@ -42,8 +42,8 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
         Saved(name="dispatched", modules=MOE, bytes=rows * channels * shard.linear_input),
     )
     experts = feed_forward(
-        "expert", MOE, config.gated, shard, rows, channels, config.intermediate_size / batch.etp,
-        experts=config.num_experts / batch.ep,
+        "expert", MOE, shard, gated=config.gated, rows=rows, channels=channels,
+        width=config.intermediate_size / batch.etp, experts=config.num_experts / batch.ep,
     )  # fmt: skip
     exchange = expert_exchange(shard, MOE, assignments, channels)
     return Block(operators=operators, collectives=exchange, saved=saved) + experts + _shared_experts(config, shard)
@@ -64,5 +64,7 @@ def _shared_experts(config: MixtureOfExperts, shard: Shard) -> Block:
         return Block()
     modules = ("shared_experts",)
     width = config.shared_intermediate_size / shard.columns
-    inner = feed_forward("shared", modules, config.gated, shard, shard.tokens, shard.hidden_size, width)
+    inner = feed_forward(
+        "shared", modules, shard, gated=config.gated, rows=shard.tokens, channels=shard.hidden_size, width=width
+    )
     return inner + Block(collectives=tensor_exchange(shard, "shared", modules, shard.hidden_size))

@@ -16,7 +16,7 @@ Direction = Literal["forward", "backward"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matmul:
-    """``count`` matrix products of (m, k) by (k, n). Backward are two more: for the input (unless ``skip_dgrad``) and the weight."""
+    """``count`` matrix products of (m, k) by (k, n). Backward are two more each: for the input and for the weight."""
 
     name: str
     modules: tuple[str, ...]
@@ -76,7 +76,7 @@ class Pass:
     """Bytes read and written by ideally fused kernels, forward. [bytes]"""
     backward_bytes: Numbers
     scan: bool = False
-    """Whether it is a state-space scan: the bytes are then elements that pass through, and the profile gives the traffic."""
+    """Whether it is a state-space scan: its bytes are then elements, and the profile gives the traffic of each."""
     flops: Numbers = 0.0
     """Model FLOP that hide in it (state-space scan), forward."""
 

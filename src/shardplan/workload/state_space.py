@@ -37,12 +37,18 @@ def _recurrent_mixer(shard: Shard, projected: Numbers, conv: Numbers, inner: Num
     tokens, element = shard.tokens, shard.element
     operators: tuple[Operator, ...] = (
         Matmul(name="in_proj", modules=(), m=tokens, k=shard.hidden_size, n=projected),
-        Pass(name="conv", modules=(), forward_bytes=2 * tokens * conv * element, backward_bytes=3 * tokens * conv * element),
+        Pass(
+            name="conv", modules=(), forward_bytes=2 * tokens * conv * element,
+            backward_bytes=3 * tokens * conv * element,
+        ),
         Pass(
             name="scan", modules=("core_attn",), forward_bytes=tokens * inner, backward_bytes=2 * tokens * inner,
             scan=True, flops=scan_flops,
         ),
-        Pass(name="gate", modules=(), forward_bytes=3 * tokens * inner * element, backward_bytes=5 * tokens * inner * element),
+        Pass(
+            name="gate", modules=(), forward_bytes=3 * tokens * inner * element,
+            backward_bytes=5 * tokens * inner * element,
+        ),
         Matmul(name="out_proj", modules=(), m=tokens, k=inner, n=shard.hidden_size),
     )  # fmt: skip
     saved = (
