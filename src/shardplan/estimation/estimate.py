@@ -1,20 +1,20 @@
-"""The full answer for one plan: time with its split and band, memory of every stage, traffic, utilisation, feasibility."""
+"""The full answer for one plan: time with its split and band, memory by stage, traffic, utilisation, feasibility."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from shardplan.errors import PlanError
+from shardplan.arrays import Numbers
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.pricing import Part, Prices, price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import (
     StageMemory,
     StageTimes,
-    held_parameters,
     stage_memory,
     stage_times,
     step_of,
@@ -90,9 +90,7 @@ def estimate(
 
     A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why.
     """
-    question = Question(
-        model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, profile=profile  # type: ignore[arg-type]  # None: the generation's own
-    )
+    question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
     return estimate_plan(question, plan)
 
 
@@ -173,8 +171,9 @@ class _Answer:
         share = float(applied_share(stage.num_layers, batch))
 
         def both(name: str) -> float:
-            def value(part: Part) -> Any:
-                return getattr(part.cost.forward, name) + getattr(part.cost.backward, name)
+            def value(part: Part) -> Numbers:
+                times: Numbers = getattr(part.cost.forward, name) + getattr(part.cost.backward, name)
+                return times
 
             return m * float(total_over(stage, self.prices, value))
 
@@ -202,7 +201,7 @@ class _Answer:
         """FLOP executed in one step on all accelerators, recomputed ones included."""
         share = min(1.0, float(self.batch.recompute_num_layers) * self.batch.pp / self.question.model.num_hidden_layers)
 
-        def executed(part: Part) -> Any:
+        def executed(part: Part) -> Numbers:
             return 3.0 * part.cost.flops + share * part.cost.recomputed_flops
 
         one_rank = float(total_over(whole_model(self.question.model), self.prices, executed))
@@ -211,33 +210,28 @@ class _Answer:
 
     def _communication(self, stage: Stage) -> dict[str, dict[str, float]]:
         """Bytes sent per dimension and tier in one step by a rank of ``stage``."""
-        names = [tier.name for tier in self.question.network.tiers]
         m = float(self.batch.num_microbatches)
         share = float(applied_share(stage.num_layers, self.batch))
-        sent: dict[str, list[float]] = {name: [0.0] * len(names) for name in ("tp", "cp", "ep", "etp", "dp", "pp")}
-        for index in range(len(names)):
-            for dimension in ("tp", "cp", "ep", "etp"):
-                sent[dimension][index] = m * float(
-                    total_over(
-                        stage,
-                        self.prices,
-                        lambda part: (
-                            _of(part.cost.sent_bytes, dimension, index)  # noqa: B023  # used at once
-                            + share * _of(part.cost.resent_bytes, dimension, index)  # noqa: B023
-                        ),
-                    )
-                )
-            sent["dp"][index] = float(
-                total_over(
-                    stage,
-                    self.prices,
-                    lambda part: part.traffic.step_bytes[index] + m * part.traffic.microbatch_bytes[index],  # noqa: B023
-                )
-            )
-            sent["pp"][index] = 2.0 * m * float(self.batch.vp) * float(self.prices.transfer_bytes[index])
-        return {
-            dimension: dict(zip(names, moved, strict=True)) for dimension, moved in sent.items() if any(moved)
+
+        def in_layers(dimension: str, tier: int, part: Part) -> Numbers:
+            cost = part.cost
+            return _of(cost.sent_bytes, dimension, tier) + share * _of(cost.resent_bytes, dimension, tier)
+
+        def in_states(tier: int, part: Part) -> Numbers:
+            return part.traffic.step_bytes[tier] + m * part.traffic.microbatch_bytes[tier]
+
+        sent = {
+            dimension: [m * moved for moved in self._by_tier(stage, partial(in_layers, dimension))]
+            for dimension in ("tp", "cp", "ep", "etp")
         }
+        sent["dp"] = self._by_tier(stage, in_states)
+        sent["pp"] = [2.0 * m * float(self.batch.vp) * float(moved) for moved in self.prices.transfer_bytes]
+        names = [tier.name for tier in self.question.network.tiers]
+        return {dimension: dict(zip(names, moved, strict=True)) for dimension, moved in sent.items() if any(moved)}
+
+    def _by_tier(self, stage: Stage, value: Callable[[int, Part], Numbers]) -> list[float]:
+        tiers = range(len(self.question.network.tiers))
+        return [float(total_over(stage, self.prices, partial(value, tier))) for tier in tiers]
 
     def _reason(self, fullest: int) -> str | None:
         if bool(self.step.fits):
@@ -246,8 +240,9 @@ class _Answer:
         need, usable = float(self.memory[fullest].total), self.question.usable_memory
         largest = max(parts, key=lambda name: parts[name])
         return (
-            f"stage {fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, {format_bytes(need - usable)} too "
-            f"much; its largest part is {largest} with {format_bytes(parts[largest])}: {_KNOBS[largest]}"
+            f"stage {fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, "
+            f"{format_bytes(need - usable)} too much; its largest part is {largest} "
+            f"with {format_bytes(parts[largest])}: {_KNOBS[largest]}"
         )
 
     def _kind(self) -> str:
@@ -263,11 +258,14 @@ class _Answer:
             texts.append(f"{n:,} accelerators are more than the largest known {question.cluster.name} ({most:,})")
         for tier, used in zip(question.network.tiers, question.network.sizes, strict=True):
             if tier.size is not None and used < tier.size and used < n:
-                texts.append(f"{used} of the {tier.size} accelerators of each {tier.name} are used, so that {n:,} divide evenly")
+                texts.append(
+                    f"{used} of the {tier.size} accelerators of each {tier.name} are used, so that {n:,} divide evenly"
+                )
         if question.model.is_moe:
             texts.append("tokens are routed evenly to the experts")
         if self._kind() == "unmeasured":
-            texts.append(f"no measured run covers {question.cluster.accelerator.full_name}: the band is wider, by judgement")
+            name = question.cluster.accelerator.full_name
+            texts.append(f"no measured run covers {name}: the band is wider, by judgement")
         texts.extend(question.model.notes)
         return tuple(texts)
 
@@ -286,9 +284,9 @@ _KNOBS = {
 }
 
 
-def _of(sent: dict[str, Any], dimension: str, index: int) -> Any:
+def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:
     tiers = sent.get(dimension)
-    return tiers[index] if tiers is not None else 0.0
+    return tiers[tier] if tiers is not None else 0.0
 
 
 def _parts(memory: StageMemory) -> dict[str, float]:

@@ -16,9 +16,9 @@ from shardplan.workload.shard import Shard
 __all__ = ["FLOPS_CONVENTION", "model_flops_per_token"]
 
 FLOPS_CONVENTION = (
-    "forward and backward (3 x forward), a multiply-add is 2 FLOP; matrix products of layers and output head, attention over "
-    "the keys that the mask admits (causal: half the sequence); no embedding lookup, no recomputation, no softmax or norms; "
-    "multi-token-prediction blocks included"
+    "forward and backward (3 x forward), a multiply-add is 2 FLOP; matrix products of layers and output head, "
+    "attention over the keys that the mask admits (causal: half the sequence); no embedding lookup, no recomputation, "
+    "no softmax or norms; multi-token-prediction blocks included"
 )
 
 

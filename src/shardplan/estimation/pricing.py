@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from shardplan.costs.collectives import Group, collective_bytes, collective_time
 from shardplan.costs.state_traffic import StateTraffic, state_traffic
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.model import MixtureOfExperts
+from shardplan.inputs.model import MLP, MixtureOfExperts
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import (
     Parameters,
@@ -27,6 +28,8 @@ from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 
 __all__ = ["Part", "Prices", "price"]
+
+Mlp: TypeAlias = MLP | MixtureOfExperts | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,23 +70,23 @@ def price(question: Question, batch: Batch) -> Prices:
     pair = _neighbours(groups["pp"])
     return Prices(
         layers=tuple(
-            part(layer_block(kind, shard), layer_parameters(model, kind, batch), _is_routed(kind.mlp))
-            for kind in model.layer_kinds
+            part(layer_block(kind, shard), layer_parameters(model, kind, batch), kind.mlp) for kind in model.layer_kinds
         ),
-        embedding=part(embedding(model, shard), embedding_parameters(model, batch), False),
-        head=part(ends, head_parameters(model, batch, holds_table=batch.pp == 1), False),
-        mtp=part(mtp, mtp_parameters(model, batch), _is_routed(model.mtp_layer.mlp)),
+        embedding=part(embedding(model, shard), embedding_parameters(model, batch), None),
+        head=part(ends, head_parameters(model, batch, holds_table=batch.pp == 1), None),
+        mtp=part(mtp, mtp_parameters(model, batch), model.mtp_layer.mlp),
         transfer_time=collective_time("p2p", output, pair, network),
         transfer_bytes=collective_bytes("p2p", output, pair),
         logits=logits(model, shard),
     )
 
 
-def _pricer(question: Question, batch: Batch, groups: dict[str, Group]) -> Callable[[Block, Parameters, bool], Part]:
+def _pricer(question: Question, batch: Batch, groups: dict[str, Group]) -> Callable[[Block, Parameters, Mlp], Part]:
     machine, network = question.machine, question.network
     state_groups = sharding_groups(batch, network)
 
-    def part(block: Block, held: Parameters, routed: bool) -> Part:
+    def part(block: Block, held: Parameters, mlp: Mlp) -> Part:
+        routed = isinstance(mlp, MixtureOfExperts)
         return Part(
             cost=price_block(block, machine, network, groups, batch, routed=routed),
             parameters=held,
@@ -91,10 +94,6 @@ def _pricer(question: Question, batch: Batch, groups: dict[str, Group]) -> Calla
         )
 
     return part
-
-
-def _is_routed(mlp: object) -> bool:
-    return isinstance(mlp, MixtureOfExperts)
 
 
 def _neighbours(pipeline: Group) -> Group:

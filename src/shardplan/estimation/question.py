@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from shardplan.costs.collectives import Network
 from shardplan.costs.roofline import Machine
@@ -26,13 +27,11 @@ class Question:
     num_accelerators: int
     """World size."""
     job: Job
-    profile: Profile = field(default=None)  # type: ignore[assignment]  # filled in below
-    """Calibration constants; the accelerator generation's own where not given."""
+    given_profile: Profile | None = None
+    """Calibration constants in place of those of the accelerator's generation."""
 
     def __post_init__(self) -> None:
         """Checks the world size and the number format. Raises ``InputError``."""
-        if self.profile is None:
-            object.__setattr__(self, "profile", load_profile(self.cluster.accelerator.generation))
         n = self.num_accelerators
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_NUM_ACCELERATORS:
             raise InputError(
@@ -42,6 +41,11 @@ class Question:
             )
         for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
             self.cluster.accelerator.peak(number_format)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """Calibration constants: those given, or those of the accelerator's generation."""
+        return self.given_profile or load_profile(self.cluster.accelerator.generation)
 
     @property
     def machine(self) -> Machine:
