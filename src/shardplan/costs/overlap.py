@@ -7,7 +7,7 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers
 from shardplan.inputs.profile import Profile
 
-__all__ = ["beyond_window", "exposed", "pipelined_products"]
+__all__ = ["beyond_window", "exposed", "hidden_share", "pipelined_products"]
 
 SUMMA_PANELS = 8
 """Panels into which two-dimensional products are cut; the first broadcast cannot hide."""

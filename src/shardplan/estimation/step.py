@@ -27,6 +27,7 @@ __all__ = [
     "stage_memory",
     "stage_times",
     "step_of",
+    "straggler_factor",
     "total_over",
 ]
 

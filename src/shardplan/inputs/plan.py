@@ -17,6 +17,7 @@ __all__ = [
     "Schedule",
     "Sharding",
     "TpKind",
+    "placement_tokens",
     "recompute_modules",
 ]
 
