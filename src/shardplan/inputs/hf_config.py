@@ -7,9 +7,8 @@ reader leaves out (a vision tower, quantised weights) is said in ``notes``. Each
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,8 +16,10 @@ from typing import Final, NamedTuple
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs import hf_encoders, hf_gpt, hf_hybrid, hf_llama, hf_moe
 from shardplan.inputs.hf_fields import Fields, shown
+from shardplan.inputs.hf_file import config_path, model_name, read_config
 from shardplan.inputs.hf_unsupported import refuse_other_files, refuse_unsupported
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.model_index import MODELS, model_sources
 
 __all__ = ["FAMILIES", "model_from_config", "read_model_file"]
 
@@ -30,9 +31,6 @@ FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
     **hf_encoders.FAMILIES,
 }
 """``model_type`` to the reader of its family."""
-
-MAX_FILE_BYTES: Final = 16_000_000
-"""Largest configuration file that is read; real ones stay under 100 kB."""
 
 _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
 _ARCHITECTURES: Final[Mapping[str, str]] = {
@@ -105,7 +103,7 @@ _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
         "max_position_embeddings": 131072,
     },
 }
-"""Dimensions of the classes in ``transformers``, by family: multimodal files state of their text model only what differs."""
+"""Dimensions of the classes in ``transformers``: multimodal files state of their text model only what differs."""
 
 _TRAINING_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {
     "bloom": {"max_position_embeddings": 2048},
@@ -127,21 +125,21 @@ def read_model_file(path: str | os.PathLike[str]) -> ModelConfig:
 
     Raises :class:`~shardplan.errors.InputError`: the file cannot be read, or as :func:`model_from_config`.
     """
-    if "\0" in os.fspath(path):
-        raise _unreadable(Path(os.fspath(path).replace("\0", "?")), "a path holds no null characters")
-    file = Path(path)
-    if os.path.isfile(file / "config.json"):  # noqa: PTH113 - Path.is_file raises where this answers False
-        file /= "config.json"
-    config = _read_json(file)
-    name = file.stem if file.stem != "config" else file.resolve().parent.name or file.stem
-    model = model_from_config(config, name=name)
+    file = config_path(path)
+    model = model_from_config(read_config(file), name=model_name(file))
+    return replace(model, notes=(*model.notes, *_notes_on_file(file)))
+
+
+def _notes_on_file(file: Path) -> Iterator[str]:
+    """What is to be said about the file of a model, whatever it holds."""
+    source = model_sources().get(file.stem) if file.parent == MODELS else None
+    if source is not None and source.mark:
+        yield f"dimensions {source.mark}"
     if (file.parent / "hf_quant_config.json").is_file():
-        note = "hf_quant_config.json beside the file is ignored: training precision is part of the job"
-        model = replace(model, notes=(*model.notes, note))
-    return model
+        yield "hf_quant_config.json beside the file is ignored: training precision is part of the job"
 
 
-def model_from_config(config: Mapping[str, object], *, name: str) -> ModelConfig:
+def model_from_config(config: object, *, name: str) -> ModelConfig:
     """Model of a configuration in memory: the object that a ``config.json`` holds.
 
     Raises :class:`~shardplan.errors.InputError`: a field is missing, not of its type or out of range, fields
@@ -201,7 +199,7 @@ def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
     for cls in classes if isinstance(classes, list | tuple) else ():
         if isinstance(cls, str) and cls in _ARCHITECTURES:
             family = _ARCHITECTURES[cls]
-            what = f"model_type '{stated}' is not known" if stated else "the file states no model_type"
+            what = f"model_type {shown(stated)} is not known" if stated else "the file states no model_type"
             return family, (f"{what}: read as {family}, the family of its class {cls}",)
     known = f"shardplan reads {', '.join(sorted(FAMILIES))}"
     if stated is None:
@@ -231,48 +229,3 @@ def _notes(config: Mapping[str, object], fields: Fields, model: ModelConfig) -> 
     if model.num_mtp_layers:
         notes.append(f"{model.num_mtp_layers} multi-token-prediction block(s) are not in the parameter count")
     return tuple(notes)
-
-
-def _read_json(file: Path) -> Mapping[str, object]:
-    try:
-        config: Mapping[str, object] = json.loads(_text(file))
-    except RecursionError as error:
-        raise _not_json(file, "it is nested too deeply") from error
-    except UnicodeDecodeError as error:
-        raise _not_json(file, f"byte {error.start} is not UTF-8 text") from error
-    except json.JSONDecodeError as error:
-        raise _not_json(file, f"{error.msg} in line {error.lineno}, column {error.colno}") from error
-    except ValueError as error:  # a number of thousands of digits
-        raise _not_json(file, str(error).partition(";")[0]) from error
-    return config
-
-
-def _text(file: Path) -> str:
-    try:
-        size = file.stat().st_size
-        if not file.is_file():
-            raise _unreadable(file, "it is a directory without a config.json" if file.is_dir() else "it is no file")
-        text = file.read_text(encoding="utf-8-sig") if size <= MAX_FILE_BYTES else ""
-    except OSError as error:
-        raise _unreadable(file, error.strerror or str(error)) from error
-    if size > MAX_FILE_BYTES:
-        raise _unreadable(file, f"it has {size:,} bytes, more than the {MAX_FILE_BYTES:,} of any configuration")
-    if not text.strip():
-        raise _not_json(file, "it is empty")
-    return text
-
-
-def _unreadable(file: Path, why: str) -> InputError:
-    return InputError(
-        f"cannot read a model from {shown(str(file))}: {why}",
-        rule="the model file exists and can be read",
-        hint="check the path, or give the name of a built-in model; 'shardplan models' lists them",
-    )
-
-
-def _not_json(file: Path, why: str) -> InputError:
-    return InputError(
-        f"{file} is not JSON: {why}",
-        rule="a model file is a JSON object in UTF-8",
-        hint="give the config.json that lies beside the weights of a Hugging Face model",
-    )

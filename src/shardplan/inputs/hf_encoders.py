@@ -85,10 +85,12 @@ def _side(fields: Fields, key: str) -> int:
 def _num_labels(fields: Fields) -> int:
     """Classes: ``num_labels`` or the entries of ``id2label``; 2 for a classifier that names none, 0 without one."""
     labels = fields.values.get("id2label")
-    if fields.has("num_labels") or not isinstance(labels, Mapping):
-        classifies = "ForImageClassification" in str(fields.values.get("architectures", ""))
-        return fields.count("num_labels", 2 if classifies else 0, minimum=0)
-    return len(labels)
+    if isinstance(labels, Mapping) and not fields.has("num_labels"):
+        return len(labels)
+    classes = fields.values.get("architectures")
+    names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list | tuple) else []
+    classifies = any("ForImageClassification" in name for name in names)
+    return fields.count("num_labels", 2 if classifies else 0, minimum=0)
 
 
 FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {

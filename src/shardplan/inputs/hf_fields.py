@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
-from shardplan.inputs.layers import MAX_DIMENSION
+from shardplan.inputs.layers import MAX_DIMENSION, MAX_NUM_LAYERS
 
 __all__ = ["SPELLINGS", "Fields", "shown"]
 
@@ -71,7 +71,7 @@ class Fields:
     @property
     def num_layers(self) -> int:
         """Number of layers."""
-        return self.count("num_hidden_layers", maximum=100_000)
+        return self.count("num_hidden_layers", maximum=MAX_NUM_LAYERS)
 
     def has(self, key: str) -> bool:
         """Whether the file gives ``key``, under any spelling, a value other than null."""
@@ -121,13 +121,15 @@ class Fields:
             )
         return value
 
-    def counts(self, key: str, *, maximum: int) -> tuple[int, ...]:
-        """List of whole numbers from 0 under ``key``; empty where it is absent or null."""
+    def counts(self, key: str, *, maximum: int, length: int | None = None) -> tuple[int, ...]:
+        """List of whole numbers from 0 under ``key``; empty where it is absent, null or empty."""
         found = self._find(key)
         if found is None or found.value is None:
             return ()
         if not isinstance(found.value, list | tuple):
             raise self._not_a_list(found)
+        if found.value:
+            self._check_length(found, len(found.value), length)
         return tuple(self._whole(_Found(f"{found.spelling}[{i}]", v), 0, maximum) for i, v in enumerate(found.value))
 
     def kinds(self, key: str, known: Collection[str], *, length: int | None = None) -> tuple[str, ...] | None:
@@ -158,6 +160,8 @@ class Fields:
                 rule=f"{found.spelling} is a text of one letter per layer",
                 hint=f"write it in quotes, from the letters {' '.join(known)}",
             )
+        if not 1 <= len(found.value) <= MAX_NUM_LAYERS:
+            raise self._not_as_many(found, f"{len(found.value):,} letters")
         for position, letter in enumerate(found.value):
             if letter not in known:
                 raise self.error(
@@ -206,7 +210,8 @@ class Fields:
         return None
 
     def _check_agree(self, first: _Found, other: _Found) -> None:
-        if first.value != other.value:
+        nested = isinstance(first.value, list | dict)  # wrong anyway; comparing it may not end
+        if not nested and first.value != other.value:
             raise self.error(
                 f"{first.spelling} is {shown(first.value)} and {other.spelling} is {shown(other.value)}",
                 rule=f"{first.spelling} and {other.spelling} mean the same and agree",
@@ -229,6 +234,13 @@ class Fields:
         also = f" (or {', '.join(names[1:])})" if names[1:] else ""
         return self.error(what, rule=f"a {self.model_type} model states {key}", hint=f"add {key}{also} to the file")
 
+    def _not_as_many(self, found: _Found, what: str) -> InputError:
+        return self.error(
+            f"{found.spelling} has {what}",
+            rule=f"a model has 1 to {MAX_NUM_LAYERS:,} layers",
+            hint=f"give {found.spelling} one entry per layer",
+        )
+
     def _not_a_list(self, found: _Found) -> InputError:
         return self.error(
             f"{found.spelling} is {shown(found.value)}",
@@ -237,6 +249,8 @@ class Fields:
         )
 
     def _check_length(self, found: _Found, length: int, expected: int | None) -> None:
+        if expected is None and length > MAX_NUM_LAYERS:
+            raise self._not_as_many(found, f"{length:,} entries")
         if expected is not None and length != expected:
             raise self.error(
                 f"{found.spelling} names {length} layers of {expected}",
@@ -251,9 +265,11 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = 60
         self.maxlevel = 2
 
+    def repr_int(self, x: int, level: int) -> str:
+        """Huge ones have no digits to show: Python refuses to write them."""
+        return super().repr_int(x, level) if x.bit_length() <= 200 else "a number of more than 60 digits"
+
 
 def shown(value: object) -> str:
     """``value`` as a message shows it: short, and safe for values of any size."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
-        return "a number of more than 60 digits"
     return "null" if value is None else _Short().repr(value)

@@ -51,9 +51,9 @@ def smollm3(fields: Fields) -> ModelConfig:
     """SmolLM3: Llama, every fourth layer without positions."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
     n, every = fields.num_layers, fields.count("no_rope_layer_interval", 4)
-    rotary = fields.counts("no_rope_layers", maximum=1) or [int((i + 1) % every != 0) for i in range(n)]
+    rotary = fields.counts("no_rope_layers", maximum=1, length=n) or [int((i + 1) % every != 0) for i in range(n)]
     plain = replace(base, rotary=False)
-    mixers = [base if rotates else plain for rotates in rotary[:n]]
+    mixers = [base if rotates else plain for rotates in rotary]
     if fields.flag("use_sliding_window", default=False):
         window = fields.optional_count("sliding_window")
         mixers = [mixer if mixer.rotary else replace(mixer, window=window) for mixer in mixers]

@@ -163,12 +163,12 @@ def _llama4_sparse(fields: Fields) -> list[bool]:
 
 def _llama4_mixers(fields: Fields) -> list[Attention]:
     n, every = fields.num_layers, fields.count("no_rope_layer_interval", 4)
-    rotary = fields.counts("no_rope_layers", maximum=1) or [int((i + 1) % every != 0) for i in range(n)]
+    rotary = fields.counts("no_rope_layers", maximum=1, length=n) or [int((i + 1) % every != 0) for i in range(n)]
     bias = fields.flag("attention_bias", default=False)
     whole = replace(attention(fields, qkv_bias=bias, head_dim=128, kv_required=True), rotary=False)
     norm: QKNorm = "l2" if fields.flag("use_qk_norm", default=True) else "none"
     chunked = replace(whole, rotary=True, qk_norm=norm, chunk=fields.optional_count("attention_chunk_size", 8192))
-    return [chunked if rotates else whole for rotates in rotary[:n]]
+    return [chunked if rotates else whole for rotates in rotary]
 
 
 def minimax_m2(fields: Fields) -> ModelConfig:

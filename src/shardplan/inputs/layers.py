@@ -15,6 +15,8 @@ from typing import Any, Literal
 from shardplan.errors import InputError
 
 __all__ = [
+    "MAX_DIMENSION",
+    "MAX_NUM_LAYERS",
     "MLP",
     "Attention",
     "LatentAttention",
@@ -32,6 +34,9 @@ QKNorm = Literal["none", "head", "full", "l2"]
 
 MAX_DIMENSION = 10**9
 """Largest size accepted for one dimension; real ones stay under ten million."""
+
+MAX_NUM_LAYERS = 100_000
+"""Largest number of layers accepted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from shardplan.errors import InputError
 from shardplan.inputs.layers import (
+    MAX_NUM_LAYERS,
     MLP,
     Attention,
     LatentAttention,
@@ -33,9 +34,6 @@ __all__ = [
     "PatchEmbedding",
     "StateSpace",
 ]
-
-MAX_NUM_LAYERS = 100_000
-"""Largest number of layers accepted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where the built-in models come from: the index beside their files, with a parameter count that is independent of ours."""
+"""Where the built-in models come from, and their parameter counts as others count them."""
 
 from __future__ import annotations
 
