@@ -12,7 +12,7 @@ from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Pass
+from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Pass
 
 __all__ = ["BlockCost", "Times", "price_block"]
 
@@ -93,6 +93,8 @@ def price_block(
 
 def _repeats(modules: tuple[str, ...], batch: Batch) -> Flags:
     """Whether recomputation runs something that belongs to ``modules`` again."""
+    if modules == OUTSIDE:
+        return False
     again: Flags = batch.recompute_full
     for module in modules:
         again = np.logical_or(again, batch.recompute.get(module, False))

@@ -20,7 +20,7 @@ def embedding(model: ModelConfig, shard: Shard) -> Block:
         pixels = model.patch.num_channels * model.patch.patch_size**2
         width = shard.hidden_size / shard.columns
         operators.append(Matmul(name="patches", modules=(), m=shard.tokens, k=pixels, n=width, low_precision=False))
-    return Block(operators=tuple(operators))
+    return Block(operators=tuple(operators)).outside_layers()
 
 
 def head(model: ModelConfig, shard: Shard) -> Block:
@@ -40,7 +40,7 @@ def head(model: ModelConfig, shard: Shard) -> Block:
         rows = shard.batch.micro_batch_size
         operators.append(Matmul(name="classifier", modules=(), m=rows, k=h, n=model.num_labels, low_precision=False))
     exchange = tensor_exchange(shard, "head", (), h) if model.vocab_size else ()
-    return block + Block(operators=tuple(operators), collectives=exchange)
+    return (block + Block(operators=tuple(operators), collectives=exchange)).outside_layers()
 
 
 def logits(model: ModelConfig, shard: Shard) -> Numbers:

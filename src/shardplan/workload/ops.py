@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from shardplan.arrays import Numbers
 
-__all__ = ["AttentionCore", "Block", "Collective", "CollectiveKind", "Dimension", "Matmul", "Operator", "Pass", "Saved"]
+__all__ = [
+    "OUTSIDE",
+    "AttentionCore",
+    "Block",
+    "Collective",
+    "CollectiveKind",
+    "Dimension",
+    "Matmul",
+    "Operator",
+    "Pass",
+    "Saved",
+]
+
+OUTSIDE = ("outside",)
+"""Modules of what stands before or behind the layers: no recomputation reaches it."""
 
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "p2p"]
 Dimension = Literal["tp", "tp_rows", "cp", "ep", "etp", "dp", "edp", "pp"]
@@ -123,4 +137,12 @@ class Block:
             operators=self.operators + other.operators,
             collectives=self.collectives + other.collectives,
             saved=self.saved + other.saved,
+        )
+
+    def outside_layers(self) -> Block:
+        """The same block as part of no layer: recomputation, full included, leaves it alone."""
+        return Block(
+            operators=tuple(replace(operator, modules=OUTSIDE) for operator in self.operators),
+            collectives=tuple(replace(collective, modules=OUTSIDE) for collective in self.collectives),
+            saved=tuple(replace(tensor, modules=OUTSIDE) for tensor in self.saved),
         )
