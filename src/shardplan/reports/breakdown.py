@@ -1,0 +1,90 @@
+"""Where the seconds of a step and the bytes of its fullest stage go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from shardplan.estimation.estimate import Estimate
+
+__all__ = ["PARTS", "TERMS", "MemoryBar", "Share", "memory_bar", "step_split", "term_label"]
+
+TERMS: Final = {
+    "matmul": "matrix products",
+    "attention": "attention",
+    "memory_bound": "memory-bound passes",
+    "recompute": "recomputation",
+    "host": "host launches",
+    "tp_communication": "tp communication",
+    "cp_communication": "cp communication",
+    "ep_communication": "ep communication",
+    "dp_communication": "dp communication",
+    "pp_communication": "pp communication",
+    "offload": "host offload",
+    "optimizer": "optimizer step",
+    "fixed": "fixed overheads",
+    "stragglers": "stragglers",
+    "bubble": "pipeline bubble",
+}
+"""Terms of the step time, in words. Communication is the exposed part: what no computation hides."""
+
+PARTS: Final = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "framework")
+"""Parts of a stage's memory, in the order in which they are shown."""
+
+SMALLEST_SHARE: Final = 5e-5
+"""A term below this share of the step is left out of the split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """One part of a whole."""
+
+    name: str
+    value: float
+    """Seconds or bytes."""
+    share: float
+    """Of the whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryBar:
+    """Memory of the fullest stage against what can be used."""
+
+    stage: int
+    num_stages: int
+    parts: tuple[Share, ...]
+    """Shares are of the usable memory."""
+    used_bytes: float
+    usable_bytes: float
+
+    @property
+    def free_bytes(self) -> float:
+        """What is left; negative where it does not fit."""
+        return self.usable_bytes - self.used_bytes
+
+
+def step_split(estimate: Estimate) -> tuple[Share, ...]:
+    """Terms of the step time on the slowest stage, largest first."""
+    shares = (
+        Share(name=name, value=time, share=time / estimate.step_time) for name, time in estimate.breakdown.items()
+    )
+    return tuple(sorted((s for s in shares if s.share >= SMALLEST_SHARE), key=lambda s: -s.value))
+
+
+def memory_bar(estimate: Estimate) -> MemoryBar:
+    """Parts of the fullest stage's memory."""
+    parts = estimate.memory[estimate.fullest_stage]
+    usable = estimate.usable_memory_bytes
+    order = [*(name for name in PARTS if name in parts), *(name for name in parts if name not in PARTS)]
+    return MemoryBar(
+        stage=estimate.fullest_stage,
+        num_stages=len(estimate.memory),
+        parts=tuple(Share(name=name, value=parts[name], share=parts[name] / usable) for name in order if parts[name]),
+        used_bytes=estimate.peak_memory_bytes,
+        usable_bytes=usable,
+    )
+
+
+def term_label(name: str) -> str:
+    """A term of the step in words; a name that is not known stays as it is."""
+    return TERMS.get(name, name.replace("_", " "))

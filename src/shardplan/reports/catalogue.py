@@ -1,0 +1,296 @@
+"""What the catalogue holds: a row for every model, cluster and accelerator, and every value of one with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
+from shardplan.inputs.catalog import (
+    accelerator_record,
+    cluster_record,
+    list_accelerators,
+    list_clusters,
+    list_models,
+    load_accelerator,
+    load_cluster,
+    load_model,
+)
+from shardplan.inputs.cluster import Accelerator, Cluster
+from shardplan.inputs.defaults import default_sequence_length
+from shardplan.inputs.model import MLP, ModelConfig
+from shardplan.inputs.model_index import model_sources
+from shardplan.reports.model_record import PARTS, model_record
+
+__all__ = [
+    "Entry",
+    "Quantity",
+    "Value",
+    "accelerator_details",
+    "accelerator_entries",
+    "accelerator_values",
+    "cluster_details",
+    "cluster_entries",
+    "cluster_values",
+    "model_details",
+    "model_entries",
+    "model_values",
+]
+
+Record = dict[str, Any]
+Quantity = Literal["text", "count", "bytes", "bytes_per_s", "flops_per_s", "s", "share", "w", "usd_per_hour", "flops"]
+
+HARDWARE: Final[Mapping[str, Quantity]] = {
+    "memory_bytes": "bytes",
+    "memory_bandwidth": "bytes_per_s",
+    "vector_flops": "flops_per_s",
+    "num_cores": "count",
+    "host_link_bandwidth": "bytes_per_s",
+    "power": "w",
+    "price_per_hour": "usd_per_hour",
+    "memory_efficiency": "share",
+    "release_year": "text",
+    "accelerators_per_node": "count",
+    "max_num_accelerators": "count",
+    "host_memory_bytes": "bytes",
+}
+"""Fields of accelerators and clusters with what they measure."""
+
+DIMENSIONS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "num_attention_heads": (("attention", "num_heads"), ("latent_attention", "num_heads")),
+    "num_key_value_heads": (("attention", "num_kv_heads"),),
+    "head_dim": (("attention", "head_dim"),),
+    "sliding_window": (("attention", "window"),),
+    "q_lora_rank": (("latent_attention", "q_lora_rank"),),
+    "kv_lora_rank": (("latent_attention", "kv_lora_rank"),),
+    "qk_nope_head_dim": (("latent_attention", "qk_nope_head_dim"),),
+    "qk_rope_head_dim": (("latent_attention", "qk_rope_head_dim"),),
+    "v_head_dim": (("latent_attention", "v_head_dim"),),
+    "mamba_num_heads": (("state_space", "num_heads"),),
+    "mamba_head_dim": (("state_space", "head_dim"),),
+    "ssm_state_size": (("state_space", "state_size"),),
+    "linear_num_key_heads": (("linear_attention", "num_key_heads"),),
+    "linear_num_value_heads": (("linear_attention", "num_value_heads"),),
+    "intermediate_size": (("mlp", "intermediate_size"),),
+    "num_experts": (("mixture_of_experts", "num_experts"),),
+    "num_experts_per_tok": (("mixture_of_experts", "top_k"),),
+    "moe_intermediate_size": (("mixture_of_experts", "intermediate_size"),),
+    "shared_expert_intermediate_size": (("mixture_of_experts", "shared_intermediate_size"),),
+}
+"""Dimensions by their Hugging Face names, and the parts of a layer that hold them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One row of a list: a name, its quantities, and whether some value is to be taken with care."""
+
+    name: str
+    title: str
+    """Name in the maker's words; for a model its kind of layers."""
+    values: tuple[Value, ...]
+    num_marks: int = 0
+    """Values that carry a mark."""
+
+    @property
+    def record(self) -> Record:
+        """The row as a mapping; units in the keys."""
+        return {"name": self.name, "title": self.title, "num_marks": self.num_marks} | {
+            value.key: value.value for value in self.values
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One value with where it comes from."""
+
+    field: str
+    value: Any
+    quantity: Quantity = "text"
+    source: str = ""
+    mark: str = ""
+    """Why it is to be taken with care: from memory, low confidence ...; empty where it is not."""
+
+    @property
+    def key(self) -> str:
+        """The field with its unit, as it stands in a file."""
+        suffix = {"bytes_per_s": "_bytes_per_s", "flops_per_s": "_per_s", "s": "_s", "w": "_w"}
+        return self.field.replace(".", "_") + suffix.get(self.quantity, "")
+
+
+def model_entries() -> tuple[Entry, ...]:
+    """All models of the catalogue."""
+    return tuple(_model_entry(name) for name in list_models())
+
+
+def _model_entry(name: str) -> Entry:
+    model, origin = load_model(name), model_sources().get(name)
+    return Entry(
+        name=name,
+        title=_kind(model),
+        num_marks=1 if origin is not None and origin.mark else 0,
+        values=(
+            Value(field="num_parameters", value=model.num_parameters, quantity="count"),
+            Value(field="num_active_parameters", value=model.num_active_parameters, quantity="count"),
+            Value(field="num_hidden_layers", value=model.num_hidden_layers, quantity="count"),
+            Value(field="hidden_size", value=model.hidden_size, quantity="count"),
+            Value(field="max_position_embeddings", value=model.max_position_embeddings, quantity="count"),
+        ),
+    )
+
+
+def _kind(model: ModelConfig) -> str:
+    """What the layers are made of, in words."""
+    kinds = model.layer_kinds
+    mixers = {
+        "attention": "attention",
+        "latent_attention": "MLA",
+        "state_space": "Mamba-2",
+        "linear_attention": "delta net",
+    }
+    found = dict.fromkeys(mixers[_part_kind(kind.mixer)] for kind in kinds if kind.mixer is not None)
+    dense = any(isinstance(kind.mlp, MLP) for kind in kinds)
+    mlps = ["dense"] * (dense and not model.is_moe) + ["MoE"] * model.is_moe
+    return " ".join([*mlps, *(name for name in found if name != "attention" or len(found) > 1)])
+
+
+def _part_kind(part: object) -> str:
+    return next(kind for kind, known in PARTS.items() if type(part) is known)
+
+
+def model_details(name_or_path: str, *, sequence_length: int | None = None) -> Record:
+    """Every dimension of a model, its parameter counts and FLOP per token; the record of ``models NAME --json``."""
+    model = load_model(name_or_path)
+    length = sequence_length or default_sequence_length(model)
+    record = model_record(model)
+    derived = {
+        "num_active_parameters_without_input_embedding": model.num_active_parameters_without_input_embedding,
+        "num_mtp_parameters": model.num_mtp_parameters,
+        "model_flops_per_token": model_flops_per_token(model, length),
+        "sequence_length": length,
+        "flops_convention": FLOPS_CONVENTION,
+    }
+    origin = model_sources().get(name_or_path.lower())
+    source = {"hf_id": origin.hf_id, "source": origin.source, "mark": origin.mark} if origin else {}
+    return {"schema": "shardplan/model/1", **record, **derived, **_dimensions(model), **source}
+
+
+def _dimensions(model: ModelConfig) -> Record:
+    """Dimensions of the layers under one name each; a list where layers differ, left out where there are none."""
+    parts = [part for kind in model.layer_kinds for part in (kind.mixer, kind.mlp) if part is not None]
+    found: Record = {}
+    for name, places in DIMENSIONS.items():
+        values = [getattr(part, field) for part in parts for kind, field in places if _part_kind(part) == kind]
+        distinct = list(dict.fromkeys(values))
+        if any(value is not None and value != 0 for value in distinct):
+            found[name] = distinct[0] if len(distinct) == 1 else distinct
+    return found
+
+
+def model_values(details: Record) -> tuple[Value, ...]:
+    """The values of ``model_details`` that a person reads first."""
+    counts = ("num_parameters", "num_active_parameters", "num_mtp_parameters")
+    shown = (*counts, "num_hidden_layers", "hidden_size", *DIMENSIONS, "vocab_size", "max_position_embeddings")
+    values = [
+        Value(field=name, value=details[name], quantity="count")
+        for name in shown
+        if details.get(name) and not (name == "num_active_parameters" and details[name] == details["num_parameters"])
+    ]
+    return (*values, Value(field="model_flops_per_token", value=details["model_flops_per_token"], quantity="flops"))
+
+
+def cluster_entries() -> tuple[Entry, ...]:
+    """All clusters of the catalogue."""
+    return tuple(_cluster_entry(load_cluster(name)) for name in list_clusters())
+
+
+def _cluster_entry(cluster: Cluster) -> Entry:
+    links = [
+        Value(field=f"tiers.{tier.name}.bandwidth", value=tier.bandwidth, quantity="bytes_per_s")
+        for tier in cluster.tiers
+    ]
+    return Entry(
+        name=cluster.name,
+        title=cluster.full_name,
+        num_marks=_num_marks(cluster.marks),
+        values=(
+            Value(field="accelerator", value=cluster.accelerator.name),
+            Value(field="fast_domain", value=cluster.innermost.size, quantity="count"),
+            *links,
+        ),
+    )
+
+
+def _num_marks(marks: Mapping[str, str]) -> int:
+    """Marked values of the description itself; default latencies are marked where they are listed."""
+    return sum(not name.endswith(".latency") for name in marks)
+
+
+def cluster_details(name_or_path: str) -> Record:
+    """The record of ``clusters NAME --json``: every value with sources and marks."""
+    return {"schema": "shardplan/cluster/1", **cluster_record(load_cluster(name_or_path))}
+
+
+def cluster_values(cluster: Cluster) -> tuple[Value, ...]:
+    """Every value of a cluster but those of its accelerator, with its origin."""
+    return (*_hardware_values(cluster), *_tier_values(cluster))
+
+
+def _tier_values(cluster: Cluster) -> Iterable[Value]:
+    for tier in cluster.tiers:
+        for field, value, quantity in (
+            ("size", tier.size, "count"),
+            ("bandwidth", tier.bandwidth, "bytes_per_s"),
+            ("latency", tier.latency, "s"),
+        ):
+            if value is not None:
+                yield _value(cluster, f"tiers.{tier.name}.{field}", value, quantity)  # type: ignore[arg-type]  # listed above
+
+
+def accelerator_entries() -> tuple[Entry, ...]:
+    """All accelerators of the catalogue."""
+    return tuple(_accelerator_entry(load_accelerator(name)) for name in list_accelerators())
+
+
+def _accelerator_entry(part: Accelerator) -> Entry:
+    precision = next(name for name in ("bf16", "fp16", *part.peak_flops) if name in part.peak_flops)
+    return Entry(
+        name=part.name,
+        title=part.full_name,
+        num_marks=_num_marks(part.marks),
+        values=(
+            Value(field="generation", value=part.generation),
+            Value(field="memory_bytes", value=part.memory_bytes, quantity="bytes"),
+            Value(field="memory_bandwidth", value=part.memory_bandwidth, quantity="bytes_per_s"),
+            Value(field=f"peak_flops.{precision}", value=part.peak_flops[precision], quantity="flops_per_s"),
+        ),
+    )
+
+
+def accelerator_details(name_or_path: str) -> Record:
+    """The record of ``accelerators NAME --json``: every value with sources and marks."""
+    return {"schema": "shardplan/accelerator/1", **accelerator_record(load_accelerator(name_or_path))}
+
+
+def accelerator_values(part: Accelerator) -> tuple[Value, ...]:
+    """Every value of an accelerator with its origin."""
+    peaks = [_value(part, f"peak_flops.{name}", peak, "flops_per_s") for name, peak in part.peak_flops.items()]
+    shares = [_value(part, f"gemm_efficiency.{name}", share, "share") for name, share in part.gemm_efficiency.items()]
+    return (*_hardware_values(part), *peaks, *shares)
+
+
+def _hardware_values(described: Accelerator | Cluster) -> Iterable[Value]:
+    for field in fields(described):
+        value = getattr(described, field.name)
+        if field.name in HARDWARE and value is not None:
+            yield _value(described, field.name, value, HARDWARE[field.name])
+
+
+def _value(described: Accelerator | Cluster, field: str, value: Any, quantity: Quantity) -> Value:
+    return Value(
+        field=field,
+        value=value,
+        quantity=quantity,
+        source=described.sources.get(field, ""),
+        mark=described.marks.get(field, ""),
+    )

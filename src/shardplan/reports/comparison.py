@@ -1,0 +1,199 @@
+"""Two or more estimates side by side, term by term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+from shardplan.errors import InputError
+from shardplan.estimation.estimate import Estimate
+from shardplan.inputs.plan import Plan
+from shardplan.reports.breakdown import PARTS, TERMS, term_label
+from shardplan.reports.plan_file import PlanFile
+from shardplan.reports.plan_words import field_text
+from shardplan.units import format_rate
+
+__all__ = ["Comparison", "Row", "Side", "compare", "comparison_record"]
+
+SCHEMA: Final = "shardplan/comparison/1"
+Unit = Literal["text", "s", "bytes", "share", "count", "flops_per_s"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the compared plans: a file, and which of its plans."""
+
+    label: str
+    file: PlanFile
+    pick: int
+
+    @property
+    def estimate(self) -> Estimate:
+        """The plan that is compared."""
+        return self.file.pick(self.pick)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One quantity of every side."""
+
+    section: str
+    """question, plan, time, rates, memory or communication."""
+    name: str
+    label: str
+    unit: Unit
+    values: tuple[Any, ...]
+    """One for each side, None where it has no such quantity."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all sides agree."""
+        return all(value == self.values[0] for value in self.values)
+
+    @property
+    def changes(self) -> tuple[float | None, ...]:
+        """Difference of every side from the first; None for texts and where either has none."""
+        first = self.values[0]
+        if self.unit == "text" or first is None:
+            return (None,) * len(self.values)
+        return tuple(None if value is None else value - first for value in self.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Rows that sides can be told apart by, and the fastest of those that fit."""
+
+    sides: tuple[Side, ...]
+    rows: tuple[Row, ...]
+    fastest: int | None
+    """Index of the side with most tokens per second and accelerator among those that fit."""
+    is_one_question: bool
+    """Whether all sides answer the same question, so that their step times can be compared."""
+
+
+def compare(sides: Sequence[Side]) -> Comparison:
+    """Compares two or more plans. Raises InputError on fewer, and where a file has no such plan."""
+    if len(sides) < 2:
+        raise InputError(
+            f"{len(sides)} plan is given",
+            rule="a comparison has two or more plans",
+            hint="give a second plan file, or two plans of one file: --pick 1,2",
+        )
+    estimates = [side.estimate for side in sides]
+    rates = [e.tokens_per_second_per_accelerator if e.feasible else 0.0 for e in estimates]
+    return Comparison(
+        sides=tuple(sides),
+        rows=tuple(row for row in _rows(sides, estimates) if row.section in ("time", "rates") or not row.is_same),
+        fastest=max(range(len(rates)), key=lambda index: rates[index]) if any(rates) else None,
+        is_one_question=not any(not row.is_same for row in _question_rows(sides)),
+    )
+
+
+def _rows(sides: Sequence[Side], estimates: Sequence[Estimate]) -> Iterator[Row]:
+    yield from _question_rows(sides)
+    yield from _plan_rows(estimates)
+    yield from _time_rows(estimates)
+    yield from _rate_rows(estimates)
+    yield from _memory_rows(estimates)
+    yield from _communication_rows(estimates)
+
+
+def _question_rows(sides: Sequence[Side]) -> Iterator[Row]:
+    """What the sides answer."""
+    questions = [side.file.question for side in sides]
+    yield _row("question", "model", "text", [q.model.name for q in questions])
+    yield _row("question", "cluster", "text", [q.cluster.name for q in questions])
+    yield _row("question", "accelerator", "text", [q.cluster.accelerator.name for q in questions])
+    yield _row("question", "num_accelerators", "count", [q.num_accelerators for q in questions], "accelerators")
+    for field in fields(questions[0].job):
+        values = [getattr(q.job, field.name) for q in questions]
+        unit: Unit = "count" if field.name in ("sequence_length", "global_batch_size", "tokens") else "text"
+        yield _row("question", field.name, unit, values)
+    for index in range(max(len(q.cluster.tiers) for q in questions)):
+        tiers = [q.cluster.tiers[index] if index < len(q.cluster.tiers) else None for q in questions]
+        links = [tier and f"{tier.kind}, {format_rate(tier.bandwidth)}" for tier in tiers]
+        yield _row("question", f"tier_{index}", "text", links, f"network tier {index + 1}")
+
+
+def _plan_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
+    """Every field of the plans, and what follows from them."""
+    for field in fields(Plan):
+        values = [getattr(e.plan, field.name) for e in estimates]
+        yield _row("plan", field.name, "text", [field_text(value) for value in values])
+    yield _row("plan", "dp", "text", [str(e.dp) for e in estimates])
+    yield _row("plan", "num_microbatches", "text", [str(e.num_microbatches) for e in estimates], "micro-batches")
+
+
+def _time_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
+    """Step time and its terms, largest on any side first."""
+    yield _row("time", "step_time", "s", [e.step_time for e in estimates])
+    names = {name for e in estimates for name, time in e.breakdown.items() if time > 0}
+    for name in sorted(names, key=lambda n: -max(e.breakdown.get(n, 0.0) for e in estimates)):
+        yield _row("time", name, "s", [e.breakdown.get(name, 0.0) for e in estimates], term_label(name))
+    if any(e.time_to_train is not None for e in estimates):
+        yield _row("time", "time_to_train", "s", [e.time_to_train for e in estimates])
+
+
+def _rate_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
+    rates: tuple[tuple[str, Unit, str, Callable[[Estimate], float]], ...] = (
+        ("tokens_per_second_per_accelerator", "count", "tokens/s per accelerator",
+         lambda e: e.tokens_per_second_per_accelerator),
+        ("mfu", "share", "MFU", lambda e: e.mfu),
+        ("hfu", "share", "HFU", lambda e: e.hfu),
+        ("peak_flops", "flops_per_s", "dense peak", lambda e: e.peak_flops),
+    )  # fmt: skip
+    for name, unit, label, value in rates:
+        row = _row("rates", name, unit, [value(e) for e in estimates], label)
+        if name != "peak_flops" or not row.is_same:
+            yield row
+
+
+def _memory_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
+    """Parts of the fullest stage."""
+    yield _row("memory", "peak_memory_bytes", "bytes", [e.peak_memory_bytes for e in estimates], "peak memory")
+    yield _row("memory", "usable_memory_bytes", "bytes", [e.usable_memory_bytes for e in estimates], "usable memory")
+    fullest = [e.memory[e.fullest_stage] for e in estimates]
+    for name in PARTS:
+        if any(stage.get(name) for stage in fullest):
+            yield _row("memory", name, "bytes", [stage.get(name, 0.0) for stage in fullest])
+    yield _row("memory", "feasible", "text", ["yes" if e.feasible else "no" for e in estimates], "fits")
+
+
+def _communication_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
+    """Bytes that an accelerator sends, by dimension and tier."""
+    found = dict.fromkeys((dim, tier) for e in estimates for dim, tiers in e.communication.items() for tier in tiers)
+    for dimension, tier in found:
+        sent = [e.communication.get(dimension, {}).get(tier, 0.0) for e in estimates]
+        if any(sent):
+            yield _row("communication", f"{dimension}.{tier}", "bytes", sent, f"{dimension} over {tier}")
+
+
+def _row(section: str, name: str, unit: Unit, values: Sequence[Any], label: str = "") -> Row:
+    return Row(
+        section=section,
+        name=name,
+        label=label or TERMS.get(name, name.replace("_", " ")),
+        unit=unit,
+        values=tuple(values),
+    )
+
+
+def comparison_record(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as a mapping that JSON can hold."""
+    return {
+        "schema": SCHEMA,
+        "plans": [{"label": side.label, "pick": side.pick} for side in comparison.sides],
+        "fastest": comparison.fastest,
+        "is_one_question": comparison.is_one_question,
+        "rows": [
+            {
+                "section": row.section,
+                "name": row.name,
+                "unit": row.unit,
+                "values": list(row.values),
+                "changes": list(row.changes),
+            }
+            for row in comparison.rows
+        ],
+    }

@@ -1,0 +1,168 @@
+"""Models as plain records, so that a plan file holds all that it was computed from.
+
+``model_from_record(model_record(model)) == model``. Layers stand as their distinct kinds and a pattern of indices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal, get_type_hints
+
+from shardplan.errors import InputError
+from shardplan.inputs.model import (
+    MLP,
+    Attention,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    MixtureOfExperts,
+    ModelConfig,
+    PatchEmbedding,
+    StateSpace,
+)
+from shardplan.reports.refusal import first_problem
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["model_from_record", "model_record"]
+
+Record = dict[str, Any]
+
+MIXERS: Final = {
+    "attention": Attention,
+    "latent_attention": LatentAttention,
+    "state_space": StateSpace,
+    "linear_attention": LinearAttention,
+}
+MLPS: Final = {"mlp": MLP, "mixture_of_experts": MixtureOfExperts}
+PARTS: Final[Mapping[str, type[Any]]] = {**MIXERS, **MLPS}
+"""What a layer is made of, by the ``kind`` in a record."""
+
+DERIVED: Final = ("num_parameters", "num_active_parameters", "num_hidden_layers")
+"""Keys that follow from the others; ignored when a record is read."""
+
+MAX_NUM_LAYERS: Final = 100_000
+
+
+def model_record(model: ModelConfig) -> Record:
+    """``model`` as a mapping of numbers, texts and lists, with its parameter counts."""
+    record: Record = {
+        "name": model.name,
+        "model_type": model.model_type,
+        "num_parameters": model.num_parameters,
+        "num_active_parameters": model.num_active_parameters,
+        "num_hidden_layers": model.num_hidden_layers,
+    }
+    for field in fields(model):
+        value = getattr(model, field.name)
+        if field.name == "layers":
+            record["layer_kinds"] = [_layer_record(kind) for kind in model.layer_kinds]
+            record["layer_pattern"] = list(model.layer_pattern)
+        elif isinstance(value, Layer):
+            record[field.name] = _layer_record(value)
+        elif isinstance(value, PatchEmbedding):
+            record[field.name] = asdict(value)
+        else:
+            record[field.name] = list(value) if isinstance(value, tuple) else value
+    return record
+
+
+def _layer_record(layer: Layer) -> Record:
+    return {field.name: _part_record(getattr(layer, field.name)) for field in fields(layer)}
+
+
+def _part_record(value: object) -> object:
+    """A part of a layer with its kind; numbers and flags as they are."""
+    kind = next((kind for kind, part in PARTS.items() if type(value) is part), None)
+    return value if kind is None else {"kind": kind, **asdict(value)}  # type: ignore[call-overload]  # a dataclass
+
+
+def model_from_record(record: object) -> ModelConfig:
+    """The model that :func:`model_record` wrote. Raises InputError on a record that is none."""
+    from pydantic import ValidationError
+
+    if not isinstance(record, Mapping):
+        raise _wrong("model", f"is a {type(record).__name__}, not a record with named fields")
+    given = {key: value for key, value in record.items() if key not in DERIVED}
+    try:
+        # As JSON, because strict validation takes lists for tuples there.
+        checked = _schema().model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        place, why = first_problem(error, "model")
+        raise _wrong(place, why) from None
+    except ValueError as error:
+        raise _wrong("model", f"cannot be read: {error}") from None
+    return _model(checked)
+
+
+def _model(checked: Any) -> ModelConfig:
+    kinds, pattern = [_layer(kind) for kind in checked.layer_kinds], checked.layer_pattern
+    if not all(0 <= index < len(kinds) for index in pattern):
+        raise _wrong("model.layer_pattern", f"counts beyond the {len(kinds)} kinds of layer")
+    given = {field.name: getattr(checked, field.name) for field in fields(ModelConfig) if field.name != "layers"}
+    if given["mtp_block"] is not None:
+        given["mtp_block"] = _layer(given["mtp_block"])
+    return ModelConfig(layers=tuple(kinds[index] for index in pattern), **given)
+
+
+def _layer(checked: Any) -> Layer:
+    given = {field.name: getattr(checked, field.name) for field in fields(Layer)}
+    for name in ("mixer", "mlp"):
+        if given[name] is not None:
+            part = PARTS[given[name].kind]
+            given[name] = part(**{field.name: getattr(given[name], field.name) for field in fields(part)})
+    return Layer(**given)
+
+
+@cache
+def _schema() -> type[BaseModel]:
+    """Pydantic model of a record, made from the fields of the dataclasses on first use: importing pydantic is slow."""
+    from pydantic import ConfigDict, Field, create_model
+
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    def options(given: type[Any], **others: Any) -> dict[str, Any]:
+        hints = get_type_hints(given)
+        return {field.name: (hints[field.name], _default(field)) for field in fields(given)} | others
+
+    def one_of(parts: Mapping[str, type[Any]]) -> Any:
+        schemas = [
+            create_model(part.__name__, __config__=config, **options(part, kind=(Literal[kind], ...)))
+            for kind, part in parts.items()
+        ]
+        union: Any = schemas[0]
+        for schema in schemas[1:]:
+            union = union | schema
+        return union
+
+    parts = {
+        name: (one_of(known) | None, Field(discriminator="kind")) for name, known in (("mixer", MIXERS), ("mlp", MLPS))
+    }
+    layer = create_model("Layer", __config__=config, **options(Layer, **parts))
+    own = options(
+        ModelConfig,
+        layer_kinds=(list[layer], Field(min_length=1, max_length=MAX_NUM_LAYERS)),
+        layer_pattern=(list[int], Field(min_length=1, max_length=MAX_NUM_LAYERS)),
+        mtp_block=(layer | None, None),
+    )
+    del own["layers"]
+    schema: type[BaseModel] = create_model("Model", __config__=config, **own)
+    return schema
+
+
+def _default(field: Any) -> Any:
+    from dataclasses import MISSING
+
+    return ... if field.default is MISSING else field.default
+
+
+def _wrong(place: str, why: str) -> InputError:
+    return InputError(
+        f"{place} {why}",
+        rule="a model in a plan file is as shardplan writes it",
+        hint=f"correct {place}, or make the plan file again with `shardplan plan --json`",
+    )
