@@ -124,7 +124,7 @@ def _communication(block: Block, network: Network, groups: dict[str, Group], bat
         group = groups[item.dimension]
         if _single(group):
             continue
-        time = item.count * collective_time(item.kind, item.bytes, group, network)
+        time = item.count * collective_time(item.kind, item.bytes, group, network, copies=item.copies)
         name = FIELD[item.dimension]
         where = totals[0] if item.direction == "forward" else totals[1]
         where[name] = where.get(name, 0.0) + time
@@ -196,7 +196,8 @@ def _sent_bytes(
         group = groups[item.dimension]
         if _single(group):
             continue
-        moved = tuple(item.count * size for size in collective_bytes(item.kind, item.bytes, group))
+        sizes = collective_bytes(item.kind, item.bytes, group, copies=item.copies)
+        moved = tuple(item.count * size for size in sizes)
         _accumulate(sent, item, moved)
         if item.direction == "forward":
             again = _repeats(item.modules, batch)

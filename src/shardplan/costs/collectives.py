@@ -131,15 +131,18 @@ def _members(parts: tuple[Digit, ...], domain: int) -> Numbers:
     return count
 
 
-def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group) -> tuple[Numbers, ...]:
+def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copies: int = 1) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for one collective of ``size`` bytes.
 
-    ``size``: of the gathered tensor; for all-to-all and p2p, of what one rank holds.
+    ``size``: of the gathered tensor; for all-to-all and p2p, of what one rank holds. ``copies``: of every token in an
+    all-to-all; between domains one copy serves all ranks of the receiving domain, which spread it among themselves
+    (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
     """
     sent: list[Numbers] = []
     inner: Numbers = 1
-    for members in group.members:
-        sent.append(_tier_bytes(kind, size, inner, members, group.size))
+    for position, members in enumerate(group.members):
+        moved = _tier_bytes(kind, size, inner, members, group.size)
+        sent.append(moved * _sent_once(copies, group.size / inner) if position and copies > 1 else moved)
         inner = members
     if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
         for index in range(len(sent) - 1, 0, -1):
@@ -147,6 +150,11 @@ def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group) -> tuple
             for below in range(index):
                 sent[below] = np.where(crossed, 0, sent[below])
     return tuple(sent)
+
+
+def _sent_once(copies: int, num_domains: Numbers) -> Numbers:
+    r"""Different domains among those of a token's k copies, as a share of k: :math:`D (1 - (1 - 1/D)^k) / k`."""
+    return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies) / copies
 
 
 def _tier_bytes(kind: CollectiveKind, size: Numbers, inner: Numbers, members: Numbers, num_ranks: Numbers) -> Numbers:
@@ -165,7 +173,7 @@ def _tier_bytes(kind: CollectiveKind, size: Numbers, inner: Numbers, members: Nu
             assert_never(kind)
 
 
-def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: Network) -> Numbers:
+def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: Network, *, copies: int = 1) -> Numbers:
     r"""Time of one collective: its slowest tier's traffic (chunks are pipelined through the tiers), and its latencies.
 
     .. math:: t_0 + \sum_j \alpha_j h_j + \max_j \frac{b_j}{e_j B_j}
@@ -176,7 +184,7 @@ def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: 
     slowest: Numbers = 0.0
     latency: Numbers = 0.0
     inner: Numbers = 1
-    sent = collective_bytes(kind, size, group)
+    sent = collective_bytes(kind, size, group, copies=copies)
     for tier, efficiency, members, moved in zip(network.tiers, network.efficiency, group.members, sent, strict=False):
         fan_out = members / inner
         usable = tier.bandwidth * efficiency * _usable_share(tier, fan_out)

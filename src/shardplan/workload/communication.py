@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from shardplan.arrays import Numbers
@@ -77,19 +79,21 @@ def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output:
 
 
 def expert_exchange(
-    shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers
+    shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers, *, copies: int
 ) -> tuple[Collective, ...]:
     """Dispatch of tokens to experts and back: all-to-all over ``ep``, then gathering over ``etp``.
 
-    ``assignments``: token copies that this rank sends (tokens times experts per token); ``width``: channels of each.
+    ``assignments``: token copies that this rank sends (tokens times experts per token); ``width``: channels of each;
+    ``copies``: experts per token.
     """
     sent = assignments * width * shard.element
     spread = sent * shard.batch.etp
+    there = Collective(name="dispatch", modules=modules, kind="all_to_all", dimension="ep", bytes=sent, copies=copies)
     return (
-        Collective(name="dispatch", modules=modules, kind="all_to_all", dimension="ep", bytes=sent),
-        Collective(name="combine", modules=modules, kind="all_to_all", dimension="ep", bytes=sent),
-        _backward("combine_back", modules, "all_to_all", "ep", sent),
-        _backward("dispatch_back", modules, "all_to_all", "ep", sent),
+        there,
+        replace(there, name="combine"),
+        replace(there, name="combine_back", direction="backward"),
+        replace(there, name="dispatch_back", direction="backward"),
         Collective(name="expert_gather", modules=modules, kind="all_gather", dimension="etp", bytes=spread),
         Collective(name="expert_scatter", modules=modules, kind="reduce_scatter", dimension="etp", bytes=spread),
         _backward("expert_scatter_back", modules, "all_gather", "etp", spread),

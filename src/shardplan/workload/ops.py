@@ -110,6 +110,8 @@ class Collective:
     """The whole (gathered, unscattered) tensor; for all-to-all and p2p what one rank holds. [bytes]"""
     direction: Direction = "forward"
     count: Numbers = 1
+    copies: int = 1
+    """Copies of each token in an all-to-all; those for one domain of a network tier cross that tier once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
