@@ -51,17 +51,21 @@ def smooth_maximum(first: Numbers, second: Numbers) -> Numbers:
     return maximum
 
 
-def take(record: Record, axis: int, index: slice) -> Record:
-    """The part ``index`` along ``axis`` of every array inside ``record`` (arrays of length one there stay whole)."""
+def take(record: Record, index: tuple[slice, ...]) -> Record:
+    """The part of every array inside ``record`` that lies at ``index``: one slice for each of the last axes.
+
+    Where an array does not vary, being of length one or having no such axis, it stays whole.
+    """
     taken: Any = record
     if isinstance(record, np.ndarray):
-        whole = record.ndim <= axis or record.shape[axis] == 1
-        taken = record if whole else record[(slice(None),) * axis + (index,)]
+        inside = index[len(index) - record.ndim :] if record.ndim < len(index) else index
+        whole = slice(None)
+        taken = record[tuple(part if n > 1 else whole for part, n in zip(inside, record.shape, strict=True))]
     elif isinstance(record, tuple):
-        taken = tuple(take(item, axis, index) for item in record)
+        taken = tuple(take(item, index) for item in record)
     elif isinstance(record, dict):
-        taken = {key: take(value, axis, index) for key, value in record.items()}
+        taken = {key: take(value, index) for key, value in record.items()}
     elif is_dataclass(record) and not isinstance(record, type):
-        changed = {field.name: take(getattr(record, field.name), axis, index) for field in fields(record)}
+        changed = {field.name: take(getattr(record, field.name), index) for field in fields(record)}
         taken = replace(record, **changed)
     return cast("Record", taken)

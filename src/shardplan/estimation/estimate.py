@@ -10,16 +10,16 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
+from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import Part, Prices, price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import (
     StageMemory,
-    StageTimes,
+    pipeline_sum,
     stage_memory,
     stage_times,
     step_of,
     straggler_factor,
-    total_over,
 )
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster
@@ -29,7 +29,6 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.validity import check_plan
 from shardplan.memory.activations import applied_share
-from shardplan.schedules.pipeline import idle_time
 from shardplan.units import format_bytes
 from shardplan.workload.stage import Stage, stages
 
@@ -113,13 +112,16 @@ class _Answer:
         self.question, self.plan, self.batch = question, plan, batch
         self.prices: Prices = price(question, batch)
         self.stages = stages(question.model, batch.pp, int(batch.vp), plan.stage_layers)
-        self.times = [stage_times(question, batch, self.prices, stage) for stage in self.stages]
-        self.memory = [stage_memory(question, batch, self.prices, stage) for stage in self.stages]
-        self.step = step_of(question, batch, self.prices, self.stages, whole_model(question.model))
+        self.loads = loads_of(self.prices)
+        self.whole = whole_model(question.model)
+        self.times = [stage_times(question, batch, self.loads, stage, self.loads.on(stage)) for stage in self.stages]
+        self.memory = [stage_memory(question, batch, self.loads, stage, self.loads.on(stage)) for stage in self.stages]
+        self.step = step_of(question, batch, self.loads, self.stages, self.whole)
 
     def estimate(self) -> Estimate:
         question, job = self.question, self.question.job
-        slowest = int(np.argmax([self._busy(times) for times in self.times]))
+        everything = pipeline_sum(question, self.batch, self.loads, self.whole)
+        slowest = int(np.argmax([float(times.busy(self.batch, everything)) for times in self.times]))
         fullest = int(np.argmax([float(memory.total) for memory in self.memory]))
         step_time = float(self.step.step_time)
         peak_format = job.recipe.matmul
@@ -155,15 +157,6 @@ class _Answer:
             time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
         )
 
-    def _everything(self) -> float:
-        return float(sum(float(times.microbatch) for times in self.times))
-
-    def _busy(self, times: StageTimes) -> float:
-        """Time of a step as this stage sees it."""
-        one = times.microbatch
-        microbatches = self.batch.num_microbatches * (one + times.sharded)
-        return float(microbatches + idle_time(one, self._everything(), self.batch) + times.step_end)
-
     def _breakdown(self, slowest: int, step_time: float) -> dict[str, float]:
         """Split of the step on the slowest stage. What remains beside the stage's own work is the bubble."""
         batch, stage, times = self.batch, self.stages[slowest], self.times[slowest]
@@ -175,13 +168,13 @@ class _Answer:
                 times: Numbers = getattr(part.cost.forward, name) + getattr(part.cost.backward, name)
                 return times
 
-            return m * float(total_over(stage, self.prices, value))
+            return m * float(self.prices.total_over(stage, value))
 
         terms = {
             "matmul": both("matmul"),
             "attention": both("attention"),
             "memory_bound": both("memory"),
-            "recompute": m * share * float(total_over(stage, self.prices, lambda part: part.cost.recomputed.total)),
+            "recompute": m * share * float(self.prices.total_over(stage, lambda part: part.cost.recomputed.total)),
             "host": both("host"),
             "tp_communication": both("tp"),
             "cp_communication": both("cp"),
@@ -204,7 +197,7 @@ class _Answer:
         def executed(part: Part) -> Numbers:
             return 3.0 * part.cost.flops + share * part.cost.recomputed_flops
 
-        one_rank = float(total_over(whole_model(self.question.model), self.prices, executed))
+        one_rank = float(self.prices.total_over(self.whole, executed))
         replicas = self.question.num_accelerators / self.batch.pp
         return one_rank * float(self.batch.num_microbatches) * replicas
 
@@ -231,7 +224,7 @@ class _Answer:
 
     def _by_tier(self, stage: Stage, value: Callable[[int, Part], Numbers]) -> list[float]:
         tiers = range(len(self.question.network.tiers))
-        return [float(total_over(stage, self.prices, partial(value, tier))) for tier in tiers]
+        return [float(self.prices.total_over(stage, partial(value, tier))) for tier in tiers]
 
     def _reason(self, fullest: int) -> str | None:
         if bool(self.step.fits):

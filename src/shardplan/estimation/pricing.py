@@ -26,6 +26,7 @@ from shardplan.workload.layer import (
 )
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
+from shardplan.workload.stage import Stage
 
 __all__ = ["Part", "Prices", "price"]
 
@@ -56,6 +57,13 @@ class Prices:
     """Bytes of that on each tier."""
     logits: Numbers
     """Logits of one micro-batch on the last stage."""
+
+    def total_over(self, stage: Stage, value: Callable[[Part], Numbers]) -> Numbers:
+        """Sum of ``value`` over everything that a stage holds."""
+        total: Numbers = 0.0
+        for count, part in stage.holds(self.layers, self.embedding, self.head, self.mtp):
+            total = total + count * value(part)
+        return total
 
 
 def price(question: Question, batch: Batch) -> Prices:

@@ -13,7 +13,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, load_profile
 
-__all__ = ["Question"]
+__all__ = ["MAX_NUM_ACCELERATORS", "Question"]
 
 MAX_NUM_ACCELERATORS = 10_000_000
 

@@ -29,7 +29,7 @@ def default_job(
     global_batch_size: int | None = None,
     **fields: Any,
 ) -> tuple[Job, tuple[str, ...]]:
-    """The job with its gaps filled, and what was assumed, in words. ``fields``: any other of ``Job``. Raises InputError."""
+    """The job with its gaps filled, and what was assumed, in words. ``fields``: others of Job. Raises InputError."""
     assumed: list[str] = []
     if sequence_length is None:
         sequence_length = default_sequence_length(model)
@@ -50,7 +50,7 @@ def default_sequence_length(model: ModelConfig) -> int:
 def default_global_batch_size(sequence_length: int, num_accelerators: int) -> int:
     r"""Sequences of about four (sixteen) million tokens: the odd part of the world size times the nearest power of two.
 
-    Data parallelism must divide the batch and the accelerators; with :math:`N = o 2^k` a multiple of o leaves it most choices.
+    Data parallelism divides the batch and the accelerators; with :math:`N = o 2^k` multiples of o leave it choices.
     """
     for name, value in (("sequence_length", sequence_length), ("number of accelerators", num_accelerators)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:

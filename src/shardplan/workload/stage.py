@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.model import ModelConfig
 
-__all__ = ["Stage", "chunk_layers", "kinds_of_stage", "stages"]
+__all__ = ["Stage", "chunk_layers", "kinds_of_stage", "side_by_side", "stages"]
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +28,12 @@ class Stage:
     has_embedding: Numbers
     has_head: Numbers
     num_mtp_layers: Numbers
+
+    def holds(self, layers: tuple[Part, ...], embedding: Part, head: Part, mtp: Part) -> list[tuple[Numbers, Part]]:
+        """How many of each part of a model it holds, those that it does not hold left out."""
+        held: list[tuple[Numbers, Part]] = list(zip(self.counts, layers, strict=True))
+        held += [(self.has_embedding, embedding), (self.has_head, head), (self.num_mtp_layers, mtp)]
+        return [(count, part) for count, part in held if np.any(count)]
 
 
 def chunk_layers(num_layers: int, num_chunks: int) -> tuple[int, ...]:
@@ -80,3 +90,24 @@ def _exceeds(one: Stage, other: Stage) -> bool:
 
 def _parts(stage: Stage) -> tuple[Numbers, ...]:
     return (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
+
+
+def side_by_side(plans: Sequence[tuple[Stage, ...]]) -> tuple[Stage, ...]:
+    """Stages of several plans as arrays with a row for each plan; a plan with fewer of them repeats its first."""
+    longest = max(len(kinds) for kinds in plans)
+    padded = [(*kinds, *(kinds[:1] * (longest - len(kinds)))) for kinds in plans]
+    return tuple(_rows(kinds) for kinds in zip(*padded, strict=True))
+
+
+def _rows(kinds: tuple[Stage, ...]) -> Stage:
+    def column(values: Iterable[Numbers]) -> Numbers:
+        return np.asarray([float(value) for value in values])[:, None]
+
+    return Stage(
+        rank=column(stage.rank for stage in kinds),
+        num_layers=column(stage.num_layers for stage in kinds),
+        counts=tuple(column(counts) for counts in zip(*(stage.counts for stage in kinds), strict=True)),
+        has_embedding=column(stage.has_embedding for stage in kinds),
+        has_head=column(stage.has_head for stage in kinds),
+        num_mtp_layers=column(stage.num_mtp_layers for stage in kinds),
+    )

@@ -1,0 +1,131 @@
+"""What the parts of a model put on the rank that holds them, and the sum of it over a pipeline stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.estimation.pricing import Part, Prices
+from shardplan.workload.layer import Parameters
+from shardplan.workload.stage import Stage
+
+__all__ = ["Load", "Loads", "loads_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """Load of a part of a model, or of a whole stage: all of it adds up."""
+
+    forward: Numbers
+    """One micro-batch, exposed communication included. [s]"""
+    backward: Numbers
+    """The same, without recomputation. [s]"""
+    recomputed: Numbers
+    """Forward work that recomputation repeats. [s]"""
+    kept_bytes: Numbers
+    """Tensors kept for the backward pass of one micro-batch, without recomputation."""
+    freed_bytes: Numbers
+    """The part of them that recomputation frees."""
+    dense: Numbers
+    """Parameters replicated over data- and context-parallel ranks."""
+    experts: Numbers
+    """Parameters of experts."""
+    sharding_time: Numbers
+    """Weights gathered and gradients reduced in every micro-batch. [s]"""
+    reduce_time: Numbers
+    """Gradients reduced once per step. [s]"""
+    gather_time: Numbers
+    """Parameters gathered once per step. [s]"""
+    microbatch_bytes: Numbers
+    """Bytes sent beyond the innermost tier in every micro-batch, without recomputation."""
+    step_bytes: Numbers
+    """Bytes sent beyond the innermost tier once per step."""
+
+    @classmethod
+    def of(cls, part: Part) -> Load:
+        """Load of one part."""
+        blocks: Numbers = 0.0
+        for tiers in part.cost.sent_bytes.values():
+            blocks = blocks + _outside(tiers)
+        return cls(
+            forward=part.cost.forward.total,
+            backward=part.cost.backward.total,
+            recomputed=part.cost.recomputed.total,
+            kept_bytes=part.cost.kept_bytes,
+            freed_bytes=part.cost.freed_bytes,
+            dense=part.parameters.dense,
+            experts=part.parameters.experts,
+            sharding_time=part.traffic.microbatch_time,
+            reduce_time=part.traffic.reduce_time,
+            gather_time=part.traffic.gather_time,
+            microbatch_bytes=blocks + _outside(part.traffic.microbatch_bytes),
+            step_bytes=_outside(part.traffic.step_bytes),
+        )
+
+    @property
+    def parameters(self) -> Parameters:
+        """What one rank holds."""
+        return Parameters(self.dense, self.experts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loads:
+    """Loads of all parts, and what a stage boundary costs."""
+
+    layers: tuple[Load, ...]
+    embedding: Load
+    head: Load
+    mtp: Load
+    transfer_time: Numbers
+    """One micro-batch from one stage to the next, one way. [s]"""
+    transfer_bytes: Numbers
+    """Bytes of that beyond the innermost tier."""
+    logits: Numbers
+    """Logits of one micro-batch on the last stage."""
+
+    def on(self, stage: Stage) -> Load:
+        """Load of a stage: the sum over everything that it holds."""
+        held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
+        return Load(**{name: _weighted_sum(name, held) for name in NAMES})
+
+    def largest_layer(self, stage: Stage) -> tuple[Numbers, Parameters]:
+        """Bytes that recomputation brings back for one layer of a stage, and its parameters, at most."""
+        largest: dict[str, Numbers] = dict.fromkeys(("freed_bytes", "dense", "experts"), 0.0)
+        for count, load in zip(stage.counts, self.layers, strict=True):
+            for name, most in largest.items():
+                largest[name] = np.maximum(most, np.where(np.asarray(count) > 0, getattr(load, name), 0.0))
+        return largest["freed_bytes"], Parameters(largest["dense"], largest["experts"])
+
+
+NAMES = tuple(field.name for field in fields(Load))
+
+
+def loads_of(prices: Prices) -> Loads:
+    """Loads of everything that was priced."""
+    return Loads(
+        layers=tuple(Load.of(part) for part in prices.layers),
+        embedding=Load.of(prices.embedding),
+        head=Load.of(prices.head),
+        mtp=Load.of(prices.mtp),
+        transfer_time=prices.transfer_time,
+        transfer_bytes=_outside(prices.transfer_bytes),
+        logits=prices.logits,
+    )
+
+
+def _weighted_sum(name: str, held: list[tuple[Numbers, Load]]) -> Numbers:
+    total: Any = 0.0
+    for count, load in held:
+        total = total + count * getattr(load, name)
+    return total  # type: ignore[no-any-return]  # numbers or arrays, whichever the loads are
+
+
+def _outside(tiers: tuple[Numbers, ...]) -> Numbers:
+    """Sum over the tiers beyond the innermost."""
+    total: Numbers = 0.0
+    for moved in tiers[1:]:
+        total = total + moved
+    return total

@@ -1,0 +1,70 @@
+"""Exhaustive search: every valid plan of the declared space is evaluated, so the best is the optimum of that space."""
+
+from __future__ import annotations
+
+import time
+
+from shardplan.estimation.question import Question
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.defaults import default_job
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.profile import Profile
+from shardplan.planner.ranking import different_cells
+from shardplan.planner.result import SearchResult
+from shardplan.planner.space import Choices, Restrictions, declare
+from shardplan.planner.suggestions import suggest
+from shardplan.planner.survey import Progress, survey_of
+
+__all__ = ["search", "search_question"]
+
+
+def search(
+    model: ModelConfig,
+    cluster: Cluster,
+    job: Job | None = None,
+    *,
+    num_accelerators: int,
+    top: int = 10,
+    fix: Choices | None = None,
+    limit: Choices | None = None,
+    exclude: Choices | None = None,
+    profile: Profile | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Finds the fastest plans that fit. Without ``job`` the default one for this model and world size is taken.
+
+    ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": [8]}``. Raises
+    ``InputError`` for unknown fields or values. That nothing fits is an answer: no estimates, but suggestions.
+    """
+    if job is None:
+        job, _ = default_job(model, num_accelerators)
+    question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
+    return search_question(question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress)
+
+
+def search_question(
+    question: Question,
+    *,
+    top: int = 10,
+    fix: Choices | None = None,
+    limit: Choices | None = None,
+    exclude: Choices | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """As ``search``, for a question already put."""
+    started = time.perf_counter()
+    restrictions = Restrictions(fix=fix or {}, limit=limit or {}, exclude=exclude or {})
+    space = declare(question, restrictions)
+    survey = survey_of(question, space, progress=progress)
+    result = SearchResult(
+        question=question,
+        space=space.axes,
+        estimates=tuple(survey.estimate(cell) for cell in different_cells(survey.tables, top)),
+        num_plans_evaluated=survey.num_evaluated,
+        num_plans_feasible=survey.num_feasible,
+        rejected=dict(survey.rejected.most_common()),
+        search_time=time.perf_counter() - started,
+        best_where=survey.best_where,
+    )
+    return result if result.estimates else suggest(result, restrictions)

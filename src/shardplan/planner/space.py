@@ -1,0 +1,253 @@
+"""The declared space of a search: which values each field of a plan may take."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.estimation.question import Question
+from shardplan.inputs.model import MLP, LatentAttention, MixtureOfExperts, ModelConfig
+from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+
+__all__ = ["POINT", "Choices", "Restrictions", "Space", "declare", "divisors"]
+
+Choices = Mapping[str, Sequence[object]]
+"""Values by field, as given on the command line (text) or in Python."""
+
+PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")
+"""Orders of Megatron-LM: data parallelism inside the pipeline, or the pipeline inside data parallelism."""
+SHARDED = ("sharding", "sharding_degree")
+RECOMPUTED = ("recompute", "recompute_num_layers")
+POINT = ("tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
+FEWEST_LOCAL_TOKENS = 512
+"""Context parallelism leaves each rank at least so many tokens of a sequence."""
+MOST_MICROBATCH_TOKENS = 131_072
+MOST_EXPERT_TENSOR_RANKS = 8
+MOST_GRID_ROWS = 64
+FULL_RECOMPUTE_SHARES = (0.25, 0.5, 0.75)
+"""Shares of a stage's layers that may be recomputed in full, besides all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restrictions:
+    """What the user says about the space."""
+
+    fix: Choices = field(default_factory=dict)
+    """The one value of a field."""
+    limit: Choices = field(default_factory=dict)
+    """The candidates of a field."""
+    exclude: Choices = field(default_factory=dict)
+    """Values taken from the candidates of a field."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields that are restricted."""
+        return tuple(dict.fromkeys((*self.fix, *self.limit, *self.exclude)))
+
+    def without(self, name: str) -> Restrictions:
+        """All but those of one field."""
+        kept = ({key: values for key, values in choices.items() if key != name} for choices in self._all)
+        return Restrictions(**dict(zip(("fix", "limit", "exclude"), kept, strict=True)))
+
+    def fixing(self, name: str, value: object) -> Restrictions:
+        """The same with a field fixed to another value."""
+        others = self.without(name)
+        return replace(others, fix={**others.fix, name: (value,)})
+
+    @property
+    def _all(self) -> tuple[Choices, Choices, Choices]:
+        return self.fix, self.limit, self.exclude
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Candidates of every field. Fields that are not listed take ``Plan``'s default."""
+
+    axes: dict[str, tuple[Any, ...]]
+    """Candidates by field."""
+    excluded: dict[str, tuple[Any, ...]]
+    """Values that the user excluded; they apply to candidates that depend on others too."""
+    domains: tuple[int, ...]
+    """Degrees of hybrid sharding where the user names none."""
+    num_layers: int
+    dp: tuple[int, ...] | None = None
+    """Data-parallel degrees that the user allows; all where None."""
+
+    def virtual_stages(self, pp: int, schedule: str | None) -> tuple[int, ...]:
+        """Chunks per rank: any number for which every chunk has a layer; one without a pipeline or interleaving."""
+        least = 2 if schedule == "interleaved" else 1
+        most = self.num_layers // pp if pp > 1 and schedule in {None, "interleaved"} else 1
+        return tuple(vp for vp in self.axes.get("vp", range(least, most + 1)) if self._admits("vp", vp))
+
+    def recomputations(self, pp: int) -> tuple[tuple[str, int | None], ...]:
+        """Policies, each with the layers of a stage that it applies to (None: all)."""
+        counts: tuple[Any, ...] | None = self.axes.get("recompute_num_layers")
+        pairs: list[tuple[str, int | None]] = []
+        for policy in self.axes["recompute"]:
+            pairs += [(policy, count) for count in (self._layers(policy, pp) if counts is None else counts)]
+        return tuple(dict.fromkeys(pair for pair in pairs if self._admits("recompute_num_layers", pair[1])))
+
+    def shardings(self) -> tuple[tuple[str, int | None], ...]:
+        """Kinds of sharding, each with its degree (None: all data- and context-parallel ranks)."""
+        degrees, given = self.axes["sharding_degree"], self.axes["sharding_degree"] != (None,)
+        pairs = [
+            (kind, degree)
+            for kind in self.axes["sharding"]
+            for degree in (degrees if given and kind != "ddp" else self.domains if kind == "hsdp" else (None,))
+        ]
+        return tuple(dict.fromkeys(pair for pair in pairs if self._admits("sharding_degree", pair[1])))
+
+    def switches(self) -> Iterator[dict[str, Any]]:
+        """Every combination of the fields that select a formula rather than scale it."""
+        outer = {name: values for name, values in self.axes.items() if name not in INNER}
+        for values in itertools.product(*outer.values()):
+            yield dict(zip(outer, values, strict=True))
+
+    def _layers(self, policy: str, pp: int) -> tuple[int | None, ...]:
+        if policy != "full":
+            return (None,)
+        longest = -(-self.num_layers // pp)
+        counts = [max(round(part * longest), 1) for part in FULL_RECOMPUTE_SHARES]
+        return (*dict.fromkeys(count for count in counts if count < longest), None)
+
+    def _admits(self, name: str, value: object) -> bool:
+        return value not in self.excluded.get(name, ())
+
+
+INNER = ("pp", "vp", *POINT, *SHARDED, *RECOMPUTED)
+"""Fields that have an axis of their own in a batch, or one batch each (pp)."""
+
+
+def declare(question: Question, restrictions: Restrictions) -> Space:
+    """The default space of ``question`` as the user restricts it. Raises InputError for unknown fields or values."""
+    given = _given(restrictions.fix, restrictions.limit)
+    excluded = {name: _values(name, values) for name, values in restrictions.exclude.items()}
+    axes = _defaults(question, given.get("tp_kind", ("1d",))) | given
+    dp = axes.pop("dp", None)
+    for name, values in excluded.items():
+        if name in axes:
+            axes[name] = _without(name, axes[name], values)
+    if "dp" in excluded:
+        allowed = dp or divisors(question.num_accelerators)
+        dp = _without("dp", allowed, excluded["dp"])
+    return Space(
+        axes=axes, excluded=excluded, domains=_domains(question), num_layers=question.model.num_hidden_layers, dp=dp
+    )
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return tuple(sorted({*small, *(number // n for n in small)}))
+
+
+def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    model, job = question.model, question.job
+    degrees = divisors(question.num_accelerators)
+    experts = [kind.mlp for kind in model.layer_kinds if isinstance(kind.mlp, MixtureOfExperts)]
+    most_sequences = max(8, MOST_MICROBATCH_TOKENS // job.sequence_length)
+    return {
+        "tp": tuple(n for n in degrees if n <= _most_heads(model)),
+        "tp_rows": (1,) if tp_kinds == ("1d",) else tuple(n for n in degrees if n <= MOST_GRID_ROWS),
+        "cp": tuple(n for n in degrees if n == 1 or job.sequence_length / n >= FEWEST_LOCAL_TOKENS),
+        "pp": tuple(n for n in degrees if n <= model.num_hidden_layers),
+        "ep": tuple(n for n in degrees if all(moe.num_experts % n == 0 for moe in experts)) if experts else (1,),
+        "etp": tuple(n for n in degrees if n <= MOST_EXPERT_TENSOR_RANKS) if experts else (1,),
+        "micro_batch_size": tuple(n for n in divisors(job.global_batch_size) if n <= most_sequences),
+        "sharding": ("ddp", "zero1", "zero2", "zero3", "hsdp"),
+        "sharding_degree": (None,),
+        "recompute": _policies(model, fused=job.attention == "flash"),
+        "placement": PLACEMENTS,
+    }
+
+
+def _domains(question: Question) -> tuple[int, ...]:
+    """Ranks over which hybrid sharding shards: one fast domain, or eight."""
+    inner = question.network.sizes[0]
+    return tuple(n for n in (inner, 8 * inner) if 1 < n < question.num_accelerators)
+
+
+def _most_heads(model: ModelConfig) -> int:
+    heads = [getattr(kind.mixer, "num_heads", 1) for kind in model.layer_kinds]
+    return max([int(count) for count in heads], default=1)
+
+
+def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
+    """Recomputation in the order of what it costs: cheap passes, latent projections, whole MLPs, whole layers."""
+    kinds = model.layer_kinds
+    cheap = "layernorm,activation"
+    policies = ["none", cheap] if fused else ["none", "selective", f"core_attn,{cheap}"]
+    if any(isinstance(kind.mixer, LatentAttention) for kind in kinds):
+        policies.append(f"{policies[-1]},mla_up_proj")
+    experts = any(isinstance(kind.mlp, MixtureOfExperts) for kind in kinds)
+    dense = any(isinstance(kind.mlp, MLP) for kind in kinds)
+    policies.append(",".join([policies[-1], *(["moe"] if experts else []), *(["mlp"] if dense else [])]))
+    return (*dict.fromkeys(policies), "full")
+
+
+def _given(fix: Choices, limit: Choices) -> dict[str, tuple[Any, ...]]:
+    both = [name for name in fix if name in limit]
+    if both:
+        raise InputError(
+            f"{both[0]} is fixed and limited", rule="a field is fixed or limited, not both", hint="drop one"
+        )
+    for name, values in fix.items():
+        if len(values) != 1:
+            raise InputError(
+                f"{name} is fixed to {len(values)} values",
+                rule="a field is fixed to one value",
+                hint=f"--limit {name}=...",
+            )
+    return {name: _values(name, values) for name, values in {**limit, **fix}.items()}
+
+
+def _without(name: str, candidates: tuple[Any, ...], excluded: tuple[Any, ...]) -> tuple[Any, ...]:
+    left = tuple(value for value in candidates if value not in excluded)
+    if not left:
+        raise InputError(
+            f"no candidate of {name} is left: {', '.join(map(str, candidates))}",
+            rule="every field keeps a candidate",
+            hint=f"exclude fewer values of {name}",
+        )
+    return left
+
+
+def _values(name: str, values: Sequence[object]) -> tuple[Any, ...]:
+    """Values of a field in its own type. Raises ``InputError``."""
+    known = ["dp", *(each.name for each in fields(Plan))]
+    if name not in known:
+        raise UnknownNameError("field of a plan", name, known, hint=f"one of {', '.join(known)}")
+    if isinstance(values, str) or not values:
+        raise InputError(f"{name} has no values", rule="a choice lists values", hint=f"{name}=value,value")
+    return tuple(dict.fromkeys(_checked(name, _typed(name, value)) for value in values))
+
+
+def _checked(name: str, value: Any) -> Any:
+    """A value that ``Plan`` accepts. dp follows from the other degrees, but it is a degree like them."""
+    own_name = "tp" if name == "dp" else name
+    try:
+        return getattr(replace(Plan(), **{own_name: value}), own_name)
+    except InputError as error:
+        message = error.message.replace("tp is", f"{name} is")
+        raise InputError(message, rule=error.rule.replace("tp is", f"{name} is"), hint=f"{name}=value") from None
+
+
+WORDS = {"none": None, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+MOST_DIGITS = 20
+
+
+def _typed(name: str, value: object) -> object:
+    """What a text means for a field: numbers, yes and no; lists are joined by '+', since ',' separates values."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if name == "stage_layers":
+        return tuple(int(part) if part.isdecimal() and len(part) < MOST_DIGITS else part for part in text.split("+"))
+    if name == "recompute":
+        return text.replace("+", ",")
+    if name != "offload" and text.lower() in WORDS:
+        return WORDS[text.lower()]
+    return int(text) if text.isdecimal() and len(text) < MOST_DIGITS else text

@@ -1,0 +1,142 @@
+"""Where nothing fits, or nothing is valid: the nearest changes that would have an answer, each checked by a search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from shardplan.errors import ShardplanError
+from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.planner.evaluation import smallest
+from shardplan.planner.points import families
+from shardplan.planner.ranking import best_cell
+from shardplan.planner.result import SearchResult, Suggestion
+from shardplan.planner.space import Restrictions, declare, divisors
+from shardplan.planner.survey import survey_of
+
+__all__ = ["suggest"]
+
+Change = tuple[str, Question, Restrictions]
+"""In words with its flags, and what is asked then."""
+
+MOST_DOUBLINGS = 8
+MOST_TRIALS = 48
+"""Batch sizes or world sizes that are tried on either side."""
+
+
+def suggest(result: SearchResult, restrictions: Restrictions) -> SearchResult:
+    """``result`` with what would help, each checked by a search.
+
+    Where plans are valid but too large: the smallest one, and changes that make plans fit. Where none is valid: the
+    nearest batches and world sizes that have some.
+    """
+    question = result.question
+    lifted = [_lifted(question, restrictions, name) for name in restrictions.fields]
+    if result.num_plans_evaluated == 0:
+        found = [
+            *_first_of_each(lifted),
+            *_nearest_batches(question, restrictions),
+            *_nearest_worlds(question, restrictions),
+        ]
+        return replace(result, suggestions=tuple(found))
+    survey = survey_of(question, declare(question, restrictions), objective=smallest)
+    cell = best_cell(survey.tables)
+    assert cell is not None
+    changes = [*lifted, *_lighter(question, restrictions)]
+    found = [*_first_of_each(changes), *_first(_more_accelerators(question, restrictions))]
+    return replace(result, smallest=survey.estimate(cell), suggestions=tuple(found))
+
+
+def _lifted(question: Question, restrictions: Restrictions, name: str) -> Change:
+    return f"leave {name} free", question, restrictions.without(name)
+
+
+def _lighter(question: Question, restrictions: Restrictions) -> Iterator[Change]:
+    """States and activations in host memory; states in fewer bits."""
+    for place in ("optimizer", "activations"):
+        if "offload" not in restrictions.fields:
+            yield (
+                f"keep {NAMES[place]} in host memory: --fix offload={place}",
+                question,
+                restrictions.fixing("offload", place),
+            )
+    job = question.job
+    if job.grad_dtype == "fp32" and job.precision != "fp32":
+        lighter = replace(job, grad_dtype="bf16")
+        yield "accumulate gradients in bf16: --grad-dtype bf16", replace(question, job=lighter), restrictions
+        if job.moment_dtype == "fp32":
+            lighter = replace(lighter, moment_dtype="bf16")
+            text = "keep gradients and moments in bf16: --grad-dtype bf16 --moment-dtype bf16"
+            yield text, replace(question, job=lighter), restrictions
+
+
+NAMES = {"optimizer": "optimizer states", "activations": "activations"}
+
+
+def _more_accelerators(question: Question, restrictions: Restrictions) -> Iterator[Change]:
+    for doubling in range(1, MOST_DOUBLINGS + 1):
+        n = question.num_accelerators * 2**doubling
+        if n <= MAX_NUM_ACCELERATORS:
+            yield f"use {n:,} accelerators: --gpus {n}", replace(question, num_accelerators=n), restrictions
+
+
+def _nearest_batches(question: Question, restrictions: Restrictions) -> Iterator[Suggestion]:
+    """The nearest global batch below and above that has plans, among multiples of divisors of the world size."""
+    batch = question.job.global_batch_size
+    units = divisors(question.num_accelerators)
+    below = sorted({batch // unit * unit for unit in units} - {0, batch}, reverse=True)
+    above = sorted({-(-batch // unit) * unit for unit in units} - {batch})
+    for sizes in (below, above):
+        changes = [
+            (
+                f"a global batch of {size:,} sequences: --global-batch-size {size}",
+                replace(question, job=replace(question.job, global_batch_size=size)),
+                restrictions,
+            )
+            for size in sizes[:MOST_TRIALS]
+        ]
+        yield from _first(changes)
+
+
+def _nearest_worlds(question: Question, restrictions: Restrictions) -> Iterator[Suggestion]:
+    """The nearest number of accelerators below and above that has plans."""
+    n = question.num_accelerators
+    for step in (-1, 1):
+        sizes = [n + step * distance for distance in range(1, MOST_TRIALS + 1)]
+        changes = [
+            (f"use {size:,} accelerators: --gpus {size}", replace(question, num_accelerators=size), restrictions)
+            for size in sizes
+            if 1 <= size <= MAX_NUM_ACCELERATORS
+        ]
+        yield from _first(changes)
+
+
+def _first_of_each(changes: Iterable[Change]) -> Iterator[Suggestion]:
+    for change in changes:
+        yield from _first([change])
+
+
+def _first(changes: Iterable[Change]) -> Iterator[Suggestion]:
+    """The first change under which a plan fits."""
+    for text, question, restrictions in changes:
+        best = _best(question, restrictions)
+        if best is not None:
+            yield replace(best, change=text)
+            return
+
+
+def _best(question: Question, restrictions: Restrictions) -> Suggestion | None:
+    try:
+        space = declare(question, restrictions)
+        if next(families(question, space, Counter()), None) is None:
+            return None
+        survey = survey_of(question, space)
+    except ShardplanError:  # the change contradicts a restriction
+        return None
+    estimate = survey.best_where()
+    return (
+        None
+        if estimate is None
+        else Suggestion(change="", estimate=estimate, num_accelerators=question.num_accelerators)
+    )

@@ -1,0 +1,69 @@
+"""Every valid plan of a space, evaluated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.planner.evaluation import Objective, Table, best_chunks, evaluate, fastest
+from shardplan.planner.points import families
+from shardplan.planner.ranking import Cell, best_cell
+from shardplan.planner.space import Space
+
+__all__ = ["Progress", "Survey", "survey_of"]
+
+Progress = Callable[[int, int], None]
+"""Called with families done and families in all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Every valid plan of a space with its value."""
+
+    question: Question
+    tables: tuple[Table, ...]
+    rejected: Counter[str]
+    objective: Objective
+
+    @property
+    def num_evaluated(self) -> int:
+        """Valid plans, each priced in full."""
+        return sum(table.num_evaluated for table in self.tables)
+
+    @property
+    def num_feasible(self) -> int:
+        """Those that fit in memory."""
+        return sum(table.num_feasible for table in self.tables)
+
+    def estimate(self, cell: Cell) -> Estimate:
+        """The full answer for the best plan at ``cell``; it is the one that the arrays gave."""
+        plan, value = best_chunks(self.question, cell.family, cell.position, self.objective)
+        answer = estimate_plan(self.question, plan)
+        told = answer.step_time if self.objective is fastest else answer.peak_memory_bytes
+        assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
+        return answer
+
+    def best_where(self, **wanted: Any) -> Estimate | None:
+        """The best plan with these values of its fields, if any."""
+        cell = best_cell(self.tables, **wanted)
+        return None if cell is None else self.estimate(cell)
+
+
+def survey_of(
+    question: Question, space: Space, *, objective: Objective = fastest, progress: Progress | None = None
+) -> Survey:
+    """Evaluates every valid plan of ``space``."""
+    rejected: Counter[str] = Counter()
+    found = list(families(question, space, rejected))
+    tables = []
+    for done, family in enumerate(found, start=1):
+        tables.append(evaluate(question, family, objective))
+        if progress is not None:
+            progress(done, len(found))
+    return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=objective)
