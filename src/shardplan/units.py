@@ -46,7 +46,7 @@ DEFAULT_UNITS: Final[Mapping[Kind, str]] = {
 """Unit of a bare number, by kind."""
 
 _UNDERSTOOD: Final[Mapping[Kind, str]] = {
-    "bandwidth": "25 (GB/s), 25GB/s, 200Gb/s, 200Gbit/s, 25GiB/s",
+    "bandwidth": "25 (GB/s), 25GB/s, 200Gb/s, 200Gbps, 25GiB/s",
     "bytes": "80 (GB), 80GB, 80GiB, 512MB",
     "time": "2us, 1.5ms, 3s, 2h, 5days",
     "count": "16384, 15.6e12, 15.6T, 4M, 100k",
@@ -69,7 +69,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
 
 _LARGEST: Final[Mapping[Kind, float]] = {
     "bandwidth": 1e18,
-    "bytes": 1e21,
+    "bytes": 1e18,
     "time": 1e12,
     "count": 1e18,
     "flop rate": 1e24,
@@ -77,6 +77,8 @@ _LARGEST: Final[Mapping[Kind, float]] = {
     "price": 1e9,
     "fraction": 1.0,
 }
+
+_ABOVE_ZERO: Final = ("bandwidth", "bytes", "flop rate", "power")
 
 _DECIMAL: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -203,6 +205,8 @@ def _in_si(number: Fraction, unit: str, kind: Kind, field: str, value: object) -
     factor = _units(kind).get(unit)
     if factor is None:
         raise _refusal(value, kind, field, _why_unknown(unit, kind))
+    if number == 0 and kind in _ABOVE_ZERO:
+        raise _refusal(value, kind, field, "is zero")
     if number * factor > _LARGEST[kind]:
         raise _refusal(value, kind, field, f"is too much for {_NAMES[kind]} (at most {_LARGEST[kind]:g} in SI units)")
     return number * factor
@@ -224,8 +228,9 @@ def _units(kind: Kind) -> Mapping[str, Fraction]:
     binary = {**_DECIMAL, **_BINARY}
     spellings: dict[Kind, Mapping[str, Fraction]] = {
         "bytes": _prefixed(binary, ("B", "byte", "bytes")),
-        "bandwidth": _prefixed(binary, ("B/s", "byte/s", "bytes/s", "Bps"))
-        | _prefixed(binary, ("b/s", "bit/s", "bits/s", "bps"), Fraction(1, 8)),
+        "bandwidth": _prefixed(binary, ("B/s", "byte/s", "bytes/s"))
+        | _prefixed(_DECIMAL, ("Bps",))
+        | _prefixed(_DECIMAL, ("b/s", "bit/s", "bits/s", "bps"), Fraction(1, 8)),
         "flop rate": _prefixed(_DECIMAL, ("FLOP/s", "FLOPS", "FLOPs/s")),
         "time": _TIMES,
         "count": _prefixed(_DECIMAL, ("",)) | {"B": Fraction(10**9)},
@@ -247,9 +252,9 @@ def _refusal(value: object, kind: Kind, field: str, why: str, *, is_unit_require
     if is_unit_required and " (" in examples:
         examples = examples.split(", ", maxsplit=1)[1]
     return UnitError(
-        f"{field}: {shown} {why}; understood: {examples}",
-        rule=f"{field} is {_NAMES[kind]} in a unit that is understood",
-        hint=f"write {field} like one of {examples}",
+        f"{field}: {shown} {why}",
+        rule=f"{_NAMES[kind]} is a plausible number in a unit that is understood",
+        hint=f"write it like one of {examples}",
     )
 
 

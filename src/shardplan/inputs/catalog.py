@@ -11,23 +11,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from shardplan.errors import InputError, UnknownNameError, nearest_names
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.cluster_record import accelerator_record, cluster_from_record, cluster_record
+from shardplan.inputs.default_cluster import cluster_around
 from shardplan.inputs.documents import Document, parse_document, read_document
-from shardplan.inputs.hardware_files import (
-    DATA,
-    Domain,
-    accelerator_from,
-    check_document,
-    cluster_from,
-    domain_from,
-    networks,
-    scale_up_from,
-)
-from shardplan.units import format_rate, parse_count
+from shardplan.inputs.hardware_files import DATA, accelerator_from, cluster_from, scale_up_from
+from shardplan.inputs.overrides import Overrides, override
+from shardplan.units import format_rate
 
 if TYPE_CHECKING:
     from shardplan.inputs.model import ModelConfig
@@ -85,49 +78,21 @@ def load_accelerator(name_or_path: NameOrPath) -> Accelerator:
 
 
 def load_cluster(
-    name_or_path: NameOrPath,
-    *,
-    intra_node_bandwidth: float | None = None,
-    inter_node_bandwidth: float | None = None,
-    intra_node_latency: float | None = None,
-    inter_node_latency: float | None = None,
-    memory: float | None = None,
-    memory_bandwidth: float | None = None,
-    peak_flops: Mapping[str, float] | None = None,
-    accelerator: NameOrPath | Accelerator | None = None,
+    name_or_path: NameOrPath, *, accelerator: NameOrPath | Accelerator | None = None, **overrides: Unpack[Overrides]
 ) -> Cluster:
-    """A cluster by name or by the path of its file, with single values replaced.
+    """A cluster by name or by the path of its file, with single values replaced: see :class:`Overrides`.
 
-    Values are in SI units (bytes, bytes/s, s, FLOP/s) and act as in :meth:`Cluster.with_overrides`. Another
-    ``accelerator`` brings its own fast link where that is of the same family. Raises InputError.
+    Another ``accelerator`` brings its own fast link where that is of the same family. Raises InputError.
     """
     document, label = _document("cluster", name_or_path)
     cluster = cluster_from(document, label, _own_accelerator(document, label))
     if accelerator is not None:
         cluster = _with_accelerator(cluster, accelerator)
-    return cluster.with_overrides(
-        intra_node_bandwidth=intra_node_bandwidth,
-        inter_node_bandwidth=inter_node_bandwidth,
-        intra_node_latency=intra_node_latency,
-        inter_node_latency=inter_node_latency,
-        memory=memory,
-        memory_bandwidth=memory_bandwidth,
-        peak_flops=peak_flops,
-    )
+    return override(cluster, overrides)
 
 
-def cluster_of_accelerator(
-    name_or_path: NameOrPath,
-    *,
-    intra_node_bandwidth: float | None = None,
-    inter_node_bandwidth: float | None = None,
-    intra_node_latency: float | None = None,
-    inter_node_latency: float | None = None,
-    memory: float | None = None,
-    memory_bandwidth: float | None = None,
-    peak_flops: Mapping[str, float] | None = None,
-) -> Cluster:
-    """The usual cluster of an accelerator, with single values replaced as in :func:`load_cluster`.
+def cluster_of_accelerator(name_or_path: NameOrPath, **overrides: Unpack[Overrides]) -> Cluster:
+    """The usual cluster of an accelerator, with single values replaced: see :class:`Overrides`.
 
     It is the node type that the accelerator's file names, or is built from the part's own fast domain and a default
     network; ``assumptions`` says which and why. Raises InputError.
@@ -135,41 +100,36 @@ def cluster_of_accelerator(
     document, label = _document("accelerator", name_or_path)
     accelerator, usual = accelerator_from(document, label), document.get("usual_cluster")
     if usual:
-        cluster = _with_accelerator(load_cluster(usual), name_or_path)
+        cluster = _with_accelerator(load_cluster(_beside(usual, label)), name_or_path)
         taken = f"no cluster given: {cluster.full_name}, the usual one of {accelerator.name}"
     else:
-        cluster = _built_around(accelerator, document, label)
+        cluster = cluster_around(accelerator, document, label)
         taken = f"no cluster given and no node type known for {accelerator.name}: built from its own links"
-    return replace(cluster, assumptions=(taken, *cluster.assumptions)).with_overrides(
-        intra_node_bandwidth=intra_node_bandwidth,
-        inter_node_bandwidth=inter_node_bandwidth,
-        intra_node_latency=intra_node_latency,
-        inter_node_latency=inter_node_latency,
-        memory=memory,
-        memory_bandwidth=memory_bandwidth,
-        peak_flops=peak_flops,
-    )
+    return override(replace(cluster, assumptions=(taken, *cluster.assumptions)), overrides)
 
 
 def _own_accelerator(document: Document, label: str) -> Accelerator:
-    """The accelerator that a cluster file names, points to (relative to itself) or describes."""
+    """The accelerator that a cluster file names, points to or describes."""
     given = document["accelerator"]
-    if not isinstance(given, str):
-        return accelerator_from(given, label)
+    return load_accelerator(_beside(given, label)) if isinstance(given, str) else accelerator_from(given, label)
+
+
+def _beside(given: str, label: str) -> NameOrPath:
+    """A name, or the path of a file relative to the file ``label`` that mentions it."""
     beside = Path(label).parent / given
-    return load_accelerator(beside if _looks_like_path(given) and beside.is_file() else given)
+    return beside if _looks_like_path(given) and beside.is_file() else given
 
 
 def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator) -> Cluster:
     """``cluster`` made of another accelerator, with that part's own fast link where it is of the same family."""
     if isinstance(given, Accelerator):
-        return cluster.with_overrides(accelerator=given)
+        return _in_network_of(cluster, given)
     document, label = _document("accelerator", given)
     accelerator = accelerator_from(document, label)
+    tier, own = cluster.innermost, scale_up_from(document, label, name=cluster.innermost.name)
     if accelerator == cluster.accelerator:
         return cluster
-    cluster = cluster.with_overrides(accelerator=accelerator)
-    tier, own = cluster.innermost, scale_up_from(document, label, name=cluster.innermost.name)
+    cluster = _in_network_of(cluster, accelerator)
     if own is None or own.tier.link_type != tier.link_type or own.tier.bandwidth == tier.bandwidth:
         return cluster
     field = f"tiers.{tier.name}.bandwidth"
@@ -186,51 +146,10 @@ def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator) -> Clus
     )
 
 
-def _built_around(accelerator: Accelerator, document: Document, label: str) -> Cluster:
-    """A cluster of the part's own fast domain, PCIe where that is small, and a default network."""
-    defaults = networks()
-    per_node = parse_count(defaults["accelerators_per_node"]["value"], field="accelerators_per_node")
-    domains = _own_domains(accelerator, document, label, per_node)
-    network = defaults["default_networks"]["pcie" if domains[-1].tier.link_type == "pcie" else "other"]
-    outer = domain_from(network, "networks.yaml", name="cluster")
-    parts = (*domains, outer)
-    mark = defaults["accelerators_per_node"]["mark"]
-    return Cluster(
-        name=f"{accelerator.name}-default",
-        full_name=f"{accelerator.full_name} in a default network",
-        accelerator=accelerator,
-        tiers=tuple(part.tier for part in parts),
-        accelerators_per_node=per_node,
-        sources={name: source for part in parts for name, source in part.sources.items()},
-        marks={name: mark for part in parts for name, mark in part.marks.items()},
-        assumptions=(
-            f"accelerators per node: {per_node} ({mark})",
-            *(line for part in parts for line in part.assumptions),
-        ),
-    )
-
-
-def _own_domains(accelerator: Accelerator, document: Document, label: str, per_node: int) -> list[Domain]:
-    """The part's own fast domain, and a node joined by PCIe where that is smaller than a node."""
-    own = scale_up_from(document, label, name="node")
-    size = 1 if own is None else own.tier.size or 1
-    if own is not None and size >= per_node:
-        return [own]
-    if accelerator.host_link_bandwidth is None:
-        raise InputError(
-            f"{label}: accelerator '{accelerator.name}' states no link of its own",
-            rule="the network of an accelerator is known",
-            hint="give scale_up, host_link_bandwidth or usual_cluster in its file, or name a cluster",
-        )
-    source = accelerator.sources["host_link_bandwidth"]
-    bandwidth = {"value": accelerator.host_link_bandwidth / 1e9, "unit": "GB/s", "source": source}
-    count = {"value": per_node, "unit": "accelerators", "source": "networks.yaml"}
-    raw = {"kind": "PCIe", "link_type": "pcie", "size": count, "bandwidth": bandwidth}
-    node = domain_from(raw, label, name="node")
-    if own is None or size == 1:
-        return [node]
-    bridge = scale_up_from(document, label, name="bridge")
-    return [node] if bridge is None else [bridge, node]
+def _in_network_of(cluster: Cluster, accelerator: Accelerator) -> Cluster:
+    """Another part in the same network; the price quoted was that of the old one."""
+    line = f"{accelerator.name} in place of {cluster.accelerator.name} in the network of {cluster.name}"
+    return replace(cluster, accelerator=accelerator, price_per_hour=None, assumptions=(*cluster.assumptions, line))
 
 
 def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str]:
@@ -238,6 +157,8 @@ def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str]:
     path = _find(what, name_or_path)
     if path.parent == DATA / _FOLDERS[what][0]:
         return _shipped(path), path.stem
+    from shardplan.inputs.hardware_schema import check_document
+
     document = read_document(path)
     check_document(document, str(path), what=what)
     return document, str(path)
@@ -265,13 +186,23 @@ def _find(what: str, name_or_path: NameOrPath) -> Path:
     if exists and (isinstance(name_or_path, os.PathLike) or _looks_like_path(text) or Path(text).is_file()):
         return Path(text)
     if isinstance(name_or_path, os.PathLike) or _looks_like_path(text):
-        nearest = nearest_names(text.replace("\\", "/").rsplit("/", maxsplit=1)[-1], known.values())
+        nearest = nearest_names(Path(text).name, known.values())
         raise InputError(
             f"{what} file {text[:200]!r} does not exist",
             rule=f"the {what} file exists",
             hint=f"correct the path, or give a name: {' or '.join(nearest) or f'see `shardplan {what}s`'}",
         )
-    raise UnknownNameError(what, text[:200], known.values(), hint=f"see `shardplan {what}s`")
+    shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
+    raise UnknownNameError(what, shown, known.values(), hint=_where_to_look(what, text.lower()))
+
+
+def _where_to_look(what: str, text: str) -> str:
+    """What else ``text`` names, or the names that contain it."""
+    lines = [f"{text} is one of the {other}s;" for other in _FOLDERS if other != what and text in _names(other)]
+    containing = sorted(name for folded, name in _names(what).items() if text in folded)
+    if len(containing) > 1:
+        lines.append(f"names that contain it: {', '.join(containing[:6])};")
+    return " ".join((*lines, f"see `shardplan {what}s`"))
 
 
 def _looks_like_path(text: str) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError
@@ -34,8 +35,6 @@ LinkType = Literal[
     "nvlink", "pcie", "xgmi", "ici", "neuronlink", "hccs", "infiniband", "roce", "efa", "slingshot", "omnipath", "tcp",
     "dcn", "other",
 ]  # fmt: skip
-
-GIVEN_BY_USER = "given by the user"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,18 +85,21 @@ class Accelerator:
             raise InputError(f"{owner}: peak_flops is empty", rule="a part has a peak", hint="give bf16 or fp16")
         for precision in (*self.peak_flops, *self.gemm_efficiency):
             _one_of(owner, "precision", precision, get_args(Precision))
-        positive: dict[str, float | None] = {
-            "memory_bytes": self.memory_bytes, "memory_bandwidth": self.memory_bandwidth,
-            "vector_flops": self.vector_flops, "num_cores": self.num_cores, "power": self.power,
-            "host_link_bandwidth": self.host_link_bandwidth,
-            **{f"peak_flops.{precision}": peak for precision, peak in self.peak_flops.items()},
-        }  # fmt: skip
-        for name, value in positive.items():
-            _positive(owner, name, value)
-        _not_negative(owner, "price_per_hour", self.price_per_hour)
-        _fraction(owner, "memory_efficiency", self.memory_efficiency)
+        for name in ("memory_bytes", "memory_bandwidth"):
+            _check_number(owner, name, getattr(self, name))
+        for name in ("vector_flops", "host_link_bandwidth", "power"):
+            if getattr(self, name) is not None:
+                _check_number(owner, name, getattr(self, name))
+        for precision, peak in self.peak_flops.items():
+            _check_number(owner, f"peak_flops.{precision}", peak)
         for precision, fraction in self.gemm_efficiency.items():
-            _fraction(owner, f"gemm_efficiency.{precision}", fraction)
+            _check_number(owner, f"gemm_efficiency.{precision}", fraction, most=1.0)
+        if self.memory_efficiency is not None:
+            _check_number(owner, "memory_efficiency", self.memory_efficiency, most=1.0)
+        if self.price_per_hour is not None:
+            _check_number(owner, "price_per_hour", self.price_per_hour, is_least_allowed=True)
+        if self.num_cores is not None:
+            _check_count(owner, "num_cores", self.num_cores)
         _own_copies(self, "peak_flops", "gemm_efficiency", "sources", "marks")
 
     def peak(self, precision: str) -> float:
@@ -109,33 +111,6 @@ class Accelerator:
                 hint=f"choose one of {', '.join(self.peak_flops)}, or give its peak in an accelerator file",
             )
         return self.peak_flops[precision]
-
-    def with_overrides(
-        self,
-        *,
-        memory: float | None = None,
-        memory_bandwidth: float | None = None,
-        peak_flops: Mapping[str, float] | None = None,
-    ) -> Accelerator:
-        """A copy with single values replaced: ``memory`` [bytes], ``memory_bandwidth`` [bytes/s], peaks [FLOP/s].
-
-        Each value given is noted as the user's in ``sources`` and loses its mark. Raises InputError.
-        """
-        given: dict[str, object] = {}
-        if memory is not None:
-            given["memory_bytes"] = memory
-        if memory_bandwidth is not None:
-            given["memory_bandwidth"] = memory_bandwidth
-        if peak_flops:
-            given["peak_flops"] = {**self.peak_flops, **peak_flops}
-        names = [name for name in given if name != "peak_flops"]
-        names += [f"peak_flops.{precision}" for precision in peak_flops or ()]
-        return replace(
-            self,
-            **given,  # type: ignore[arg-type]  # names and types are those of the fields, set just above
-            sources={**self.sources, **dict.fromkeys(names, GIVEN_BY_USER)},
-            marks={name: mark for name, mark in self.marks.items() if name not in names},
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,10 +139,13 @@ class NetworkTier:
         owner = f"network tier '{self.name}'"
         _one_of(owner, "topology", self.topology, get_args(Topology))
         _one_of(owner, "link_type", self.link_type, get_args(LinkType))
-        _positive(owner, "size", self.size)
-        _positive(owner, "bandwidth", self.bandwidth)
-        _not_negative(owner, "latency", self.latency)
+        if self.size is not None:
+            _check_count(owner, "size", self.size, least=2 if self.topology == "mesh" else 1)
+        _check_number(owner, "bandwidth", self.bandwidth)
+        _check_number(owner, "latency", self.latency, is_least_allowed=True)
         object.__setattr__(self, "torus_shape", tuple(self.torus_shape))
+        for side in self.torus_shape:
+            _check_count(owner, "torus_shape", side, least=2)
         if (self.topology == "torus") != bool(self.torus_shape):
             raise InputError(
                 f"{owner}: topology {self.topology} with torus_shape {self.torus_shape}",
@@ -217,9 +195,13 @@ class Cluster:
         object.__setattr__(self, "tiers", tuple(self.tiers))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         _check_tiers(owner, self.tiers)
-        for name in ("accelerators_per_node", "max_num_accelerators", "host_memory_bytes"):
-            _positive(owner, name, getattr(self, name))
-        _not_negative(owner, "price_per_hour", self.price_per_hour)
+        _check_count(owner, "accelerators_per_node", self.accelerators_per_node)
+        if self.max_num_accelerators is not None:
+            _check_count(owner, "max_num_accelerators", self.max_num_accelerators)
+        if self.host_memory_bytes is not None:
+            _check_number(owner, "host_memory_bytes", self.host_memory_bytes)
+        if self.price_per_hour is not None:
+            _check_number(owner, "price_per_hour", self.price_per_hour, is_least_allowed=True)
         _own_copies(self, "sources", "marks")
 
     @property
@@ -243,74 +225,6 @@ class Cluster:
             if tier.name == name:
                 return tier
         raise UnknownNameError("network tier", name, [tier.name for tier in self.tiers])
-
-    def with_overrides(
-        self,
-        *,
-        intra_node_bandwidth: float | None = None,
-        inter_node_bandwidth: float | None = None,
-        intra_node_latency: float | None = None,
-        inter_node_latency: float | None = None,
-        memory: float | None = None,
-        memory_bandwidth: float | None = None,
-        peak_flops: Mapping[str, float] | None = None,
-        accelerator: Accelerator | None = None,
-    ) -> Cluster:
-        """A copy with single values replaced. All in SI units: bytes, bytes/s, s, FLOP/s.
-
-        ``intra_node_*`` sets the innermost tier and ``inter_node_*`` the one around it; tiers further out keep their
-        ratio of bandwidth and their extra latency to that one. Raises InputError.
-        """
-        cluster = self
-        if accelerator is not None:
-            cluster = _with_accelerator(cluster, accelerator)
-        part = cluster.accelerator.with_overrides(
-            memory=memory, memory_bandwidth=memory_bandwidth, peak_flops=peak_flops
-        )
-        cluster = replace(cluster, accelerator=part)
-        cluster = _with_tier(cluster, 0, 1, intra_node_bandwidth, intra_node_latency)
-        return _with_tier(cluster, 1, len(self.tiers), inter_node_bandwidth, inter_node_latency)
-
-
-def _with_tier(cluster: Cluster, first: int, end: int, bandwidth: float | None, latency: float | None) -> Cluster:
-    """Tier ``first`` with new values, those up to ``end`` following by ratio and by difference."""
-    if bandwidth is None and latency is None:
-        return cluster
-    if first >= len(cluster.tiers):
-        raise InputError(
-            f"cluster '{cluster.name}' has one network tier, so there is nothing between nodes to set",
-            rule="an overridden value exists",
-            hint="override the intra-node value, or describe the cluster in a file with two tiers",
-        )
-    _positive(f"cluster '{cluster.name}'", "bandwidth", bandwidth)
-    _not_negative(f"cluster '{cluster.name}'", "latency", latency)
-    base, tiers = cluster.tiers[first], list(cluster.tiers)
-    sources, marks, assumptions = dict(cluster.sources), dict(cluster.marks), list(cluster.assumptions)
-    for index in range(first, end):
-        tier = cluster.tiers[index]
-        origin = GIVEN_BY_USER if index == first else f"follows tier '{base.name}', {GIVEN_BY_USER}"
-        if bandwidth is not None:
-            tier = replace(tier, bandwidth=bandwidth * (tier.bandwidth / base.bandwidth))
-            _note_origin(sources, marks, f"tiers.{tier.name}.bandwidth", origin)
-        if latency is not None:
-            tier = replace(tier, latency=latency + max(tier.latency - base.latency, 0.0))
-            _note_origin(sources, marks, f"tiers.{tier.name}.latency", origin)
-            assumptions = [text for text in assumptions if not text.startswith(f"latency of tier '{tier.name}'")]
-        tiers[index] = tier
-    return replace(cluster, tiers=tuple(tiers), sources=sources, marks=marks, assumptions=tuple(assumptions))
-
-
-def _with_accelerator(cluster: Cluster, accelerator: Accelerator) -> Cluster:
-    """Another part in the same network; the price quoted was that of the old one."""
-    if accelerator == cluster.accelerator:
-        return cluster
-    line = f"{accelerator.name} in place of {cluster.accelerator.name} in the network of {cluster.name}"
-    return replace(cluster, accelerator=accelerator, price_per_hour=None, assumptions=(*cluster.assumptions, line))
-
-
-def _note_origin(sources: dict[str, str], marks: dict[str, str], name: str, origin: str) -> None:
-    sources[name] = origin
-    marks.pop(name, None)
 
 
 def _check_tiers(owner: str, tiers: tuple[NetworkTier, ...]) -> None:
@@ -341,20 +255,23 @@ def _one_of(owner: str, name: str, value: str, known: Iterable[str]) -> None:
         raise UnknownNameError(f"{name} of {owner}", str(value), known, hint=f"known: {', '.join(known)}")
 
 
-def _positive(owner: str, name: str, value: float | None) -> None:
-    if value is not None and not value > 0:
-        raise InputError(f"{owner}: {name} is {value}", rule=f"{name} is above zero", hint=f"correct {name}")
-
-
-def _not_negative(owner: str, name: str, value: float | None) -> None:
-    if value is not None and not (value >= 0 and math.isfinite(value)):
-        raise InputError(f"{owner}: {name} is {value}", rule=f"{name} is zero or more", hint=f"correct {name}")
-
-
-def _fraction(owner: str, name: str, value: float | None) -> None:
-    if value is not None and not 0 < value <= 1:
+def _check_number(
+    owner: str, name: str, value: object, *, least: float = 0.0, is_least_allowed: bool = False, most: float = math.inf
+) -> None:
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not ((number >= least if is_least_allowed else number > least) and number <= most):  # NaN is neither
+        bounds = f"{least:g} or more" if is_least_allowed else f"above {least:g}"
         raise InputError(
-            f"{owner}: {name} is {value}", rule=f"{name} is above zero and at most one", hint=f"correct {name}"
+            f"{owner}: {name} is {value!r}",
+            rule=f"{name} is a number {bounds}" + (f" and at most {most:g}" if most < math.inf else ""),
+            hint=f"correct {name}",
+        )
+
+
+def _check_count(owner: str, name: str, value: object, *, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InputError(
+            f"{owner}: {name} is {value!r}", rule=f"{name} is a whole number, {least} or more", hint=f"correct {name}"
         )
 
 

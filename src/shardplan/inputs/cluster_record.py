@@ -5,7 +5,6 @@ Every key that carries a quantity ends in its SI unit. ``cluster_from_record(clu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final, NamedTuple, TypeVar
@@ -55,7 +54,7 @@ def _whole(value: object, _where: str) -> int | None:
 def _number(value: object, _where: str) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(value) if math.isfinite(value) and abs(value) < 1e30 else None
+    return float(value) if abs(value) < 1e30 else None  # neither NaN nor infinite nor a huge integer
 
 
 def _numbers(value: object, where: str) -> dict[str, float] | None:
@@ -183,25 +182,26 @@ def _read(record: object, kind: type[T], entries: Mapping[str, _Entry], where: s
             guess = nearest_names(str(key), entries)
             did_you_mean = f"did you mean {' or '.join(guess)}?" if guess else ""
             raise _wrong(f"{where}.{key}", "is not a field", did_you_mean or "the fields that shardplan writes")
-    optional = {field.name for field in fields(kind) if field.default is None} | {"size"}  # type: ignore[arg-type]
-    required = {
-        field.name
-        for field in fields(kind)  # type: ignore[arg-type]  # every kind read here is a dataclass
-        if field.default is MISSING and field.default_factory is MISSING
-    }
+    described = fields(kind)  # type: ignore[arg-type]  # every kind read here is a dataclass
+    required = {f.name for f in described if f.default is MISSING and f.default_factory is MISSING}
+    may_be_none = {f.name for f in described if f.default is None} | {"size"}
     given: dict[str, Any] = {}
     for key, entry in entries.items():
-        place = f"{where}.{key}"
-        if key not in record:
-            if entry.field in required:
-                raise _wrong(place, "is missing", entry.what)
-        elif record[key] is not None or entry.field not in optional:
-            given[entry.field] = entry.read(record[key], place)
-            if given[entry.field] is None:
-                raise _wrong(place, f"is {str(record[key])[:60]!r}", entry.what)
-        else:
+        value, place = record.get(key), f"{where}.{key}"
+        if value is None and entry.field in may_be_none:
             given[entry.field] = None
+        elif key in record:
+            given[entry.field] = entry.read(value, place)
+            if given[entry.field] is None:
+                raise _wrong(place, f"is {_shown(value)}", entry.what)
+        elif entry.field in required:
+            raise _wrong(place, "is missing", entry.what)
     return kind(**given)
+
+
+def _shown(value: object) -> str:
+    is_short = value is None or isinstance(value, str | float | bool) or (isinstance(value, int) and abs(value) < 1e30)
+    return f"{value!r:.60}" if is_short else f"a {type(value).__name__}"
 
 
 def _wrong(place: str, why: str, expected: str) -> InputError:

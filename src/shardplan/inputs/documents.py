@@ -10,7 +10,7 @@ import json
 import stat
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from shardplan.errors import InputError
 
@@ -76,13 +76,25 @@ def _load_json(text: str, label: str) -> object:
         return seen
 
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        document: object = json.loads(text, object_pairs_hook=unique)
     except InputError:
         raise
     except RecursionError:
         _refuse(label, f"is nested deeper than {_MOST_DEPTH} levels", "a description is shallow")
     except ValueError as error:
         _refuse(label, f"is not JSON: {error}", "the file is well formed")
+    _check_depth(document, label)
+    return document
+
+
+def _check_depth(document: object, label: str) -> None:
+    level, depth = [document], 0
+    while level:
+        depth += 1
+        if depth > _MOST_DEPTH:
+            _refuse(label, f"is nested deeper than {_MOST_DEPTH} levels", "a description is shallow")
+        parts = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
+        level = [inner for part in parts for inner in part]
 
 
 def _load_yaml(text: str, label: str, *, is_trusted: bool) -> object:
@@ -144,10 +156,16 @@ class _Keys:
 
 @cache
 def _loader() -> type[yaml.CSafeLoader | yaml.SafeLoader]:
-    """The fast loader where the C library is present."""
+    """The fast loader where the C library is present; a date stays text."""
     import yaml
 
-    return yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    class Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]  # either base
+        yaml_implicit_resolvers: ClassVar = {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    return Loader
 
 
 def _refuse(label: str, why: str, rule: str, hint: str = "") -> NoReturn:

@@ -12,17 +12,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-from shardplan.errors import InputError, UnitError, nearest_names
+from shardplan.errors import UnitError
 from shardplan.inputs.cluster import Accelerator, Cluster, LinkType, NetworkTier
 from shardplan.inputs.documents import Document, parse_document
 from shardplan.units import Kind, format_rate, format_time, parse_count, parse_quantity, to_si
 
 __all__ = [
     "DATA",
+    "Counted",
     "Domain",
     "accelerator_from",
-    "check_document",
     "cluster_from",
+    "count_from",
     "domain_from",
     "networks",
     "scale_up_from",
@@ -41,6 +42,14 @@ class Domain(NamedTuple):
     assumptions: tuple[str, ...]
 
 
+class Counted(NamedTuple):
+    """A whole number with its origin."""
+
+    value: int
+    source: str
+    mark: str
+
+
 class _Reader:
     """Reads the values of one file and remembers where each comes from."""
 
@@ -52,7 +61,7 @@ class _Reader:
 
     def quantity(self, raw: Any, kind: Kind, field: str) -> float:
         """A value in SI units. Raises UnitError."""
-        where = f"{field} in {self.label}"
+        where = f"{self.label}: {field.removesuffix('_bytes')}"
         value, unit = self._origin(raw, field)
         if unit:
             return to_si(value, unit, kind, field=where)
@@ -60,11 +69,11 @@ class _Reader:
 
     def count(self, raw: Any, unit: str, field: str) -> int:
         """A whole number of ``unit``. Raises UnitError."""
-        where = f"{field} in {self.label}"
+        where = f"{self.label}: {field}"
         value, given = self._origin(raw, field)
         if given and given != unit:
             raise UnitError(
-                f"{where}: {value!r} has the unit '{given}'; understood: {unit}",
+                f"{where}: {value!r} has the unit '{given}' in place of {unit}",
                 rule=f"{field} is a number of {unit}",
                 hint=f"write unit: {unit}",
             )
@@ -156,6 +165,13 @@ def cluster_from(document: Document, label: str, accelerator: Accelerator) -> Cl
     )
 
 
+def count_from(raw: Any, label: str, field: str) -> Counted:
+    """A number of accelerators in the file ``label``. Raises UnitError."""
+    read = _Reader({}, label)
+    value = read.count(raw, "accelerators", field)
+    return Counted(value, read.sources[field], read.marks.get(field, ""))
+
+
 @cache
 def networks() -> Document:
     """Default latencies and networks (``data/networks.yaml``)."""
@@ -198,103 +214,3 @@ def _tier_from(raw: Document, read: _Reader) -> tuple[NetworkTier, tuple[str, ..
 def _by_precision(read: _Reader, document: Document, name: str, kind: Kind) -> dict[str, float]:
     values = document.get(name) or {}
     return {precision: read.quantity(raw, kind, f"{name}.{precision}") for precision, raw in values.items()}
-
-
-def check_document(document: Document, label: str, *, what: str) -> None:
-    """Check names and types of the fields of a user's file; ``what``: accelerator or cluster. Raises InputError."""
-    from pydantic import ValidationError
-
-    accelerator, cluster = _schemas()
-    try:
-        (accelerator if what == "accelerator" else cluster).model_validate(document)
-    except ValidationError as error:
-        raise _refusal(error.errors(include_url=False, include_context=False), label, what) from None
-
-
-def _refusal(problems: list[Any], label: str, what: str) -> InputError:
-    """One error from pydantic's list: the first problem in words, the number of the others."""
-    first = problems[0]
-    place = ".".join(str(part) for part in first["loc"]) or what
-    words = {"missing": "is missing", "extra_forbidden": "is not a field of this format"}
-    why = words.get(first["type"]) or f"is {str(first['input'])[:60]!r}: {first['msg']}"
-    guess = nearest_names(str(first["loc"][-1]), _field_names()) if first["type"] == "extra_forbidden" else []
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    did_you_mean = f"did you mean {' or '.join(guess)}?" if guess else ""
-    return InputError(
-        f"{label}: {place} {why}{': ' + did_you_mean if did_you_mean else ''}{more}",
-        rule=f"the fields of a {what} file are known and complete",
-        hint=did_you_mean or f"compare with `shardplan {what}s NAME` and examples/my-cluster.yaml",
-    )
-
-
-@cache
-def _field_names() -> tuple[str, ...]:
-    accelerator, cluster = _schemas()
-    inner = (cluster.model_fields["tiers"].annotation, accelerator.model_fields["memory"].annotation)
-    tier, value = inner[0].__args__[0], inner[1]
-    return tuple(sorted({name for model in (accelerator, cluster, tier, value) for name in model.model_fields}))
-
-
-@cache
-def _schemas() -> tuple[Any, Any]:
-    """Pydantic models of both files; made on first use, because importing pydantic is slow."""
-    from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-    class Strict(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
-
-    class Value(Strict):
-        value: int | float | str
-        unit: str = ""
-        source: str = ""
-        mark: str = ""
-
-        @model_validator(mode="before")
-        @classmethod
-        def _bare(cls, raw: object) -> object:
-            return {"value": raw} if isinstance(raw, str | int | float) else raw
-
-    class Link(Strict):
-        kind: str = ""
-        link_type: str = "other"
-        topology: str = "switch"
-        torus_shape: list[int] = Field(default=[])
-        size: Value | None = None
-        bandwidth: Value
-        latency: Value | None = None
-
-    class Tier(Link):
-        name: str = Field(min_length=1)
-
-    class Described(Strict):
-        name: str = Field(min_length=1)
-        full_name: str = ""
-        date: str = ""
-        sources: dict[str, str] = Field(default={})
-        notes: str = ""
-        price_per_hour: Value | None = None
-
-    class AcceleratorFile(Described):
-        vendor: str = ""
-        generation: str = "other"
-        release_year: Value | None = None
-        memory: Value
-        memory_bandwidth: Value
-        peak_flops: dict[str, Value]
-        vector_flops: Value | None = None
-        num_cores: Value | None = None
-        host_link_bandwidth: Value | None = None
-        power: Value | None = None
-        gemm_efficiency: dict[str, Value] = Field(default={})
-        memory_efficiency: Value | None = None
-        scale_up: Link | None = None
-        usual_cluster: str | None = None
-
-    class ClusterFile(Described):
-        accelerator: str | AcceleratorFile
-        accelerators_per_node: Value
-        tiers: list[Tier] = Field(min_length=1)
-        max_num_accelerators: Value | None = None
-        host_memory: Value | None = None
-
-    return AcceleratorFile, ClusterFile
