@@ -2,7 +2,8 @@
 
 Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
 reader leaves out (a vision tower, quantised weights) is said in ``notes``. Each family is a small function in
-``hf_gpt``, ``hf_llama``, ``hf_moe``, ``hf_hybrid`` or ``hf_encoders``; :data:`FAMILIES` is all of them.
+``hf_gpt``, ``hf_llama``, ``hf_gemma``, ``hf_moe``, ``hf_hybrid`` or
+``hf_encoders``; :data:`FAMILIES` is all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.inputs import hf_encoders, hf_gpt, hf_hybrid, hf_llama, hf_moe
+from shardplan.inputs import hf_encoders, hf_gemma, hf_gpt, hf_hybrid, hf_llama, hf_moe
 from shardplan.inputs.hf_fields import Fields, shown
 from shardplan.inputs.hf_file import config_path, model_name, read_config
 from shardplan.inputs.hf_unsupported import refuse_other_files, refuse_unsupported
@@ -26,6 +27,7 @@ __all__ = ["FAMILIES", "model_from_config", "read_model_file"]
 FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
     **hf_gpt.FAMILIES,
     **hf_llama.FAMILIES,
+    **hf_gemma.FAMILIES,
     **hf_moe.FAMILIES,
     **hf_hybrid.FAMILIES,
     **hf_encoders.FAMILIES,

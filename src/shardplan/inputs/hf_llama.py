@@ -116,29 +116,6 @@ def qwen_windows(fields: Fields, base: Attention) -> tuple[Attention, ...]:
     return windowed(fields, base, sliding(fields, lambda i: on and i >= first))
 
 
-def gemma(fields: Fields) -> ModelConfig:
-    """Gemma 1: heads of 256, tied."""
-    bias = fields.flag("attention_bias", default=False)
-    return _llama_like(fields, attention(fields, qkv_bias=bias, head_dim=256, kv_required=True), tie=True)
-
-
-def gemma2(fields: Fields) -> ModelConfig:
-    """Gemma 2: four norms per layer, every other layer slides, the first one included."""
-    return _gemma(fields, attention(fields, head_dim=256, kv_required=True), pattern=2)
-
-
-def gemma3(fields: Fields) -> ModelConfig:
-    """Gemma 3: four norms per layer, norms on queries and keys, every sixth layer sees all keys."""
-    base = replace(attention(fields, head_dim=256, kv_required=True), qk_norm="head")
-    return _gemma(fields, base, pattern=fields.count("sliding_window_pattern", 6))
-
-
-def _gemma(fields: Fields, base: Attention, *, pattern: int) -> ModelConfig:
-    base = replace(base, qkv_bias=(bias := fields.flag("attention_bias", default=False)), output_bias=bias)
-    mixers = windowed(fields, base, sliding(fields, lambda i: (i + 1) % pattern != 0), default=4096)
-    return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers), num_norms=4), tie=True)
-
-
 def cohere(fields: Fields) -> ModelConfig:
     """Command R: attention and MLP in parallel behind one norm, tied."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
@@ -201,9 +178,6 @@ FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
     "cohere": cohere,
     "cohere2": cohere2,
     "ernie4_5": ernie,
-    "gemma": gemma,
-    "gemma2": gemma2,
-    "gemma3_text": gemma3,
     "glm": glm,
     "glm4": glm4,
     "granite": llama,

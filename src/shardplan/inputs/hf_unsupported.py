@@ -22,7 +22,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "falcon_h1": "attention and Mamba run in parallel inside one layer",
     "falcon_mamba": _SELECTIVE_SCAN,
     "gemma3n_text": _PER_LAYER_INPUTS,
-    "gemma4_text": _PER_LAYER_INPUTS,
     "jamba": _SELECTIVE_SCAN,
     "kimi_linear": "its delta attention has no cost model",
     "longcat_flash": "its layers hold two attentions and experts that compute nothing",
@@ -50,12 +49,16 @@ _SWITCHES: Final[Mapping[str, str]] = {
     "hidden_size_per_layer_input": "inputs of their own for every layer have no cost model",
     "is_encoder_decoder": _ENCODER_DECODER,
     "num_kv_shared_layers": "keys and values shared between layers have no cost model",
+    "per_layer_config": "dimensions of their own for single layers have no cost model",
     "o_groups": "grouped output projections (DeepSeek-V4) have no cost model",
     "o_lora_rank": "low-rank output projections (DeepSeek-V4) have no cost model",
     "use_bidirectional_attention": "a decoder family used as an encoder is not supported",
     "zero_expert_num": "experts that compute nothing have no cost model",
 }
 """Fields that change the layers of any family, and why a file that sets one is refused."""
+
+_READ: Final = {("per_layer_config", family) for family in ("gemma4_text", "gemma4_unified_text")}
+"""Switches that the reader of a family understands."""
 
 _OTHER_FILES: Final[Mapping[str, str]] = {
     "weight_map": "an index of weights",
@@ -81,7 +84,8 @@ def refuse_unsupported(fields: Fields) -> None:
         )
     for key, why in _SWITCHES.items():
         value = fields.values.get(key)
-        if value:  # false, 0, null and empty lists switch nothing on
+        # False, 0, null and empty lists switch nothing on; with "vision" (Gemma 4) text stays causal.
+        if value and value != "vision" and (key, fields.model_type) not in _READ:
             raise fields.error(
                 f"{key} is {shown(value)}: {why}",
                 rule="the architecture is supported",

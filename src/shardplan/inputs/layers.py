@@ -43,8 +43,8 @@ MAX_NUM_LAYERS = 100_000
 class Attention:
     r"""Multi-head attention; grouped when ``num_kv_heads < num_heads``. Vaswani et al. 2017; Ainslie et al. 2023.
 
-    Parameters: :math:`2 h n d + 2 h g d`, plus biases, norms of queries and keys, an output gate
-    :math:`h n d`, and sinks.
+    Parameters: :math:`2 h n d + 2 h g d` (:math:`h g d` less where keys serve as values), plus biases, norms of
+    queries and keys, an output gate :math:`h n d`, and sinks.
     """
 
     num_heads: int
@@ -71,6 +71,8 @@ class Attention:
     """One learned logit per head in the softmax (GPT-OSS)."""
     output_gate: bool = False
     """A gate as wide as the queries, projected beside them, multiplies the attention output (Qwen3-Next)."""
+    tied_kv: bool = False
+    """Keys serve as values: one projection for both (Gemma 4)."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_heads", "num_kv_heads", "head_dim")
@@ -85,8 +87,9 @@ class Attention:
     def num_parameters(self, hidden_size: int) -> int:
         """Weights, biases, norms and sinks of one attention module."""
         q, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        weights = hidden_size * (2 * q + 2 * kv + q * self.output_gate)
-        biases = (q + 2 * kv + q * self.output_gate) * self.qkv_bias + hidden_size * self.output_bias
+        projected = q + (1 if self.tied_kv else 2) * kv + q * self.output_gate
+        weights = hidden_size * (projected + q)
+        biases = projected * self.qkv_bias + hidden_size * self.output_bias
         norms = {"none": 0, "l2": 0, "head": 2 * self.head_dim, "full": q + kv}[self.qk_norm]
         return weights + biases + norms + self.num_heads * self.sinks
 
