@@ -292,20 +292,23 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
     return f": did you mean {' or '.join(guess)}?" if guess else ""
 
 
+def _estimate_fields() -> dict[str, Any]:
+    """Type and key of every field of an estimate."""
+    from pydantic import Field
+
+    hints = get_type_hints(Estimate)
+    return {
+        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name))) for field in fields(Estimate)
+    }
+
+
 @cache
 def _schema() -> type[BaseModel]:
     """Pydantic model of a file, made on first use: importing pydantic is slow."""
     from pydantic import BaseModel, ConfigDict, Field, create_model
 
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    hints = get_type_hints(Estimate)
-    estimate: Any = create_model(
-        "Estimate",
-        __config__=config,
-        **{
-            field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name))) for field in fields(Estimate)
-        },
-    )
+    estimate: Any = create_model("Estimate", __config__=config, **_estimate_fields())
     scalar = bool | int | float | str | None
 
     class SuggestionRecord(BaseModel):

@@ -1,0 +1,6 @@
+"""``python -m shardplan``."""
+
+from shardplan.cli.main import main
+
+if __name__ == "__main__":
+    main()
