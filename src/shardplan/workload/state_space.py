@@ -42,7 +42,7 @@ def _recurrent_mixer(shard: Shard, projected: Numbers, conv: Numbers, inner: Num
             backward_bytes=3 * tokens * conv * element,
         ),
         Pass(
-            name="scan", modules=("core_attn",), forward_bytes=tokens * inner, backward_bytes=2 * tokens * inner,
+            name="scan", modules=(), forward_bytes=tokens * inner, backward_bytes=2 * tokens * inner,
             scan=True, flops=scan_flops,
         ),
         Pass(
@@ -54,7 +54,7 @@ def _recurrent_mixer(shard: Shard, projected: Numbers, conv: Numbers, inner: Num
     saved = (
         Saved(name="in_proj_output", modules=(), bytes=tokens * projected * element),
         Saved(name="conv_output", modules=(), bytes=tokens * conv * element),
-        Saved(name="scan_output", modules=("core_attn",), bytes=tokens * inner * element),
+        Saved(name="scan_output", modules=(), bytes=tokens * inner * element),
         Saved(name="out_proj_input", modules=(), bytes=tokens * inner * shard.linear_input),
     )
     exchange = tensor_exchange(shard, "mixer", (), shard.hidden_size)
