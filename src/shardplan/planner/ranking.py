@@ -99,6 +99,8 @@ def _best_of_each(
         values.append(table.best[index])
         keys.append(_keys(table.family, fields, index))
         places.append(np.stack([np.full(len(index[0]), number), *index], axis=1))
+    if not values:
+        return
     value, key, place = np.concatenate(values), np.concatenate(keys), np.concatenate(places)
     order = np.argsort(value, kind="stable")
     _, first = np.unique(key[order], axis=0, return_index=True)

@@ -63,7 +63,7 @@ def search_question(
         estimates=tuple(survey.estimate(cell) for cell in different_cells(survey.tables, top)),
         num_plans_evaluated=survey.num_evaluated,
         num_plans_feasible=survey.num_feasible,
-        rejected=dict(survey.rejected.most_common()),
+        rejected=dict((+survey.rejected).most_common()),
         search_time=time.perf_counter() - started,
         best_where=survey.best_where,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -32,24 +33,25 @@ def suggest(result: SearchResult, restrictions: Restrictions) -> SearchResult:
     nearest batches and world sizes that have some.
     """
     question = result.question
-    lifted = [_lifted(question, restrictions, name) for name in restrictions.fields]
     if result.num_plans_evaluated == 0:
-        found = [
-            *_first_of_each(lifted),
-            *_nearest_batches(question, restrictions),
-            *_nearest_worlds(question, restrictions),
-        ]
-        return replace(result, suggestions=tuple(found))
+        near = (search(question, restrictions) for search in (_freed, _nearest_batches, _nearest_worlds))
+        return replace(result, suggestions=tuple(itertools.chain(*near)))
     survey = survey_of(question, declare(question, restrictions), objective=smallest)
     cell = best_cell(survey.tables)
     assert cell is not None
-    changes = [*lifted, *_lighter(question, restrictions)]
-    found = [*_first_of_each(changes), *_first(_more_accelerators(question, restrictions))]
+    larger = _first(_more_accelerators(question, restrictions))
+    lighter = _first_of_each(_lighter(question, restrictions))
+    found = itertools.chain(_freed(question, restrictions), lighter, larger)
     return replace(result, smallest=survey.estimate(cell), suggestions=tuple(found))
 
 
-def _lifted(question: Question, restrictions: Restrictions, name: str) -> Change:
-    return f"leave {name} free", question, restrictions.without(name)
+def _freed(question: Question, restrictions: Restrictions) -> Iterator[Suggestion]:
+    """Each restricted field left free; all of them where none helps alone."""
+    names = restrictions.fields
+    alone = [*_first_of_each((f"leave {name} free", question, restrictions.without(name)) for name in names)]
+    yield from alone
+    if len(names) > 1 and not alone:
+        yield from _first([(f"leave {', '.join(names)} free", question, Restrictions())])
 
 
 def _lighter(question: Question, restrictions: Restrictions) -> Iterator[Change]:

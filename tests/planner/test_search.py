@@ -1,0 +1,296 @@
+"""The search against the plain way: every plan of a small space checked and estimated on its own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import GB, LLAMA_70B, SMALL, accelerator, cluster, llama, tier
+from tests.strategies import clusters, jobs, models
+
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.validity import Setting, broken_rule
+from shardplan.planner.evaluation import best_chunks, evaluate
+from shardplan.planner.points import families
+from shardplan.planner.search import search, search_question
+from shardplan.planner.space import Restrictions, declare, divisors
+
+
+def question(num_accelerators: int = 16, *, memory: float = 80 * GB, batch: int = 64, **changes: Any) -> Question:
+    part = accelerator(memory_bytes=memory)
+    fields: dict[str, Any] = {"model": SMALL, "cluster": cluster(part=part), "job": Job(sequence_length=2048, global_batch_size=batch)}
+    return Question(num_accelerators=num_accelerators, **(fields | changes))
+
+
+def valid_plans(asked: Question, candidates: dict[str, list[Any]]) -> list[Plan]:
+    """Every valid plan of a product of candidates, the slow way."""
+    setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
+    found = []
+    for values in itertools.product(*candidates.values()):
+        plan = Plan(**dict(zip(candidates, values, strict=True)))
+        if (plan.pp > 1 or plan.vp == 1) and broken_rule(setting, plan) is None:
+            found.append(plan)
+    return found
+
+
+CANDIDATES: dict[str, list[Any]] = {
+    "tp": [1, 2, 4, 8],
+    "cp": [1, 2],
+    "pp": [1, 2, 4],
+    "vp": [1, 2],
+    "micro_batch_size": [1, 2],
+    "sharding": ["ddp", "zero1", "zero3"],
+    "recompute": ["none", "layernorm,activation", "full"],
+}
+
+
+@pytest.mark.parametrize("memory", [80 * GB, 3.5 * GB])
+def test_the_best_plan_is_the_best_of_all_estimated_one_by_one(memory: float) -> None:
+    asked = question(memory=memory)
+    placement = ["tp-cp-ep-dp-pp"]
+    limit = {**CANDIDATES, "placement": placement, "recompute_num_layers": [None]}
+    result = search_question(asked, limit=limit, top=1)
+    # Without replicas all shardings are one plan, which the search counts once.
+    alone = [plan for plan in valid_plans(asked, CANDIDATES) if asked.num_accelerators == plan.tp * plan.pp]
+    plans = [plan for plan in valid_plans(asked, CANDIDATES) if plan not in alone or plan.sharding == "ddp"]
+    estimates = [estimate_plan(asked, plan) for plan in plans]
+    fitting = [answer for answer in estimates if answer.feasible]
+    assert fitting
+    assert (len(fitting) < len(estimates)) == (memory < 80 * GB)
+    assert result.num_plans_evaluated == len(plans)
+    assert result.num_plans_feasible == len(fitting)
+    assert result.estimates[0].step_time == min(answer.step_time for answer in fitting)
+
+
+def test_evaluated_and_rejected_plans_make_up_the_declared_space() -> None:
+    asked = question()
+    limit = {**CANDIDATES, "placement": ["tp-cp-ep-dp-pp"], "recompute_num_layers": [None], "pp": [2, 4]}
+    result = search_question(asked, limit=limit, top=1)
+    declared = math.prod(len(values) for values in limit.values())
+    assert result.num_plans_evaluated + sum(result.rejected.values()) == declared
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_arrays_and_one_plan_at_a_time_agree(data: st.DataObject) -> None:
+    model = data.draw(models())
+    n = data.draw(st.sampled_from((1, 4, 8, 24, 48)))
+    job = data.draw(jobs(n * data.draw(st.sampled_from((1, 4, 6)))))
+    asked = Question(model=model, cluster=data.draw(clusters()), num_accelerators=n, job=job)
+    limit = {"offload": [data.draw(st.sampled_from(("none", "optimizer", "activations")))]}
+    found = list(families(asked, declare(asked, Restrictions(limit=limit)), Counter()))
+    family = data.draw(st.sampled_from(found)) if found else None
+    if family is None:
+        return
+    table = evaluate(asked, family, lambda step: step.step_time)
+    cells = np.argwhere(np.isfinite(table.best))
+    position = tuple(int(i) for i in cells[data.draw(st.integers(0, len(cells) - 1))])
+    plan, value = best_chunks(asked, table.family, position, lambda step: step.step_time)  # type: ignore[arg-type]  # three
+    answer = estimate_plan(asked, plan)
+    assert value == pytest.approx(answer.step_time, rel=1e-12)
+    assert table.best[position] == pytest.approx(answer.step_time, rel=1e-12)
+    memory = best_chunks(asked, replace_chunks(table.family, plan.vp), position, lambda step: step.peak_memory_bytes)[1]  # type: ignore[arg-type]  # three
+    assert memory == pytest.approx(answer.peak_memory_bytes, rel=1e-12)
+
+
+def replace_chunks(family: Any, vp: int) -> Any:
+    return replace(family, vps=(vp,))
+
+
+def test_every_estimate_of_a_result_fits_and_they_come_best_first() -> None:
+    result = search_question(question(memory=4 * GB), top=20)
+    times = [answer.step_time for answer in result.estimates]
+    assert times == sorted(times)
+    assert all(answer.feasible for answer in result.estimates)
+    assert len(times) == 20
+
+
+def test_top_plans_differ_in_their_degrees() -> None:
+    result = search_question(question(64), top=10)
+    degrees = [(a.plan.tp, a.plan.cp, a.plan.pp, a.plan.ep, a.plan.etp) for a in result.estimates]
+    assert len(set(degrees)) == 10
+
+
+def test_where_degrees_are_few_top_plans_differ_in_other_fields() -> None:
+    result = search_question(question(1), top=5)
+    assert len({answer.plan for answer in result.estimates}) == 5
+
+
+def test_top_of_more_than_there_are_gives_all() -> None:
+    result = search_question(question(1), top=10_000)
+    assert 1 < len(result.estimates) <= result.num_plans_feasible
+
+
+def better(asked: Question, **changes: Any) -> float:
+    return search_question(replace(asked, cluster=replace(asked.cluster, **changes)), top=1).estimates[0].step_time
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    memory=st.floats(4, 40),
+    bandwidth=st.floats(1, 400),
+    factor=st.floats(1.01, 8),
+    n=st.sampled_from((8, 24, 64)),
+)
+def test_better_hardware_never_makes_the_best_plan_slower(
+    memory: float, bandwidth: float, factor: float, n: int
+) -> None:
+    part = accelerator(memory_bytes=memory * GB)
+    network = (tier("node", 8, 450), tier("network", None, bandwidth, latency=5e-6))
+    asked = question(n, cluster=cluster(*network, part=part), batch=48)
+    base = search_question(asked, top=1).estimates[0].step_time
+    limit = base * (1 + 1e-9)
+    faster = replace(part, peak_flops={name: factor * rate for name, rate in part.peak_flops.items()})
+    assert better(asked, accelerator=replace(part, memory_bytes=part.memory_bytes * factor)) <= limit
+    assert better(asked, accelerator=replace(part, memory_bandwidth=part.memory_bandwidth * factor)) <= limit
+    assert better(asked, accelerator=faster) <= limit
+    assert better(asked, tiers=(network[0], replace(network[1], bandwidth=network[1].bandwidth * factor))) <= limit
+    assert better(asked, tiers=(network[0], replace(network[1], latency=network[1].latency / factor))) <= limit
+
+
+def test_a_wider_space_never_has_a_slower_best_plan() -> None:
+    asked = question(32)
+    narrow = search_question(asked, top=1, limit={"tp": [2, 4], "recompute": ["full"]}).estimates[0].step_time
+    wide = search_question(asked, top=1).estimates[0].step_time
+    assert wide <= narrow
+
+
+@pytest.mark.parametrize(
+    ("restriction", "check"),
+    [
+        ({"fix": {"tp": [4]}}, lambda a: a.plan.tp == 4),
+        ({"fix": {"tp": ["4"]}}, lambda a: a.plan.tp == 4),
+        ({"limit": {"pp": ["1", "2"]}}, lambda a: a.plan.pp in (1, 2)),
+        ({"exclude": {"tp": [1, 2]}}, lambda a: a.plan.tp > 2),
+        ({"fix": {"dp": [4]}}, lambda a: a.dp == 4),
+        ({"exclude": {"dp": [1, 2, 4]}}, lambda a: a.dp > 4),
+        ({"fix": {"schedule": ["gpipe"]}, "limit": {"pp": [4]}}, lambda a: a.plan.schedule == "gpipe"),
+        ({"fix": {"schedule": ["interleaved"]}}, lambda a: a.plan.vp > 1),
+        ({"fix": {"schedule": ["1f1b"]}}, lambda a: a.plan.vp == 1),
+        ({"fix": {"vp": [2]}}, lambda a: a.plan.vp == 2),
+        ({"exclude": {"vp": [1]}}, lambda a: a.plan.vp > 1),
+        ({"fix": {"sharding": ["hsdp"]}}, lambda a: a.plan.sharding == "hsdp" and a.plan.sharding_degree),
+        ({"fix": {"sharding_degree": [2]}}, lambda a: a.plan.sharding == "ddp" or a.plan.sharding_degree == 2),
+        ({"fix": {"recompute": ["layernorm+mlp"]}}, lambda a: a.plan.recompute == "layernorm,mlp"),
+        ({"fix": {"recompute": ["full"], "recompute_num_layers": ["1"]}}, lambda a: a.plan.recompute_num_layers == 1),
+        ({"limit": {"tp_kind": ["summa"]}}, lambda a: a.plan.tp_rows > 1 and a.plan.tp_kind == "summa"),
+        ({"fix": {"cp_comm": ["a2a"]}}, lambda a: a.plan.cp_comm == "a2a"),
+        ({"fix": {"sequence_parallel": ["no"]}}, lambda a: not a.plan.sequence_parallel),
+        ({"fix": {"placement": ["dp-tp-cp-ep-pp"]}}, lambda a: a.plan.placement == "dp-tp-cp-ep-pp"),
+        (
+            {"fix": {"stage_layers": ["1+2+2+3"], "pp": [4], "vp": [1]}},
+            lambda a: a.plan.stage_layers == (1, 2, 2, 3) == a.stage_layers,
+        ),
+    ],
+)
+def test_restrictions_hold_for_every_plan(restriction: dict[str, Any], check: Any) -> None:
+    estimates = search_question(question(64), top=10, **restriction).estimates
+    assert estimates
+    assert all(check(answer) for answer in estimates)
+
+
+@pytest.mark.parametrize(
+    "restriction",
+    [
+        {"fix": {"tq": [4]}},
+        {"fix": {"tp": [0]}},
+        {"fix": {"tp": ["four"]}},
+        {"fix": {"tp": ["4.0"]}},
+        {"fix": {"tp": [-1]}},
+        {"fix": {"tp": [2.5]}},
+        {"fix": {"tp": [True]}},
+        {"fix": {"tp": [1, 2]}},
+        {"fix": {"tp": []}},
+        {"fix": {"tp": ["9" * 5000]}},
+        {"fix": {"tp": [4]}, "limit": {"tp": [2, 4]}},
+        {"limit": {"sharding": ["zero4"]}},
+        {"limit": {"recompute": ["mpl"]}},
+        {"exclude": {"sharding": ["ddp", "zero1", "zero2", "zero3", "hsdp"]}},
+        {"exclude": {"tp": list(divisors(64))}},
+        {"fix": {"placement": ["tp-pp"]}},
+        {"fix": {"stage_layers": ["1+x"]}},
+        {"fix": {"dp": [0]}},
+    ],
+)
+def test_wrong_restrictions_are_refused(restriction: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        search_question(question(64), **restriction)
+    assert caught.value.rule
+    assert caught.value.message
+
+
+def test_a_misspelt_field_is_recognised() -> None:
+    with pytest.raises(UnknownNameError, match="micro_batch_size"):
+        search_question(question(), fix={"microbatch_size": [1]})
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 24, 96, 100, 1000])
+def test_any_number_of_accelerators_has_plans_for_the_default_job(n: int) -> None:
+    result = search(llama(512, 8, 8, 4, 2048), cluster(), num_accelerators=n, top=1)
+    assert result.estimates
+
+
+def test_alternatives_are_found_in_the_tables() -> None:
+    result = search_question(question(64, memory=8 * GB), top=1)
+    whole = result.best_where()
+    assert whole == result.estimates[0]
+    halved = result.best_where(tp=2, recompute="full")
+    assert isinstance(halved, Estimate)
+    direct = search_question(question(64, memory=8 * GB), top=1, fix={"tp": [2], "recompute": ["full"]}).estimates[0]
+    assert halved == direct
+    assert result.best_where(tp=5) is None
+    with pytest.raises(UnknownNameError):
+        result.best_where(tq=5)
+
+
+def test_progress_is_told_to_the_end() -> None:
+    told: list[tuple[int, int]] = []
+    search_question(question(64), progress=lambda done, total: told.append((done, total)))
+    assert [done for done, _ in told] == list(range(1, told[-1][1] + 1))
+
+
+def test_where_nothing_fits_the_smallest_plan_and_changes_that_fit_are_told() -> None:
+    job = Job(sequence_length=4096, global_batch_size=64)
+    result = search(LLAMA_70B, cluster(), job, num_accelerators=8)
+    assert result.estimates == ()
+    assert result.num_plans_evaluated > 0
+    assert result.smallest is not None
+    assert "too much" in str(result.smallest.reason)
+    assert result.suggestions
+    assert all(suggestion.estimate.feasible for suggestion in result.suggestions)
+    changes = " ".join(suggestion.change for suggestion in result.suggestions)
+    assert "--gpus" in changes
+
+
+def test_a_restriction_that_keeps_plans_from_fitting_is_named() -> None:
+    job = Job(sequence_length=4096, global_batch_size=64)
+    result = search(
+        LLAMA_70B,
+        cluster(),
+        job,
+        num_accelerators=64,
+        fix={"sharding": ["ddp"], "tp": [1]},
+        exclude={"pp": [16, 32, 64]},
+    )
+    assert result.estimates == ()
+    assert any(suggestion.change == "leave tp free" for suggestion in result.suggestions)
+
+
+def test_where_no_plan_is_valid_the_nearest_batches_and_counts_are_told() -> None:
+    result = search(SMALL, cluster(), Job(sequence_length=2048, global_batch_size=100), num_accelerators=97)
+    assert result.num_plans_evaluated == 0
+    assert result.rejected
+    changes = [suggestion.change for suggestion in result.suggestions]
+    assert any("--global-batch-size 97" in change for change in changes)
+    assert any("--gpus 96" in change for change in changes)
