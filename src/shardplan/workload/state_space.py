@@ -35,6 +35,7 @@ def linear_attention(config: LinearAttention, shard: Shard) -> Block:
 
 def _recurrent_mixer(shard: Shard, projected: Numbers, conv: Numbers, inner: Numbers, scan_flops: Numbers) -> Block:
     tokens, element = shard.tokens, shard.element
+    # No module names the scan: core_attn is a part of attention layers, so only full recomputation runs a scan again.
     operators: tuple[Operator, ...] = (
         Matmul(name="in_proj", modules=(), m=tokens, k=shard.hidden_size, n=projected),
         Pass(
