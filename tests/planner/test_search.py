@@ -28,8 +28,8 @@ from shardplan.planner.space import Restrictions, declare, divisors
 
 
 def question(num_accelerators: int = 16, *, memory: float = 80 * GB, batch: int = 64, **changes: Any) -> Question:
-    part = accelerator(memory_bytes=memory)
-    fields: dict[str, Any] = {"model": SMALL, "cluster": cluster(part=part), "job": Job(sequence_length=2048, global_batch_size=batch)}
+    job = Job(sequence_length=2048, global_batch_size=batch)
+    fields: dict[str, Any] = {"model": SMALL, "cluster": cluster(part=accelerator(memory_bytes=memory)), "job": job}
     return Question(num_accelerators=num_accelerators, **(fields | changes))
 
 
