@@ -92,7 +92,8 @@ _TIMES: Final = {
     **dict.fromkeys(("d", "day", "days"), Fraction(86400)),
 }
 _NUMBER: Final = re.compile(
-    r"\s*([+-]?(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(.*?)\s*", re.DOTALL | re.ASCII
+    r"\s*([+-]?(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([a-zA-Z%$\u00b5\u03bc].*?|)\s*",
+    re.DOTALL | re.ASCII,
 )
 _LONGEST_TEXT: Final = 100
 
