@@ -15,7 +15,7 @@ import yaml
 from docstrings import markdown
 
 from shardplan import units
-from shardplan.inputs import catalog, hardware_files, hf_config, hf_unsupported
+from shardplan.inputs import catalog, hardware_files, hf_config, hf_unsupported, validity
 
 ROOT = Path(__file__).parent.parent
 
@@ -180,6 +180,11 @@ def _marked(marks: Mapping[str, str]) -> str:
     return "<br>".join(f"{mark}: {', '.join(names)}" for mark, names in fields_by_mark.items())
 
 
+def rules() -> str:
+    """Every rule of validity, in the order in which they are checked."""
+    return "\n".join(f"1. {rule.name}" for rule in validity.RULES)
+
+
 def latencies() -> str:
     """Default latencies by kind of link."""
     rows = hardware_files.networks()["latency"].items()
@@ -204,6 +209,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "instances": instances,
     "latencies": latencies,
     "models": models,
+    "rules": rules,
     "unsupported": unsupported,
 }
 """Name of a directive to the table it draws."""

@@ -59,7 +59,7 @@ def search_question(
     survey = survey_of(question, space, progress=progress)
     result = SearchResult(
         question=question,
-        space=space.axes,
+        space=space.declared(),
         estimates=tuple(survey.estimate(cell) for cell in different_cells(survey.tables, top)),
         num_plans_evaluated=survey.num_evaluated,
         num_plans_feasible=survey.num_feasible,

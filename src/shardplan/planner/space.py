@@ -82,6 +82,24 @@ class Space:
         most = self.num_layers // pp if pp > 1 and schedule in {None, "interleaved"} else 1
         return tuple(vp for vp in self.axes.get("vp", range(least, most + 1)) if self._admits("vp", vp))
 
+    def declared(self) -> dict[str, tuple[Any, ...]]:
+        """Candidates of every searched field; those that depend on the pipeline depth for all depths together."""
+        depths = self.axes["pp"]
+        schedules = self.axes.get("schedule", (None,))
+        chunks = {vp for pp in depths for schedule in schedules for vp in self.virtual_stages(pp, schedule)}
+        layers = {count for pp in depths for _, count in self.recomputations(pp)}
+        dp = {} if self.dp is None else {"dp": self.dp}
+        return {
+            **self.axes,
+            **dp,
+            "vp": tuple(sorted(chunks)),
+            "sharding_degree": tuple(dict.fromkeys(degree for _, degree in self.shardings())),
+            "recompute_num_layers": (
+                *sorted(count for count in layers if count is not None),
+                *(None,) * (None in layers),
+            ),
+        }
+
     def recomputations(self, pp: int) -> tuple[tuple[str, int | None], ...]:
         """Policies, each with the layers of a stage that it applies to (None: all)."""
         counts: tuple[Any, ...] | None = self.axes.get("recompute_num_layers")
