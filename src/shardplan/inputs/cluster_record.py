@@ -200,8 +200,9 @@ def _read(record: object, kind: type[T], entries: Mapping[str, _Entry], where: s
 
 
 def _shown(value: object) -> str:
-    is_short = value is None or isinstance(value, str | float | bool) or (isinstance(value, int) and abs(value) < 1e30)
-    return f"{value!r:.60}" if is_short else f"a {type(value).__name__}"
+    if isinstance(value, int) and abs(value) > 1e30:
+        return "too large"
+    return f"{value!r:.60}" if value is None or isinstance(value, str | float | int) else f"a {type(value).__name__}"
 
 
 def _wrong(place: str, why: str, expected: str) -> InputError:
