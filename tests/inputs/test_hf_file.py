@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def refusal(path: str | os.PathLike[str]) -> InputError:
 def test_the_example_of_the_documentation() -> None:
     # Qwen2.5-32B: the hub counts 32.8 B
     assert load_model(ROOT / "examples" / "config.json").num_parameters == 32_763_876_352
+
+
+def test_the_file_that_the_documentation_writes_out(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "inputs" / "models.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```json\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "own.json").write_text(block)
+    model = load_model(tmp_path / "own.json")
+    assert (model.name, model.num_hidden_layers, model.notes) == ("own", 40, ())
 
 
 @pytest.mark.parametrize(
