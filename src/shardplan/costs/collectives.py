@@ -30,6 +30,9 @@ class Network:
     sizes: tuple[int, ...]
     """Accelerators of the job inside one domain of each tier."""
     efficiency: tuple[float, ...]
+    """Achieved fraction of each tier's bandwidth."""
+    all_to_all_efficiency: tuple[float, ...]
+    """The same for all-to-all."""
     launch_time: float
 
     @classmethod
@@ -43,10 +46,12 @@ class Network:
             if sizes[-1] >= num_accelerators:
                 break
         other = profile.network_efficiency["other"]
+        efficiency = tuple(profile.network_efficiency.get(tier.link_type, other) for tier in kept)
         return cls(
             tiers=tuple(kept),
             sizes=tuple(sizes),
-            efficiency=tuple(profile.network_efficiency.get(tier.link_type, other) for tier in kept),
+            efficiency=efficiency,
+            all_to_all_efficiency=(efficiency[0], *(profile.all_to_all_efficiency for _ in efficiency[1:])),
             launch_time=profile.collective_launch_time,
         )
 
@@ -185,7 +190,8 @@ def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: 
     latency: Numbers = 0.0
     inner: Numbers = 1
     sent = collective_bytes(kind, size, group, copies=copies)
-    for tier, efficiency, members, moved in zip(network.tiers, network.efficiency, group.members, sent, strict=False):
+    efficiencies = network.all_to_all_efficiency if kind == "all_to_all" else network.efficiency
+    for tier, efficiency, members, moved in zip(network.tiers, efficiencies, group.members, sent, strict=False):
         fan_out = members / inner
         usable = tier.bandwidth * efficiency * _usable_share(tier, fan_out)
         slowest = np.maximum(slowest, moved / usable)

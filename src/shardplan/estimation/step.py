@@ -76,7 +76,9 @@ class StageMemory:
     gradients: Numbers
     optimizer: Numbers
     activations: Numbers
+    """Kept tensors, and what recomputation brings back of one layer."""
     logits: Numbers
+    """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
     buffers: Numbers
     framework: float
 
@@ -183,12 +185,14 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     in_flight = microbatches_in_flight(stage.rank, batch)
     on_device = np.where(batch.offload_activations, np.minimum(2.0 / np.maximum(stage.num_layers, 1), 1.0), in_flight)
     brought_back, layer = loads.largest_layer(stage)
+    recomputed = working_set(brought_back, share)
+    logits = profile.logits_bytes * loads.logits * stage.has_head
     return StageMemory(
         weights=states.weights,
         gradients=states.gradients,
         optimizer=states.optimizer,
-        activations=profile.activation_factor * (on_device * one + working_set(brought_back, share)),
-        logits=profile.logits_bytes * loads.logits * stage.has_head,
+        activations=profile.activation_factor * (on_device * one + recomputed),
+        logits=np.maximum(logits - profile.activation_factor * recomputed, 0.0),
         buffers=gathered_bytes(layer, job, batch),
         framework=profile.framework_bytes,
     )

@@ -73,6 +73,8 @@ class Profile:
     """Forward traffic of the state-space scan per token and inner channel; backward twice that. [bytes]"""
     network_efficiency: Table
     """Fraction of the nominal bandwidth that collectives reach, by kind of link."""
+    all_to_all_efficiency: float
+    """Fraction of the nominal bandwidth that all-to-all reaches beyond the innermost domain."""
     collective_launch_time: float
     """Fixed time of a collective. [s]"""
     hidden_tp: float

@@ -212,7 +212,7 @@ def _batch_hint(s: Setting, p: Plan) -> str:
 def _layout_holds(s: Setting, d: Degrees) -> Flags:
     layers = d.plan.stage_layers
     if layers is None:
-        return d.pp * d.vp <= s.model.num_hidden_layers
+        return d.pp * d.vp <= s.model.num_hidden_layers + np.where(np.asarray(d.vp) > 1, 2, 0)
     per_rank = [sum(layers[rank :: d.plan.pp]) for rank in range(d.plan.pp)]
     return len(layers) == d.plan.pp * d.plan.vp and sum(layers) == s.model.num_hidden_layers and min(per_rank) > 0
 
