@@ -255,9 +255,8 @@ class _Answer:
                     f"{used} of the {tier.size} accelerators of each {tier.name} are used, so that {n:,} divide evenly"
                 )
         if question.model.is_moe:
-            texts.append(
-                "tokens are routed evenly to the experts; one copy of a token crosses a slow tier for all its experts behind it"
-            )
+            texts.append("tokens are routed evenly to the experts")
+            texts.append("one copy of a token crosses a slow tier for all its experts behind it")
         if self._kind() == "unmeasured":
             name = question.cluster.accelerator.full_name
             texts.append(f"no measured run covers {name}: the band is wider, by judgement")

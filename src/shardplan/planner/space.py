@@ -77,7 +77,7 @@ class Space:
     """Data-parallel degrees that the user allows; all where None."""
 
     def virtual_stages(self, pp: int, schedule: str | None) -> tuple[int, ...]:
-        """Chunks per rank: any number for which every chunk but the first and last has a layer; one without a pipeline."""
+        """Chunks per rank: as many as leave all but the first and the last a layer; one without a pipeline."""
         least = 2 if schedule == "interleaved" else 1
         most = (self.num_layers + 2) // pp if pp > 1 and schedule in {None, "interleaved"} else 1
         return tuple(vp for vp in self.axes.get("vp", range(least, most + 1)) if self._admits("vp", vp))
