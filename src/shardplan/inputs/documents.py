@@ -17,7 +17,7 @@ from shardplan.errors import InputError
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["parse_document", "read_document"]
+__all__ = ["Document", "parse_document", "read_document"]
 
 Document = dict[str, Any]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from shardplan.errors import InputError, nearest_names
@@ -19,10 +19,8 @@ __all__ = ["AcceleratorFile", "ClusterFile", "Link", "Tier", "Value", "check_doc
 Text = Annotated[str, Field(min_length=1)]
 
 
-class Strict(BaseModel):
+class Strict(BaseModel, extra="forbid", strict=True):
     """Fields that are known, of exactly their type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Value(Strict):
@@ -30,11 +28,11 @@ class Value(Strict):
 
     value: object
     """The number."""
-    unit: str = ""
+    unit: str | None = None
     """Its unit, such as ``GB/s``."""
-    source: str = ""
+    source: str | None = None
     """Where it comes from: a text, or a key of the file's ``sources``."""
-    mark: str = ""
+    mark: str | None = None
     """Why it is to be taken with care, where it is."""
 
     @model_validator(mode="before")
@@ -53,7 +51,7 @@ class Value(Strict):
 class Link(Strict):
     """The links of one domain."""
 
-    kind: str = ""
+    kind: str | None = None
     """Link in the maker's words, such as ``NVLink4``."""
     link_type: str = "other"
     """Family of the link; gives the latency where none is stated."""
@@ -88,13 +86,13 @@ class Described(Strict):
 
     name: Text
     """Identifier."""
-    full_name: str = ""
+    full_name: str | None = None
     """Name in the maker's or operator's words."""
-    date: str = ""
+    date: str | None = None
     """When the values were looked up."""
     sources: dict[str, str] = {}
     """Sources that several values share, by key."""
-    notes: str = ""
+    notes: str | None = None
     """What a user should know."""
     price_per_hour: Value | None = None
     """Of one accelerator, or of one node in a cluster file."""
@@ -103,7 +101,7 @@ class Described(Strict):
 class AcceleratorFile(Described):
     """A file that describes an accelerator."""
 
-    vendor: str = ""
+    vendor: str | None = None
     """Maker."""
     generation: str = "other"
     """Architecture family: calibration profiles are looked up by it."""
@@ -142,7 +140,7 @@ class ClusterFile(Described):
     """Name of an accelerator, path of its file, or its fields in place."""
     accelerators_per_node: Value
     """Accelerators that share one host."""
-    tiers: Annotated[list[Tier], Field(min_length=1)]
+    tiers: list[Tier]
     """Network tiers, inner to outer."""
     max_num_accelerators: Value | None = None
     """Largest number joined by this network."""
@@ -174,7 +172,6 @@ _EXPECTED: Final = {
     "model_type": "a set of fields",
     "int_type": "a whole number",
     "string_too_short": "longer",
-    "too_short": "longer",
 }
 
 
