@@ -38,8 +38,9 @@ def attention(config: Attention, shard: Shard) -> Block:
     query = share(config.num_heads, shard.columns) * config.head_dim
     keys_values = 2 * share(config.num_kv_heads, shard.columns) * config.head_dim
     gate = query if config.output_gate else 0.0
+    projected = keys_values / 2 if config.tied_kv else keys_values
     operators: tuple[Operator, ...] = (
-        Matmul(name="qkv", modules=ALWAYS, m=shard.tokens, k=shard.hidden_size, n=query + gate + keys_values),
+        Matmul(name="qkv", modules=ALWAYS, m=shard.tokens, k=shard.hidden_size, n=query + gate + projected),
         *_rotation(config, shard, query + keys_values / 2),
         _core(config, shard),
         *_softmax_passes(config.num_heads, shard),

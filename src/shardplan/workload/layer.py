@@ -97,7 +97,7 @@ def _mixer_parameters(
     repeated: float = 0.0
     copies: Numbers = 1.0
     if isinstance(mixer, Attention):
-        repeated = 2.0 * hidden_size * mixer.num_kv_heads * mixer.head_dim
+        repeated = (1.0 if mixer.tied_kv else 2.0) * hidden_size * mixer.num_kv_heads * mixer.head_dim
         copies = np.maximum(batch.tp_columns / mixer.num_kv_heads, 1)
     elif isinstance(mixer, LatentAttention) and batch.tp_kind == "1d":
         repeated = float(hidden_size * ((mixer.q_lora_rank or 0) + mixer.kv_lora_rank + mixer.qk_rope_head_dim))
