@@ -15,7 +15,7 @@ import yaml
 from docstrings import markdown
 
 from shardplan import units
-from shardplan.inputs import catalog, hardware_files, hf_config, hf_unsupported, validity
+from shardplan.inputs import catalog, hardware_files, hf_config, hf_unsupported, model_index, validity
 
 ROOT = Path(__file__).parent.parent
 
@@ -132,7 +132,7 @@ def unsupported() -> str:
 
 def models() -> str:
     """The models that are shipped."""
-    header = ["name", "parameters", "active", "layers", "hidden size", "longest sequence"]
+    header = ["name", "parameters", "active", "layers", "hidden size", "longest sequence", "source", "take with care"]
     return _rows(header, [_model_cells(name) for name in catalog.list_models()])
 
 
@@ -140,7 +140,9 @@ def _model_cells(name: str) -> list[str]:
     model = catalog.load_model(name)
     active = units.format_count(model.num_active_parameters) if model.is_moe else ""
     sizes = (model.num_hidden_layers, model.hidden_size, model.max_position_embeddings)
-    return [f"`{name}`", units.format_count(model.num_parameters), active, *(f"{size:,}" for size in sizes)]
+    origin = model_index.model_sources()[name]
+    counts = [units.format_count(model.num_parameters), active, *(f"{size:,}" for size in sizes)]
+    return [f"`{name}`", *counts, origin.source, origin.mark]
 
 
 def accelerators() -> str:
