@@ -114,7 +114,7 @@ def cluster(*tiers: NetworkTier, part: Accelerator | None = None) -> Cluster:
 IDEAL_CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(
         ("matmul_launch_time", "matmul_half_depth", "matmul_wave_weight", "attention_half_sequence",
-         "attention_head_dim_exponent", "memory_pass_latency", "cast_bytes", "wgrad_bytes", "collective_launch_time",
+         "attention_head_dim_exponent", "memory_pass_latency", "wgrad_bytes", "collective_launch_time",
          "hidden_tp", "hidden_tp_overlapped", "hidden_cp", "hidden_ep", "hidden_ep_overlapped", "hidden_pp",
          "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "kernel_launch_time", "moe_host_time",
          "microbatch_time", "optimizer_bytes_per_parameter", "step_time", "straggler_growth", "framework_bytes",
@@ -124,9 +124,11 @@ IDEAL_CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(
         ("grouped_matmul_efficiency", "misaligned_matmul_efficiency", "attention_efficiency",
          "attention_backward_ratio", "unfused_attention_efficiency", "memory_efficiency", "memory_pass_factor",
-         "moe_host_backward_ratio", "optimizer_pass_factor", "activation_factor", "host_link_efficiency"),
+         "moe_host_backward_ratio", "optimizer_pass_factor", "all_to_all_efficiency",
+         "activation_factor", "host_link_efficiency"),
         1.0,
     ),
+    "cast_bytes": 1e-12,  # a rate is divided by it
     "matmul_efficiency": dict.fromkeys(("fp32", "bf16", "fp16", "fp8"), 1.0),
     "network_efficiency": {"other": 1.0},
 }  # fmt: skip

@@ -17,7 +17,7 @@ SHARES = (
 )  # fmt: skip
 FRACTIONS = (
     "grouped_matmul_efficiency", "misaligned_matmul_efficiency", "attention_efficiency", "unfused_attention_efficiency",
-    "memory_efficiency", "host_link_efficiency",
+    "memory_efficiency", "host_link_efficiency", "all_to_all_efficiency",
 )  # fmt: skip
 
 

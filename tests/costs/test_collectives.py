@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import cluster, ideal_profile, tier
+from tests.strategies import Case, cases
+
+from shardplan.costs.collectives import (
+    Group,
+    Network,
+    collective_bytes,
+    collective_time,
+    domain_size,
+    groups_of,
+    sharding_groups,
+    with_bandwidth,
+)
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.cluster import Cluster, NetworkTier
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.workload.ops import CollectiveKind
+
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
+SIZE = 1e9
+RATE = 100e9
+LATENCY = 1e-5
+ALONE = Group(1, (1, 1))
+
+kinds = st.sampled_from(KINDS)
+sizes = st.floats(1, 1e12)
+
+
+def network(*tiers: NetworkTier, num_accelerators: int = 64, **constants: Any) -> Network:
+    return Network.of(cluster(*tiers), num_accelerators, ideal_profile(**constants))
+
+
+def flat(bandwidth: float = RATE, latency: float = LATENCY) -> Network:
+    """One tier that holds all."""
+    return network(tier("network", None, bandwidth / 1e9, latency=latency))
+
+
+def nodes(inner: float = 400, outer: float = 50, *, latency: float = LATENCY, size: int = 8) -> Network:
+    """Nodes of eight on a slower network; bandwidths in GB/s."""
+    return network(tier("node", size, inner, latency=latency), tier("network", None, outer, latency=latency))
+
+
+def of(num_ranks: int, *, inside: int = 1) -> Group:
+    return Group(num_ranks, (inside, num_ranks))
+
+
+placed_groups = st.builds(
+    lambda inside, domains: of(inside * domains, inside=inside), st.sampled_from((1, 2, 8)), st.sampled_from((1, 2, 16))
+)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 64, 1000])
+def test_ring_all_reduce(n: int) -> None:
+    """2 (n - 1) (alpha + S / (n B)): Patarasuk and Yuan, JPDC 69(2), 2009."""
+    expected = 2 * (n - 1) * (LATENCY + SIZE / (n * RATE))
+    assert collective_time("all_reduce", SIZE, Group(n, (n,)), flat()) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("n", [2, 3, 8, 64, 1000])
+def test_ring_all_gather_and_reduce_scatter(kind: CollectiveKind, n: int) -> None:
+    """Half of an all-reduce each (Thakur et al., IJHPCA 19(1), 2005, section 4)."""
+    expected = (n - 1) * (LATENCY + SIZE / (n * RATE))
+    assert collective_time(kind, SIZE, Group(n, (n,)), flat()) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("n", [2, 8, 64])
+def test_all_to_all_sends_all_but_its_own_part(n: int) -> None:
+    (moved,) = collective_bytes("all_to_all", SIZE, Group(n, (n,)))
+    assert moved == pytest.approx(SIZE * (n - 1) / n)
+    time = collective_time("all_to_all", SIZE, Group(n, (n,)), flat())
+    assert time == pytest.approx(math.log2(n) * LATENCY + SIZE * (n - 1) / n / RATE, rel=1e-14)
+
+
+def test_point_to_point_is_latency_and_bandwidth() -> None:
+    assert collective_time("p2p", SIZE, Group(2, (2,)), flat()) == pytest.approx(LATENCY + SIZE / RATE, rel=1e-14)
+
+
+@given(kinds, sizes, st.integers(2, 10_000))
+def test_infinite_bandwidth_leaves_latency_only(kind: CollectiveKind, size: float, n: int) -> None:
+    hops = {
+        "all_reduce": 2 * (n - 1), "all_gather": n - 1, "reduce_scatter": n - 1, "p2p": 1,
+        "all_to_all": math.log2(n), "broadcast": math.log2(n),
+    }  # fmt: skip
+    fast = with_bandwidth(flat(), 1e30)
+    assert collective_time(kind, size, Group(n, (n,)), fast) == pytest.approx(hops[kind] * LATENCY, rel=1e-9)
+
+
+@given(kinds, sizes, st.integers(2, 10_000))
+def test_zero_latency_leaves_bandwidth_only(kind: CollectiveKind, size: float, n: int) -> None:
+    group = Group(n, (n,))
+    (moved,) = collective_bytes(kind, size, group)
+    assert collective_time(kind, size, group, flat(latency=0)) == pytest.approx(float(moved) / RATE, rel=1e-14)
+
+
+@given(kinds, sizes)
+def test_a_single_rank_is_free(kind: CollectiveKind, size: float) -> None:
+    launched = network(tier("node", 8, 1), tier("network", None, 1), collective_launch_time=1.0)
+    assert collective_time(kind, size, ALONE, launched) == 0
+    assert collective_bytes(kind, size, ALONE) == (0, 0)
+
+
+@given(kinds, sizes, st.sampled_from((2, 4, 8)), st.sampled_from((2, 3, 16)))
+def test_tiers_share_the_bytes_of_the_flat_collective(
+    kind: CollectiveKind, size: float, inside: int, domains: int
+) -> None:
+    n = inside * domains
+    (whole,) = collective_bytes(kind, size, Group(n, (n,)))
+    parts = collective_bytes(kind, size, of(n, inside=inside))
+    if kind != "broadcast":  # it enters a domain once and is spread inside at the same time
+        assert sum(map(float, parts)) == pytest.approx(float(whole), rel=1e-12)
+    assert all(part >= 0 for part in parts)
+
+
+@given(kinds, sizes, st.sampled_from((2, 8)))
+def test_ranks_in_one_domain_use_that_tier_only(kind: CollectiveKind, size: float, n: int) -> None:
+    (inner, outer) = collective_bytes(kind, size, of(n, inside=n))
+    assert outer == 0
+    assert [inner] == list(collective_bytes(kind, size, Group(n, (n,))))
+
+
+@given(kinds, sizes, st.sampled_from((2, 16)))
+def test_ranks_in_different_domains_use_the_outer_tier_only(kind: CollectiveKind, size: float, n: int) -> None:
+    (inner, outer) = collective_bytes(kind, size, of(n))
+    assert inner == 0
+    assert [outer] == list(collective_bytes(kind, size, Group(n, (n,))))
+
+
+def test_hierarchical_gather_sends_what_enters_a_domain_once() -> None:
+    """S (1 - 1/8) inside a node and S (1/8 - 1/64) between nodes (2-level ring, NCCL and arXiv 1810.11112)."""
+    inner, outer = collective_bytes("all_gather", SIZE, of(64, inside=8))
+    assert (inner, outer) == (SIZE * (1 - 1 / 8), SIZE * (1 / 8 - 1 / 64))
+
+
+def test_hierarchy_is_as_slow_as_its_slowest_tier() -> None:
+    slow = nodes(inner=400, outer=1, latency=0)
+    assert collective_time("all_gather", SIZE, of(64, inside=8), slow) == pytest.approx(SIZE * (1 / 8 - 1 / 64) / 1e9)
+    fast = nodes(inner=1, outer=400, latency=0)
+    assert collective_time("all_gather", SIZE, of(64, inside=8), fast) == pytest.approx(SIZE * (1 - 1 / 8) / 1e9)
+
+
+@given(kinds, sizes, st.sampled_from((2, 4, 8)), st.sampled_from((2, 3, 16)))
+def test_equal_tiers_are_never_slower_than_one(kind: CollectiveKind, size: float, inside: int, domains: int) -> None:
+    """Chunks are pipelined through both tiers, and hops inside and between domains add up to fewer."""
+    n = inside * domains
+    equal = nodes(inner=100, outer=100)
+    two = collective_time(kind, size, of(n, inside=inside), equal)
+    assert two <= collective_time(kind, size, Group(n, (n,)), flat()) * (1 + 1e-12) + LATENCY * (kind == "p2p")
+
+
+@given(kinds, sizes, placed_groups, st.floats(1, 1000), st.floats(1, 100))
+def test_faster_links_are_never_slower(
+    kind: CollectiveKind, size: float, group: Group, bandwidth: float, factor: float
+) -> None:
+    base = nodes(outer=bandwidth)
+    time = collective_time(kind, size, group, base)
+    for faster in (with_bandwidth(base, factor), nodes(outer=bandwidth * factor), nodes(400 * factor, bandwidth)):
+        assert collective_time(kind, size, group, faster) <= time * (1 + 1e-12)
+    assert collective_time(kind, size, group, nodes(outer=bandwidth, latency=LATENCY / factor)) <= time
+
+
+@given(kinds, placed_groups, sizes, st.floats(1, 10))
+def test_more_bytes_never_take_less(kind: CollectiveKind, group: Group, size: float, factor: float) -> None:
+    assert collective_time(kind, size, group, nodes()) <= collective_time(kind, size * factor, group, nodes())
+
+
+@given(kinds, sizes)
+def test_arrays_of_groups_equal_single_groups(kind: CollectiveKind, size: float) -> None:
+    inside, total = np.array([1, 1, 2, 8, 8]), np.array([1, 4, 2, 8, 64])
+    together = collective_time(kind, size, Group(total, (inside, total)), nodes())
+    moved = collective_bytes(kind, size, Group(total, (inside, total)))
+    for index, (m, n) in enumerate(zip(inside.tolist(), total.tolist(), strict=True)):
+        assert np.asarray(together)[index] == collective_time(kind, size, of(n, inside=m), nodes())
+        singly = collective_bytes(kind, size, of(n, inside=m))
+        assert [np.broadcast_to(part, 5)[index] for part in moved] == list(singly)
+
+
+def test_a_mesh_reaches_the_bandwidth_of_the_links_it_uses() -> None:
+    """Eight accelerators joined pairwise: two of them share one link of seven."""
+    mesh = network(tier("node", 8, 350, latency=0, topology="mesh"), tier("network", None, 1), num_accelerators=8)
+    assert collective_time("p2p", SIZE, Group(2, (2,)), mesh) == pytest.approx(SIZE / 50e9)
+    assert collective_time("all_gather", SIZE, Group(8, (8,)), mesh) == pytest.approx(SIZE * 7 / 8 / 350e9)
+
+
+def test_a_torus_reaches_the_bandwidth_of_the_axes_it_spans() -> None:
+    pod = NetworkTier(
+        name="pod", size=64, bandwidth=300e9, latency=0, kind="ICI", topology="torus", torus_shape=(4, 4, 4)
+    )
+    torus = network(pod, tier("network", None, 1), num_accelerators=64)
+    for n, axes in (4, 1), (16, 2), (64, 3):
+        time = collective_time("all_gather", SIZE, Group(n, (n,)), torus)
+        assert time == pytest.approx(SIZE * (n - 1) / n / (100e9 * axes))
+
+
+# Placement: which tiers the groups of known layouts cross.
+
+NVL72 = cluster(tier("rack", 72, 900), tier("network", None, 50))
+PODS = cluster(tier("node", 8, 450), tier("pod", 3072, 50), tier("spine", None, 7))
+
+
+def groups(on: Cluster, num_accelerators: int, **fields: Any) -> dict[str, Group]:
+    batch = Batch.of(Plan(**fields), num_accelerators, Job(sequence_length=8192, global_batch_size=num_accelerators))
+    return groups_of(batch, Network.of(on, num_accelerators, ideal_profile()))
+
+
+def members(on: Cluster, num_accelerators: int, name: str, **fields: Any) -> tuple[int, ...]:
+    return tuple(int(m) for m in groups(on, num_accelerators, **fields)[name].members)
+
+
+def test_tensor_ranks_of_a_node_send_nothing_on_the_network() -> None:
+    group = groups(cluster(), 512, tp=8, pp=4)["tp"]
+    assert collective_bytes("all_reduce", SIZE, group) == (2 * SIZE * 7 / 8, 0)
+
+
+def test_dimensions_fill_the_node_from_the_inside_out() -> None:
+    plan = {"tp": 2, "cp": 2, "pp": 4}
+    assert members(cluster(), 64, "tp", **plan) == (2, 2)
+    assert members(cluster(), 64, "cp", **plan) == (2, 2)
+    assert members(cluster(), 64, "dp", **plan) == (2, 4)
+    assert members(cluster(), 64, "dpcp", **plan) == (4, 8)
+    assert members(cluster(), 64, "pp", **plan) == (1, 4)
+
+
+def test_pipeline_outermost_crosses_every_tier() -> None:
+    assert members(PODS, 24576, "pp", tp=8, pp=16) == (1, 2, 16)
+    assert members(PODS, 24576, "dp", tp=8, pp=16) == (1, 192, 192)
+
+
+def test_pipeline_innermost_stays_in_the_node() -> None:
+    assert members(cluster(), 64, "pp", pp=8, placement="pp-tp-cp-ep-dp") == (8, 8)
+
+
+def test_a_rack_of_72_in_576() -> None:
+    """576 accelerators fill eight racks: tensor groups of 8 and expert groups of 72 stay inside."""
+    assert Network.of(NVL72, 576, ideal_profile()).sizes == (72, 576)
+    assert members(NVL72, 576, "tp", tp=8, pp=8) == (8, 8)
+    assert members(NVL72, 576, "dp", tp=8, pp=8) == (9, 9)
+    assert members(NVL72, 576, "pp", tp=8, pp=8) == (1, 8)
+    assert members(NVL72, 576, "ep", ep=72, pp=8) == (72, 72)
+    assert members(NVL72, 576, "ep", ep=64) == (8, 64)  # groups of 64 straddle racks of 72
+
+
+def test_a_rack_of_72_in_512_uses_64_of_each() -> None:
+    assert Network.of(NVL72, 512, ideal_profile()).sizes == (64, 512)
+    assert members(NVL72, 512, "ep", ep=64) == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("size", "num_accelerators", "used"),
+    [
+        (8, 64, 8),
+        (8, 4, 4),
+        (8, 12, 6),
+        (8, 1000, 8),
+        (72, 576, 72),
+        (72, 512, 64),
+        (72, 1000, 50),
+        (8, 13, 8),
+        (None, 99, 99),
+    ],
+)
+def test_domain_size(size: int | None, num_accelerators: int, used: int) -> None:
+    assert domain_size(tier("node", size, 1), num_accelerators) == used
+
+
+@given(cases())
+def test_every_group_has_its_ranks(case: Case) -> None:
+    question = case.question
+    batch = Batch.of(case.plan, question.num_accelerators, question.job)
+    placed = groups_of(batch, question.network)
+    for name in ("tp", "cp", "dp", "pp", "ep", "etp", "edp"):
+        assert placed[name].size == getattr(batch, name)
+        assert placed[name].members[-1] == placed[name].size
+        assert all(1 <= m <= placed[name].size for m in placed[name].members)
+
+
+@given(st.sampled_from((1, 2, 8, 16, 64)), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 8)))
+def test_groups_inside_one_domain_count_only_the_ranks_there(tp: int, cp: int, pp: int) -> None:
+    """By brute force: the members of the group of accelerator 0 that lie in its node."""
+    n = 8192
+    placed = groups(cluster(), n, tp=tp, cp=cp, pp=pp)
+    dp = n // (tp * cp * pp)
+    strides = {"tp": 1, "cp": tp, "dp": tp * cp, "pp": tp * cp * dp}
+    for name, size in {"tp": tp, "cp": cp, "dp": dp, "pp": pp}.items():
+        inside = sum(rank * strides[name] < 8 for rank in range(size))
+        assert placed[name].members == (inside, size)
+
+
+def test_shards_are_the_innermost_ranks() -> None:
+    """hsdp shards inside the node and replicates across (arXiv 2304.11277, section 3.2.2)."""
+    plan = Plan(sharding="hsdp", sharding_degree=8)
+    batch = Batch.of(plan, 64, Job(sequence_length=8192, global_batch_size=64))
+    placed = sharding_groups(batch, Network.of(cluster(), 64, ideal_profile()))
+    assert placed["shard"].members == (8, 8)
+    assert placed["replica"].members == (1, 8)
+
+
+def test_network_is_cut_at_the_first_tier_that_holds_the_job() -> None:
+    assert [one.name for one in Network.of(PODS, 8, ideal_profile()).tiers] == ["node"]
+    assert [one.name for one in Network.of(PODS, 3072, ideal_profile()).tiers] == ["node", "pod"]
+    assert [one.name for one in Network.of(PODS, 6144, ideal_profile()).tiers] == ["node", "pod", "spine"]
+
+
+def test_efficiency_is_that_of_the_kind_of_link() -> None:
+    nvlink = replace(tier("node", 8, 1), link_type="nvlink")
+    table = {"nvlink": 0.8, "other": 0.5}
+    assert network(nvlink, tier("network", None, 1), network_efficiency=table).efficiency == (0.8, 0.5)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import ideal_profile
+
+from shardplan.costs.overlap import SUMMA_PANELS, beyond_window, exposed, hidden_share, pipelined_products
+
+times = st.floats(0, 1e3)
+shares = st.floats(0, 1)
+
+
+@given(times, shares, shares)
+def test_hidden_communication_shows_its_slowdown_only(time: float, share: float, slowdown: float) -> None:
+    shown = exposed(time, share, ideal_profile(hidden_slowdown=slowdown))
+    assert 0 <= shown <= time * (1 + 1e-12)
+    assert shown == pytest.approx(time * (1 - share) + time * share * slowdown, rel=1e-9, abs=1e-15)
+
+
+def test_limits_of_a_share() -> None:
+    assert exposed(2.0, 0.0, ideal_profile(hidden_slowdown=0.5)) == 2.0
+    assert exposed(2.0, 1.0, ideal_profile()) == 0.0
+
+
+def test_hidden_share_follows_the_switch() -> None:
+    assert hidden_share(overlapped=True, with_overlap=0.8, without=0.5) == 0.8
+    assert hidden_share(overlapped=False, with_overlap=0.8, without=0.5) == 0.5
+
+
+@given(times, times)
+def test_a_window_hides_what_fits(time: float, window: float) -> None:
+    assert beyond_window(time, window, overlapped=True) == max(time - window, 0)
+    assert beyond_window(time, window, overlapped=False) == time
+
+
+@given(times, times)
+def test_pipelined_products_show_the_first_panel_and_the_excess(time: float, products: float) -> None:
+    shown = pipelined_products(time, products)
+    assert time / SUMMA_PANELS <= shown <= time * (1 + 1e-12)
+    assert shown + products >= time * (1 - 1e-12)

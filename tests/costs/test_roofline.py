@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import accelerator, ideal_profile
+
+from shardplan.costs.roofline import Machine, operator_times
+from shardplan.errors import InputError
+from shardplan.inputs.job import recipe_of
+from shardplan.inputs.profile import load_profile
+from shardplan.workload.ops import AttentionCore, Matmul, Operator, Pass
+
+PEAK, BANDWIDTH = 1000e12, 3350e9
+
+
+def machine(precision: str = "bf16", part: Any = None, **constants: Any) -> Machine:
+    return Machine(accelerator=part or accelerator(), profile=ideal_profile(**constants), recipe=recipe_of(precision))
+
+
+def matmul(m: float, k: float, n: float, **fields: Any) -> Matmul:
+    return Matmul(name="product", modules=(), m=m, k=k, n=n, **fields)
+
+
+def core(*, fused: bool = True, causal: bool = True) -> AttentionCore:
+    return AttentionCore(
+        name="core", modules=(), tokens=4096, num_heads=32, qk_head_dim=128, v_head_dim=128,
+        keys=2048 if causal else 4096, scored_keys=4096, rate_length=4096, fused=fused,
+    )  # fmt: skip
+
+
+def test_a_large_product_takes_its_arithmetic() -> None:
+    forward, backward = operator_times(matmul(8192, 8192, 8192), machine())
+    assert forward == pytest.approx(2 * 8192**3 / PEAK)
+    assert backward == pytest.approx(2 * 2 * 8192**3 / PEAK)
+
+
+def test_a_thin_product_takes_its_memory_traffic() -> None:
+    """Below the ridge of the roofline (Williams et al., CACM 52(4), 2009) bytes over bandwidth decide."""
+    forward, backward = operator_times(matmul(1, 8192, 8192), machine())
+    moved = 2 * (8192 + 8192**2 + 8192)
+    assert forward == pytest.approx(moved / BANDWIDTH)
+    assert backward == pytest.approx(2 * moved / BANDWIDTH)
+
+
+def test_the_ridge_lies_at_the_machine_balance() -> None:
+    """An (m, k) by (k, n) product with large k and n in 16 bits has an intensity of m FLOP per byte."""
+    balance = PEAK / BANDWIDTH
+    thin, thick = (operator_times(matmul(m, 1e6, 1e6), machine())[0] for m in (balance / 2, 2 * balance))
+    assert thin == pytest.approx(2e12 / BANDWIDTH, rel=1e-3)
+    assert thick == pytest.approx(2 * 2 * balance * 1e12 / PEAK, rel=1e-12)
+
+
+def test_gradients_are_accumulated_in_memory() -> None:
+    """Where the weight gradient has few rows, adding it to the fp32 accumulator takes longer than computing it."""
+    _, without = operator_times(matmul(64, 8192, 8192), machine())
+    _, backward = operator_times(matmul(64, 8192, 8192), machine(wgrad_bytes=8))
+    one_pass = 2 * (64 * 8192 * 2 + 8192**2) / BANDWIDTH
+    assert without == pytest.approx(2 * one_pass)
+    assert backward == pytest.approx(one_pass + 8 * 8192**2 / BANDWIDTH)
+
+
+def test_low_precision_doubles_the_rate_and_pays_for_casts() -> None:
+    product = matmul(8192, 8192, 8192)
+    fast, _ = operator_times(product, machine("fp8"))
+    assert fast == pytest.approx(2 * 8192**3 / (2 * PEAK))
+    cast, _ = operator_times(product, machine("fp8", cast_bytes=4))
+    assert cast - fast == pytest.approx(4 * 8192**2 / BANDWIDTH)
+    wide, _ = operator_times(matmul(8192, 8192, 8192, low_precision=False), machine("fp8", cast_bytes=4))
+    assert wide == pytest.approx(2 * 8192**3 / PEAK)
+
+
+def test_launches_are_paid_once_per_product() -> None:
+    forward, backward = operator_times(matmul(8192, 8192, 8192), machine(matmul_launch_time=1.0))
+    assert forward == pytest.approx(1, rel=0.01)
+    assert backward == pytest.approx(2, rel=0.01)
+
+
+def test_grouped_products_run_at_their_own_rate() -> None:
+    dense, _ = operator_times(matmul(8192, 8192, 8192, count=8), machine(grouped_matmul_efficiency=0.5))
+    grouped, _ = operator_times(matmul(8192, 8192, 8192, count=8, grouped=True), machine(grouped_matmul_efficiency=0.5))
+    assert grouped == pytest.approx(2 * dense)
+
+
+def test_fused_attention_backward_makes_five_products_for_two() -> None:
+    """FlashAttention-2 (arXiv 2307.08691, section 3.1.2)."""
+    forward, backward = operator_times(core(), machine())
+    assert forward == pytest.approx(4 * 4096 * 32 * 128 * 2048 / PEAK)
+    assert backward == pytest.approx(2.5 * forward)
+
+
+def test_unfused_attention_computes_the_whole_square() -> None:
+    """Megatron-LM's batched products know no mask: twice the causal work, and twice that backward."""
+    forward, backward = operator_times(core(fused=False), machine())
+    assert forward == pytest.approx(2 * operator_times(core(), machine())[0])
+    assert backward == pytest.approx(2 * forward)
+
+
+def test_passes_take_bytes_over_bandwidth() -> None:
+    norm = Pass(name="norm", modules=(), forward_bytes=5e9, backward_bytes=7e9)
+    forward, backward = operator_times(norm, machine())
+    assert forward == pytest.approx(5e9 / BANDWIDTH)
+    assert backward == pytest.approx(7e9 / BANDWIDTH)
+    twice = machine(memory_pass_factor=2, memory_efficiency=0.5, memory_pass_latency=1)
+    assert operator_times(norm, twice)[0] == pytest.approx(4 * 5e9 / BANDWIDTH + 1)
+
+
+def test_a_format_that_the_part_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="nvfp4"):
+        operator_times(matmul(8, 8, 8), machine("nvfp4"))
+
+
+shapes = st.floats(1, 1e5)
+operators: st.SearchStrategy[Operator] = st.one_of(
+    st.builds(matmul, shapes, shapes, shapes, low_precision=st.booleans(), grouped=st.booleans()),
+    st.builds(core, fused=st.booleans(), causal=st.booleans()),
+    st.builds(Pass, name=st.just("pass"), modules=st.just(()), forward_bytes=shapes, backward_bytes=shapes),
+)
+
+
+@given(operators, st.sampled_from(("bf16", "fp8")), st.floats(1, 100))
+def test_better_machines_are_never_slower(operator: Operator, precision: str, factor: float) -> None:
+    profile, recipe = load_profile("hopper"), recipe_of(precision)
+
+    def times(**changes: Any) -> tuple[float, float]:
+        part = Machine(accelerator=accelerator(**changes), profile=profile, recipe=recipe)
+        forward, backward = operator_times(operator, part)
+        return float(forward), float(backward)
+
+    base = times()
+    faster = {"bf16": factor * PEAK, "fp8": 2 * factor * PEAK}
+    for better in times(memory_bandwidth=factor * BANDWIDTH), times(peak_flops=faster):
+        assert better[0] <= base[0]
+        assert better[1] <= base[1]

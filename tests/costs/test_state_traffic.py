@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import cluster, ideal_profile, tier
+
+from shardplan.costs.collectives import Network, sharding_groups
+from shardplan.costs.state_traffic import StateTraffic, state_traffic
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.workload.layer import Parameters
+
+PSI = 1e9
+"""Parameters of the rank, as the ZeRO paper calls them."""
+
+
+def traffic(
+    num_accelerators: int = 64, *, dense: float = PSI, experts: float = 0.0, grad_dtype: Any = "bf16", **fields: Any
+) -> StateTraffic:
+    job = Job(sequence_length=1024, global_batch_size=num_accelerators, grad_dtype=grad_dtype)
+    batch = Batch.of(Plan(**fields), num_accelerators, job)
+    network = Network.of(cluster(), num_accelerators, ideal_profile())
+    return state_traffic(Parameters(dense, experts), job, batch, network, sharding_groups(batch, network))
+
+
+def sent(of: StateTraffic, num_microbatches: int = 1) -> float:
+    return sum(map(float, of.step_bytes)) + num_microbatches * sum(map(float, of.microbatch_bytes))
+
+
+@pytest.mark.parametrize(("sharding", "volumes"), [("ddp", 2), ("zero1", 2), ("zero2", 2), ("zero3", 3)])
+@pytest.mark.parametrize("n", [2, 8, 64])
+def test_volume_of_a_step(sharding: str, volumes: int, n: int) -> None:
+    """ZeRO (arXiv 1910.02054), section 7: 2 Psi for data parallelism and stages 1 and 2, 3 Psi for stage 3."""
+    assert sent(traffic(n, sharding=sharding)) == pytest.approx(volumes * 2 * PSI * (n - 1) / n, rel=1e-12)
+
+
+def test_gradients_in_fp32_weigh_twice() -> None:
+    assert sent(traffic(grad_dtype="fp32", sharding="ddp")) == 2 * sent(traffic(sharding="ddp"))
+    assert sent(traffic(grad_dtype="fp32")) == pytest.approx((4 + 2) * PSI * 63 / 64)
+
+
+def test_sharded_gradients_are_reduced_in_every_micro_batch() -> None:
+    one = 2 * PSI * 63 / 64
+    assert sent(traffic(sharding="zero1"), 10) == pytest.approx(2 * one)
+    assert sent(traffic(sharding="zero2"), 10) == pytest.approx(11 * one)
+    assert sent(traffic(sharding="zero3"), 10) == pytest.approx(30 * one)
+
+
+def test_hybrid_sharding_leaves_a_shard_for_the_network() -> None:
+    """hsdp (arXiv 2304.11277, section 3.2.2): gather and scatter in the node, all-reduce of an eighth between nodes."""
+    hybrid = traffic(sharding="hsdp", sharding_degree=8)
+    inside, between = (
+        float(one) + float(each) for one, each in zip(hybrid.step_bytes, hybrid.microbatch_bytes, strict=True)
+    )
+    assert inside == pytest.approx(3 * 2 * PSI * 7 / 8)
+    assert between == pytest.approx(2 * 2 * (PSI / 8) * 7 / 8)
+
+
+def test_one_replica_needs_no_traffic() -> None:
+    for sharding in ("ddp", "zero1", "zero2", "zero3"):
+        alone = traffic(8, tp=8, sharding=sharding)
+        assert sent(alone) == 0
+        assert (alone.reduce_time, alone.gather_time, alone.microbatch_time) == (0, 0, 0)
+
+
+def test_context_ranks_hold_the_same_weights() -> None:
+    """Gradients are reduced over dp x cp ranks (Megatron-LM's data-parallel group with context parallelism)."""
+    assert sent(traffic(64, cp=64)) == pytest.approx(sent(traffic(64)))
+
+
+def test_experts_travel_among_their_replicas_only() -> None:
+    """With ep 8 of 64 accelerators every expert has 8 replicas (arXiv 2504.14960: expert data parallelism)."""
+    moe = traffic(64, dense=0.0, experts=PSI, ep=8)
+    assert sent(moe) == pytest.approx(2 * 2 * PSI * 7 / 8)
+    assert sent(traffic(64, dense=0.0, experts=PSI, ep=64)) == 0
+
+
+@given(st.sampled_from(("ddp", "zero1", "zero2", "zero3")), st.floats(1e3, 1e12), st.floats(1, 100))
+def test_time_grows_with_parameters(sharding: str, parameters: float, factor: float) -> None:
+    less, more = (traffic(dense=size, sharding=sharding) for size in (parameters, parameters * factor))
+    assert less.reduce_time <= more.reduce_time
+    assert less.gather_time <= more.gather_time
+    assert less.microbatch_time <= more.microbatch_time
+
+
+def test_times_on_ideal_links() -> None:
+    """Without latency a reduce-scatter over eight in a node takes S 7/8 over the bandwidth."""
+    ideal = cluster(tier("node", 8, 450, latency=0), tier("network", None, 50, latency=0))
+    job = Job(sequence_length=1024, global_batch_size=8, grad_dtype="bf16")
+    batch = Batch.of(Plan(), 8, job)
+    network = Network.of(ideal, 8, ideal_profile())
+    of = state_traffic(Parameters(PSI), job, batch, network, sharding_groups(batch, network))
+    assert of.reduce_time == pytest.approx(2 * PSI * 7 / 8 / 450e9)
+    assert of.gather_time == pytest.approx(2 * PSI * 7 / 8 / 450e9)

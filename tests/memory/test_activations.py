@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import cluster, gpt, ideal_profile
+
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.memory.activations import applied_share, kept_per_microbatch, working_set
+
+# Korthikanti et al., arXiv 2205.05198: models of table 3 (hidden size, layers, heads, micro-batch, tensor degree).
+GPT_22B = (gpt(6144, 48, 64), 4, 8)
+GPT3 = (gpt(12288, 96, 96), 1, 8)
+MT_NLG = (gpt(20480, 105, 128), 1, 8)
+GPT_1T = (gpt(25600, 128, 160), 1, 8)
+MODELS = pytest.mark.parametrize(
+    ("model", "b", "t"), [GPT_22B, GPT3, MT_NLG, GPT_1T], ids=["22B", "175B", "530B", "1T"]
+)
+S = 2048
+
+
+def estimated(
+    model: ModelConfig, b: int, *, num_microbatches: int = 1024, dropout: bool = True, **fields: Any
+) -> Estimate:
+    plan = Plan(micro_batch_size=b, **fields)
+    job = Job(sequence_length=S, global_batch_size=num_microbatches * b, attention="unfused", dropout=dropout)
+    question = Question(
+        model=model, cluster=cluster(), num_accelerators=plan.model_parallel_degree, job=job,
+        given_profile=ideal_profile(),
+    )  # fmt: skip
+    return estimate_plan(question, plan)
+
+
+def activations(model: ModelConfig, b: int, *, stage: int = 0, **fields: Any) -> float:
+    return estimated(model, b, **fields).memory[stage]["activations"]
+
+
+def depth(model: ModelConfig) -> int:
+    """A number of stages that divides the layers."""
+    return next(p for p in (8, 5) if model.num_hidden_layers % p == 0)
+
+
+def sizes(model: ModelConfig, b: int) -> tuple[float, float, int]:
+    """s b h, 5 a s / h and L of the paper."""
+    mixer: Any = model.layers[0].mixer
+    h = model.hidden_size
+    return float(S * b * h), 5 * mixer.num_heads * S / h, model.num_hidden_layers
+
+
+@MODELS
+def test_one_layer_under_every_policy(model: ModelConfig, b: int, t: int) -> None:
+    """Table 2. The second of p stages keeps p - 1 micro-batches of L / p layers; a layer recomputed is whole once."""
+    sbh, scores, layers = sizes(model, b)
+    pp = depth(model)
+    rows: list[tuple[dict[str, Any], float, float]] = [
+        ({"sequence_parallel": False}, 10 + 24 / t + scores / t, 0.0),
+        ({}, 34 / t + scores / t, 0.0),
+        ({"sequence_parallel": False, "recompute": "selective"}, 10 + 24 / t, scores / t),
+        ({"recompute": "selective"}, 34 / t, scores / t),
+        ({"sequence_parallel": False, "recompute": "full"}, 2.0, 8 + 24 / t + scores / t),
+    ]
+    for fields, per_layer, working in rows:
+        expected = sbh * ((pp - 1) * layers / pp * per_layer + working)
+        assert activations(model, b, tp=t, pp=pp, stage=1, **fields) == pytest.approx(expected, rel=1e-12)
+
+
+@MODELS
+def test_the_first_stage_keeps_the_activations_of_all_layers(model: ModelConfig, b: int, t: int) -> None:
+    """Equation 5: p micro-batches of L / p layers are L layers. Without dropout 2 s b h + 3 a s^2 b are less."""
+    sbh, scores, layers = sizes(model, b)
+    expected = sbh * layers * (32 + 2 / 5 * scores) / t
+    assert activations(model, b, tp=t, pp=depth(model), dropout=False) == pytest.approx(expected, rel=1e-12)
+
+
+@MODELS
+def test_the_last_stage_keeps_inputs_of_the_final_norm_and_the_head(model: ModelConfig, b: int, t: int) -> None:
+    """Section 4.3: 4 s b h / t besides its L / p layers (the logits stand apart)."""
+    sbh, scores, layers = sizes(model, b)
+    pp = depth(model)
+    expected = sbh / t * (layers / pp * (32 + 2 / 5 * scores) + 4)
+    assert activations(model, b, tp=t, pp=pp, dropout=False, stage=pp - 1) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("pp", "vp"), [(8, 3), (16, 2), (4, 6)])
+def test_interleaving_keeps_more(pp: int, vp: int) -> None:
+    """Equation 6: 1 + (p - 1) / (p v) times as much on the first stage."""
+    model, b, t = GPT3
+    plain = activations(model, b, tp=t, pp=pp)
+    assert activations(model, b, tp=t, pp=pp, vp=vp) == pytest.approx(plain * (1 + (pp - 1) / (pp * vp)), rel=1e-12)
+
+
+@pytest.mark.parametrize(("case", "saving"), [(GPT3, 0.70), (MT_NLG, 0.65)])
+def test_selective_recomputation_saves_what_the_paper_says(case: Any, saving: float) -> None:
+    """Section 5: 70 % of GPT-3's activations and 65 % of MT-NLG's."""
+    model, b, t = case
+    kept = activations(model, b, tp=t, pp=depth(model))
+    selective = activations(model, b, tp=t, pp=depth(model), recompute="selective")
+    assert 1 - selective / kept == pytest.approx(saving, abs=0.015)
+
+
+def test_every_micro_batch_is_kept_by_gpipe() -> None:
+    model, b, t = GPT3
+    one = activations(model, b, tp=t, pp=8, stage=7)
+    all_kept = activations(model, b, tp=t, pp=8, stage=7, schedule="gpipe", num_microbatches=32)
+    assert all_kept == pytest.approx(32 * one)
+
+
+def test_recomputing_some_layers() -> None:
+    model, b, t = GPT3
+    sbh, scores, _ = sizes(model, b)
+    whole, full = (34 + scores) / t, 2 / t
+    kept = activations(model, b, tp=t, pp=8, stage=1, recompute="full", recompute_num_layers=5)
+    assert kept == pytest.approx(sbh * (7 * (7 * whole + 5 * full) + whole - full), rel=1e-12)
+    assert activations(model, b, tp=t, pp=8, recompute="full", recompute_num_layers=0) == pytest.approx(
+        activations(model, b, tp=t, pp=8)
+    )
+
+
+def test_offloaded_activations_leave_two_layers_on_the_device() -> None:
+    """One layer in use and one on its way, whatever is in flight."""
+    model, b, t = GPT3
+    sbh, scores, _ = sizes(model, b)
+    kept = activations(model, b, tp=t, pp=8, stage=1, offload="activations")
+    assert kept == pytest.approx(2 * sbh * (34 + scores) / t, rel=1e-12)
+
+
+def batch(num_layers: int | None) -> Batch:
+    return Batch.of(Plan(recompute_num_layers=num_layers), 1, Job(sequence_length=1, global_batch_size=1))
+
+
+def test_applied_share() -> None:
+    assert applied_share(12, batch(None)) == 1
+    assert applied_share(12, batch(3)) == 0.25
+    assert applied_share(12, batch(20)) == 1
+    assert applied_share(12, batch(0)) == 0
+    assert applied_share(0, batch(0)) == 0
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1), st.floats(0, 1))
+def test_recomputation_frees_its_share(kept: float, fraction: float, share: float) -> None:
+    freed = kept * fraction
+    left = kept_per_microbatch(kept, freed, share)
+    assert kept - freed <= left * (1 + 1e-12)
+    assert left <= kept
+    assert kept_per_microbatch(kept, freed, 0.0) == kept
+
+
+def test_working_set_exists_where_something_is_recomputed() -> None:
+    assert np.array_equal(working_set(5.0, np.array([0.0, 0.1, 1.0])), [0, 5, 5])

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan, Sharding
+from shardplan.memory.states import States, gathered_bytes, local_parameters, model_states
+from shardplan.workload.layer import Parameters
+
+PSI = 7.5e9
+"""The example of the ZeRO paper."""
+SHARDINGS: tuple[Sharding, ...] = ("ddp", "zero1", "zero2", "zero3")
+
+
+def job(**fields: Any) -> Job:
+    return Job(sequence_length=1024, global_batch_size=1024, **({"grad_dtype": "bf16"} | fields))
+
+
+def states(
+    sharding: Any, num_accelerators: int = 64, *, dense: float = PSI, experts: float = 0.0, of: Job | None = None,
+    **fields: Any,
+) -> States:  # fmt: skip
+    one = of or job()
+    batch = Batch.of(Plan(sharding=sharding, **fields), num_accelerators, one)
+    return model_states(Parameters(dense, experts), one, batch)
+
+
+def total(held: States) -> float:
+    return float(held.weights + held.gradients + held.optimizer)
+
+
+@pytest.mark.parametrize("n", [1, 4, 16, 64, 256, 1024])
+def test_stages_of_zero(n: int) -> None:
+    """arXiv 1910.02054, figure 1: (2+2+K) Psi, 4 Psi + K Psi / N, 2 Psi + (2+K) Psi / N and (2+2+K) Psi / N, K = 12."""
+    assert total(states("ddp", n)) == 16 * PSI
+    assert total(states("zero1", n)) == pytest.approx(4 * PSI + 12 * PSI / n)
+    assert total(states("zero2", n)) == pytest.approx(2 * PSI + 14 * PSI / n)
+    assert total(states("zero3", n)) == pytest.approx(16 * PSI / n)
+
+
+@pytest.mark.parametrize(("sharding", "gigabytes"), [("ddp", 120), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.9)])
+def test_the_example_of_the_paper(sharding: str, gigabytes: float) -> None:
+    """Figure 1 of ZeRO: 7.5 B parameters on 64 ranks."""
+    assert total(states(sharding)) / 1e9 == pytest.approx(gigabytes, rel=0.02)
+
+
+def test_gradients_in_fp32_make_eighteen_bytes() -> None:
+    """Megatron-LM accumulates in fp32: 18 bytes per parameter, 6 + 12 / d with its distributed optimizer."""
+    wide = job(grad_dtype="fp32")
+    assert total(states("ddp", of=wide)) == 18 * PSI
+    assert total(states("zero1", of=wide)) == pytest.approx((6 + 12 / 64) * PSI)
+
+
+def test_hybrid_sharding_divides_by_its_degree() -> None:
+    assert total(states("hsdp", sharding_degree=8)) == pytest.approx(16 * PSI / 8)
+
+
+def test_context_ranks_share_the_states() -> None:
+    assert total(states("zero3", 64, cp=8)) == pytest.approx(16 * PSI / 64)
+
+
+def test_experts_are_sharded_over_their_own_replicas() -> None:
+    """With ep 8 of 64 accelerators each expert has 8 replicas (expert data parallelism)."""
+    moe = states("zero1", 64, dense=0.0, experts=PSI, ep=8)
+    assert float(moe.optimizer) == pytest.approx(12 * PSI / 8)
+    assert float(moe.weights) == 2 * PSI
+
+
+def test_low_precision_copies_count_as_weights() -> None:
+    assert float(states("ddp", of=job(precision="fp8")).weights) == 3 * PSI
+
+
+def test_offloaded_states_take_no_device_memory() -> None:
+    assert float(states("zero1", offload="optimizer").optimizer) == 0
+
+
+@given(st.sampled_from(SHARDINGS), st.sampled_from((2, 8, 64)), st.floats(0, 1e12), st.floats(0, 1e12))
+def test_sharding_more_never_holds_more(sharding: str, n: int, dense: float, experts: float) -> None:
+    held = [total(states(each, n, dense=dense, experts=experts)) for each in SHARDINGS]
+    assert held == sorted(held, reverse=True)
+    more = total(states(sharding, 2 * n, dense=dense, experts=experts))
+    assert more <= total(states(sharding, n, dense=dense, experts=experts))
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_replicas_update_every_parameter_once(sharding: Any) -> None:
+    one = job()
+    batch = Batch.of(Plan(sharding=sharding, ep=8), 64, one)
+    updated = float(local_parameters(Parameters(PSI, 8 * PSI), batch))
+    assert updated == pytest.approx(9 * PSI if sharding == "ddp" else PSI / 64 + 8 * PSI / 8)
+
+
+def test_fully_sharded_training_gathers_two_layers_and_one_gradient() -> None:
+    """FSDP (arXiv 2304.11277, section 3.2): the unit in use, the one fetched ahead, and the gradient being reduced."""
+    layer = Parameters(1e9)
+    one = job()
+    for sharding, size in zip(SHARDINGS, (0, 0, 2e9, 3 * 2e9), strict=True):
+        batch = Batch.of(Plan(sharding=sharding), 64, one)
+        assert float(gathered_bytes(layer, one, batch)) == size
+
+
+def test_states_of_arrays() -> None:
+    one = job()
+    plans = [Batch.of(Plan(sharding=sharding), 64, one) for sharding in SHARDINGS]
+    flags: Any = {
+        name: np.array([getattr(plan, name) for plan in plans])
+        for name in ("shards_optimizer", "shards_gradients", "shards_weights", "sharding_degree")
+    }
+    together = model_states(Parameters(PSI), one, replace(plans[0], **flags))
+    singly = [total(model_states(Parameters(PSI), one, plan)) for plan in plans]
+    assert (together.weights + together.gradients + together.optimizer).tolist() == singly  # type: ignore[union-attr]  # an array

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import Attention, LatentAttention
+from shardplan.inputs.plan import Plan
+from shardplan.workload.attention import attention, latent_attention, mean_keys
+from shardplan.workload.ops import AttentionCore, Block, Matmul
+from shardplan.workload.shard import Shard
+
+LENGTH = 4096
+DEEPSEEK_V3 = LatentAttention(
+    num_heads=128, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128
+)
+
+
+def shard(hidden_size: int, *, length: int = LENGTH, kernel: Any = "flash", **fields: Any) -> Shard:
+    plan = Plan(**fields)
+    job = Job(sequence_length=length, global_batch_size=1, attention=kernel)
+    return Shard.of(hidden_size, job, Batch.of(plan, plan.tp * plan.cp, job))
+
+
+def core(block: Block) -> AttentionCore:
+    return next(op for op in block.operators if isinstance(op, AttentionCore) and op.name == "core")
+
+
+def matmul_flops(block: Block) -> float:
+    return float(sum(op.flops for op in block.operators if isinstance(op, Matmul)))
+
+
+@given(st.integers(1, 3000), st.integers(1, 4000))
+def test_mean_keys_approximates_the_mask(length: int, window: int) -> None:
+    """Counting the mask itself: position i (from 1) sees min(i, w) keys; the formula leaves out half a key."""
+    positions = np.arange(1, length + 1)
+    seen = np.minimum(positions, window).mean()
+    assert mean_keys(length, causal=True, window=window) == pytest.approx(seen, abs=0.5 + 1e-9)
+    assert mean_keys(length, causal=True) == pytest.approx(positions.mean(), abs=0.5 + 1e-9)
+
+
+def test_mean_keys_of_plain_masks() -> None:
+    assert mean_keys(8192, causal=True) == 4096
+    assert mean_keys(8192, causal=False) == 8192
+    assert mean_keys(8192, causal=True, window=8192) == 4096
+    assert mean_keys(8192, causal=True, window=10**6) == 4096
+    assert mean_keys(8192, causal=True, chunk=2048) == 1024
+    assert mean_keys(8192, causal=False, chunk=2048) == 2048
+    assert mean_keys(1024, causal=True, chunk=2048) == 512
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6))
+def test_a_window_never_adds_keys(length: int, window: int) -> None:
+    seen = mean_keys(length, causal=True, window=window)
+    assert 0 < seen <= min(mean_keys(length, causal=True), window)
+    assert seen <= mean_keys(length, causal=True, window=window + 1)
+
+
+def test_multi_head_attention_takes_the_flop_of_the_paper() -> None:
+    """8 s h^2 for four projections and 4 s^2 h for the core (arXiv 2205.05198, appendix A)."""
+    block = attention(Attention(num_heads=64, num_kv_heads=64, head_dim=96, causal=False), shard(6144))
+    assert matmul_flops(block) == 8 * LENGTH * 6144**2
+    assert core(block).flops == 4 * LENGTH**2 * 6144
+
+
+def test_grouped_queries_shrink_keys_and_values_only() -> None:
+    """Llama 3 70B: queries and output 2 h^2 each, keys and values an eighth of that."""
+    block = attention(Attention(num_heads=64, num_kv_heads=8, head_dim=128), shard(8192))
+    assert matmul_flops(block) == 2 * LENGTH * 8192**2 * (2 + 2 / 8)
+    assert core(block).flops == 2 * LENGTH**2 * 8192
+
+
+def test_key_value_heads_are_repeated_beyond_their_number() -> None:
+    config = Attention(num_heads=64, num_kv_heads=8, head_dim=128)
+    widths = {tp: attention(config, shard(8192, tp=tp)).operators[0] for tp in (8, 16, 32)}
+    for tp, qkv in widths.items():
+        assert isinstance(qkv, Matmul)
+        assert qkv.n == (64 / tp + 2) * 128
+
+
+def test_latent_attention_takes_the_flop_of_its_matrices() -> None:
+    """2 FLOP per weight and token (DeepSeek-V2, arXiv 2405.04434, section 2.1); the core at 192 and 128 channels."""
+    block = latent_attention(DEEPSEEK_V3, shard(7168))
+    norms = 1536 + 512
+    assert matmul_flops(block) == 2 * LENGTH * (DEEPSEEK_V3.num_parameters(7168) - norms)
+    assert core(block).flops == 2 * LENGTH * 128 * (LENGTH / 2) * (192 + 128)
+
+
+def test_latent_projections_are_not_shared_by_tensor_ranks() -> None:
+    """Down-projections run on split tokens, so that their FLOP are shared all the same."""
+    alone, shared = (latent_attention(DEEPSEEK_V3, shard(7168, tp=tp)) for tp in (1, 8))
+    assert 8 * matmul_flops(shared) == pytest.approx(matmul_flops(alone), rel=1e-14)
+    repeated = latent_attention(DEEPSEEK_V3, shard(7168, tp=8, sequence_parallel=False))
+    downs = 2 * LENGTH * 7168 * (1536 + 576)
+    assert 8 * matmul_flops(repeated) == pytest.approx(matmul_flops(alone) + 7 * downs, rel=1e-14)
+
+
+def test_sparse_attention_meets_the_selected_keys() -> None:
+    """DeepSeek-V3.2: 2,048 selected keys per query, by an indexer of 64 heads of 128 channels."""
+    config = LatentAttention(
+        num_heads=128, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+        index_topk=2048, index_num_heads=64, index_head_dim=128,
+    )  # fmt: skip
+    length = 131072
+    block = latent_attention(config, shard(7168, length=length))
+    assert core(block).keys == pytest.approx(2048, rel=0.01)
+    index = next(op for op in block.operators if op.name == "index")
+    assert index.flops == 2 * length * (length / 2) * 64 * 128
+
+
+def test_unfused_scores_pass_through_memory() -> None:
+    config = Attention(num_heads=64, num_kv_heads=64, head_dim=96, rotary=False)
+    fused = {op.name for op in attention(config, shard(6144)).operators}
+    unfused = {op.name for op in attention(config, shard(6144, kernel="unfused")).operators}
+    assert unfused - fused == {"softmax"}
+
+
+@pytest.mark.parametrize("cp", [2, 8])
+def test_context_ranks_share_queries_and_meet_all_keys(cp: int) -> None:
+    config = Attention(num_heads=64, num_kv_heads=8, head_dim=128)
+    alone, shared = (core(attention(config, shard(8192, cp=each))) for each in (1, cp))
+    assert shared.flops * cp == alone.flops
+    assert shared.keys == alone.keys

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.examples import GPT3_175B, LLAMA_70B, deepseek_v3, mixtral
+
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.workload.layer import layer_block
+from shardplan.workload.ops import Collective
+from shardplan.workload.shard import Shard
+
+LENGTH, MICRO = 2048, 2
+TOKENS = LENGTH * MICRO
+
+
+def collectives(model: ModelConfig, dimension: str, *, layer: int = 0, **fields: Any) -> list[Collective]:
+    plan = Plan(micro_batch_size=MICRO, **fields)
+    n = plan.tp * plan.cp * max(plan.ep * plan.etp, 1)
+    job = Job(sequence_length=LENGTH, global_batch_size=n * MICRO)
+    shard = Shard.of(model.hidden_size, job, Batch.of(plan, n, job))
+    block = layer_block(model.layers[layer], shard)
+    return [item for item in block.collectives if item.dimension == dimension]
+
+
+def sent(item: Collective, num_ranks: int) -> float:
+    """Bytes that one rank sends in a ring."""
+    shares = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "p2p": num_ranks / (num_ranks - 1)}
+    return float(item.bytes * item.count) * shares[item.kind] * (num_ranks - 1) / num_ranks
+
+
+@pytest.mark.parametrize("tp", [2, 8])
+def test_tensor_parallelism_without_sequence_parallelism_is_four_all_reduces(tp: int) -> None:
+    """Two forward and two backward of b s h elements (arXiv 1909.08053, section 3; 2104.04473, section 3.2)."""
+    items = collectives(GPT3_175B, "tp", tp=tp, sequence_parallel=False)
+    all_reduce = 2 * (2 * TOKENS * 12288) * (tp - 1) / tp
+    assert sum(sent(item, tp) for item in items) == pytest.approx(4 * all_reduce, rel=1e-14)
+
+
+@pytest.mark.parametrize("tp", [2, 8])
+def test_sequence_parallelism_gathers_once_more_in_the_backward_pass(tp: int) -> None:
+    """The same bytes as the all-reduces, and one all-gather per block again (arXiv 2205.05198, section 4.2.2)."""
+    items = collectives(GPT3_175B, "tp", tp=tp)
+    one = 2 * TOKENS * 12288 * (tp - 1) / tp
+    assert sum(sent(item, tp) for item in items) == pytest.approx(2 * (4 + 1) * one, rel=1e-14)
+    forward = Counter(item.kind for item in items if item.direction == "forward")
+    assert forward == {"all_gather": 2, "reduce_scatter": 2}
+
+
+def test_latent_attention_gathers_its_latents() -> None:
+    items = {item.name: item for item in collectives(deepseek_v3(), "tp", tp=8)}
+    assert items["attention_gather"].bytes == 2 * TOKENS * (1536 + 512 + 64)
+    assert items["attention_scatter"].bytes == 2 * TOKENS * 7168
+
+
+@pytest.mark.parametrize("cp", [2, 8])
+def test_ring_attention_sends_keys_and_values_around(cp: int) -> None:
+    """Keys and values visit all other ranks (arXiv 2310.01889), and so do their gradients: three times those bytes."""
+    items = collectives(LLAMA_70B, "cp", cp=cp)
+    keys_values = 2 * (TOKENS / cp) * 2 * 8 * 128
+    assert sum(float(item.bytes * item.count) for item in items) == pytest.approx(3 * (cp - 1) * keys_values, rel=1e-14)
+
+
+@pytest.mark.parametrize("cp", [2, 8])
+def test_gathered_context_moves_as_many_bytes_as_the_ring(cp: int) -> None:
+    """Llama 3 gathers keys and values (arXiv 2407.21783, section 3.3.2)."""
+    gathered = collectives(LLAMA_70B, "cp", cp=cp, cp_comm="allgather")
+    ring = collectives(LLAMA_70B, "cp", cp=cp)
+    assert sum(sent(item, cp) for item in gathered) == pytest.approx(
+        sum(float(item.bytes * item.count) for item in ring), rel=1e-14
+    )
+
+
+@pytest.mark.parametrize("cp", [2, 8])
+def test_all_to_all_context_moves_less_with_more_ranks(cp: int) -> None:
+    """4 N h / P elements per block and pass with multi-head attention (DeepSpeed-Ulysses, arXiv 2309.14509, 3.2)."""
+    items = collectives(GPT3_175B, "cp", cp=cp, cp_comm="a2a")
+    for direction in ("forward", "backward"):
+        held = sum(float(item.bytes) for item in items if item.direction == direction)
+        assert held == pytest.approx(2 * 4 * (TOKENS / cp) * 12288, rel=1e-14)
+
+
+def test_expert_dispatch_sends_each_token_to_its_experts_and_back() -> None:
+    """Dispatch and combine, forward and backward: four times T k h elements (GShard, arXiv 2006.16668)."""
+    items = collectives(mixtral(), "ep", ep=8)
+    assert [item.kind for item in items] == ["all_to_all"] * 4
+    assert sum(float(item.bytes) for item in items) == 4 * 2 * TOKENS * 2 * 4096
+
+
+def test_tensor_ranks_dispatch_their_own_share_of_the_tokens() -> None:
+    alone, split = (collectives(mixtral(), "ep", ep=8, tp=tp) for tp in (1, 4))
+    assert [4 * item.bytes for item in split] == [item.bytes for item in alone]
+
+
+def test_expert_tensor_ranks_gather_what_each_of_them_received() -> None:
+    items = collectives(mixtral(), "etp", ep=2, etp=4)
+    assert {item.bytes for item in items} == {2 * TOKENS * 2 * 4096 * 4}
+    assert Counter(item.kind for item in items) == {"all_gather": 2, "reduce_scatter": 2}
+
+
+def test_blocks_of_a_grid_are_broadcast() -> None:
+    """Weights travel along columns: every product moves its blocks once forward and twice backward."""
+    items = collectives(LLAMA_70B, "tp_rows", tp=8, tp_kind="summa", tp_rows=2)
+    weights = 2 * (8192 * (64 + 16) * 128 / 4 + 64 * 128 / 4 * 8192 + 3 * 8192 * 28672 / 4)
+    broadcasts = sum(float(item.bytes * item.count) for item in items if item.kind == "broadcast")
+    assert broadcasts == pytest.approx(3 * weights, rel=1e-14)

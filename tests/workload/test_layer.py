@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import GPT3_175B, LLAMA_405B, deepseek_v3, gpt, llama, mixtral
+from tests.strategies import Case, cases
+
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import Attention, LatentAttention, Layer, MixtureOfExperts, ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.workload.layer import (
+    Parameters,
+    embedding_parameters,
+    head_parameters,
+    layer_block,
+    layer_parameters,
+    mtp_parameters,
+)
+from shardplan.workload.shard import Shard
+from shardplan.workload.stage import Stage, stages
+
+
+def batch(num_accelerators: int = 1, **fields: Any) -> Batch:
+    plan = Plan(**fields)
+    return Batch.of(plan, num_accelerators, Job(sequence_length=4096, global_batch_size=num_accelerators))
+
+
+def held_by(stage: Stage, model: ModelConfig, numbers: Batch) -> Parameters:
+    """Parameters of one rank of a stage."""
+    held = Parameters()
+    for count, kind in zip(stage.counts, model.layer_kinds, strict=True):
+        held += layer_parameters(model, kind, numbers) * count
+    held += embedding_parameters(model, numbers) * stage.has_embedding
+    held += head_parameters(model, numbers, holds_table=numbers.pp == 1) * stage.has_head
+    return held + mtp_parameters(model, numbers) * stage.num_mtp_layers
+
+
+def repeated(model: ModelConfig, layer: Layer, tp: int) -> float:
+    """Parameters of a layer that each tensor-parallel rank beyond the first holds once more, summed over them."""
+    h, others = model.hidden_size, tp - 1
+    copies = float(layer.num_norms * model.norm_parameters * others)
+    if isinstance(layer.mlp, MixtureOfExperts):
+        copies += (layer.mlp.router_parameters(h) + layer.mlp.latent_parameters(h)) * others
+    if isinstance(layer.mixer, LatentAttention):
+        copies += (
+            h * ((layer.mixer.q_lora_rank or 0) + layer.mixer.kv_lora_rank + layer.mixer.qk_rope_head_dim) * others
+        )
+    if isinstance(layer.mixer, Attention):
+        kv_heads = layer.mixer.num_kv_heads
+        copies += 2 * h * layer.mixer.head_dim * max(tp - kv_heads, 0)
+    return copies
+
+
+def repeated_in_all(model: ModelConfig, tp: int) -> float:
+    """The same over the whole model."""
+    layers = sum(repeated(model, layer, tp) for layer in model.layers)
+    inputs = model.num_input_parameters - model.num_embedding_parameters
+    final = model.norm_parameters * model.has_final_norm
+    joined = 2 * model.hidden_size**2 + 3 * model.norm_parameters
+    mtp = model.num_mtp_layers * (joined * (tp - 1) + repeated(model, model.mtp_layer, tp))
+    return layers + (inputs + final) * (tp - 1) + mtp
+
+
+def check_that_ranks_hold_the_model(model: ModelConfig, plan: Plan, num_accelerators: int) -> None:
+    numbers = Batch.of(plan, num_accelerators, Job(sequence_length=4096, global_batch_size=num_accelerators))
+    held = [held_by(stage, model, numbers) for stage in stages(model, plan.pp, plan.vp, plan.stage_layers)]
+    dense = sum(float(one.dense) * plan.tp for one in held)
+    experts = sum(float(one.experts) * plan.ep * plan.etp for one in held)
+    tied_twice = model.num_embedding_parameters if model.tie_word_embeddings and plan.pp > 1 else 0
+    total = model.num_parameters + model.num_mtp_parameters + tied_twice + repeated_in_all(model, plan.tp)
+    assert dense + experts == pytest.approx(total, rel=1e-12)
+    mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
+    if isinstance(model.mtp_layer.mlp, MixtureOfExperts):
+        mixtures += [model.mtp_layer.mlp] * model.num_mtp_layers
+    assert experts == pytest.approx(sum(moe.expert_parameters(model.hidden_size) for moe in mixtures), rel=1e-12)
+
+
+@given(cases())
+def test_ranks_together_hold_the_model(case: Case) -> None:
+    check_that_ranks_hold_the_model(case.question.model, case.plan, case.question.num_accelerators)
+
+
+@pytest.mark.parametrize(
+    ("model", "num_accelerators", "plan"),
+    [
+        (GPT3_175B, 1024, Plan(tp=8, pp=8)),
+        (LLAMA_405B, 16384, Plan(tp=16, pp=16, vp=7)),  # key-value heads repeated
+        (mixtral(), 64, Plan(tp=2, pp=4, ep=8)),
+        (deepseek_v3(num_mtp_layers=1), 2048, Plan(pp=16, ep=64)),
+        (deepseek_v3(), 256, Plan(tp=8, pp=2, ep=32, etp=2)),
+        (gpt(1024, 24, 16), 4, Plan(pp=4, stage_layers=(5, 7, 7, 5))),
+    ],
+)
+def test_ranks_of_known_plans_hold_the_model(model: ModelConfig, num_accelerators: int, plan: Plan) -> None:
+    check_that_ranks_hold_the_model(model, plan, num_accelerators)
+
+
+def test_one_rank_holds_what_the_paper_says() -> None:
+    """Mixtral has 46.7 B parameters (arXiv 2401.04088, section 2); experts are 45.1 B of them."""
+    held = held_by(stages(mixtral(), 1, 1)[0], mixtral(), batch())
+    assert float(held.dense + held.experts) == pytest.approx(46.7e9, rel=1e-3)
+    assert float(held.experts) == 32 * 8 * 3 * 4096 * 14336
+
+
+@given(cases())
+def test_larger_tensor_degree_never_holds_more(case: Case) -> None:
+    model = case.question.model
+    numbers = Batch.of(case.plan, case.question.num_accelerators, case.question.job)
+    wider = replace(numbers, tp=2 * case.plan.tp)
+    for stage in stages(model, case.plan.pp, case.plan.vp):
+        narrow, wide = held_by(stage, model, numbers), held_by(stage, model, wider)
+        assert wide.dense <= narrow.dense
+        assert wide.experts == narrow.experts
+
+
+@given(cases(), st.sampled_from((2, 4)))
+def test_expert_degrees_divide_experts_alone(case: Case, more: int) -> None:
+    model = case.question.model
+    numbers = Batch.of(case.plan, case.question.num_accelerators, case.question.job)
+    for layer in model.layer_kinds:
+        before = layer_parameters(model, layer, numbers)
+        for spread in (replace(numbers, ep=more * case.plan.ep), replace(numbers, etp=more * case.plan.etp)):
+            after = layer_parameters(model, layer, spread)
+            assert after.dense == before.dense
+            assert after.experts == pytest.approx(before.experts / more, rel=1e-15)
+
+
+SEQUENCE, MICRO = 2048, 4
+
+
+def kept(model: ModelConfig, *, dropout: bool = True, attention: Any = "unfused", **fields: Any) -> float:
+    """Bytes that one layer keeps for the backward pass."""
+    plan = Plan(micro_batch_size=MICRO, **fields)
+    job = Job(sequence_length=SEQUENCE, global_batch_size=MICRO, dropout=dropout, attention=attention)
+    numbers = Batch.of(plan, plan.tp * plan.cp, job)
+    block = layer_block(model.layers[0], Shard.of(model.hidden_size, job, numbers))
+    return float(sum(float(tensor.bytes) for tensor in block.saved))
+
+
+GPT_22B = gpt(6144, 48, 64)
+SBH = SEQUENCE * MICRO * 6144
+SCORES = 5 * 64 * SEQUENCE / 6144  # 5 a s / h
+
+
+@pytest.mark.parametrize("t", [1, 2, 4, 8])
+def test_activations_of_a_layer(t: int) -> None:
+    """Korthikanti et al. (arXiv 2205.05198), equations 1, 2 and 4, for the 22 B model."""
+    assert kept(GPT_22B, tp=t) == pytest.approx(SBH / t * (34 + SCORES), rel=1e-12)
+    without = kept(GPT_22B, tp=t, sequence_parallel=False)
+    assert without == pytest.approx(SBH * (10 + 24 / t + SCORES / t), rel=1e-12)
+
+
+def test_activations_split_by_context_ranks() -> None:
+    """Context parallelism divides every kept tensor but for scores, whose keys are those of all ranks."""
+    assert kept(GPT_22B, cp=4) == pytest.approx(SBH / 4 * (34 + SCORES), rel=1e-12)
+
+
+def test_dropout_masks_take_a_byte_each() -> None:
+    """Two masks of s b h bytes and one of a s^2 b, and the dropped scores (arXiv 2205.05198, section 4.1)."""
+    assert kept(GPT_22B) - kept(GPT_22B, dropout=False) == pytest.approx(SBH * (2 + 3 / 5 * SCORES), rel=1e-12)
+
+
+def test_fused_attention_keeps_statistics_in_place_of_scores() -> None:
+    """FlashAttention-2 (arXiv 2307.08691, section 3.1.1) keeps one fp32 logsumexp per query and head."""
+    fused = kept(GPT_22B, attention="flash", dropout=False)
+    assert fused == pytest.approx(SBH * 32 + 4 * SEQUENCE * MICRO * 64, rel=1e-12)
+
+
+def test_gated_mlp_keeps_three_inner_tensors() -> None:
+    """Gate, up and their product: with Llama's widths 2 s b (4 h + q + 2 kv + q + 3 f) bytes."""
+    model = llama(4096, 1, 32, 8, 14336)
+    tokens = SEQUENCE * MICRO
+    expected = 2 * tokens * (4 * 4096 + 4096 + 2 * 1024 + 4096 + 3 * 14336) + 4 * tokens * 32
+    assert kept(model, dropout=False, attention="flash") == pytest.approx(expected, rel=1e-12)
+
+
+def flops(layer: Layer, hidden_size: int, numbers: Batch, job: Job) -> float:
+    block = layer_block(layer, Shard.of(hidden_size, job, numbers))
+    return float(sum(float(operator.flops) for operator in block.operators))
+
+
+@pytest.mark.parametrize("t", [1, 2, 8])
+@pytest.mark.parametrize("cp", [1, 4])
+def test_ranks_share_the_flop_of_a_layer(t: int, cp: int) -> None:
+    """24 b s h^2 + 4 b s^2 h per layer (arXiv 2104.04473, appendix), half of the second term under a causal mask."""
+    for causal in (False, True):
+        model = gpt(6144, 48, 64, causal=causal)
+        job = Job(sequence_length=SEQUENCE, global_batch_size=MICRO)
+        plan = Plan(tp=t, cp=cp, micro_batch_size=MICRO)
+        each = flops(model.layers[0], 6144, Batch.of(plan, t * cp, job), job)
+        scores = 4 * MICRO * SEQUENCE**2 * 6144 / (2 if causal else 1)
+        assert each * t * cp == pytest.approx(24 * MICRO * SEQUENCE * 6144**2 + scores, rel=1e-12)
+
+
+@pytest.mark.parametrize(("ep", "etp", "tp"), [(1, 1, 1), (8, 1, 1), (4, 2, 2), (2, 4, 8)])
+def test_ranks_share_the_flop_of_experts(ep: int, etp: int, tp: int) -> None:
+    """Every token visits top_k experts, wherever they lie: 2 x 3 h f each."""
+    model = mixtral()
+    n = 8
+    job = Job(sequence_length=SEQUENCE, global_batch_size=n)
+    plan = Plan(tp=tp, ep=ep, etp=etp)
+    block = layer_block(model.layers[0], Shard.of(4096, job, Batch.of(plan, n, job)))
+    experts = sum(float(op.flops) for op in block.operators if op.name.startswith("expert_fc"))
+    tokens = SEQUENCE * (n // tp)
+    assert experts * n == pytest.approx(tokens * 2 * 2 * 3 * 4096 * 14336, rel=1e-12)

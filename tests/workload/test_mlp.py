@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import MLP
+from shardplan.inputs.plan import Plan
+from shardplan.workload.mlp import mlp, norm
+from shardplan.workload.ops import Block, Matmul, Pass
+from shardplan.workload.shard import Shard
+
+LENGTH, HIDDEN, MICRO = 2048, 1024, 2
+SBH = LENGTH * MICRO * HIDDEN
+
+
+def shard(*, precision: Any = "bf16", dropout: bool = False, **fields: Any) -> Shard:
+    plan = Plan(micro_batch_size=MICRO, **fields)
+    job = Job(sequence_length=LENGTH, global_batch_size=MICRO, precision=precision, dropout=dropout)
+    return Shard.of(HIDDEN, job, Batch.of(plan, plan.model_parallel_degree, job))
+
+
+def products(block: Block) -> list[Matmul]:
+    return [op for op in block.operators if isinstance(op, Matmul)]
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_a_plain_mlp_takes_sixteen_s_b_h_squared(tp: int, *, sequence_parallel: bool) -> None:
+    """arXiv 2104.04473, appendix: 16 b s h^2 for two products of four times the width."""
+    block = mlp(MLP(intermediate_size=4 * HIDDEN, gated=False), shard(tp=tp, sequence_parallel=sequence_parallel))
+    assert tp * sum(float(op.flops) for op in products(block)) == 16 * SBH * HIDDEN
+
+
+def test_a_gate_is_a_third_matrix() -> None:
+    block = mlp(MLP(intermediate_size=3 * HIDDEN, gated=True), shard())
+    assert [(op.m, op.k, op.n) for op in products(block)] == [
+        (LENGTH * MICRO, HIDDEN, 6 * HIDDEN),
+        (LENGTH * MICRO, 3 * HIDDEN, HIDDEN),
+    ]
+
+
+def test_a_grid_splits_tokens_over_rows_and_widths_over_columns() -> None:
+    block = mlp(MLP(intermediate_size=4 * HIDDEN, gated=False), shard(tp=8, tp_kind="summa", tp_rows=2))
+    assert [(op.m, op.n) for op in products(block)] == [(LENGTH * MICRO / 2, HIDDEN), (LENGTH * MICRO / 2, HIDDEN)]
+    assert 8 * sum(float(op.flops) for op in products(block)) == 16 * SBH * HIDDEN
+
+
+def test_norms_are_split_by_sequence_parallelism_only() -> None:
+    """4 s b h for two norms, shared by tensor ranks under sequence parallelism (arXiv 2205.05198, section 4.2.2)."""
+    for tp, sequence_parallel, ranks in (4, True, 4), (4, False, 1), (1, True, 1):
+        saved = norm(shard(tp=tp, sequence_parallel=sequence_parallel)).saved
+        assert sum(float(tensor.bytes) for tensor in saved) == 4 * SBH / ranks
+
+
+def test_fp8_keeps_inputs_of_products_in_one_byte() -> None:
+    bytes_by_name = {tensor.name: tensor.bytes for tensor in norm(shard(precision="fp8")).saved}
+    assert bytes_by_name == {"norm_input": 2 * SBH, "norm_output": SBH}
+
+
+def test_passes_move_whole_tensors() -> None:
+    """The table of docs/formulas/operators.md: elements moved forward and backward."""
+    (norms,) = norm(shard()).operators
+    assert isinstance(norms, Pass)
+    assert (norms.forward_bytes, norms.backward_bytes) == (5 * 2 * SBH, 7 * 2 * SBH)
+    for gated, forward, backward in (False, 2, 3), (True, 3, 5):
+        block = mlp(MLP(intermediate_size=HIDDEN, gated=gated), shard())
+        (function,) = (op for op in block.operators if isinstance(op, Pass))
+        assert (function.forward_bytes, function.backward_bytes) == (forward * 2 * SBH, backward * 2 * SBH)

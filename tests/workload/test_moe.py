@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.examples import deepseek_v3, mixtral
+
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import MixtureOfExperts, ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.workload.moe import mixture_of_experts
+from shardplan.workload.ops import Block, Matmul
+from shardplan.workload.shard import Shard
+
+LENGTH = 4096
+
+
+def block(model: ModelConfig, num_accelerators: int = 64, **fields: Any) -> Block:
+    plan = Plan(**fields)
+    job = Job(sequence_length=LENGTH, global_batch_size=num_accelerators)
+    config = model.layers[-1].mlp
+    assert isinstance(config, MixtureOfExperts)
+    return mixture_of_experts(config, Shard.of(model.hidden_size, job, Batch.of(plan, num_accelerators, job)))
+
+
+def matmuls(of: Block) -> dict[str, Matmul]:
+    return {op.name: op for op in of.operators if isinstance(op, Matmul)}
+
+
+def test_flop_are_those_of_the_active_weights() -> None:
+    """DeepSeek-V3: router, eight of 256 experts and the shared one (arXiv 2412.19437, section 4.2)."""
+    model = deepseek_v3()
+    config = model.layers[-1].mlp
+    assert isinstance(config, MixtureOfExperts)
+    flops = sum(float(op.flops) for op in matmuls(block(model)).values())
+    assert flops == 2 * LENGTH * config.num_active_parameters(7168)
+
+
+def test_tokens_are_spread_evenly_over_the_experts_of_a_rank() -> None:
+    """With ep ranks sending T k copies to E experts, each expert has T k ep / E rows."""
+    fc1 = matmuls(block(deepseek_v3(), ep=32))["expert_fc1"]
+    assert fc1.count == 256 / 32
+    assert fc1.m == LENGTH * 8 * 32 / 256
+    assert (fc1.k, fc1.n) == (7168, 2 * 2048)
+    assert fc1.grouped
+
+
+@pytest.mark.parametrize("etp", [2, 4])
+def test_expert_tensor_ranks_cut_the_width_and_share_the_rows(etp: int) -> None:
+    fc1, fc2 = (matmuls(block(mixtral(), ep=4, etp=etp))[name] for name in ("expert_fc1", "expert_fc2"))
+    assert (fc1.n, fc2.k) == (2 * 14336 / etp, 14336 / etp)
+    assert fc1.m * fc1.count == LENGTH * 2 * etp
+
+
+def test_router_runs_in_wide_numbers_on_split_tokens() -> None:
+    router = matmuls(block(mixtral(), tp=4))["router"]
+    assert not router.low_precision
+    assert (router.m, router.n) == (LENGTH / 4, 8)
+
+
+def test_shared_experts_are_a_dense_mlp_over_tensor_ranks() -> None:
+    alone, split = (matmuls(block(deepseek_v3(), tp=tp)) for tp in (1, 8))
+    assert alone["shared_fc1"].n == 2 * 2048
+    assert alone["shared_fc1"].flops == 8 * split["shared_fc1"].flops
+
+
+def test_latent_experts_work_on_latent_channels() -> None:
+    config = MixtureOfExperts(num_experts=8, top_k=2, intermediate_size=512, gated=False, latent_size=256)
+    job = Job(sequence_length=LENGTH, global_batch_size=1)
+    products = matmuls(mixture_of_experts(config, Shard.of(1024, job, Batch.of(Plan(), 1, job))))
+    assert products["expert_fc1"].k == products["expert_fc2"].n == 256
+    flops = sum(float(op.flops) for op in products.values())
+    assert flops == 2 * LENGTH * config.num_active_parameters(1024)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import LLAMA_405B, deepseek_v3, gpt
+from tests.strategies import models
+
+from shardplan.inputs.model import ModelConfig
+from shardplan.workload.stage import chunk_layers, kinds_of_stage, stages
+
+counts = st.integers(1, 200)
+
+
+def test_llama_405b_has_one_layer_less_on_the_first_and_the_last_stage() -> None:
+    """arXiv 2407.21783, section 3.3.2: 126 layers on 16 stages."""
+    assert chunk_layers(126, 16) == (7, *[8] * 14, 7)
+
+
+def test_61_layers_on_8_stages() -> None:
+    assert chunk_layers(61, 8) == (7, 7, 8, 8, 8, 8, 8, 7)
+
+
+def test_layers_that_divide_are_even() -> None:
+    assert chunk_layers(80, 16) == (5,) * 16
+    assert chunk_layers(61, 1) == (61,)
+
+
+@given(counts, counts)
+def test_layers_are_shared_as_evenly_as_can_be(num_layers: int, num_chunks: int) -> None:
+    num_chunks = min(num_layers, num_chunks)
+    sizes = chunk_layers(num_layers, num_chunks)
+    assert len(sizes) == num_chunks
+    assert sum(sizes) == num_layers
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= 1
+
+
+@given(counts, st.integers(2, 200))
+def test_ends_are_the_last_to_be_longer(num_layers: int, num_chunks: int) -> None:
+    num_chunks = min(num_layers, num_chunks)
+    sizes = chunk_layers(num_layers, num_chunks)
+    if num_chunks > 2 and len(set(sizes)) == 2:
+        assert sizes[-1] == min(sizes)
+        assert sizes[0] == min(sizes) or min(sizes[1:-1]) == max(sizes)
+
+
+@given(models(), st.integers(1, 12), st.integers(1, 3))
+def test_stages_hold_every_layer_once(model: ModelConfig, pp: int, vp: int) -> None:
+    pp = min(pp, model.num_hidden_layers)
+    vp = vp if pp * vp <= model.num_hidden_layers else 1
+    pipeline = stages(model, pp, vp)
+    totals = [sum(counts) for counts in zip(*(stage.counts for stage in pipeline), strict=True)]
+    assert totals == [model.layer_pattern.count(kind) for kind in range(len(model.layer_kinds))]
+    assert [stage.rank for stage in pipeline] == list(range(pp))
+    assert [stage.has_embedding for stage in pipeline] == [1] + [0] * (pp - 1)
+    assert [stage.has_head for stage in pipeline] == [0] * (pp - 1) + [1]
+    assert [stage.num_mtp_layers for stage in pipeline] == [0] * (pp - 1) + [model.num_mtp_layers]
+
+
+def test_dense_layers_come_first() -> None:
+    """DeepSeek-V3: three dense layers, then 58 with experts."""
+    first, *others = stages(deepseek_v3(), 8, 1)
+    assert first.counts == (3, 4)
+    assert [stage.counts for stage in others] == [(0, 7), (0, 8), (0, 8), (0, 8), (0, 8), (0, 8), (0, 7)]
+
+
+def test_interleaved_ranks_hold_chunks_that_are_far_apart() -> None:
+    """Rank r holds the chunks r, r + p, ... (arXiv 2104.04473, figure 4): the dense layers fall on two ranks."""
+    pipeline = stages(deepseek_v3(num_layers=8), 2, 2)
+    assert [stage.counts for stage in pipeline] == [(2, 2), (1, 3)]
+
+
+def test_given_layers_are_taken_as_they_are() -> None:
+    pipeline = stages(gpt(64, 8, 4), 2, 2, (1, 2, 3, 2))
+    assert [stage.num_layers for stage in pipeline] == [4, 4]
+    assert [stage.num_layers for stage in stages(gpt(64, 8, 4), 2, 2, (0, 4, 4, 0))] == [4, 4]
+
+
+def test_few_kinds_of_stage_stand_for_a_long_pipeline() -> None:
+    kinds = kinds_of_stage(stages(LLAMA_405B, 16, 1))
+    assert [stage.rank for stage in kinds] == [0, 1, 15]
+
+
+@given(models(), st.integers(1, 12))
+def test_what_a_kind_leaves_out_an_earlier_stage_exceeds(model: ModelConfig, pp: int) -> None:
+    pipeline = stages(model, min(pp, model.num_hidden_layers), 1)
+    kinds = kinds_of_stage(pipeline)
+    assert kinds[0] == pipeline[0]
+    for stage in pipeline:
+        assert any(
+            kind.rank <= stage.rank
+            and all(a >= b for a, b in zip(kind.counts, stage.counts, strict=True))
+            and kind.has_embedding >= stage.has_embedding
+            and kind.has_head >= stage.has_head
+            for kind in kinds
+        )
+
+
+@pytest.mark.parametrize("pp", [1, 2, 8])
+def test_equal_stages_are_at_most_three_kinds(pp: int) -> None:
+    assert len(kinds_of_stage(stages(gpt(64, 8, 4), pp, 1))) == min(pp, 2)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import LinearAttention, StateSpace
+from shardplan.inputs.plan import Plan
+from shardplan.workload.ops import Block, Matmul
+from shardplan.workload.shard import Shard
+from shardplan.workload.state_space import linear_attention, state_space
+
+LENGTH = 4096
+MAMBA2_2_7B = StateSpace(
+    num_heads=80, head_dim=64, state_size=128, num_groups=8, conv_kernel=4, chunk_size=256, conv_bias=True,
+    proj_bias=False,
+)  # fmt: skip
+DELTA_NET = LinearAttention(num_key_heads=16, num_value_heads=32, key_head_dim=128, value_head_dim=128, conv_kernel=4)
+
+
+def shard(hidden_size: int, *, length: int = LENGTH, **fields: Any) -> Shard:
+    plan = Plan(**fields)
+    job = Job(sequence_length=length, global_batch_size=1)
+    return Shard.of(hidden_size, job, Batch.of(plan, plan.model_parallel_degree, job))
+
+
+def matmul_flops(block: Block) -> float:
+    return float(sum(op.flops for op in block.operators if isinstance(op, Matmul)))
+
+
+def flops(block: Block) -> float:
+    return float(sum(float(op.flops) for op in block.operators))
+
+
+def test_mamba_projections_take_two_flop_per_weight() -> None:
+    """Mamba-2 (arXiv 2405.21060, section 6): z, x, B, C and dt in one projection, and one back."""
+    inner, groups, heads = 80 * 64, 2 * 8 * 128, 80
+    expected = 2 * LENGTH * 2560 * (2 * inner + groups + heads + inner)
+    assert matmul_flops(state_space(MAMBA2_2_7B, shard(2560))) == expected
+
+
+def test_delta_net_projections_take_two_flop_per_weight() -> None:
+    keys, values = 16 * 128, 32 * 128
+    expected = 2 * LENGTH * 2048 * (2 * keys + 2 * values + 2 * 32 + values)
+    assert matmul_flops(linear_attention(DELTA_NET, shard(2048))) == expected
+
+
+@pytest.mark.parametrize("tp", [1, 2, 8])
+@pytest.mark.parametrize("cp", [1, 2])
+def test_ranks_share_the_work(tp: int, cp: int) -> None:
+    assert tp * cp * flops(state_space(MAMBA2_2_7B, shard(2560, tp=tp, cp=cp))) == pytest.approx(
+        flops(state_space(MAMBA2_2_7B, shard(2560)))
+    )
+    assert tp * cp * flops(linear_attention(DELTA_NET, shard(2048, tp=tp, cp=cp))) == pytest.approx(
+        flops(linear_attention(DELTA_NET, shard(2048)))
+    )
+
+
+def test_work_is_linear_in_the_sequence() -> None:
+    short, long = (flops(state_space(MAMBA2_2_7B, shard(2560, length=length))) for length in (LENGTH, 16 * LENGTH))
+    assert long == 16 * short
