@@ -241,6 +241,18 @@ def test_bad_json(content: str, message: str, file: Callable[..., Path]) -> None
         load_cluster(file(content, "mine.json"))
 
 
+@pytest.mark.parametrize(
+    "text", ["!" * 99_999, "x" * 99_999 + ": 1", "name: {" + "y" * 99_999 + ": 1}", "a: 1\n" * 9_999]
+)
+def test_errors_are_short(text: str, file: Callable[..., Path]) -> None:
+    with pytest.raises(InputError) as refused:
+        load_cluster(file(text))
+    assert len(refused.value.message) < 600
+    with pytest.raises(InputError) as refused:
+        load_cluster(file(_with_tier(link_type=text)))
+    assert len(refused.value.message) < 600
+
+
 def test_places_that_are_no_file(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo.yaml"
     os.mkfifo(fifo)

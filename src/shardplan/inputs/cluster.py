@@ -252,7 +252,7 @@ def _check_tiers(owner: str, tiers: tuple[NetworkTier, ...]) -> None:
 
 def _one_of(owner: str, name: str, value: str, known: Iterable[str]) -> None:
     if value not in known:
-        raise UnknownNameError(f"{name} of {owner}", str(value), known, hint=f"known: {', '.join(known)}")
+        raise UnknownNameError(f"{name} of {owner}", f"{value!s:.60}", known, hint=f"known: {', '.join(known)}")
 
 
 def _check_number(

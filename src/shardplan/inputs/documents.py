@@ -169,4 +169,4 @@ def _loader() -> type[yaml.CSafeLoader | yaml.SafeLoader]:
 
 
 def _refuse(label: str, why: str, rule: str, hint: str = "") -> NoReturn:
-    raise InputError(f"{label} {why}", rule=rule, hint=hint or f"correct {label}")
+    raise InputError(f"{label} {why:.300}", rule=rule, hint=hint or f"correct {label}")

@@ -196,7 +196,7 @@ def _check(file: type[Described], document: Mapping[str, Any], start: str) -> No
         why = f"is {first['input']!r:.60}: " + (f"it must be {expected}" if expected else first["msg"])
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     raise InputError(
-        f"{start}{'.'.join(str(name) for name in first['loc'])} {why}{more}",
+        f"{start}{'.'.join(f'{name!s:.60}' for name in first['loc'])} {why}{more}",
         rule="the fields of a file are known, complete and of their type",
         hint=hint,
     )

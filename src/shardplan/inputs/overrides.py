@@ -134,7 +134,7 @@ def _first_around_nodes(cluster: Cluster) -> int:
 
 
 def _with_node_size(cluster: Cluster, size: int) -> Cluster:
-    """Innermost domains of another size; nodes that were such a domain, or are larger than one now, follow."""
+    """Innermost domains of another size; nodes that were such a domain, or fit into it no longer, follow."""
     tier, per_node = cluster.innermost, cluster.accelerators_per_node
     if tier.size is None or tier.torus_shape or size < 1:
         kind = "a torus" if tier.torus_shape else f"of size {tier.size}"
@@ -146,7 +146,7 @@ def _with_node_size(cluster: Cluster, size: int) -> Cluster:
     cluster = _with_tier(cluster, 0, replace(tier, size=size))
     line = f"{size} accelerators, {GIVEN_BY_USER}, in place of {tier.size}"
     cluster = _noted(cluster, f"tiers.{tier.name}.size", f"size of tier '{tier.name}'", line, GIVEN_BY_USER)
-    if per_node != tier.size and per_node <= size:
+    if per_node != tier.size and not size < per_node < tier.size:
         return cluster
     cluster = replace(cluster, accelerators_per_node=size, price_per_hour=None, host_memory_bytes=None)
     line = f"{size}, as in tier '{tier.name}', in place of {per_node}"
