@@ -1,8 +1,8 @@
 """What every published model of training cost answers, and a user's own one that joins them.
 
-A method is a small class. It answers cases in the form of its own paper (``answer``), recomputes the cases of a reference
-file (``cases``), and maps a question of ours onto what it knows (``plan``), saying what it had to ignore. Methods are found
-by the entry points of the group ``shardplan.methods``.
+A method is a small class. It answers cases in the form of its own paper (``answer``), recomputes the cases of a
+reference file (``cases``), and maps a question of ours onto what it knows (``plan``), saying what it had to ignore.
+Methods are found by the entry points of the group ``shardplan.methods``.
 """
 
 from __future__ import annotations
