@@ -187,7 +187,7 @@ def _dimensions(model: ModelConfig) -> Record:
     return found
 
 
-def model_values(details: Record) -> tuple[Value, ...]:
+def model_values(details: Mapping[str, Any]) -> tuple[Value, ...]:
     """The values of ``model_details`` that a person reads first."""
     counts = ("num_parameters", "num_active_parameters", "num_mtp_parameters")
     shown = (*counts, "num_hidden_layers", "hidden_size", *DIMENSIONS, "vocab_size", "max_position_embeddings")
@@ -226,9 +226,9 @@ def _num_marks(marks: Mapping[str, str]) -> int:
     return sum(not name.endswith(".latency") for name in marks)
 
 
-def cluster_details(name_or_path: str) -> Record:
+def cluster_details(cluster: Cluster) -> Record:
     """The record of ``clusters NAME --json``: every value with sources and marks."""
-    return {"schema": "shardplan/cluster/1", **cluster_record(load_cluster(name_or_path))}
+    return {"schema": "shardplan/cluster/1", **cluster_record(cluster)}
 
 
 def cluster_values(cluster: Cluster) -> tuple[Value, ...]:
@@ -267,9 +267,9 @@ def _accelerator_entry(part: Accelerator) -> Entry:
     )
 
 
-def accelerator_details(name_or_path: str) -> Record:
+def accelerator_details(part: Accelerator) -> Record:
     """The record of ``accelerators NAME --json``: every value with sources and marks."""
-    return {"schema": "shardplan/accelerator/1", **accelerator_record(load_accelerator(name_or_path))}
+    return {"schema": "shardplan/accelerator/1", **accelerator_record(part)}
 
 
 def accelerator_values(part: Accelerator) -> tuple[Value, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
-from shardplan.reports.breakdown import PARTS, TERMS, term_label
+from shardplan.reports.breakdown import PARTS, step_split, term_label
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.plan_words import field_text
 from shardplan.units import format_rate
@@ -128,7 +128,7 @@ def _plan_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
 def _time_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
     """Step time and its terms, largest on any side first."""
     yield _row("time", "step_time", "s", [e.step_time for e in estimates])
-    names = {name for e in estimates for name, time in e.breakdown.items() if time > 0}
+    names = {share.name for e in estimates for share in step_split(e)}
     for name in sorted(names, key=lambda n: -max(e.breakdown.get(n, 0.0) for e in estimates)):
         yield _row("time", name, "s", [e.breakdown.get(name, 0.0) for e in estimates], term_label(name))
     if any(e.time_to_train is not None for e in estimates):
@@ -173,7 +173,7 @@ def _row(section: str, name: str, unit: Unit, values: Sequence[Any], label: str 
     return Row(
         section=section,
         name=name,
-        label=label or TERMS.get(name, name.replace("_", " ")),
+        label=label or name.replace("_", " "),
         unit=unit,
         values=tuple(values),
     )

@@ -100,18 +100,11 @@ class Explanation:
 
     @property
     def blocked(self) -> tuple[Alternative, ...]:
-        """Changes that would be faster if they fitted, most time first: where there are any, memory limits."""
-        return tuple(
-            sorted(
-                (each for each in self.alternatives if each.alone and each.alone.missing_bytes and _gain(each) > 0),
-                key=_gain,
-                reverse=True,
-            )
-        )
-
-
-def _gain(alternative: Alternative) -> float:
-    return -alternative.alone.time_lost if alternative.alone else 0.0
+        """Changes that would be faster if they fitted, nearest to fitting first: where there are any, memory limits."""
+        faster = [
+            each for each in self.alternatives if each.alone and each.alone.time_lost < 0 < each.alone.missing_bytes
+        ]
+        return tuple(sorted(faster, key=lambda each: each.alone.missing_bytes if each.alone else 0.0))
 
 
 def explain(result: SearchResult) -> Explanation | None:

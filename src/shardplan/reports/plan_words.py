@@ -1,12 +1,32 @@
-"""Plans in the words that flags take."""
+"""Plans in words and as flags."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import fields
 
+from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
 
-__all__ = ["changed_fields", "field_text"]
+__all__ = [
+    "changed_fields",
+    "field_text",
+    "plan_flags",
+    "plan_words",
+    "short_changes",
+    "short_policy",
+    "short_recompute",
+]
+
+NAMED = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute", "recompute_num_layers")
+"""Fields that ``plan_words`` puts in its own words."""
+SHORT = {
+    "layernorm": "norm",
+    "activation": "act",
+    "core_attn": "attn",
+    "mla_up_proj": "mla",
+    "shared_experts": "shared",
+}
+"""Modules that are recomputed, in tables."""
 
 
 def field_text(value: object) -> str:
@@ -20,8 +40,60 @@ def field_text(value: object) -> str:
 
 def changed_fields(plan: Plan) -> dict[str, object]:
     """Fields of a plan that differ from their defaults."""
-    return {
-        field.name: getattr(plan, field.name)
-        for field in fields(plan)
-        if field.default is MISSING or getattr(plan, field.name) != field.default
-    }
+    return {f.name: value for f in fields(plan) if (value := getattr(plan, f.name)) != f.default}
+
+
+def plan_words(estimate: Estimate) -> list[str]:
+    """A plan in words, degrees of one left out: ``tp 4``, ``pp 8``, ``dp 16``, ``micro-batch 1 x 32``, ``zero1`` ..."""
+    plan = estimate.plan
+    degrees = {name: getattr(plan, name) for name in ("tp", "cp", "pp", "vp", "ep", "etp")}
+    words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in ("tp", "pp")]
+    words += [f"dp {estimate.dp}", f"micro-batch {plan.micro_batch_size} x {estimate.num_microbatches}", plan.sharding]
+    if plan.recompute != "none":
+        words.append(f"recompute {_recompute_text(plan)}")
+    others = {name: value for name, value in changed_fields(plan).items() if name not in NAMED}
+    return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in others.items()]
+
+
+def _recompute_text(plan: Plan) -> str:
+    """What is recomputed, and in how many layers of each stage where not in all."""
+    if plan.recompute == "none" or plan.recompute_num_layers is None:
+        return plan.recompute
+    return f"{plan.recompute} in {plan.recompute_num_layers} layers"
+
+
+def short_policy(policy: str) -> str:
+    """A recomputation policy, short enough for a table: ``norm+act+mlp``."""
+    return "+".join(SHORT.get(part, part) for part in policy.split(","))
+
+
+def short_recompute(plan: Plan) -> str:
+    """What is recomputed, short enough for a table; ``full/12`` for 12 layers of each stage."""
+    text = short_policy(plan.recompute)
+    return text if plan.recompute_num_layers is None else f"{text}/{plan.recompute_num_layers}"
+
+
+def short_changes(changes: dict[str, object], plan: Plan) -> list[str]:
+    """Fields in which ``plan`` differs from another, in few words; what only follows from these is left out."""
+    words = [f"{name} {changes[name]}" for name in ("tp", "cp", "pp", "ep", "etp") if name in changes]
+    if "vp" in changes and "pp" not in changes:
+        words.append(f"vp {plan.vp}")
+    if "micro_batch_size" in changes:
+        words.append(f"micro-batch {plan.micro_batch_size}")
+    if "sharding" in changes:
+        words.append(plan.sharding)
+    if {"recompute", "recompute_num_layers"} & changes.keys():
+        words.append("no recomputation" if plan.recompute == "none" else f"recompute {short_recompute(plan)}")
+    others = {name: value for name, value in changes.items() if name not in (*NAMED, "placement", "stage_layers")}
+    return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in others.items()]
+
+
+def plan_flags(plan: Plan) -> list[str]:
+    """The flags of ``shardplan estimate`` that describe a plan."""
+    return [_flag(name.replace("_", "-"), value) for name, value in changed_fields(plan).items() if value is not None]
+
+
+def _flag(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {field_text(value)}"

@@ -1,0 +1,103 @@
+"""``shardplan models``, ``clusters`` and ``accelerators``: what ships, and every value of one with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.json_target import JsonTarget
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    from shardplan.cli.layout import Page
+    from shardplan.reports.catalogue import Entry
+
+__all__ = ["accelerators", "clusters", "models"]
+
+NameArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
+]
+LengthFlag = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Tokens of a sequence, for the FLOP per token. Default: the model's own, 8192 at most."
+    ),
+]
+
+
+@with_flags
+def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: LengthFlag = None) -> int:
+    """List the built-in models, or show one."""
+    target = JsonTarget(output.json)
+    target.check()
+    from shardplan.reports import catalogue
+
+    if name is None:
+        return _list("models", catalogue.model_entries(), target)
+    if sequence_length is not None and sequence_length < 1:
+        raise InputError(
+            f"the sequence length is {sequence_length}",
+            rule="sequence_length is a positive whole number",
+            hint="set --sequence-length",
+        )
+    details = catalogue.model_details(name, sequence_length=sequence_length)
+    return _one(details, target, lambda page, show: show.show_model(page, details))
+
+
+@with_flags
+def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
+    """List the built-in clusters, or show one.
+
+    Every value is shown with its source, and a mark where it is to be taken with care.
+    """
+    target = JsonTarget(output.json)
+    target.check()
+    from shardplan.reports import catalogue
+
+    if name is None:
+        return _list("clusters", catalogue.cluster_entries(), target)
+    from shardplan.inputs.catalog import load_cluster
+
+    cluster = load_cluster(name)
+    return _one(catalogue.cluster_details(cluster), target, lambda page, show: show.show_cluster(page, cluster))
+
+
+@with_flags
+def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
+    """List the built-in accelerators, or show one.
+
+    Every value is shown with its source, and a mark where it is to be taken with care.
+    """
+    target = JsonTarget(output.json)
+    target.check()
+    from shardplan.reports import catalogue
+
+    if name is None:
+        return _list("accelerators", catalogue.accelerator_entries(), target)
+    from shardplan.inputs.catalog import load_accelerator
+
+    part = load_accelerator(name)
+    return _one(catalogue.accelerator_details(part), target, lambda page, show: show.show_accelerator(page, part))
+
+
+def _list(kind: str, entries: tuple[Entry, ...], target: JsonTarget) -> int:
+    target.write({"schema": f"shardplan/{kind}/1", kind: [entry.record for entry in entries]})
+    if not target.is_stdout:
+        from shardplan.cli import show_catalogue
+        from shardplan.cli.layout import Page
+
+        show_catalogue.show_list(Page(), kind, entries)
+    return 0
+
+
+def _one(record: dict[str, Any], target: JsonTarget, show: Callable[[Page, Any], None]) -> int:
+    target.write(record)
+    if not target.is_stdout:
+        from shardplan.cli import show_catalogue
+        from shardplan.cli.layout import Page
+
+        show(Page(), show_catalogue)
+    return 0

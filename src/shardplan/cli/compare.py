@@ -1,0 +1,88 @@
+"""``shardplan compare``: plans of plan files side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.json_target import JsonTarget
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    from shardplan.reports.comparison import Side
+
+__all__ = ["compare"]
+
+MOST_SIDES = 20
+FilesArgument = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="Plan files that `plan` or `estimate` wrote.")
+]
+PicksFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N[,N...]",
+        help="Which plan of each file, from 1: one number for all or one for each; of a single file, those to compare. "
+        "Default: the first; of a single file the first two.",
+        rich_help_panel="Plan file",
+    ),
+]
+
+
+@with_flags
+def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None) -> int:
+    """Put two or more plans side by side, term by term."""
+    target = JsonTarget(output.json)
+    target.check()
+    picks = _picks(pick, len(files))
+    from shardplan.reports.comparison import compare as side_by_side
+    from shardplan.reports.comparison import comparison_record
+
+    comparison = side_by_side(_sides(files, picks))
+    target.write(comparison_record(comparison))
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show_comparison import show_comparison
+
+        show_comparison(Page(), comparison)
+    return 0
+
+
+def _picks(text: str | None, num_files: int) -> list[int]:
+    """One number for each side."""
+    if text is None:
+        return [1, 2] if num_files == 1 else [1] * num_files
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 10 for part in parts) or len(parts) > MOST_SIDES:
+        raise _wrong_pick(text, f"it must be whole numbers from 1, {MOST_SIDES} at most")
+    picks = [int(part) for part in parts]
+    if num_files > 1 and len(picks) == 1:
+        picks *= num_files
+    if num_files > 1 and len(picks) != num_files:
+        raise _wrong_pick(text, f"it has {len(picks)} numbers for {num_files} files")
+    return picks
+
+
+def _wrong_pick(text: str, why: str) -> InputError:
+    return InputError(
+        f"--pick is {text[:60]!r}; {why}",
+        rule="--pick names plans of the files",
+        hint="--pick 1,2 compares two plans of one file, or plan 1 of the first file with plan 2 of the second",
+    )
+
+
+def _sides(files: list[Path], picks: list[int]) -> list[Side]:
+    from shardplan.reports.comparison import Side
+    from shardplan.reports.plan_file import read_plan_file
+
+    read = [read_plan_file(file) for file in files]
+    if len(files) == 1:
+        return [Side(label=f"{files[0].stem}:{pick}", file=read[0], pick=pick) for pick in picks]
+    same = len({file.stem for file in files}) < len(files)
+    names = [str(file) if same else file.stem for file in files]
+    return [
+        Side(label=name if pick == 1 else f"{name}:{pick}", file=each, pick=pick)
+        for name, each, pick in zip(names, read, picks, strict=True)
+    ]

@@ -1,0 +1,115 @@
+"""``shardplan estimate``: one plan, as it was written by hand or stands in a plan file."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.cli.flags import (
+    ClusterFlags,
+    JobFlags,
+    ModelArgument,
+    OutputFlags,
+    OverrideFlags,
+    PickFlag,
+    PlanFlags,
+    with_flags,
+)
+from shardplan.cli.json_target import JsonTarget
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    from shardplan.estimation.estimate import Estimate
+    from shardplan.estimation.question import Question
+    from shardplan.inputs.plan import Plan
+
+__all__ = ["estimate"]
+
+FromFlag = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Start from a plan file in place of MODEL; flags that are given replace what stands in it.",
+        rich_help_panel="Plan file",
+    ),
+]
+
+
+@with_flags
+def estimate(
+    *,
+    cluster: ClusterFlags,
+    plan: PlanFlags,
+    job: JobFlags,
+    overrides: OverrideFlags,
+    output: OutputFlags,
+    model: ModelArgument = None,
+    file: FromFlag = None,
+    pick: PickFlag = 1,
+) -> int:
+    """Predict time, memory and traffic of one plan.
+
+    Fields of the plan that are left out take their defaults; nothing is searched.
+    """
+    target = JsonTarget(output.json)
+    target.check()
+    from shardplan.cli.question import ask, ask_again, plan_from
+    from shardplan.estimation.estimate import estimate_plan
+
+    if file is None:
+        asked, base = ask(model, cluster, overrides, job), None
+    else:
+        base, before = _start(file, model, pick)
+        asked = ask_again(before, cluster, overrides, job)
+    wanted = plan_from(plan, base)
+    answer = estimate_plan(asked.question, wanted)
+    taken = _taken(wanted, plan) if file is None else ()
+    answer = replace(answer, assumptions=(*asked.assumptions, *taken, *answer.assumptions))
+    _answer(asked.question, answer, target)
+    return 0 if answer.feasible else 1
+
+
+def _start(file: Path, model: str | None, pick: int) -> tuple[Plan, Question]:
+    """The plan and the question of a plan file."""
+    from shardplan.reports.plan_file import read_plan_file
+
+    if model is not None:
+        raise InputError(
+            f"both MODEL ({model[:100]}) and --from {file} are given",
+            rule="a question comes from flags or from a file",
+            hint="leave one of them out",
+        )
+    found = read_plan_file(file)
+    return found.pick(pick).plan, found.question
+
+
+def _taken(plan: Plan, flags: PlanFlags) -> tuple[str, ...]:
+    """The degrees that took their defaults."""
+    names = [field.name for field in fields(plan)[:9] if getattr(flags, field.name) is None]
+    texts = [f"{name} {getattr(plan, name)}".lower() for name in names]
+    return (f"fields of the plan that were not given: {', '.join(texts)} ...",) if texts else ()
+
+
+def _answer(question: Question, answer: Estimate, target: JsonTarget) -> None:
+    """Writes the file, then says the same in words."""
+    from shardplan.reports.plan_file import PlanFile, plan_file_record
+
+    if target.where is not None:
+        target.write(plan_file_record(PlanFile(question=question, estimates=(answer,))))
+    if target.is_stdout:
+        return
+    from shardplan.cli import show_answer
+    from shardplan.cli.layout import Page
+
+    page = Page()
+    show_answer.show_question(page, question)
+    show_answer.show_verdict(page, question, answer)
+    show_answer.show_memory(page, answer)
+    show_answer.show_step(page, answer)
+    show_answer.show_traffic(page, answer)
+    show_answer.show_assumptions(page, answer)
+    show_answer.show_way_on(page, target, (answer,))

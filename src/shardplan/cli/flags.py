@@ -1,0 +1,299 @@
+"""Flags of the commands, in groups that commands share.
+
+A group is a dataclass whose fields are annotated as typer options. ``@with_flags`` gives a command one option for each
+field of the groups among its parameters, and hands it the filled groups. A flag that is not given is None.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from shardplan.inputs.job import AttentionKernel, GradDtype, Job, Optimizer, Precision
+from shardplan.inputs.plan import CpComm, Offload, Plan, Schedule, Sharding, TpKind
+
+__all__ = [
+    "ClusterFlags",
+    "JobFlags",
+    "ModelArgument",
+    "OutputFlags",
+    "OverrideFlags",
+    "PickFlag",
+    "PlanFlags",
+    "SearchFlags",
+    "with_flags",
+]
+
+
+def with_flags(command: Callable[..., int]) -> Callable[..., int]:
+    """A command with one option for each field of the groups of flags among its parameters."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        parameters += _options(groups[name]) if name in groups else [parameter.replace(annotation=hints[name])]
+
+    @wraps(command)
+    def run(**given: Any) -> int:
+        filled = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        return command(**filled, **given)
+
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    run.__signature__ = inspect.Signature(keyword, return_annotation=int)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+    return run
+
+
+def _options(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        yield inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
+        )
+
+
+def _named(kind: str) -> Callable[[str], list[str]]:
+    """Completion with the names of the catalogue."""
+
+    def complete(incomplete: str) -> list[str]:
+        from shardplan.inputs import catalog
+
+        names: list[str] = getattr(catalog, f"list_{kind}")()
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def _default(record: type[Any], name: str) -> str:
+    """The documented default of a field of the job or the plan, where it is a value."""
+    value = next(field.default for field in fields(record) if field.name == name)
+    if value is None or value is MISSING:
+        return ""
+    return f" [default: {('off', 'on')[value] if isinstance(value, bool) else value}]"
+
+
+def _job(name: str, text: str, **more: Any) -> Any:
+    return _field(Job, name, text, rich_help_panel="Job", **more)
+
+
+def _plan(name: str, text: str, **more: Any) -> Any:
+    return _field(Plan, name, text, rich_help_panel="Plan", **more)
+
+
+def _field(record: type[Any], name: str, text: str, choices: Any = None, **more: Any) -> Any:
+    """The option of a field of the job or the plan, which check its value themselves."""
+    if choices is None:
+        return typer.Option(help=text + _default(record, name), show_default=False, **more)
+    names = [str(choice) for choice in get_args(choices)]
+    return typer.Option(
+        help=f"{text} {', '.join(names[:-1])} or {names[-1]}.{_default(record, name)}",
+        show_default=False,
+        metavar="NAME",
+        autocompletion=lambda incomplete: [each for each in names if each.startswith(incomplete)],
+        **more,
+    )
+
+
+def _search(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel="Search", **more)
+
+
+def _cluster(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Cluster", **more)
+
+
+def _override(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel="Values of the cluster", metavar="VALUE", **more)
+
+
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        help="A built-in name (see `shardplan models`), or the path of a config.json or its folder.",
+        autocompletion=_named("models"),
+    ),
+]
+PickFlag = Annotated[
+    int, typer.Option(metavar="N", help="Which plan of the file, from 1.", rich_help_panel="Plan file")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterFlags:
+    """Which accelerators, and how many."""
+
+    cluster: Annotated[
+        str | None,
+        _cluster(
+            "A built-in name (see `shardplan clusters`), or the path of a file.",
+            metavar="NAME|FILE",
+            autocompletion=_named("clusters"),
+        ),
+    ] = None
+    accelerator: Annotated[
+        str | None,
+        _cluster(
+            "Instead of a cluster: this part in its usual node and network. With one: this part in that network.",
+            metavar="NAME|FILE",
+            autocompletion=_named("accelerators"),
+        ),
+    ] = None
+    num_accelerators: Annotated[
+        int | None, _cluster("Number of accelerators.", "--gpus", "--num-accelerators", metavar="N")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverrideFlags:
+    """Single values of the cluster, replaced."""
+
+    intra_node_bandwidth: Annotated[
+        str | None, _override("Inside the innermost tier, per accelerator and direction: 450, 450GB/s.")
+    ] = None
+    inter_node_bandwidth: Annotated[
+        str | None, _override("Around it; tiers further out keep their ratio: 25, 25GB/s, 200Gb/s.")
+    ] = None
+    intra_node_latency: Annotated[str | None, _override("Of one hop inside the innermost tier: 1us.")] = None
+    inter_node_latency: Annotated[str | None, _override("Of one hop around it: 5us.")] = None
+    node_size: Annotated[int | None, _override("Accelerators in one domain of the innermost tier.")] = None
+    memory: Annotated[str | None, _override("Of one accelerator: 141, 141GB, 80GiB.")] = None
+    memory_bandwidth: Annotated[str | None, _override("Of its memory: 3350, 3.35TB/s.")] = None
+    peak_flops: Annotated[
+        str | None, _override("Dense peaks by number format: bf16=989,fp8=1979 (TFLOP/s) or bf16=1.2PFLOP/s.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFlags:
+    """What one step computes."""
+
+    sequence_length: Annotated[
+        int | None,
+        _job("sequence_length", "Tokens of a sequence. Default: the model's own, 8192 at most.", metavar="N"),
+    ] = None
+    global_batch_size: Annotated[
+        int | None,
+        _job(
+            "global_batch_size",
+            "Sequences of a step. Default: about 4 M tokens, 16 M from 4,096 accelerators on.",
+            metavar="N",
+        ),
+    ] = None
+    precision: Annotated[str | None, _job("precision", "Number format of the matrix products:", choices=Precision)] = (
+        None
+    )
+    optimizer: Annotated[str | None, _job("optimizer", "Optimizer:", choices=Optimizer)] = None
+    attention: Annotated[str | None, _job("attention", "Attention kernel:", choices=AttentionKernel)] = None
+    grad_dtype: Annotated[
+        str | None, _job("grad_dtype", "Format in which gradients accumulate:", choices=GradDtype)
+    ] = None
+    moment_dtype: Annotated[
+        str | None, _job("moment_dtype", "Format of the optimizer's moments:", choices=GradDtype)
+    ] = None
+    dropout: Annotated[bool | None, _job("dropout", "Whether dropout runs.")] = None
+    tokens: Annotated[
+        str | None, _job("tokens", "Tokens to train on, for the time to train: 15.6e12, 15.6T.", metavar="N")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchFlags:
+    """The declared space of the search. All three take ``field=value[,value...]`` and can be repeated."""
+
+    fix: Annotated[
+        list[str] | None, _search("Fix a field of the plan: tp=4, recompute=full.", metavar="FIELD=VALUE")
+    ] = None
+    limit: Annotated[
+        list[str] | None, _search("Search these values of a field only: pp=1,2,4,8.", metavar="FIELD=VALUES")
+    ] = None
+    exclude: Annotated[
+        list[str] | None, _search("Leave these values of a field out: sharding=zero3.", metavar="FIELD=VALUES")
+    ] = None
+    top: Annotated[int, _search("How many different plans to answer with.", metavar="N", min=1, max=1000)] = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFlags:
+    """Every field of a plan."""
+
+    tp: Annotated[int | None, _plan("tp", "Tensor-parallel degree.", metavar="N")] = None
+    cp: Annotated[int | None, _plan("cp", "Context-parallel degree.", metavar="N")] = None
+    pp: Annotated[int | None, _plan("pp", "Pipeline stages.", metavar="N")] = None
+    vp: Annotated[int | None, _plan("vp", "Virtual stages (model chunks) per pipeline rank.", metavar="N")] = None
+    ep: Annotated[int | None, _plan("ep", "Expert-parallel degree.", metavar="N")] = None
+    etp: Annotated[int | None, _plan("etp", "Expert-tensor-parallel degree.", metavar="N")] = None
+    micro_batch_size: Annotated[int | None, _plan("micro_batch_size", "Sequences of a micro-batch.", metavar="N")] = (
+        None
+    )
+    sequence_parallel: Annotated[
+        bool | None, _plan("sequence_parallel", "Split norms and residuals over the tensor-parallel ranks.")
+    ] = None
+    sharding: Annotated[
+        str | None, _plan("sharding", "What data parallelism shards (zero3 is FSDP):", choices=Sharding)
+    ] = None
+    sharding_degree: Annotated[
+        int | None, _plan("sharding_degree", "Ranks over which it shards. Default: all replicas.", metavar="N")
+    ] = None
+    schedule: Annotated[
+        str | None, _plan("schedule", "Pipeline schedule, which follows from vp where not given:", choices=Schedule)
+    ] = None
+    microbatch_group_size: Annotated[
+        int | None,
+        _plan("microbatch_group_size", "Micro-batches a virtual stage runs in a row. Default: pp.", metavar="N"),
+    ] = None
+    recompute: Annotated[
+        str | None,
+        _plan("recompute", "none, selective, full, or modules such as layernorm,activation.", metavar="POLICY"),
+    ] = None
+    recompute_num_layers: Annotated[
+        int | None, _plan("recompute_num_layers", "Layers of a stage it applies to. Default: all.", metavar="N")
+    ] = None
+    offload: Annotated[str | None, _plan("offload", "What lives in host memory:", choices=Offload)] = None
+    tp_kind: Annotated[
+        str | None, _plan("tp_kind", "Tensor parallelism along one dimension or two:", choices=TpKind)
+    ] = None
+    tp_rows: Annotated[int | None, _plan("tp_rows", "Rows of the SUMMA grid.", metavar="N")] = None
+    cp_comm: Annotated[
+        str | None, _plan("cp_comm", "How context-parallel ranks exchange keys and values:", choices=CpComm)
+    ] = None
+    overlap_tp: Annotated[
+        bool | None, _plan("overlap_tp", "Pipeline tensor-parallel collectives with their products.")
+    ] = None
+    overlap_dp: Annotated[
+        bool | None, _plan("overlap_dp", "Reduce gradients and gather parameters beside computation.")
+    ] = None
+    overlap_pp: Annotated[
+        bool | None, _plan("overlap_pp", "Send between stages beside computation. Default: where interleaved.")
+    ] = None
+    overlap_ep: Annotated[
+        bool | None, _plan("overlap_ep", "Dispatch to experts beside another micro-batch's computation.")
+    ] = None
+    placement: Annotated[
+        str | None, _plan("placement", "Order of the dimensions from the fastest network outward.", metavar="ORDER")
+    ] = None
+    stage_layers: Annotated[
+        str | None,
+        _plan("stage_layers", "Layers of every virtual stage: 3,4,4,3. Default: shared evenly.", metavar="N,N,..."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFlags:
+    """Where the answer goes."""
+
+    json: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|-",
+            help="Write the answer as JSON to this file, or to standard output (-) in place of the text.",
+            rich_help_panel="Output",
+        ),
+    ] = None

@@ -1,0 +1,125 @@
+"""Where ``--json`` points: a file that is replaced as a whole, or standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shardplan.errors import InputError
+
+__all__ = ["JsonTarget", "json_text", "target_of"]
+
+LINE = 110
+
+
+class JsonTarget:
+    """A file or ``-``; made from None it swallows what is written."""
+
+    def __init__(self, where: str | None) -> None:
+        self.where = where
+
+    @property
+    def is_stdout(self) -> bool:
+        """Whether the JSON takes the place of the text."""
+        return self.where == "-"
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None for standard output and where nothing is written."""
+        return None if self.where is None or self.is_stdout else Path(self.where)
+
+    def check(self) -> None:
+        """Finds out early whether the file can be written. Raises InputError."""
+        if self.path is not None and not _is_device(self.path):
+            beside = self._beside(self.path)
+            self._attempt(lambda: beside.open("x").close())
+            beside.unlink()
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Writes ``record``; a file holds either what it held before or all of it. Raises InputError."""
+        text = json_text(record) + "\n"
+        if self.is_stdout:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        elif self.path is not None:
+            path = self.path
+            self._attempt(lambda: _replace(path, self._beside(path), text))
+
+    def _beside(self, path: Path) -> Path:
+        """A file for the text until it is complete."""
+        if self._attempt(path.is_dir):
+            raise _unwritable(path, "it is a directory")
+        target: Path = self._attempt(path.resolve)
+        return target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
+
+    def _attempt(self, action: Any) -> Any:
+        try:
+            return action()
+        except OSError as error:
+            raise _unwritable(self.where, error.strerror or str(error)) from None
+        except (ValueError, RuntimeError) as error:  # a null character; a loop of links
+            raise _unwritable(self.where, str(error)) from None
+
+
+def target_of(arguments: Sequence[str]) -> JsonTarget:
+    """The target that a command line names, even one that cannot be parsed."""
+    where = None
+    for position, argument in enumerate(arguments):
+        if argument == "--json" and position + 1 < len(arguments):
+            where = arguments[position + 1]
+        elif argument.startswith("--json="):
+            where = argument.removeprefix("--json=")
+    return JsonTarget(where or None)
+
+
+def _replace(path: Path, beside: Path, text: str) -> None:
+    if _is_device(path):
+        path.write_text(text, encoding="utf-8")
+        return
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if path.exists():
+            beside.chmod(stat.S_IMODE(path.stat().st_mode))
+        beside.replace(path.resolve())
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def _is_device(path: Path) -> bool:
+    """Whether ``path`` is something other than a file, such as /dev/null or a pipe."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode) and not stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _unwritable(path: object, why: str) -> InputError:
+    return InputError(
+        f"cannot write {str(path)[:200]!r}: {why}",
+        rule="the JSON file can be written",
+        hint="give --json a file in a folder that exists and can be written, or - for standard output",
+    )
+
+
+def json_text(value: Any, indent: int = 0) -> str:
+    """JSON with what fits on a line on one line, so that long lists of numbers stay short."""
+    flat = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if not isinstance(value, dict | list) or indent + len(flat) <= LINE:
+        return flat
+    inner = " " * (indent + 2)
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(str(key))}: {json_text(part, indent + 2)}" for key, part in value.items()]
+        return "{\n" + ",\n".join(inner + part for part in parts) + "\n" + " " * indent + "}"
+    if all(isinstance(part, int | float) for part in value):
+        lines = textwrap.fill(flat[1:-1], LINE, initial_indent=inner, subsequent_indent=inner)
+    else:
+        lines = ",\n".join(inner + json_text(part, indent + 2) for part in value)
+    return "[\n" + lines + "\n" + " " * indent + "]"

@@ -1,0 +1,139 @@
+"""How answers are laid out: headings, aligned columns that give way on narrow terminals, bars."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+__all__ = ["HARD_SPACE", "Column", "Page", "joined"]
+
+INDENT = 2
+GAP = 2
+NARROWEST = 16
+HARD_SPACE = "\ue000"
+"""Stands for a space at which no line ends while lines are broken (rich breaks at any white space)."""
+UNIT = re.compile(r"(?<=\d) (?=[%A-Za-z])|(?<=[a-z]) (?=\d+\b)")
+"""Spaces at which no line ends: 4.88 s, 12 %, tp 4."""
+WIDEST = 120
+"""Answers do not spread over a wider terminal than this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    cells: Sequence[str]
+    is_text: bool = False
+    """Texts stand on the left, numbers on the right."""
+    rank: int = 0
+    """Where there is too little room, columns of the highest rank go first; those of rank 0 stay."""
+
+    @property
+    def width(self) -> int:
+        """Of its widest cell."""
+        return max(len(line) for cell in (self.title, *self.cells) for line in cell.split("\n"))
+
+
+class Page:
+    """Standard output, as wide as the terminal (80 columns where there is none)."""
+
+    def __init__(self) -> None:
+        self.console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        self.width = min(self.console.width, WIDEST)
+        self.is_coloured = self.console.color_system is not None and not self.console.no_color
+
+    def glyph(self, character: str, instead: str) -> str:
+        """``character`` where the terminal's encoding has it."""
+        try:
+            character.encode(self.console.encoding)
+        except (UnicodeEncodeError, LookupError):
+            return instead
+        return character
+
+    def heading(self, title: str, note: str = "") -> None:
+        """A title with a blank line before it and a note beside it."""
+        self.console.print()
+        self.hanging(Text(title, style="bold"), Text(note, style="dim"), indent=0)
+
+    def line(self, text: str | Text, *, style: str = "", indent: int = INDENT) -> None:
+        """A paragraph, wrapped."""
+        self.hanging(Text(" " * indent), text if isinstance(text, Text) else Text(text, style=style), indent=0, gap=0)
+
+    def bullets(self, texts: Iterable[str], *, style: str = "") -> None:
+        """Paragraphs with a dash, continued under their text."""
+        for text in texts:
+            self.hanging(Text("-", style=style), Text(text, style=style), gap=1)
+
+    def hanging(self, lead: Text, text: Text, *, indent: int = INDENT, gap: int = GAP) -> None:
+        """A paragraph that is continued under its text, beside ``lead``."""
+        start = Text(" " * indent) + lead + Text(" " * gap)
+        for number, part in enumerate(self._wrapped(text, self.width - len(start))):
+            line = (start if number == 0 else Text(" " * len(start))) + part
+            line.rstrip()
+            self.console.print(line, soft_wrap=True)
+
+    def _wrapped(self, text: Text, room: int) -> list[Text]:
+        """Lines of a paragraph; a number is never parted from its unit."""
+        text = text.copy()
+        text.plain = UNIT.sub(HARD_SPACE, text.plain)
+        lines = list(text.wrap(self.console, max(room, NARROWEST))) or [Text()]
+        for line in lines:
+            line.plain = line.plain.replace(HARD_SPACE, " ")
+        return lines
+
+    def verbatim(self, text: str) -> None:
+        """A command: never broken into lines, so that it can be copied."""
+        self.console.print(Text(" " * INDENT + text, style="cyan"), soft_wrap=True)
+
+    def table(self, columns: Sequence[Column], *, styles: Sequence[str] = ()) -> None:
+        """Aligned columns; the last text column wraps where all that can go has gone. ``styles``: of the rows."""
+        shown = self._fitting(columns)
+        last = shown[-1]
+        room = self.width - INDENT - sum(column.width + GAP for column in shown[:-1])
+        self._row(shown, [column.title for column in shown], room, "dim")
+        for index in range(len(last.cells)):
+            style = styles[index] if index < len(styles) else ""
+            self._row(shown, [column.cells[index] for column in shown], room, style)
+
+    def _fitting(self, columns: Sequence[Column]) -> list[Column]:
+        """The columns for which there is room."""
+        shown = list(columns)
+        while True:
+            free = self.width - INDENT - sum(column.width + GAP for column in shown[:-1]) + GAP
+            needed = min(shown[-1].width, 24) if shown[-1].is_text else shown[-1].width
+            rank = max(column.rank for column in shown)
+            if free - GAP >= needed or rank == 0:
+                return shown
+            shown.remove(next(column for column in reversed(shown) if column.rank == rank))
+
+    def _row(self, columns: Sequence[Column], cells: Sequence[str], room: int, style: str) -> None:
+        start = "".join(
+            (cell.ljust(column.width) if column.is_text else cell.rjust(column.width)) + " " * GAP
+            for column, cell in zip(columns[:-1], cells[:-1], strict=True)
+        )
+        last = cells[-1] if columns[-1].is_text else cells[-1].rjust(columns[-1].width)
+        lines = self._wrapped(Text(last), room)
+        for number, part in enumerate(lines):
+            lead = start if number == 0 else " " * len(start)
+            self.console.print(Text((" " * INDENT + lead + part.plain).rstrip(), style=style), soft_wrap=True)
+
+    def bar(self, share: float, room: int, style: str) -> Text:
+        """A bar of ``share`` of the ``room``, in eighths of a character where the terminal has them."""
+        eighths = max(round(share * room * 8), 1)
+        if self.glyph("\u258f", ""):
+            text = "\u2588" * (eighths // 8) + (" \u258f\u258e\u258d\u258c\u258b\u258a\u2589"[eighths % 8]).strip()
+        else:
+            text = "#" * max(round(share * room), 1)
+        return Text(text, style=style)
+
+
+def joined(parts: Iterable[str], *, last: str = "and") -> str:
+    """Parts as an enumeration in words."""
+    listed = list(parts)
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} {last} {listed[-1]}" if listed else ""

@@ -1,0 +1,159 @@
+"""From flags to a question, a plan and the choices of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from shardplan.cli.flags import ClusterFlags, JobFlags, OverrideFlags, PlanFlags
+from shardplan.errors import InputError, ShardplanError
+from shardplan.inputs.catalog import cluster_of_accelerator, load_cluster, load_model
+from shardplan.inputs.defaults import default_job
+from shardplan.inputs.overrides import Overrides, override
+from shardplan.inputs.plan import Plan
+from shardplan.units import parse_count
+
+if TYPE_CHECKING:
+    from shardplan.estimation.question import Question
+    from shardplan.inputs.cluster import Cluster
+    from shardplan.inputs.job import Job
+
+__all__ = ["Asked", "ask", "ask_again", "choices", "given", "plan_from"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question, and what was assumed in putting it."""
+
+    question: Question
+    assumptions: tuple[str, ...] = ()
+
+
+def given(flags: Any) -> dict[str, Any]:
+    """The flags of a group that were given."""
+    return {name: value for name, value in asdict(flags).items() if value is not None}
+
+
+def ask(model: str | None, cluster: ClusterFlags, overrides: OverrideFlags, job: JobFlags) -> Asked:
+    """The question that the flags put. Raises InputError."""
+    from shardplan.estimation.question import Question
+
+    if model is None:
+        raise _missing("no model is given", "MODEL", "name one of `shardplan models`, or the path of a config.json")
+    if cluster.num_accelerators is None:
+        raise _missing("the number of accelerators is not given", "--gpus", "add --gpus N")
+    config, hardware = load_model(model), _cluster(cluster, overrides)
+    _check_world(cluster.num_accelerators)
+    wanted, assumptions = default_job(config, cluster.num_accelerators, **_job_fields(job))
+    question = Question(model=config, cluster=hardware, num_accelerators=cluster.num_accelerators, job=wanted)
+    return Asked(question=question, assumptions=assumptions)
+
+
+def ask_again(before: Question, cluster: ClusterFlags, overrides: OverrideFlags, job: JobFlags) -> Asked:
+    """A question of a plan file, with the given flags in place of what stands there. Raises InputError."""
+    hardware = before.cluster
+    if cluster.cluster is not None or cluster.accelerator is not None:
+        hardware = _cluster(cluster, overrides)
+    elif given(overrides):
+        hardware = override(hardware, _overrides(overrides))
+    same_part = hardware.accelerator.generation == before.cluster.accelerator.generation
+    changed = replace(
+        before,
+        cluster=hardware,
+        num_accelerators=cluster.num_accelerators or before.num_accelerators,
+        job=_changed_job(before.job, job),
+        given_profile=before.given_profile if same_part else None,
+    )
+    return Asked(question=changed)
+
+
+def _changed_job(before: Job, flags: JobFlags) -> Job:
+    return replace(before, **_job_fields(flags))
+
+
+def _job_fields(flags: JobFlags) -> dict[str, Any]:
+    fields = given(flags)
+    if "tokens" in fields:
+        fields["tokens"] = float(parse_count(fields["tokens"], field="--tokens"))
+    return fields
+
+
+def _check_world(num_accelerators: int) -> None:
+    if num_accelerators < 1:
+        raise InputError(
+            f"the number of accelerators is {num_accelerators}",
+            rule="the number of accelerators is a positive whole number",
+            hint="set --gpus to 1 or more",
+        )
+
+
+def _cluster(flags: ClusterFlags, overrides: OverrideFlags) -> Cluster:
+    """The cluster named, or the usual one of the accelerator named."""
+    values = _overrides(overrides)
+    if flags.cluster is not None:
+        return load_cluster(flags.cluster, accelerator=flags.accelerator, **values)
+    if flags.accelerator is not None:
+        return cluster_of_accelerator(flags.accelerator, **values)
+    raise _missing(
+        "neither a cluster nor an accelerator is given",
+        "--cluster",
+        "add --cluster NAME (see `shardplan clusters`) or --accelerator NAME (see `shardplan accelerators`)",
+    )
+
+
+def _overrides(flags: OverrideFlags) -> Overrides:
+    values = given(flags)
+    if "peak_flops" in values:
+        values["peak_flops"] = dict(_pairs("--peak-flops", values["peak_flops"].split(",")))
+    return cast(Overrides, values)  # the flags are named like its keys
+
+
+def plan_from(flags: PlanFlags, base: Plan | None = None) -> Plan:
+    """The plan that the flags describe, on top of ``base``. Raises InputError."""
+    fields = given(flags)
+    if "stage_layers" in fields:
+        fields["stage_layers"] = _stage_layers(fields["stage_layers"])
+    return replace(base or Plan(), **fields)
+
+
+def _stage_layers(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise InputError(
+            f"stage_layers is {text[:100]!r}",
+            rule="stage_layers is a list of whole numbers",
+            hint="write --stage-layers 3,4,4,3: the layers of every virtual stage in model order",
+        )
+    return tuple(int(part) for part in parts)
+
+
+def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+    """Values by field from ``field=value[,value...]``; the search checks fields and values. Raises InputError."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in _pairs(flag, texts or ()):
+        field = name.strip("-").replace("-", "_")
+        if field in found:
+            raise InputError(
+                f"{flag} names {field} twice", rule="a field is named once", hint=f"{flag} {field}=value,value"
+            )
+        found[field] = tuple(part.strip() for part in value.split(","))
+    return found
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals and value.strip()):
+            raise InputError(
+                f"{flag} is {text[:100]!r}",
+                rule=f"{flag} takes name=value",
+                hint=f"write {flag} {name.strip()[:40] or 'tp'}=value",
+            )
+        pairs.append((name.strip(), value.strip()))
+    return pairs
+
+
+def _missing(message: str, what: str, hint: str) -> ShardplanError:
+    return InputError(message, rule=f"{what} is given", hint=hint)

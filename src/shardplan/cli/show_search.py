@@ -1,0 +1,184 @@
+"""The rest of the answer of ``plan``: the best plans, what limits the first, what others lose, what was searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.text import Text
+
+from shardplan.cli.layout import Column, Page, joined
+from shardplan.cli.show_answer import percent, show_memory
+from shardplan.estimation.estimate import Estimate
+from shardplan.inputs.plan import Plan
+from shardplan.planner.result import SearchResult
+from shardplan.reports.breakdown import term_label
+from shardplan.reports.explanation import Alternative, Difference, Explanation
+from shardplan.reports.plan_words import short_changes, short_recompute
+from shardplan.units import format_bytes, format_time
+
+__all__ = ["show_account", "show_explanation", "show_no_answer", "show_plans"]
+
+MOST_RULES = 3
+SMALLEST_CHANGE = 5e6
+WIDE = 100
+"""From this width on alternatives stand in columns."""
+
+
+def show_plans(page: Page, estimates: Sequence[Estimate]) -> None:
+    """The best plans, best first."""
+    if len(estimates) < 2:
+        return
+    page.heading("Best plans", "each with other degrees; mb: micro-batch size")
+    best = estimates[0]
+    lost = ["" if e is best else _signed_time(e.step_time - best.step_time) for e in estimates]
+    columns = [
+        Column(title="", cells=[str(place) for place in range(1, len(estimates) + 1)]),
+        Column(title="step", cells=[format_time(e.step_time) for e in estimates]),
+        Column(title="lost", cells=lost, rank=3),
+        Column(title="MFU", cells=[percent(e.mfu) for e in estimates], rank=2),
+        Column(title="memory", cells=[format_bytes(e.peak_memory_bytes) for e in estimates]),
+        *_degrees(estimates),
+        Column(title="sharding", cells=[e.plan.sharding for e in estimates], is_text=True, rank=1),
+        Column(title="recompute", cells=[short_recompute(e.plan) for e in estimates], is_text=True, rank=1),
+    ]
+    page.table(columns, styles=["bold"])
+
+
+def _degrees(estimates: Sequence[Estimate]) -> list[Column]:
+    """The degrees; those that are one in every plan are left out."""
+    values = {name: [getattr(e.plan, name) for e in estimates] for name in ("tp", "cp", "pp", "vp", "ep", "etp")}
+    shown = {name: degrees for name, degrees in values.items() if any(degree != 1 for degree in degrees)}
+    columns = [Column(title=name, cells=[str(degree) for degree in degrees]) for name, degrees in shown.items()]
+    columns.append(Column(title="dp", cells=[str(e.dp) for e in estimates]))
+    columns.append(Column(title="mb", cells=[str(e.plan.micro_batch_size) for e in estimates]))
+    return columns
+
+
+def show_explanation(page: Page, explanation: Explanation, estimates: Sequence[Estimate]) -> None:
+    """What limits the best plan, and what comes of each alternative."""
+    page.heading("What limits it")
+    losses = [f"{term_label(s.name)} {format_time(s.value)} ({percent(s.share)})" for s in explanation.losses]
+    page.line(
+        f"Matrix products and attention take {percent(explanation.compute.share)} of the step."
+        + (f" The largest losses are {joined(losses)}." if losses else "")
+    )
+    page.line(_memory_sentence(explanation))
+    page.heading("Alternatives", "the change alone, and the best plan with it when all else is free")
+    names = [each.name for each in explanation.alternatives]
+    alone = [_alone_text(each) for each in explanation.alternatives]
+    best = _best_texts(explanation, estimates)
+    widest = max(len(name) for name in names)
+    if page.width < WIDE:
+        for name, one, other in zip(names, alone, best, strict=True):
+            page.hanging(Text(name.ljust(widest)), Text(f"alone {one}"))
+            page.hanging(Text(" " * widest), Text(f"best  {other}"))
+        return
+    page.table(
+        [
+            Column(title="change", cells=names, is_text=True),
+            Column(title="alone", cells=alone, is_text=True),
+            Column(title="best with it", cells=best, is_text=True),
+        ]
+    )
+
+
+def _memory_sentence(explanation: Explanation) -> str:
+    text = f"Memory is {percent(explanation.memory_share)} full."
+    if not explanation.blocked:
+        return text
+    first = explanation.blocked[0]
+    assert first.alone is not None
+    return (
+        f"{text} More would help: {first.name} alone would be {format_time(-first.alone.time_lost)} faster, but needs "
+        f"{format_bytes(first.alone.missing_bytes)} more than there is."
+    )
+
+
+def _alone_text(alternative: Alternative) -> str:
+    """What the change does by itself."""
+    if alternative.alone is None:
+        return f"not valid: {(alternative.broken_rule or '').partition(':')[0]}"
+    if alternative.alone.missing_bytes:
+        return f"{format_bytes(alternative.alone.missing_bytes)} too much"
+    return f"{_signed_time(alternative.alone.time_lost)}{_because(alternative.alone)}"
+
+
+def _because(difference: Difference) -> str:
+    if difference.main_term is None or difference.time_lost <= 0:
+        return ""
+    return f": {term_label(difference.main_term)} +{format_time(difference.main_term_time)}"
+
+
+def _best_texts(explanation: Explanation, estimates: Sequence[Estimate]) -> list[str]:
+    """What each comes to when all else follows; a plan that was described before is referred to."""
+    known = {estimate.plan: f"plan {place}" for place, estimate in enumerate(estimates, start=1)}
+    texts = []
+    for each in explanation.alternatives:
+        texts.append(_best_text(explanation.best.plan, each, known))
+        if each.best is not None:
+            known.setdefault(each.best.estimate.plan, f"as {each.name}")
+    return texts
+
+
+def _best_text(best: Plan, alternative: Alternative, known: Mapping[Plan, str]) -> str:
+    if alternative.best is None:
+        return {"does not fit": "no plan fits", "breaks a rule": "no plan"}.get(alternative.outcome, "not searched")
+    lost = f"{_signed_time(alternative.best.time_lost)}, {_signed_bytes(alternative.best.memory_added)}"
+    if alternative.best.estimate.plan in known:
+        return f"{lost}: {known[alternative.best.estimate.plan]}"
+    also = short_changes(alternative.best.also_changed(best, alternative.change), alternative.best.estimate.plan)
+    return f"{lost}: {', '.join(also)}" if also else f"{lost}: nothing else changes"
+
+
+def _signed_time(time: float) -> str:
+    return ("+" if time >= 0 else "-") + format_time(abs(time))
+
+
+def _signed_bytes(num_bytes: float) -> str:
+    if abs(num_bytes) < SMALLEST_CHANGE:
+        return "same memory"
+    return ("+" if num_bytes >= 0 else "-") + format_bytes(abs(num_bytes))
+
+
+def show_account(page: Page, result: SearchResult) -> None:
+    """How much was searched, and what the best is the best of."""
+    page.heading("Searched")
+    axes = {name: values for name, values in result.space.items() if len(values) > 1}
+    text = (
+        f"{result.num_plans_evaluated:,} plans in {format_time(result.search_time)}; {result.num_plans_feasible:,} fit."
+    )
+    if result.estimates:
+        text += f" The first is the optimum of the declared space, every combination of {joined(axes)}."
+    page.line(text)
+    rejected = [(rule, number) for rule, number in result.rejected.items() if number]
+    if rejected:
+        total = f"{sum(number for _, number in rejected):,}"
+        rules = [f"{rule} ({number:,})" for rule, number in rejected[:MOST_RULES]]
+        more = f", and {len(rejected) - MOST_RULES} other rules" if len(rejected) > MOST_RULES else ""
+        page.line(f"{total} more combinations break a rule: {'; '.join(rules)}{more}.")
+
+
+def show_no_answer(page: Page, result: SearchResult) -> None:
+    """What is missing where nothing fits, and what would fit."""
+    page.console.print()
+    verdict = Text("Nothing fits. " if result.num_plans_evaluated else "No plan is valid. ", style="bold red")
+    if result.smallest is not None:
+        verdict.append(f"Of the plan that needs least memory, {result.smallest.reason}.")
+    elif not result.num_plans_evaluated:
+        verdict.append("Every combination of the declared space breaks a rule.")
+    page.line(verdict, indent=0)
+    if result.smallest is not None:
+        show_memory(page, result.smallest)
+    if not result.suggestions:
+        page.line("None of the changes that were tried (more accelerators, offload, fewer restrictions) fits.")
+        return
+    page.heading("What would fit", "each checked by the estimate")
+    best = [each.estimate for each in result.suggestions]
+    page.table(
+        [
+            Column(title="step", cells=[format_time(e.step_time) for e in best]),
+            Column(title="memory", cells=[format_bytes(e.peak_memory_bytes) for e in best]),
+            Column(title="accelerators", cells=[f"{e.num_accelerators:,}" for e in result.suggestions], rank=1),
+            Column(title="change", cells=[each.change for each in result.suggestions], is_text=True),
+        ]
+    )
