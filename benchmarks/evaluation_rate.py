@@ -1,0 +1,170 @@
+"""Complete plan estimates per second on one core, inside a search.
+
+An estimate is counted when a valid plan has got its step time, its peak memory, the bytes it sends and whether it fits
+(``Survey.num_evaluated``). Two rates measured in the same run stand beside it: plans estimated one at a time, and a
+plain NumPy loop over a million plans as a measure of the machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from measure import Timing, parser, print_table, timed, write_record
+from questions import question_of
+
+from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
+from shardplan.planner.evaluation import evaluate
+from shardplan.planner.points import families
+from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.survey import survey_of
+
+QUESTIONS = (
+    ("llama-3.1-8b", "dgx-h100", 64),
+    ("llama-3.1-70b", "dgx-h100", 512),
+    ("llama-3.1-70b", "gb200-nvl72", 576),
+    ("llama-3.1-405b", "dgx-h100", 16384),
+    ("nemotron-h-56b", "dgx-h100", 6144),
+    ("deepseek-v3", "dgx-h100", 2048),
+    ("qwen3-30b-a3b", "dgx-h100", 3072),
+    ("kimi-k2", "gb200-nvl72", 4608),
+)
+"""Dense and hybrid models first, then mixtures of experts, whose spaces are larger."""
+TINY = (("llama-3.2-1b", "dgx-h100", 8),)
+
+NUM_GATHERS = 15
+NUM_OPERATIONS = 90
+PIECE = 16_384
+"""Plans of the plain loop that are worked on together: their arrays stay in the second-level cache."""
+TABLE = 4_096
+"""Length of the tables that the plain loop gathers from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What was measured for one question."""
+
+    model: str
+    cluster: str
+    num_accelerators: int
+    num_families: int
+    num_points: int
+    """Combinations of the degrees that shape a layer, over all families."""
+    num_plans: int
+    survey_s: float
+    """Wall time from the declared space to the value of its last plan, rules of validity included."""
+    survey_cpu_s: float
+    evaluation_s: float
+    """The part of it that prices plans, the rules of validity left out."""
+    plans_per_s: float
+    """Plans over ``survey_s``."""
+    priced_per_s: float
+    """Plans over ``evaluation_s``."""
+    single_per_s: float
+    """Plans that ``estimate_plan`` answers one at a time."""
+
+
+def main() -> None:
+    """Measures, prints the table and writes the record."""
+    flags = parser(__doc__ or "", runs=9).parse_args()
+    yardstick = _plain_loop(num_plans=20_000 if flags.tiny else 1_000_000, runs=flags.runs)
+    rates = [_rates(*asked, runs=flags.runs) for asked in (TINY if flags.tiny else QUESTIONS)]
+    header = ("question", "plans", "survey s", "plans/s", "pricing only", "one at a time", "ratio", "of plain loop")
+    print_table(header, [_row(each, yardstick) for each in rates])
+    print(
+        f"\nPlain loop ({NUM_GATHERS} gathers, {NUM_OPERATIONS} operations per plan): {yardstick / 1e6:.1f} M plans/s"
+    )
+    write_record(
+        flags.json,
+        "evaluation_rate",
+        runs=flags.runs,
+        plain_loop_plans_per_s=yardstick,
+        questions=[asdict(each) for each in rates],
+    )
+
+
+def _row(rates: Rates, yardstick: float) -> tuple[str, ...]:
+    return (
+        f"{rates.model} {rates.cluster} {rates.num_accelerators:,}",
+        f"{rates.num_plans:,}",
+        f"{rates.survey_s:.3f}",
+        f"{rates.plans_per_s / 1e6:.2f} M",
+        f"{rates.priced_per_s / 1e6:.2f} M",
+        f"{rates.single_per_s:,.0f}",
+        f"{rates.plans_per_s / rates.single_per_s:,.0f}",
+        f"{rates.plans_per_s / yardstick:.2f}",
+    )
+
+
+def _rates(model: str, cluster: str, num_accelerators: int, *, runs: int) -> Rates:
+    question = question_of(model, cluster, num_accelerators)
+    space = declare(question, Restrictions())
+    found = list(families(question, space, Counter()))
+    num_plans = survey_of(question, space).num_evaluated
+    survey = timed(lambda: survey_of(question, space), runs=runs, warm_up=0)
+    evaluation = timed(lambda: [evaluate(question, family) for family in found], runs=runs, warm_up=0)
+    sample = _sample(question, num_plans=min(200, num_plans))
+    single = timed(lambda: [estimate_plan(question, plan) for plan in sample], runs=3)
+    return Rates(
+        model=model,
+        cluster=cluster,
+        num_accelerators=num_accelerators,
+        num_families=len(found),
+        num_points=sum(family.num_points for family in found),
+        num_plans=num_plans,
+        survey_s=survey.median_s,
+        survey_cpu_s=survey.median_cpu_s,
+        evaluation_s=evaluation.median_s,
+        plans_per_s=num_plans / survey.median_s,
+        priced_per_s=num_plans / evaluation.median_s,
+        single_per_s=len(sample) / single.median_s,
+    )
+
+
+def _sample(question: Question, *, num_plans: int) -> list[Plan]:
+    """Valid plans of the space, drawn with a fixed seed: a family by its number of points, then each axis alone."""
+    random = np.random.default_rng(0)
+    found = list(families(question, declare(question, Restrictions()), Counter()))
+    weights = np.asarray([family.num_points for family in found])
+    plans = []
+    for number in random.choice(len(found), size=num_plans, p=weights / weights.sum()):
+        family = found[number]
+        point = int(random.integers(family.num_points))
+        sharding = int(random.choice(np.flatnonzero(family.shards[:, point])))
+        chunks = family.vps if family.interleaves[point] else family.vps[:1]
+        recomputation = int(random.integers(len(family.recomputations)))
+        plans.append(family.plan(sharding, recomputation, int(random.choice(chunks)), point))
+    return plans
+
+
+def _plain_loop(*, num_plans: int, runs: int) -> float:
+    """Plans per second of a loop that gathers and combines columns of numbers and means nothing."""
+    random = np.random.default_rng(0)
+    tables = random.uniform(1.0, 2.0, (NUM_GATHERS, TABLE))
+    indices = random.integers(0, TABLE, (NUM_GATHERS, num_plans))
+    total, column = np.empty(PIECE), np.empty(PIECE)
+
+    def piece(at: slice) -> None:
+        length = indices[0, at].size
+        sums, values = total[:length], column[:length]
+        sums.fill(1.0)
+        for table, index in zip(tables, indices, strict=True):
+            np.take(table, index[at], out=values, mode="clip")
+            for _ in range(NUM_OPERATIONS // NUM_GATHERS // 3):
+                np.multiply(sums, values, out=sums)
+                np.add(sums, values, out=sums)
+                np.minimum(sums, 2.0, out=sums)
+
+    def loop() -> None:
+        for start in range(0, num_plans, PIECE):
+            piece(slice(start, start + PIECE))
+
+    timing: Timing = timed(loop, runs=runs)
+    return num_plans / timing.median_s
+
+
+if __name__ == "__main__":
+    main()
