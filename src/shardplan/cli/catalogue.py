@@ -9,7 +9,7 @@ import typer
 
 from shardplan.cli.flags import OutputFlags, with_flags
 from shardplan.cli.json_target import JsonTarget
-from shardplan.errors import InputError
+from shardplan.cli.numbers import whole
 
 if TYPE_CHECKING:
     from shardplan.cli.layout import Page
@@ -20,8 +20,9 @@ __all__ = ["accelerators", "clusters", "models"]
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
 ]
+LONGEST = 2**31
 LengthFlag = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         metavar="N", help="Tokens of a sequence, for the FLOP per token. Default: the model's own, 8192 at most."
     ),
@@ -37,13 +38,8 @@ def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: L
 
     if name is None:
         return _list("models", catalogue.model_entries(), target)
-    if sequence_length is not None and sequence_length < 1:
-        raise InputError(
-            f"the sequence length is {sequence_length}",
-            rule="sequence_length is a positive whole number",
-            hint="set --sequence-length",
-        )
-    details = catalogue.model_details(name, sequence_length=sequence_length)
+    length = None if sequence_length is None else whole(sequence_length, "--sequence-length", most=LONGEST)
+    details = catalogue.model_details(name, sequence_length=length)
     return _one(details, target, lambda page, show: show.show_model(page, details))
 
 

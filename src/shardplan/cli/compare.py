@@ -9,6 +9,7 @@ import typer
 
 from shardplan.cli.flags import OutputFlags, with_flags
 from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.numbers import whole
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 MOST_SIDES = 20
+MOST_PICK = 1_000_000
 FilesArgument = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Plan files that `plan` or `estimate` wrote.")
 ]
@@ -54,10 +56,10 @@ def _picks(text: str | None, num_files: int) -> list[int]:
     """One number for each side."""
     if text is None:
         return [1, 2] if num_files == 1 else [1] * num_files
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 10 for part in parts) or len(parts) > MOST_SIDES:
-        raise _wrong_pick(text, f"it must be whole numbers from 1, {MOST_SIDES} at most")
-    picks = [int(part) for part in parts]
+    parts = text.split(",")
+    if len(parts) > MOST_SIDES:
+        raise _wrong_pick(text, f"at most {MOST_SIDES} plans stand side by side")
+    picks = [whole(part, "--pick", most=MOST_PICK) for part in parts]
     if num_files > 1 and len(picks) == 1:
         picks *= num_files
     if num_files > 1 and len(picks) != num_files:

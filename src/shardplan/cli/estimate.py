@@ -19,6 +19,7 @@ from shardplan.cli.flags import (
     with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.numbers import whole
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["estimate"]
 
+MOST_PICK = 1_000_000
 FromFlag = Annotated[
     Path | None,
     typer.Option(
@@ -49,7 +51,7 @@ def estimate(
     output: OutputFlags,
     model: ModelArgument = None,
     file: FromFlag = None,
-    pick: PickFlag = 1,
+    pick: PickFlag = "1",
 ) -> int:
     """Predict time, memory and traffic of one plan.
 
@@ -73,7 +75,7 @@ def estimate(
     return 0 if answer.feasible else 1
 
 
-def _start(file: Path, model: str | None, pick: int) -> tuple[Plan, Question]:
+def _start(file: Path, model: str | None, pick: str) -> tuple[Plan, Question]:
     """The plan and the question of a plan file."""
     from shardplan.reports.plan_file import read_plan_file
 
@@ -84,7 +86,7 @@ def _start(file: Path, model: str | None, pick: int) -> tuple[Plan, Question]:
             hint="leave one of them out",
         )
     found = read_plan_file(file)
-    return found.pick(pick).plan, found.question
+    return found.pick(whole(pick, "--pick", most=MOST_PICK)).plan, found.question
 
 
 def _taken(plan: Plan, flags: PlanFlags) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Flags of the commands, in groups that commands share.
 
 A group is a dataclass whose fields are annotated as typer options. ``@with_flags`` gives a command one option for each
-field of the groups among its parameters, and hands it the filled groups. A flag that is not given is None.
+field of the groups among its parameters, and hands it the filled groups. A flag that is not given is None; numbers
+arrive as text, since :mod:`shardplan.cli.numbers` says better than typer what is wrong with one.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ ModelArgument = Annotated[
     ),
 ]
 PickFlag = Annotated[
-    int, typer.Option(metavar="N", help="Which plan of the file, from 1.", rich_help_panel="Plan file")
+    str, typer.Option(metavar="N", help="Which plan of the file, from 1.", rich_help_panel="Plan file")
 ]
 
 
@@ -147,7 +148,7 @@ class ClusterFlags:
         ),
     ] = None
     num_accelerators: Annotated[
-        int | None, _cluster("Number of accelerators.", "--gpus", "--num-accelerators", metavar="N")
+        str | None, _cluster("Number of accelerators.", "--gpus", "--num-accelerators", metavar="N")
     ] = None
 
 
@@ -163,7 +164,7 @@ class OverrideFlags:
     ] = None
     intra_node_latency: Annotated[str | None, _override("Of one hop inside the innermost tier: 1us.")] = None
     inter_node_latency: Annotated[str | None, _override("Of one hop around it: 5us.")] = None
-    node_size: Annotated[int | None, _override("Accelerators in one domain of the innermost tier.")] = None
+    node_size: Annotated[str | None, _override("Accelerators in one domain of the innermost tier.")] = None
     memory: Annotated[str | None, _override("Of one accelerator: 141, 141GB, 80GiB.")] = None
     memory_bandwidth: Annotated[str | None, _override("Of its memory: 3350, 3.35TB/s.")] = None
     peak_flops: Annotated[
@@ -176,11 +177,11 @@ class JobFlags:
     """What one step computes."""
 
     sequence_length: Annotated[
-        int | None,
+        str | None,
         _job("sequence_length", "Tokens of a sequence. Default: the model's own, 8192 at most.", metavar="N"),
     ] = None
     global_batch_size: Annotated[
-        int | None,
+        str | None,
         _job(
             "global_batch_size",
             "Sequences of a step. Default: about 4 M tokens, 16 M from 4,096 accelerators on.",
@@ -217,20 +218,20 @@ class SearchFlags:
     exclude: Annotated[
         list[str] | None, _search("Leave these values of a field out: sharding=zero3.", metavar="FIELD=VALUES")
     ] = None
-    top: Annotated[int, _search("How many different plans to answer with.", metavar="N", min=1, max=1000)] = 10
+    top: Annotated[str, _search("How many different plans to answer with.", metavar="N")] = "10"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags:
     """Every field of a plan."""
 
-    tp: Annotated[int | None, _plan("tp", "Tensor-parallel degree.", metavar="N")] = None
-    cp: Annotated[int | None, _plan("cp", "Context-parallel degree.", metavar="N")] = None
-    pp: Annotated[int | None, _plan("pp", "Pipeline stages.", metavar="N")] = None
-    vp: Annotated[int | None, _plan("vp", "Virtual stages (model chunks) per pipeline rank.", metavar="N")] = None
-    ep: Annotated[int | None, _plan("ep", "Expert-parallel degree.", metavar="N")] = None
-    etp: Annotated[int | None, _plan("etp", "Expert-tensor-parallel degree.", metavar="N")] = None
-    micro_batch_size: Annotated[int | None, _plan("micro_batch_size", "Sequences of a micro-batch.", metavar="N")] = (
+    tp: Annotated[str | None, _plan("tp", "Tensor-parallel degree.", metavar="N")] = None
+    cp: Annotated[str | None, _plan("cp", "Context-parallel degree.", metavar="N")] = None
+    pp: Annotated[str | None, _plan("pp", "Pipeline stages.", metavar="N")] = None
+    vp: Annotated[str | None, _plan("vp", "Virtual stages (model chunks) per pipeline rank.", metavar="N")] = None
+    ep: Annotated[str | None, _plan("ep", "Expert-parallel degree.", metavar="N")] = None
+    etp: Annotated[str | None, _plan("etp", "Expert-tensor-parallel degree.", metavar="N")] = None
+    micro_batch_size: Annotated[str | None, _plan("micro_batch_size", "Sequences of a micro-batch.", metavar="N")] = (
         None
     )
     sequence_parallel: Annotated[
@@ -240,13 +241,13 @@ class PlanFlags:
         str | None, _plan("sharding", "What data parallelism shards (zero3 is FSDP):", choices=Sharding)
     ] = None
     sharding_degree: Annotated[
-        int | None, _plan("sharding_degree", "Ranks over which it shards. Default: all replicas.", metavar="N")
+        str | None, _plan("sharding_degree", "Ranks over which it shards. Default: all replicas.", metavar="N")
     ] = None
     schedule: Annotated[
         str | None, _plan("schedule", "Pipeline schedule, which follows from vp where not given:", choices=Schedule)
     ] = None
     microbatch_group_size: Annotated[
-        int | None,
+        str | None,
         _plan("microbatch_group_size", "Micro-batches a virtual stage runs in a row. Default: pp.", metavar="N"),
     ] = None
     recompute: Annotated[
@@ -254,13 +255,13 @@ class PlanFlags:
         _plan("recompute", "none, selective, full, or modules such as layernorm,activation.", metavar="POLICY"),
     ] = None
     recompute_num_layers: Annotated[
-        int | None, _plan("recompute_num_layers", "Layers of a stage it applies to. Default: all.", metavar="N")
+        str | None, _plan("recompute_num_layers", "Layers of a stage it applies to. Default: all.", metavar="N")
     ] = None
     offload: Annotated[str | None, _plan("offload", "What lives in host memory:", choices=Offload)] = None
     tp_kind: Annotated[
         str | None, _plan("tp_kind", "Tensor parallelism along one dimension or two:", choices=TpKind)
     ] = None
-    tp_rows: Annotated[int | None, _plan("tp_rows", "Rows of the SUMMA grid.", metavar="N")] = None
+    tp_rows: Annotated[str | None, _plan("tp_rows", "Rows of the SUMMA grid.", metavar="N")] = None
     cp_comm: Annotated[
         str | None, _plan("cp_comm", "How context-parallel ranks exchange keys and values:", choices=CpComm)
     ] = None

@@ -37,6 +37,8 @@ class JsonTarget:
 
     def check(self) -> None:
         """Finds out early whether the file can be written. Raises InputError."""
+        if self.where == "":
+            raise _unwritable(self.where, "it is empty")
         if self.path is not None and not _is_device(self.path):
             beside = self._beside(self.path)
             self._attempt(lambda: beside.open("x").close())

@@ -41,7 +41,7 @@ class Commands(TyperGroup):
         except ShardplanError as error:
             status = _refuse(error, arguments)
         except UsageError as error:
-            status = _refuse(_from_usage(error), arguments)
+            status = _refuse(_from_usage(error, arguments), arguments)
         except BrokenPipeError:
             status = _abandon_output()
         except (KeyboardInterrupt, typer.Abort):
@@ -90,10 +90,11 @@ def _shared_start(error: ShardplanError) -> str:
     return f"did you mean {guess}" if guess else ""
 
 
-def _from_usage(error: Any) -> ShardplanError:
+def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     """Our error from one of typer's."""
     context = getattr(error, "ctx", None)
-    usage = f"see `{getattr(context, 'command_path', 'shardplan')} --help`"
+    command = next((each for each in arguments if each in NAMES), "")
+    usage = f"see `shardplan {command} --help`" if command else "see `shardplan --help`"
     option = getattr(error, "option_name", None)
     if option is not None and context is not None and hasattr(error, "possibilities"):
         known = [name for each in context.command.params for name in (*each.opts, *each.secondary_opts)]
@@ -147,6 +148,7 @@ EXAMPLES = {
     clusters: ("shardplan clusters", "shardplan clusters dgx-h100"),
     accelerators: ("shardplan accelerators", "shardplan accelerators h100-sxm-80gb"),
 }
+NAMES = {command.__name__ for command in EXAMPLES}
 for _command, _examples in EXAMPLES.items():
     _epilog = "Examples:\n\n\b\n" + "\n".join(f"    {example}" for example in _examples)
     app.command(cls=Command, epilog=_epilog)(_command)

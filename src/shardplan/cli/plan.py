@@ -19,12 +19,14 @@ from shardplan.cli.flags import (
     with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.numbers import whole
 
 if TYPE_CHECKING:
     from shardplan.planner.result import SearchResult
 
 __all__ = ["plan"]
 
+MOST_PLANS = 1000
 SLOW = 0.5
 """Seconds after which a search shows how far it is."""
 
@@ -53,7 +55,7 @@ def plan(
     with _progress() as progress:
         result = search_question(
             asked.question,
-            top=search.top,
+            top=whole(search.top, "--top", most=MOST_PLANS),
             fix=choices("--fix", search.fix),
             limit=choices("--limit", search.limit),
             exclude=choices("--exclude", search.exclude),

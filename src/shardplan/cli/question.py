@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from shardplan.cli.flags import ClusterFlags, JobFlags, OverrideFlags, PlanFlags
+from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, ShardplanError
 from shardplan.inputs.catalog import cluster_of_accelerator, load_cluster, load_model
 from shardplan.inputs.defaults import default_job
+from shardplan.inputs.job import Job
 from shardplan.inputs.overrides import Overrides, override
 from shardplan.inputs.plan import Plan
 from shardplan.units import parse_count
@@ -17,9 +19,17 @@ from shardplan.units import parse_count
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
-    from shardplan.inputs.job import Job
 
 __all__ = ["Asked", "ask", "ask_again", "choices", "given", "plan_from"]
+
+
+WHOLE: Final = frozenset(
+    {"num_accelerators", "node_size"}
+    | {field.name for record in (Job, Plan) for field in fields(record) if str(field.type).split(" |")[0] == "int"}
+)
+"""Flags that are whole numbers; what range each has, the job and the plan know."""
+FLAGS: Final = {"num_accelerators": "--gpus"}
+MOST: Final = 2**31
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +41,17 @@ class Asked:
 
 
 def given(flags: Any) -> dict[str, Any]:
-    """The flags of a group that were given."""
-    return {name: value for name, value in asdict(flags).items() if value is not None}
+    """The flags of a group that were given, whole numbers read. Raises InputError."""
+    return {
+        name: _whole(name, value) if name in WHOLE else value
+        for name, value in asdict(flags).items()
+        if value is not None
+    }
+
+
+def _whole(name: str, value: str) -> int:
+    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+    return whole(value, flag, least=int(name != "recompute_num_layers"), most=MOST)
 
 
 def ask(model: str | None, cluster: ClusterFlags, overrides: OverrideFlags, job: JobFlags) -> Asked:
@@ -41,12 +60,12 @@ def ask(model: str | None, cluster: ClusterFlags, overrides: OverrideFlags, job:
 
     if model is None:
         raise _missing("no model is given", "MODEL", "name one of `shardplan models`, or the path of a config.json")
-    if cluster.num_accelerators is None:
+    num_accelerators = _world(cluster)
+    if num_accelerators is None:
         raise _missing("the number of accelerators is not given", "--gpus", "add --gpus N")
     config, hardware = load_model(model), _cluster(cluster, overrides)
-    _check_world(cluster.num_accelerators)
-    wanted, assumptions = default_job(config, cluster.num_accelerators, **_job_fields(job))
-    question = Question(model=config, cluster=hardware, num_accelerators=cluster.num_accelerators, job=wanted)
+    wanted, assumptions = default_job(config, num_accelerators, **_job_fields(job))
+    question = Question(model=config, cluster=hardware, num_accelerators=num_accelerators, job=wanted)
     return Asked(question=question, assumptions=assumptions)
 
 
@@ -61,7 +80,7 @@ def ask_again(before: Question, cluster: ClusterFlags, overrides: OverrideFlags,
     changed = replace(
         before,
         cluster=hardware,
-        num_accelerators=cluster.num_accelerators or before.num_accelerators,
+        num_accelerators=_world(cluster) or before.num_accelerators,
         job=_changed_job(before.job, job),
         given_profile=before.given_profile if same_part else None,
     )
@@ -79,13 +98,12 @@ def _job_fields(flags: JobFlags) -> dict[str, Any]:
     return fields
 
 
-def _check_world(num_accelerators: int) -> None:
-    if num_accelerators < 1:
-        raise InputError(
-            f"the number of accelerators is {num_accelerators}",
-            rule="the number of accelerators is a positive whole number",
-            hint="set --gpus to 1 or more",
-        )
+def _world(flags: ClusterFlags) -> int | None:
+    """The number of accelerators, where it is given."""
+    from shardplan.estimation.question import MAX_NUM_ACCELERATORS
+
+    text = flags.num_accelerators
+    return None if text is None else whole(text, "--gpus", most=MAX_NUM_ACCELERATORS)
 
 
 def _cluster(flags: ClusterFlags, overrides: OverrideFlags) -> Cluster:

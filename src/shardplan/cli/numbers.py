@@ -1,0 +1,24 @@
+"""Whole numbers as people write them on a command line."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from shardplan.errors import InputError
+
+__all__ = ["whole"]
+
+WRITTEN: Final = re.compile(r"\d{1,18}|\d{1,3}([,_]\d{3}){1,5}", re.ASCII)
+"""4096, 4,096 or 4_096."""
+
+
+def whole(text: str, flag: str, *, least: int = 1, most: int) -> int:
+    """The number that ``text`` means. Raises InputError."""
+    bare = text.strip().replace(",", "").replace("_", "")
+    if WRITTEN.fullmatch(text.strip()) and least <= int(bare) <= most:
+        return int(bare)
+    wanted = f"a whole number from {least:,} to {most:,}"
+    raise InputError(
+        f"{flag} is {text[:60]!r}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
+    )
