@@ -15,9 +15,10 @@ __all__ = ["HARD_SPACE", "Column", "Page", "joined"]
 INDENT = 2
 GAP = 2
 NARROWEST = 16
+ELLIPSIS = " ..."
 HARD_SPACE = "\ue000"
 """Stands for a space at which no line ends while lines are broken (rich breaks at any white space)."""
-UNIT = re.compile(r"(?<=\d) (?=[%A-Za-z])|(?<=[a-z]) (?=\d+\b)")
+UNIT = re.compile(r"(?<=\d) (?=[%A-Za-z])|(?<=\b[tcpved]p) (?=\d)|(?<=batch) (?=\d)")
 """Spaces at which no line ends: 4.88 s, 12 %, tp 4."""
 WIDEST = 120
 """Answers do not spread over a wider terminal than this."""
@@ -65,10 +66,16 @@ class Page:
         """A paragraph, wrapped."""
         self.hanging(Text(" " * indent), text if isinstance(text, Text) else Text(text, style=style), indent=0, gap=0)
 
-    def bullets(self, texts: Iterable[str], *, style: str = "") -> None:
-        """Paragraphs with a dash, continued under their text."""
+    def bullets(self, texts: Iterable[str], *, style: str = "", most_lines: int | None = None) -> None:
+        """Paragraphs with a dash, continued under their text; cut off after ``most_lines``."""
         for text in texts:
-            self.hanging(Text("-", style=style), Text(text, style=style), gap=1)
+            lines = self._wrapped(Text(text), self.width - INDENT - 2)
+            if most_lines is not None and len(lines) > most_lines:
+                end = sum(len(line) + 1 for line in lines[:most_lines]) - len(ELLIPSIS) - 1
+                shown = text[:end].rsplit(" ", 1)[0] + ELLIPSIS
+            else:
+                shown = text
+            self.hanging(Text("-", style=style), Text(shown, style=style), gap=1)
 
     def hanging(self, lead: Text, text: Text, *, indent: int = INDENT, gap: int = GAP) -> None:
         """A paragraph that is continued under its text, beside ``lead``."""

@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 LETTERS = {
-    "weights": ("W", "blue"),
-    "gradients": ("G", "cyan"),
-    "optimizer": ("O", "magenta"),
-    "activations": ("A", "yellow"),
-    "logits": ("L", "green"),
-    "buffers": ("B", "red"),
+    "weights": ("W", "bright_blue"),
+    "gradients": ("G", "bright_cyan"),
+    "optimizer": ("O", "bright_magenta"),
+    "activations": ("A", "bright_yellow"),
+    "logits": ("L", "bright_green"),
+    "buffers": ("B", "bright_red"),
     "framework": ("F", "white"),
 }
 COLOURS = {"matmul": "green", "attention": "green", "memory_bound": "yellow", "recompute": "yellow"}
@@ -166,9 +166,8 @@ def show_traffic(page: Page, estimate: Estimate) -> None:
 def show_assumptions(page: Page, estimate: Estimate) -> None:
     """What was taken for granted, each cut to what fits in two lines."""
     page.heading("Assumed")
-    room = MOST_LINES * (page.width - 4) - 12
-    cut = [text if len(text) <= room else text[:room].rsplit(" ", 1)[0] + " ..." for text in estimate.assumptions]
-    page.bullets([*cut, f"MFU counts {estimate.flops_convention}"], style="dim")
+    page.bullets(estimate.assumptions, style="dim", most_lines=MOST_LINES)
+    page.bullets([f"MFU counts {estimate.flops_convention}"], style="dim")
 
 
 def show_way_on(page: Page, target: JsonTarget, estimates: Sequence[Estimate]) -> None:

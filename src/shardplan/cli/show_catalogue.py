@@ -17,6 +17,8 @@ from shardplan.units import format_bytes, format_count, format_rate, format_time
 __all__ = ["show_accelerator", "show_cluster", "show_list", "show_model"]
 
 CARE = "* some values are to be taken with care: from memory, of low confidence, assumed; the page of one says which"
+EXACT = 10_000_000
+"""Counts up to this are shown in full."""
 TITLES = {
     "num_parameters": "parameters",
     "num_active_parameters": "active",
@@ -33,7 +35,7 @@ TITLES = {
 
 WORDS: Mapping[Quantity, Callable[[Any], str]] = {
     "text": str,
-    "count": format_count,
+    "count": lambda count: f"{count:,}" if abs(count) < EXACT else format_count(count),
     "flops": format_count,
     "bytes": format_bytes,
     "bytes_per_s": format_rate,
@@ -58,7 +60,7 @@ def show_list(page: Page, kind: str, entries: Sequence[Entry]) -> None:
     page.console.print()
     if any(entry.num_marks for entry in entries):
         page.line(CARE, style="dim")
-    page.line(f"shardplan {kind} NAME shows one, with the source of every value.", style="dim")
+    page.line(f"shardplan {kind} NAME shows one, with the sources of its values.", style="dim")
 
 
 def _columns(kind: str, entries: Sequence[Entry]) -> list[Column]:
@@ -127,7 +129,9 @@ def show_cluster(page: Page, cluster: Cluster) -> None:
         size = f"{tier.size:,} accelerators" if tier.size else "any number"
         page.line(f"{tier.name}: {tier.kind}, {tier.topology}, {size}", indent=0)
     _values(page, cluster_values(cluster))
-    _origins(page, cluster.assumptions, cluster.notes)
+    page.console.print()
+    page.bullets(cluster.assumptions, style="dim", most_lines=1)
+    page.bullets([cluster.notes] if cluster.notes else [], style="dim")
 
 
 def show_accelerator(page: Page, part: Accelerator) -> None:
@@ -141,14 +145,19 @@ def show_accelerator(page: Page, part: Accelerator) -> None:
 def _values(page: Page, values: Sequence[Value]) -> None:
     page.console.print()
     names = [v.field.removeprefix("tiers.").removesuffix("_bytes").replace("_", " ").replace(".", " ") for v in values]
-    sources = [v.source + (f" [{v.mark}]" if v.mark else "") for v in values]
+    sources = list(dict.fromkeys(v.source for v in values if v.source))
+    numbers = [str(sources.index(v.source) + 1) if v.source else "" for v in values]
     page.table(
         [
             Column(title="value", cells=names, is_text=True),
-            Column(title="", cells=[text_of(v) + ("*" if v.mark else "") for v in values]),
-            Column(title="source", cells=sources, is_text=True),
+            Column(title="", cells=[text_of(v) for v in values]),
+            Column(title="source", cells=numbers),
+            Column(title="take with care", cells=[v.mark for v in values], is_text=True),
         ]
     )
+    page.heading("Sources")
+    for number, source in enumerate(sources, start=1):
+        page.hanging(Text(str(number).rjust(2)), Text(source, style="dim"), gap=1)
 
 
 def _origins(page: Page, notes: Sequence[str | None], source: str | None) -> None:
