@@ -1,0 +1,69 @@
+"""Plans in words and as flags."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from tests.examples import SMALL, cluster
+
+from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.reports.plan_words import (
+    changed_fields,
+    field_text,
+    plan_flags,
+    plan_words,
+    short_changes,
+    short_policy,
+    short_recompute,
+)
+
+QUESTION = Question(
+    model=SMALL, cluster=cluster(), num_accelerators=16, job=Job(sequence_length=2048, global_batch_size=64)
+)
+
+
+def test_values_read_like_flags() -> None:
+    assert [field_text(value) for value in (4, "zero1", True, False, None, (1, 2))] == [
+        "4",
+        "zero1",
+        "on",
+        "off",
+        "-",
+        "1,2",
+    ]
+
+
+def test_a_default_plan_has_no_flags() -> None:
+    assert changed_fields(Plan()) == {}
+    assert plan_flags(Plan()) == []
+
+
+def test_flags_name_every_changed_field() -> None:
+    plan = Plan(tp=2, pp=2, overlap_dp=False, overlap_ep=True, recompute="full", stage_layers=(1, 3))
+    assert plan_flags(plan) == [
+        "--tp 2", "--pp 2", "--recompute full", "--no-overlap-dp", "--overlap-ep", "--stage-layers 1,3",
+    ]  # fmt: skip
+
+
+def test_words_leave_degrees_of_one_out() -> None:
+    plan = Plan(tp=2, recompute="full", recompute_num_layers=1, offload="optimizer")
+    assert plan_words(estimate_plan(QUESTION, plan)) == [
+        "tp 2", "pp 1", "dp 8", "micro-batch 1 x 8", "zero1", "recompute full in 1 layers", "offload optimizer",
+    ]  # fmt: skip
+
+
+def test_tables_have_short_words() -> None:
+    assert short_policy("layernorm,activation,mlp") == "norm+act+mlp"
+    assert short_policy("none") == "none"
+    assert short_recompute(Plan(recompute="full", recompute_num_layers=12)) == "full/12"
+
+
+def test_changes_say_what_is_new_and_not_what_follows() -> None:
+    plan = Plan(tp=4, pp=2, vp=3, sharding="zero3", recompute="none", offload="optimizer")
+    changes: dict[str, object] = {field.name: getattr(plan, field.name) for field in fields(Plan)}
+    words = short_changes({name: changes[name] for name in ("pp", "vp", "sharding", "recompute", "offload")}, plan)
+    assert words == ["pp 2", "zero3", "no recomputation", "offload optimizer"]
+    assert short_changes({"vp": 3, "micro_batch_size": 1}, plan) == ["vp 3", "micro-batch 1"]
