@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, get_args
 
 from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, tier
 
+from shardplan.costs.collectives import domain_size
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import Job
@@ -239,6 +242,12 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
     return plan, per_replica * plan.dp(num_accelerators) * plan.micro_batch_size
 
 
+def _nests(num_accelerators: int, on: Cluster) -> bool:
+    """Whether the accelerators that are used of every domain fill whole domains inside it."""
+    used = [domain_size(one, num_accelerators) for one in on.tiers]
+    return all(outer % inner == 0 for inner, outer in pairwise(used))
+
+
 @st.composite
 def cases(draw: st.DrawFn, *, uniform: bool = False, num_accelerators: int | None = None) -> Case:
     """A question and a plan that is valid for it."""
@@ -246,6 +255,6 @@ def cases(draw: st.DrawFn, *, uniform: bool = False, num_accelerators: int | Non
     n = num_accelerators or draw(st.sampled_from(WORLD_SIZES))
     plan, global_batch_size = draw(plans(model, n))
     job = draw(jobs(global_batch_size))
-    question = Question(model=model, cluster=draw(clusters()), num_accelerators=n, job=job)
+    question = Question(model=model, cluster=draw(clusters().filter(partial(_nests, n))), num_accelerators=n, job=job)
     assert broken_rule(Setting.of(model, question.cluster, n, job), plan) is None
     return Case(question, plan)

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from tests.examples import GB, LLAMA_70B, SMALL, accelerator, cluster, deepseek_v3, ideal_profile, llama, mixtral, tier
+from tests.strategies import Case, cases
+
+from shardplan.errors import InputError, PlanError
+from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.job import Job, Precision
+from shardplan.inputs.plan import Plan
+
+JOB = Job(sequence_length=8192, global_batch_size=128)
+TERMS = {
+    "matmul", "attention", "memory_bound", "recompute", "host", "tp_communication", "cp_communication",
+    "ep_communication", "dp_communication", "pp_communication", "offload", "optimizer", "fixed", "stragglers", "bubble",
+}  # fmt: skip
+PARTS = {"weights", "gradients", "optimizer", "activations", "logits", "buffers", "framework"}
+
+
+def llama_on_64(**fields: Any) -> Estimate:
+    return estimate(LLAMA_70B, cluster(), JOB, Plan(tp=8, pp=4, vp=5, **fields), num_accelerators=64)
+
+
+@given(cases())
+def test_the_parts_of_a_step_sum_to_it(case: Case) -> None:
+    # The pipeline's sum leaves recomputation out of the work behind which activations are offloaded.
+    both = case.plan.offload == "activations" and case.plan.recompute != "none"
+    answer = estimate_plan(case.question, replace(case.plan, recompute="none") if both else case.plan)
+    assert set(answer.breakdown) == TERMS
+    assert math.fsum(answer.breakdown.values()) == pytest.approx(answer.step_time, rel=1e-9)
+    assert min(answer.breakdown.values()) >= 0
+
+
+@given(cases())
+def test_the_parts_of_memory_sum_to_the_peak(case: Case) -> None:
+    answer = estimate_plan(case.question, case.plan)
+    assert len(answer.memory) == case.plan.pp
+    assert all(set(stage) == PARTS for stage in answer.memory)
+    totals = [math.fsum(stage.values()) for stage in answer.memory]
+    assert max(totals) == pytest.approx(answer.peak_memory_bytes, rel=1e-12)
+    assert totals[answer.fullest_stage] == max(totals)
+
+
+@given(cases())
+def test_what_does_not_fit_has_a_reason(case: Case) -> None:
+    answer = estimate_plan(case.question, case.plan)
+    assert answer.feasible is (answer.peak_memory_bytes <= answer.usable_memory_bytes)
+    assert answer.usable_memory_bytes <= case.question.cluster.accelerator.memory_bytes
+    assert (answer.reason is None) is answer.feasible
+    if answer.reason is not None:
+        largest = max(answer.memory[answer.fullest_stage].items(), key=lambda part: part[1])[0]
+        assert f"stage {answer.fullest_stage} " in answer.reason
+        assert largest in answer.reason
+
+
+@given(cases())
+def test_communication_is_on_tiers_that_exist(case: Case) -> None:
+    answer = estimate_plan(case.question, case.plan)
+    names = [one.name for one in case.question.network.tiers]
+    plan = case.plan
+    ranks = {
+        "tp": plan.tp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "pp": plan.pp,
+        "dp": case.question.num_accelerators,
+    }  # fmt: skip
+    for dimension, by_tier in answer.communication.items():
+        assert ranks[dimension] > 1
+        assert list(by_tier) == names
+        assert min(by_tier.values()) >= 0
+        assert max(by_tier.values()) > 0
+
+
+@given(cases())
+def test_rates_follow_from_the_step_time(case: Case) -> None:
+    question, answer = case.question, estimate_plan(case.question, case.plan)
+    tokens = question.job.tokens_per_step
+    rate = tokens / answer.step_time / question.num_accelerators
+    assert answer.tokens_per_second_per_accelerator == pytest.approx(rate, rel=1e-12)
+    assert answer.mfu == pytest.approx(rate * answer.model_flops_per_token / answer.peak_flops, rel=1e-12)
+    assert 0 < answer.mfu < 1
+    assert answer.step_time_p10 < answer.step_time < answer.step_time_p90
+    assert sum(answer.stage_layers) == question.model.num_hidden_layers
+
+
+def test_tensor_parallelism_in_a_node_sends_nothing_between_nodes() -> None:
+    answer = llama_on_64()
+    assert answer.communication["tp"]["network"] == 0
+    assert answer.communication["tp"]["node"] > 0
+    assert answer.communication["pp"] == {"node": 0, "network": answer.communication["pp"]["network"]}
+
+
+def test_bytes_of_tensor_parallelism() -> None:
+    """Five passes over b s h elements per block with sequence parallelism, two blocks a layer, and the head."""
+    answer = llama_on_64()
+    passes = 2 * 5 * 20 + (5 if answer.slowest_stage == 3 else 0)
+    one = 2 * 8192 * 8192 * 7 / 8
+    assert answer.num_microbatches == 64
+    assert answer.communication["tp"]["node"] == pytest.approx(64 * passes * one, rel=1e-12)
+
+
+def test_bytes_between_stages() -> None:
+    """Every chunk hands b s h / t elements on and gets as many back (arXiv 2104.04473, section 4.1)."""
+    answer = llama_on_64()
+    assert answer.communication["pp"]["network"] == 2 * 64 * 5 * 2 * 8192 * 8192 / 8
+
+
+def test_bytes_of_data_parallelism() -> None:
+    """zero1: fp32 gradients scattered and bf16 weights gathered, over dp ranks in different nodes."""
+    model = llama(8192, 80, 64, 8, 28672, vocab_size=256)
+    answer = estimate(model, cluster(), JOB, Plan(tp=8, pp=4, vp=5), num_accelerators=64)
+    held = (model.num_parameters - 2 * 256 * 8192) / 32
+    assert answer.communication["dp"]["network"] == pytest.approx((4 + 2) * held / 2, rel=2e-3)
+
+
+def test_time_to_train_is_steps_times_step_time() -> None:
+    job = replace(JOB, tokens=15.6e12)
+    answer = estimate(LLAMA_70B, cluster(), job, Plan(tp=8, pp=4), num_accelerators=64)
+    assert answer.time_to_train == pytest.approx(15.6e12 / (128 * 8192) * answer.step_time)
+    assert llama_on_64().time_to_train is None
+
+
+def test_peak_is_that_of_the_precision() -> None:
+    for precision, peak in ("bf16", 1000e12), ("fp8", 2000e12):
+        job = replace(JOB, precision=precision)
+        answer = estimate(LLAMA_70B, cluster(), job, Plan(tp=8, pp=4), num_accelerators=64)
+        assert (answer.peak_format, answer.peak_flops) == (precision, peak)
+
+
+def test_fp8_is_faster_than_bf16() -> None:
+    precisions: tuple[Precision, ...] = ("fp8", "bf16", "fp32")
+    jobs = [replace(JOB, precision=precision) for precision in precisions]
+    times = [estimate(LLAMA_70B, cluster(), job, Plan(tp=8, pp=4), num_accelerators=64).step_time for job in jobs]
+    assert times == sorted(times)
+
+
+def test_a_broken_rule_is_a_plan_error() -> None:
+    with pytest.raises(PlanError, match="128"):
+        estimate(LLAMA_70B, cluster(), JOB, Plan(tp=8, pp=16), num_accelerators=64)
+
+
+def test_a_plan_that_does_not_fit_is_an_answer() -> None:
+    answer = estimate(LLAMA_70B, cluster(), JOB, Plan(tp=2), num_accelerators=64)
+    assert not answer.feasible
+    assert answer.reason is not None
+    assert "GB" in answer.reason
+    assert "too much" in answer.reason
+
+
+@pytest.mark.parametrize("n", [0, -8, 1.5, True, "64", None, math.nan, 10**8, 10**400])
+def test_refuses_what_is_no_number_of_accelerators(n: Any) -> None:
+    with pytest.raises(InputError, match="number of accelerators"):
+        Question(model=SMALL, cluster=cluster(), num_accelerators=n, job=JOB)
+
+
+def test_refuses_a_precision_that_the_part_lacks() -> None:
+    with pytest.raises(InputError, match="nvfp4"):
+        Question(model=SMALL, cluster=cluster(), num_accelerators=8, job=replace(JOB, precision="nvfp4"))
+
+
+def test_constants_can_be_given() -> None:
+    plan = Plan(tp=8, pp=4)
+    ideal = estimate(LLAMA_70B, cluster(), JOB, plan, num_accelerators=64, profile=ideal_profile())
+    assert ideal.step_time < estimate(LLAMA_70B, cluster(), JOB, plan, num_accelerators=64).step_time
+    assert ideal.breakdown["fixed"] == ideal.breakdown["host"] == 0
+
+
+def test_assumptions_are_stated() -> None:
+    def of(model: Any, on: Any, n: int) -> str:
+        job = Job(sequence_length=4096, global_batch_size=n)
+        return " ".join(estimate(model, on, job, Plan(), num_accelerators=n).assumptions)
+
+    rack = cluster(tier("rack", 72, 900), tier("network", None, 50))
+    assert "routed evenly" in of(mixtral(2), cluster(), 8)
+    assert "64 of the 72" in of(SMALL, rack, 512)
+    assert "no measured run" in of(SMALL, cluster(part=accelerator(generation="gaudi")), 8)
+    assert "more than the largest known" in of(SMALL, replace(cluster(), max_num_accelerators=64), 128)
+    assert of(SMALL, cluster(), 8) == ""
+
+
+def test_bands_widen_from_dense_to_mixtures_to_unmeasured_parts() -> None:
+    widths = []
+    for model, part in (SMALL, accelerator()), (mixtral(2), accelerator()), (SMALL, accelerator(generation="gaudi")):
+        job = Job(sequence_length=4096, global_batch_size=8)
+        answer = estimate(model, cluster(part=part), job, Plan(), num_accelerators=8)
+        widths.append(answer.step_time_p90 / answer.step_time_p10)
+    assert widths == sorted(widths)
+
+
+def test_offloaded_optimizer_frees_the_device_and_takes_time() -> None:
+    there, away = (llama_on_64(sharding="ddp", offload=offload) for offload in ("none", "optimizer"))
+    assert away.memory[0]["optimizer"] == 0
+    assert away.peak_memory_bytes < there.peak_memory_bytes
+    assert away.breakdown["optimizer"] > there.breakdown["optimizer"]
+
+
+def test_deepseek_v3_fits_its_own_cluster() -> None:
+    """2,048 H800 with pp 16 and ep 64 (arXiv 2412.19437, section 3.2), here with whole layers recomputed."""
+    part = accelerator(memory_bytes=80 * GB)
+    job = Job(sequence_length=4096, global_batch_size=15360, precision="fp8")
+    plan = Plan(pp=16, ep=64, recompute="full")
+    answer = estimate(deepseek_v3(num_mtp_layers=1), cluster(part=part), job, plan, num_accelerators=2048)
+    assert answer.feasible
+    assert answer.num_microbatches == 120
+    assert answer.communication["ep"]["network"] > answer.communication["ep"]["node"]

@@ -1,0 +1,237 @@
+"""The step as a whole: pipelines in their limits, stages that may be left out, and laws that hold for every plan."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.examples import GB, accelerator, cluster, gpt, ideal_profile, llama, tier
+from tests.strategies import Case, cases
+
+from shardplan.estimation.estimate import Estimate, estimate_plan, whole_model
+from shardplan.estimation.load import loads_of
+from shardplan.estimation.pricing import price
+from shardplan.estimation.question import Question
+from shardplan.estimation.step import Step, stage_memory, stage_times, step_of
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.workload.stage import Stage, kinds_of_stage, stages
+
+FREE = cluster(
+    tier("node", 8, 1e20, latency=0), tier("network", None, 1e20, latency=0), part=accelerator(memory_bandwidth=1e30)
+)
+"""Neither network nor memory take time: all that counts is arithmetic."""
+
+
+def headless(num_layers: int) -> ModelConfig:
+    """Layers whose embedding and head hardly count."""
+    return gpt(4096, num_layers, 32, vocab_size=8)
+
+
+def estimated(model: ModelConfig, num_microbatches: int, *, on: Cluster = FREE, **fields: Any) -> Estimate:
+    plan = Plan(**fields)
+    job = Job(sequence_length=2048, global_batch_size=num_microbatches * plan.micro_batch_size)
+    question = Question(
+        model=model, cluster=on, num_accelerators=plan.model_parallel_degree, job=job, given_profile=ideal_profile()
+    )
+    return estimate_plan(question, plan)
+
+
+@pytest.mark.parametrize(("pp", "vp"), [(1, 1), (2, 1), (4, 1), (8, 1), (2, 4), (4, 2), (8, 2)])
+@pytest.mark.parametrize("m", [16, 64])
+def test_bubble_is_p_minus_one_over_v_m(pp: int, vp: int, m: int) -> None:
+    """Bubble over work, (p - 1) / (v m), with equal stages and nothing else (arXiv 2104.04473, section 2.2)."""
+    answer = estimated(headless(16), m, pp=pp, vp=vp)
+    work = answer.step_time - answer.breakdown["bubble"]
+    assert answer.breakdown["bubble"] / work == pytest.approx((pp - 1) / (vp * m), rel=1e-3, abs=1e-9)
+
+
+@pytest.mark.parametrize("m", [1, 8])
+def test_gpipe_has_the_bubble_of_one_f_one_b(m: int) -> None:
+    for name in ("1f1b", "gpipe"):
+        answer = estimated(headless(16), m, pp=4, schedule=name)
+        assert answer.breakdown["bubble"] == pytest.approx(answer.step_time * 3 / (m + 3), rel=1e-3)
+
+
+def test_a_longer_stage_sets_the_pace() -> None:
+    """Of 10 layers on 4 stages two hold 3: M of theirs, and one micro-batch's way through the other 7."""
+    m, layer = 32, estimated(headless(1), 1).step_time
+    answer = estimated(headless(10), m, pp=4)
+    assert answer.stage_layers == (2, 3, 3, 2)
+    assert answer.step_time == pytest.approx((3 * m + 7) * layer, rel=1e-3)
+    assert answer.slowest_stage in {1, 2}
+
+
+def test_embedding_and_head_make_the_last_stage_slowest() -> None:
+    model = gpt(4096, 16, 32, vocab_size=256_000)
+    answer = estimated(model, 32, pp=4)
+    assert answer.slowest_stage == 3
+    shorter = estimated(model, 32, pp=4, stage_layers=(5, 4, 4, 3))
+    assert shorter.step_time < answer.step_time
+
+
+def test_one_micro_batch_passes_through_all_stages() -> None:
+    """With m = 1 a pipeline takes as long as a single stage of all layers."""
+    one = estimated(headless(16), 1).step_time
+    assert estimated(headless(16), 1, pp=8).step_time == pytest.approx(one, rel=1e-3)
+
+
+def test_all_arithmetic_takes_flop_over_peak() -> None:
+    """An ideal machine runs at its peak, but for the fused backward kernel, which makes five products for four."""
+    model = llama(4096, 8, 32, 8, 14336)
+    answer = estimated(model, 8)
+    attention = 6 * 8 * 4096 * 2048
+    slower = 1 + (5 / 4 - 1) * 2 / 3 * attention / answer.model_flops_per_token
+    assert answer.mfu == pytest.approx(1 / slower, rel=1e-9)
+    assert estimated(model, 8, tp=8).mfu == pytest.approx(1 / slower, rel=1e-9)
+
+
+# Stages that stand for a pipeline.
+
+
+def steps(case: Case) -> tuple[Step, Step]:
+    """The step from every stage, and from the kinds of stage alone."""
+    question, plan = case.question, case.plan
+    batch = Batch.of(plan, question.num_accelerators, question.job)
+    loads = loads_of(price(question, batch))
+    pipeline = stages(question.model, plan.pp, plan.vp)
+
+    def outcome(kinds: tuple[Stage, ...]) -> Step:
+        return step_of(question, batch, loads, kinds, whole_model(question.model))
+
+    return outcome(pipeline), outcome(kinds_of_stage(pipeline))
+
+
+@given(cases())
+def test_kinds_of_stage_stand_for_all_stages(case: Case) -> None:
+    every, kinds = steps(case)
+    for field in fields(Step):
+        assert getattr(kinds, field.name) == getattr(every, field.name), field.name
+
+
+# Laws.
+
+
+def faster_parts(factor: float) -> st.SearchStrategy[Any]:
+    """A change of a cluster that can only help."""
+    return st.sampled_from(("memory_bandwidth", "peak_flops", "host_link_bandwidth")).map(
+        lambda name: lambda on: replace(on, accelerator=improved(on.accelerator, name, factor))
+    )
+
+
+def improved(part: Any, name: str, factor: float) -> Any:
+    value = getattr(part, name)
+    if isinstance(value, dict):
+        return replace(part, **{name: {key: factor * peak for key, peak in value.items()}})
+    return part if value is None else replace(part, **{name: factor * value})
+
+
+def better_network(on: Cluster, *, bandwidth: float, latency: float) -> Cluster:
+    tiers = [replace(one, bandwidth=bandwidth * one.bandwidth, latency=latency * one.latency) for one in on.tiers]
+    return replace(on, tiers=tuple(tiers))
+
+
+@given(cases(), st.floats(1, 1e6), st.floats(0, 1))
+def test_a_better_network_never_slows_a_plan(case: Case, bandwidth: float, latency: float) -> None:
+    question = case.question
+    better = replace(question, cluster=better_network(question.cluster, bandwidth=bandwidth, latency=latency))
+    before, after = estimate_plan(question, case.plan), estimate_plan(better, case.plan)
+    assert after.step_time <= before.step_time * (1 + 1e-12)
+    assert after.peak_memory_bytes == before.peak_memory_bytes
+
+
+@given(cases(), st.floats(1, 100).flatmap(faster_parts))
+def test_a_better_part_never_slows_a_plan(case: Case, improve: Any) -> None:
+    question = case.question
+    before = estimate_plan(question, case.plan)
+    # Approximate: offloaded activations, and windows that hide two communications in one or two micro-batches.
+    assume(case.plan.offload != "activations" and before.num_microbatches > 2)
+    after = estimate_plan(replace(question, cluster=improve(question.cluster)), case.plan)
+    assert after.step_time <= before.step_time * (1 + 1e-12)
+    assert after.peak_memory_bytes == before.peak_memory_bytes
+
+
+@given(cases(), st.floats(1, 10))
+def test_more_memory_only_lets_more_fit(case: Case, factor: float) -> None:
+    question = case.question
+    part = improved(question.cluster.accelerator, "memory_bytes", factor)
+    before = estimate_plan(question, case.plan)
+    after = estimate_plan(replace(question, cluster=replace(question.cluster, accelerator=part)), case.plan)
+    assert after.step_time == before.step_time
+    assert after.feasible >= before.feasible
+
+
+@given(cases(num_accelerators=1))
+def test_one_accelerator_communicates_nothing(case: Case) -> None:
+    answer = estimate_plan(case.question, case.plan)
+    assert answer.communication == {}
+    for name in ("tp", "cp", "ep", "dp", "pp"):
+        assert answer.breakdown[f"{name}_communication"] == 0
+    assert answer.breakdown["bubble"] == 0
+    assert answer.breakdown["stragglers"] == 0
+
+
+@given(cases(uniform=True))
+def test_more_recomputation_never_needs_more_memory_nor_less_time(case: Case) -> None:
+    policies = ("none", "core_attn", "core_attn,layernorm", "core_attn,layernorm,activation", "full")
+    answers = [
+        estimate_plan(case.question, replace(case.plan, recompute=policy, recompute_num_layers=None))
+        for policy in policies
+    ]
+    for less, more in pairwise(answers):
+        assert more.peak_memory_bytes <= less.peak_memory_bytes * (1 + 1e-12)
+        assert more.step_time >= less.step_time * (1 - 1e-12) or case.plan.offload == "activations"
+
+
+@given(cases(uniform=True).filter(lambda case: case.plan.offload != "activations"), st.integers(0, 12))
+def test_recomputing_more_layers_never_needs_more_memory(case: Case, num_layers: int) -> None:
+    answers = [
+        estimate_plan(case.question, replace(case.plan, recompute="full", recompute_num_layers=count))
+        for count in (num_layers, num_layers + 1)
+    ]
+    assert answers[1].peak_memory_bytes <= answers[0].peak_memory_bytes * (1 + 1e-12)
+    assert answers[1].hfu * answers[1].step_time >= answers[0].hfu * answers[0].step_time * (1 - 1e-12)
+
+
+@given(cases())
+def test_times_and_memory_are_positive(case: Case) -> None:
+    question, plan = case.question, case.plan
+    batch = Batch.of(plan, question.num_accelerators, question.job)
+    loads = loads_of(price(question, batch))
+    for stage in stages(question.model, plan.pp, plan.vp):
+        load = loads.on(stage)
+        for record in (
+            stage_times(question, batch, loads, stage, load),
+            stage_memory(question, batch, loads, stage, load),
+        ):
+            for field in fields(record):
+                assert float(getattr(record, field.name)) >= 0, field.name
+
+
+def test_zero_bandwidth_limit_is_all_communication() -> None:
+    """Where links are hopelessly slow, halving their bandwidth doubles the step."""
+    slow = cluster(tier("node", 8, 1e-3, latency=0), tier("network", None, 1e-3, latency=0))
+    slower = better_network(slow, bandwidth=0.5, latency=1)
+    model = llama(1024, 4, 8, 8, 4096)
+    times = [estimated(model, 4, on=on, tp=8).step_time for on in (slow, slower)]
+    assert times[1] == pytest.approx(2 * times[0], rel=1e-3)
+
+
+def test_a_step_scales_with_its_micro_batches() -> None:
+    model = headless(8)
+    assert estimated(model, 64).step_time == pytest.approx(2 * estimated(model, 32).step_time, rel=1e-12)
+
+
+def test_memory_of_a_known_plan() -> None:
+    """GPT-3 on 1,024 A100 with tp 8 and pp 8 (arXiv 2104.04473): 175 B / 64 parameters of 18 bytes on each."""
+    model = gpt(12288, 96, 96)
+    answer = estimated(model, 64, on=cluster(part=accelerator(memory_bytes=80 * GB)), tp=8, pp=8, sharding="ddp")
+    states = sum(answer.memory[3][part] for part in ("weights", "gradients", "optimizer"))
+    assert states == pytest.approx(18 * 12 * 12 * 12288**2 / 8, rel=1e-3)
