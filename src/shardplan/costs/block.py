@@ -152,7 +152,7 @@ def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Bat
     )
 
 
-def _host_times(block: Block, profile: Profile, *, routed: bool) -> tuple[float, float]:
+def _host_times(block: Block, profile: Profile, *, routed: bool) -> tuple[Numbers, Numbers]:
     """Time in which the host issues a block's kernels; a dispatcher of experts adds its own."""
     products = sum(isinstance(op, Matmul) for op in block.operators)
     forward = (len(block.operators) + len(block.collectives) / 2) * profile.kernel_launch_time
@@ -161,7 +161,7 @@ def _host_times(block: Block, profile: Profile, *, routed: bool) -> tuple[float,
     return forward + moe, backward + moe * profile.moe_host_backward_ratio
 
 
-def _at_least(times: Times, host: float) -> Times:
+def _at_least(times: Times, host: Numbers) -> Times:
     """The device waits where the host issues kernels more slowly than it runs them."""
     device = times.total
     return replace(times, host=smooth_maximum(device, host) - device)

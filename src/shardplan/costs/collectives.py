@@ -29,11 +29,11 @@ class Network:
     tiers: tuple[NetworkTier, ...]
     sizes: tuple[int, ...]
     """Accelerators of the job inside one domain of each tier."""
-    efficiency: tuple[float, ...]
+    efficiency: tuple[Numbers, ...]
     """Achieved fraction of each tier's bandwidth."""
-    all_to_all_efficiency: tuple[float, ...]
+    all_to_all_efficiency: tuple[Numbers, ...]
     """The same for all-to-all."""
-    launch_time: float
+    launch_time: Numbers
 
     @classmethod
     def of(cls, cluster: Cluster, num_accelerators: int, profile: Profile) -> Network:

@@ -12,7 +12,7 @@ from shardplan.inputs.job import Job
 __all__ = ["host_rate", "update_time"]
 
 
-def host_rate(machine: Machine) -> float:
+def host_rate(machine: Machine) -> Numbers:
     """Achieved bandwidth of the link to the host (none known: the slowest in the catalogue, PCIe 4 x8). [bytes/s]"""
     return (machine.accelerator.host_link_bandwidth or 16e9) * machine.profile.host_link_efficiency
 

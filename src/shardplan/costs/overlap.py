@@ -21,7 +21,7 @@ def exposed(time: Numbers, hidden_share: Numbers, profile: Profile) -> Numbers:
     return time * (1 - hidden_share * (1 - profile.hidden_slowdown))
 
 
-def hidden_share(overlapped: Flags, with_overlap: float, without: float) -> Numbers:
+def hidden_share(overlapped: Flags, with_overlap: Numbers, without: Numbers) -> Numbers:
     """Share of a communication that is hidden, by whether the plan overlaps it."""
     return np.where(overlapped, with_overlap, without)
 

@@ -28,11 +28,11 @@ class Machine:
     recipe: Recipe
 
     @property
-    def memory_rate(self) -> float:
+    def memory_rate(self) -> Numbers:
         """Achieved memory bandwidth. [bytes/s]"""
         return self.accelerator.memory_bandwidth * self.profile.memory_efficiency
 
-    def matmul_rate(self, number_format: str) -> float:
+    def matmul_rate(self, number_format: str) -> Numbers:
         """Rate of large dense products. [FLOP/s] Raises InputError where the part has no such format."""
         return self.accelerator.peak(number_format) * self.profile.matmul_efficiency.get(number_format, 0.5)
 

@@ -134,8 +134,8 @@ class _Answer:
             dp=int(self.batch.dp),
             num_microbatches=int(self.batch.num_microbatches),
             step_time=step_time,
-            step_time_p10=step_time * low,
-            step_time_p90=step_time * high,
+            step_time_p10=float(step_time * low),
+            step_time_p90=float(step_time * high),
             breakdown=self._breakdown(slowest, step_time),
             tokens_per_second_per_accelerator=job.tokens_per_step / (step_time * question.num_accelerators),
             model_flops_per_token=per_token,
@@ -145,7 +145,7 @@ class _Answer:
             mfu=per_token * job.tokens_per_step / capacity,
             hfu=self._hardware_flops() / capacity,
             peak_memory_bytes=float(self.step.peak_memory_bytes),
-            usable_memory_bytes=question.usable_memory,
+            usable_memory_bytes=float(question.usable_memory),
             memory=tuple(_parts(memory) for memory in self.memory),
             communication=self._communication(self.stages[slowest]),
             slowest_stage=slowest,
@@ -183,9 +183,9 @@ class _Answer:
             "pp_communication": m * float(times.transfer),
             "offload": m * float(times.offload),
             "optimizer": float(times.update),
-            "fixed": m * times.overhead + self.question.profile.step_time,
+            "fixed": float(m * times.overhead + self.question.profile.step_time),
         }
-        growth = straggler_factor(self.question)
+        growth = float(straggler_factor(self.question))
         terms["stragglers"] = step_time * (1 - 1 / growth)
         terms["bubble"] = max(step_time - sum(terms.values()), 0.0) if self.batch.pp > 1 else 0.0
         return terms
@@ -230,7 +230,7 @@ class _Answer:
         if bool(self.step.fits):
             return None
         parts = _parts(self.memory[fullest])
-        need, usable = float(self.memory[fullest].total), self.question.usable_memory
+        need, usable = float(self.memory[fullest].total), float(self.question.usable_memory)
         largest = max(parts, key=lambda name: parts[name])
         return (
             f"stage {fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, "

@@ -120,7 +120,7 @@ def _weighted_sum(name: str, held: list[tuple[Numbers, Load]]) -> Numbers:
     total: Any = 0.0
     for count, load in held:
         total = total + count * getattr(load, name)
-    return total  # type: ignore[no-any-return]  # numbers or arrays, whichever the loads are
+    return total
 
 
 def _outside(tiers: tuple[Numbers, ...]) -> Numbers:

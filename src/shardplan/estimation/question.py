@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from shardplan.arrays import Numbers
 from shardplan.costs.collectives import Network
 from shardplan.costs.roofline import Machine
 from shardplan.errors import InputError
@@ -58,6 +59,6 @@ class Question:
         return Network.of(self.cluster, self.num_accelerators, self.profile)
 
     @property
-    def usable_memory(self) -> float:
+    def usable_memory(self) -> Numbers:
         """Device memory that tensors can fill: all, less context and communicators, less fragmentation. [bytes]"""
         return (self.cluster.accelerator.memory_bytes - self.profile.context_bytes) / (1 + self.profile.fragmentation)

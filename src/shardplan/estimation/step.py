@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +42,7 @@ class StageTimes:
     """Exposed transfers to and from neighbours, per micro-batch."""
     offload: Numbers
     """Exposed host transfers of activations, per micro-batch."""
-    overhead: float
+    overhead: Numbers
     """Fixed time per micro-batch."""
     sharded: Numbers
     """Exposed gathering of weights and reduction of gradients, per micro-batch."""
@@ -80,7 +81,7 @@ class StageMemory:
     logits: Numbers
     """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
     buffers: Numbers
-    framework: float
+    framework: Numbers
 
     @property
     def total(self) -> Numbers:
@@ -124,9 +125,9 @@ def step_of(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, 
     )
 
 
-def straggler_factor(question: Question) -> float:
+def straggler_factor(question: Question) -> Numbers:
     """Slowdown of the slowest of many accelerators: a share per doubling beyond 8."""
-    return float(1 + question.profile.straggler_growth * max(np.log2(question.num_accelerators / 8), 0.0))
+    return 1 + question.profile.straggler_growth * max(math.log2(question.num_accelerators / 8), 0.0)
 
 
 def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, load: Load) -> StageTimes:

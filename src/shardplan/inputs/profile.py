@@ -2,7 +2,7 @@
 
 ``data/profiles/default.yaml`` holds all constants; a file named after a generation replaces those that differ there.
 A value read from a component measurement of the very accelerator (``Accelerator.gemm_efficiency``) scales the
-generation's.
+generation's. Constants are numbers, or arrays with one element per set of constants: a fit prices many sets at once.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from shardplan.arrays import Numbers
 from shardplan.errors import InputError
 from shardplan.inputs.documents import parse_document
 
 __all__ = ["Constant", "Profile", "load_profile"]
 
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"
-Table = Mapping[str, float]
+Table = Mapping[str, Numbers]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,100 +40,100 @@ class Profile:
     """Generation that the profile speaks of."""
     matmul_efficiency: Table
     """Fraction of the dense peak that large matrix products reach in training, by number format."""
-    matmul_launch_time: float
+    matmul_launch_time: Numbers
     """Fixed time of a matrix product. [s]"""
-    matmul_half_depth: float
+    matmul_half_depth: Numbers
     """Inner dimension at which a matrix product reaches half its rate."""
-    matmul_wave_weight: float
+    matmul_wave_weight: Numbers
     """Share of tile and wave quantisation that shows in the time (1: all of it)."""
-    grouped_matmul_efficiency: float
+    grouped_matmul_efficiency: Numbers
     """Rate of grouped (expert) products relative to one dense product of the same shape."""
-    misaligned_matmul_efficiency: float
+    misaligned_matmul_efficiency: Numbers
     """Relative rate of products whose inner dimension is not a multiple of 8 elements."""
-    attention_efficiency: float
+    attention_efficiency: Numbers
     """Fraction of the dense peak of fused attention, forward, head dimension 128, long sequences."""
-    attention_backward_ratio: float
+    attention_backward_ratio: Numbers
     """Rate of the backward attention kernel relative to the forward one."""
-    attention_half_sequence: float
+    attention_half_sequence: Numbers
     """Sequence length at which fused attention reaches half its rate."""
-    attention_head_dim_exponent: float
+    attention_head_dim_exponent: Numbers
     """Exponent of (head dimension / 128) in the rate of fused attention."""
-    unfused_attention_efficiency: float
+    unfused_attention_efficiency: Numbers
     """Relative rate of the batched products of unfused attention."""
-    memory_efficiency: float
+    memory_efficiency: Numbers
     """Fraction of the memory bandwidth that large streaming kernels reach."""
-    memory_pass_factor: float
+    memory_pass_factor: Numbers
     """Passes over memory that real blocks make, relative to fully fused ones."""
-    memory_pass_latency: float
+    memory_pass_latency: Numbers
     """Fixed time of a memory-bound kernel. [s]"""
-    cast_bytes: float
+    cast_bytes: Numbers
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
-    wgrad_bytes: float
+    wgrad_bytes: Numbers
     """Traffic per weight and micro-batch of accumulating gradients inside the weight-gradient product. [bytes]"""
-    state_space_scan_bytes: float
+    state_space_scan_bytes: Numbers
     """Forward traffic of the state-space scan per token and inner channel; backward twice that. [bytes]"""
     network_efficiency: Table
     """Fraction of the nominal bandwidth that collectives reach, by kind of link."""
-    all_to_all_efficiency: float
+    all_to_all_efficiency: Numbers
     """Fraction of the nominal bandwidth that all-to-all reaches beyond the innermost domain."""
-    collective_launch_time: float
+    collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
-    hidden_tp: float
+    hidden_tp: Numbers
     """Share of tensor-parallel communication that runs beside computation without pipelining."""
-    hidden_tp_overlapped: float
+    hidden_tp_overlapped: Numbers
     """The same with pipelined products (``overlap_tp``)."""
-    hidden_cp: float
+    hidden_cp: Numbers
     """Share of context-parallel communication that runs beside attention."""
-    hidden_ep: float
+    hidden_ep: Numbers
     """Share of expert dispatch that runs beside computation."""
-    hidden_ep_overlapped: float
+    hidden_ep_overlapped: Numbers
     """The same where another micro-batch computes meanwhile (``overlap_ep``)."""
-    hidden_pp: float
+    hidden_pp: Numbers
     """Share of stage transfers that runs beside computation where overlapped."""
-    hidden_offload: float
+    hidden_offload: Numbers
     """Share of host transfers of activations that runs beside computation."""
-    hidden_slowdown: float
+    hidden_slowdown: Numbers
     """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
-    dp_window: float
+    dp_window: Numbers
     """Share of the first forward and last backward pass behind which parameters and gradients travel."""
-    fsdp_window: float
+    fsdp_window: Numbers
     """Share of the computation behind which fully sharded parameters travel."""
-    kernel_launch_time: float
+    kernel_launch_time: Numbers
     """Host time per kernel. [s]"""
-    moe_host_time: float
+    moe_host_time: Numbers
     """Host time of one mixture-of-experts layer, forward. [s]"""
-    moe_host_backward_ratio: float
+    moe_host_backward_ratio: Numbers
     """Host time of its backward pass relative to forward."""
-    microbatch_time: float
+    microbatch_time: Numbers
     """Fixed time of a micro-batch. [s]"""
-    optimizer_bytes_per_parameter: float
+    optimizer_bytes_per_parameter: Numbers
     """Traffic of an Adam step in mixed precision. [bytes per parameter]"""
-    optimizer_pass_factor: float
+    optimizer_pass_factor: Numbers
     """Passes the optimizer makes relative to that."""
-    step_time: float
+    step_time: Numbers
     """Fixed time of a step: data, logging, synchronisation, gradient norm. [s]"""
-    straggler_growth: float
+    straggler_growth: Numbers
     """Slowdown per doubling of the accelerators beyond 8."""
-    activation_factor: float
+    activation_factor: Numbers
     """Kept activations relative to the listed tensors (alignment, small tensors)."""
-    logits_bytes: float
+    logits_bytes: Numbers
     """Memory of the loss per logit: the logits, their fp32 copy, their gradient. [bytes]"""
-    framework_bytes: float
+    framework_bytes: Numbers
     """Workspaces, buffers and small tensors of the framework. [bytes]"""
-    context_bytes: float
+    context_bytes: Numbers
     """Device context and communicator buffers outside the framework's allocator. [bytes]"""
-    fragmentation: float
+    fragmentation: Numbers
     """Memory that the allocator reserves beyond what is in use, as a share of it."""
-    host_link_efficiency: float
+    host_link_efficiency: Numbers
     """Fraction of the nominal host link that transfers reach."""
-    host_memory_bandwidth: float
+    host_memory_bandwidth: Numbers
     """Host memory bandwidth of one accelerator's share of its node. [bytes/s]"""
     step_time_band: Table
     """10th and 90th percentile of measured / predicted step time: ``dense_p10`` ... ``unmeasured_p90``."""
     constants: Mapping[str, Constant] = field(repr=False, default_factory=dict)
     """Unit and source of every constant."""
 
-    def band(self, kind: str) -> tuple[float, float]:
+    def band(self, kind: str) -> tuple[Numbers, Numbers]:
         """Factors from the prediction to the 10th and 90th percentile for ``dense``, ``moe`` or ``unmeasured``."""
         return self.step_time_band[f"{kind}_p10"], self.step_time_band[f"{kind}_p90"]
 
