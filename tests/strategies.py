@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, get_args
@@ -26,6 +26,7 @@ from shardplan.inputs.model import (
 )
 from shardplan.inputs.plan import RECOMPUTE_MODULES, Plan, Schedule, Sharding
 from shardplan.inputs.validity import Setting, broken_rule
+from shardplan.workload.stage import chunk_layers
 
 WORLD_SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 72, 96, 128)
 
@@ -242,6 +243,21 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
     return plan, per_replica * plan.dp(num_accelerators) * plan.micro_batch_size
 
 
+@st.composite
+def rarities(draw: st.DrawFn, model: ModelConfig, plan: Plan) -> list[dict[str, Any]]:
+    """Changes of a plan that are valid for some models and jobs only."""
+    chunks = list(chunk_layers(model.num_hidden_layers, plan.pp * plan.vp, model.num_mtp_layers))
+    first, second = (draw(st.integers(0, len(chunks) - 1)) for _ in range(2))
+    chunks[first], chunks[second] = chunks[first] - 1, chunks[second] + 1
+    candidates: list[dict[str, Any]] = [
+        {"cp_comm": "a2a"},
+        {"tp_kind": "summa", "tp_rows": draw(st.sampled_from(divisors(plan.tp)))},
+        {"microbatch_group_size": draw(st.integers(plan.pp, 2 * plan.pp))},
+        *([{"stage_layers": tuple(chunks)}] if min(chunks) >= 0 else []),
+    ]
+    return [changes for changes in candidates if draw(st.booleans())]
+
+
 def _nests(num_accelerators: int, on: Cluster) -> bool:
     """Whether the accelerators that are used of every domain fill whole domains inside it."""
     used = [domain_size(one, num_accelerators) for one in on.tiers]
@@ -256,5 +272,9 @@ def cases(draw: st.DrawFn, *, uniform: bool = False, num_accelerators: int | Non
     plan, global_batch_size = draw(plans(model, n))
     job = draw(jobs(global_batch_size))
     question = Question(model=model, cluster=draw(clusters().filter(partial(_nests, n))), num_accelerators=n, job=job)
-    assert broken_rule(Setting.of(model, question.cluster, n, job), plan) is None
+    setting = Setting.of(model, question.cluster, n, job)
+    assert broken_rule(setting, plan) is None
+    for changes in draw(rarities(model, plan)):
+        rarer = replace(plan, **changes)
+        plan = plan if broken_rule(setting, rarer) else rarer
     return Case(question, plan)

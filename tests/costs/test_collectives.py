@@ -279,8 +279,9 @@ def test_every_group_has_its_ranks(case: Case) -> None:
     question = case.question
     batch = Batch.of(case.plan, question.num_accelerators, question.job)
     placed = groups_of(batch, question.network)
-    for name in ("tp", "cp", "dp", "pp", "ep", "etp", "edp"):
-        assert placed[name].size == getattr(batch, name)
+    sizes = {name: getattr(batch, name) for name in ("cp", "dp", "pp", "ep", "etp", "edp")}
+    for name, size in (sizes | {"tp": batch.tp_columns, "tp_rows": batch.tp_rows}).items():
+        assert placed[name].size == size
         assert placed[name].members[-1] == placed[name].size
         assert all(1 <= m <= placed[name].size for m in placed[name].members)
 

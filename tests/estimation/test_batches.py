@@ -77,7 +77,8 @@ def alternatives(draw: st.DrawFn, case: Case) -> tuple[list[dict[str, Any]], ...
     vps = draw(st.lists(st.sampled_from(chunks), min_size=1, max_size=3, unique=True))
     tps = [tp for tp in tensor_degrees(model, n) if replicas % tp == 0]
     points = [
-        {"tp": tp, "cp": cp, "micro_batch_size": draw(st.sampled_from((1, 2, 3))), "sequence_parallel": switch,
+        {"tp": tp, "tp_rows": tp if plan.tp_kind == "summa" else 1, "cp": cp,
+         "micro_batch_size": draw(st.sampled_from((1, 2, 3))), "sequence_parallel": switch,
          "overlap_tp": switch, "offload": draw(st.sampled_from(("none", "none", "optimizer", "activations")))}
         for tp, cp, switch in draw(
             st.lists(
@@ -104,7 +105,7 @@ def alternatives(draw: st.DrawFn, case: Case) -> tuple[list[dict[str, Any]], ...
 @given(cases(), st.data())
 def test_an_array_of_plans_is_its_plans_one_at_a_time(case: Case, data: st.DataObject) -> None:
     question = case.question
-    plain = replace(case.plan, sharding="zero1", sharding_degree=None, schedule=None, ep=1, etp=1)
+    plain = replace(case.plan, sharding="zero1", sharding_degree=None, schedule=None, ep=1, etp=1, stage_layers=None)
     axes = data.draw(st.composite(lambda draw: alternatives(draw, case))())
     shape = tuple(len(axis) for axis in axes)
     batches = np.empty(shape, dtype=object)
@@ -128,7 +129,7 @@ def test_a_batch_of_one_is_the_estimate(case: Case) -> None:
     question, plan = case.question, case.plan
     single = Batch.of(plan, question.num_accelerators, question.job)
     batch = stacked(np.array([single], dtype=object).reshape(1, 1, 1, 1))
-    outcome = step(question, batch, stages(question.model, plan.pp, plan.vp))
+    outcome = step(question, batch, stages(question.model, plan.pp, plan.vp, plan.stage_layers))
     answer = estimate_plan(question, plan)
     assert np.asarray(outcome.step_time).item() == answer.step_time
     assert np.asarray(outcome.peak_memory_bytes).item() == answer.peak_memory_bytes

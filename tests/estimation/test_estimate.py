@@ -125,7 +125,8 @@ def test_time_to_train_is_steps_times_step_time() -> None:
 
 
 def test_peak_is_that_of_the_precision() -> None:
-    for precision, peak in ("bf16", 1000e12), ("fp8", 2000e12):
+    formats: dict[Precision, float] = {"bf16": 1000e12, "fp8": 2000e12}
+    for precision, peak in formats.items():
         job = replace(JOB, precision=precision)
         answer = estimate(LLAMA_70B, cluster(), job, Plan(tp=8, pp=4), num_accelerators=64)
         assert (answer.peak_format, answer.peak_flops) == (precision, peak)

@@ -52,7 +52,7 @@ def test_only_mixtures_wait_for_their_dispatcher() -> None:
 def test_loads_of_stages_sum_to_the_load_of_the_model(case: Case) -> None:
     question, plan = case.question, case.plan
     loads = loads_of(price(question, Batch.of(plan, question.num_accelerators, question.job)))
-    pipeline = [loads.on(stage) for stage in stages(question.model, plan.pp, plan.vp)]
+    pipeline = [loads.on(stage) for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers)]
     (whole,) = (loads.on(stage) for stage in stages(question.model, 1, 1))
     for name in ("forward", "backward", "recomputed", "kept_bytes", "freed_bytes", "dense", "experts", "reduce_time"):
         total = sum(float(getattr(load, name)) for load in pipeline)

@@ -101,7 +101,7 @@ def steps(case: Case) -> tuple[Step, Step]:
     question, plan = case.question, case.plan
     batch = Batch.of(plan, question.num_accelerators, question.job)
     loads = loads_of(price(question, batch))
-    pipeline = stages(question.model, plan.pp, plan.vp)
+    pipeline = stages(question.model, plan.pp, plan.vp, plan.stage_layers)
 
     def outcome(kinds: tuple[Stage, ...]) -> Step:
         return step_of(question, batch, loads, kinds, whole_model(question.model))
@@ -205,7 +205,7 @@ def test_times_and_memory_are_positive(case: Case) -> None:
     question, plan = case.question, case.plan
     batch = Batch.of(plan, question.num_accelerators, question.job)
     loads = loads_of(price(question, batch))
-    for stage in stages(question.model, plan.pp, plan.vp):
+    for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers):
         load = loads.on(stage)
         for record in (
             stage_times(question, batch, loads, stage, load),

@@ -219,7 +219,9 @@ few = st.sampled_from((1, 1, 2, 3, 4, 8, 16))
 def test_rules_hold_alike_on_numbers_and_arrays(case: Case, candidates: list[dict[str, int]]) -> None:
     question = case.question
     s = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-    plan = replace(case.plan, schedule=None, sharding_degree=None, sharding="zero1", microbatch_group_size=None)
+    plan = replace(
+        case.plan, schedule=None, sharding_degree=None, sharding="zero1", microbatch_group_size=None, stage_layers=None
+    )
     interleaved = np.array([candidate["vp"] > 1 for candidate in candidates])
     many = replace(degrees_of_many(candidates, plan), interleaved=interleaved)
     for rule in RULES:

@@ -112,7 +112,7 @@ def test_larger_tensor_degree_never_holds_more(case: Case) -> None:
     model = case.question.model
     numbers = Batch.of(case.plan, case.question.num_accelerators, case.question.job)
     wider = replace(numbers, tp=2 * case.plan.tp)
-    for stage in stages(model, case.plan.pp, case.plan.vp):
+    for stage in stages(model, case.plan.pp, case.plan.vp, case.plan.stage_layers):
         narrow, wide = held_by(stage, model, numbers), held_by(stage, model, wider)
         assert wide.dense <= narrow.dense
         assert wide.experts == narrow.experts
