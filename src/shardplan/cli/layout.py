@@ -41,11 +41,18 @@ class Column:
         return max(len(line) for cell in (self.title, *self.cells) for line in cell.split("\n"))
 
 
+class _Console(Console):
+    """A console that leaves a reader who has gone to the command line, which ends with a status of its own."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 class Page:
     """Standard output, as wide as the terminal (80 columns where there is none)."""
 
     def __init__(self) -> None:
-        self.console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        self.console = _Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
         self.width = min(self.console.width, WIDEST)
         self.is_coloured = self.console.color_system is not None and not self.console.no_color
 

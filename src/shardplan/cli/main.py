@@ -38,14 +38,19 @@ class Commands(TyperGroup):
         extra["standalone_mode"] = False
         try:
             status = super().main(arguments, **extra)
+            sys.stdout.flush()  # here, where a reader that has gone is expected
         except ShardplanError as error:
             status = _refuse(error, arguments)
         except UsageError as error:
             status = _refuse(_from_usage(error, arguments), arguments)
         except BrokenPipeError:
             status = _abandon_output()
+        except SystemExit as stop:  # typer's own answer to a broken pipe is 1; completion of a shell ends with 0
+            status = _abandon_output() if stop.code == 1 else stop.code
         except (KeyboardInterrupt, typer.Abort):
             status = INTERRUPTED
+        if status == INTERRUPTED:
+            sys.stderr.write("shardplan: interrupted\n")
         sys.exit(status if isinstance(status, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -137,13 +142,16 @@ EXAMPLES = {
     plan: (
         "shardplan plan llama-3.1-70b --cluster dgx-h100 --gpus 512",
         "shardplan plan deepseek-v3 --cluster dgx-h100 --gpus 2048 --precision fp8 --json plans.json",
-        "shardplan plan ./config.json --cluster gb200-nvl72 --gpus 576 --fix tp=4 --limit pp=1,2,4,8",
+        "shardplan plan examples/config.json --cluster gb200-nvl72 --gpus 576 --fix tp=4 --limit pp=1,2,4,8",
     ),
     estimate: (
         "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 4 --pp 4 --vp 5",
-        "shardplan estimate --from plans.json --pick 2 --micro-batch-size 2",
+        "shardplan estimate --from examples/plans.json --pick 2 --micro-batch-size 2",
     ),
-    compare: ("shardplan compare A.json B.json", "shardplan compare plans.json --pick 1,3"),
+    compare: (
+        "shardplan compare examples/tensor-parallel.json examples/fully-sharded.json",
+        "shardplan compare examples/plans.json --pick 1,3",
+    ),
     models: ("shardplan models", "shardplan models deepseek-v3 --json -"),
     clusters: ("shardplan clusters", "shardplan clusters dgx-h100"),
     accelerators: ("shardplan accelerators", "shardplan accelerators h100-sxm-80gb"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -54,7 +55,7 @@ def show_question(page: Page, question: Question) -> None:
     if model.is_moe:
         parameters += f" ({format_count(model.num_active_parameters)} active)"
     where = f"{question.num_accelerators:,} x {cluster.accelerator.full_name}"
-    page.console.print(Text(f"{model.name} on {where}", style="bold"), width=page.width)
+    page.line(f"{model.name} on {where}", style="bold", indent=0)
     dot = page.glyph(" \u00b7 ", ", ")
     step = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step"
     parts = (f"{parameters} parameters", cluster.name, step, job.precision, job.optimizer)
@@ -179,6 +180,7 @@ def show_way_on(page: Page, target: JsonTarget, estimates: Sequence[Estimate]) -
     file = str(target.where) if target.path is not None else "plans.json" if several else "plan.json"
     saved = f"Saved in {file}" if target.path is not None else f"Save the answer with --json {file}"
     page.line(f"{saved}; then try a variant, or put plans side by side:")
+    file = shlex.quote(file)
     page.verbatim(f"shardplan estimate --from {file} --micro-batch-size {2 * estimates[0].plan.micro_batch_size}")
     page.verbatim(f"shardplan compare {file} --pick 1,2" if several else f"shardplan compare {file} other.json")
     page.line("The plan as flags of `shardplan estimate`:")

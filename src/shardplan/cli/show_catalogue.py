@@ -101,7 +101,7 @@ def _peak(entry: Entry) -> str:
 
 def show_model(page: Page, details: Mapping[str, Any]) -> None:
     """Dimensions and parameter counts."""
-    page.console.print(Text(details["name"], style="bold"))
+    page.line(details["name"], style="bold", indent=0)
     values = model_values(details)
     page.table(
         [
@@ -123,7 +123,7 @@ def _exact(value: Value) -> str:
 
 def show_cluster(page: Page, cluster: Cluster) -> None:
     """Every value with its source, tiers inner to outer."""
-    page.console.print(Text(cluster.full_name, style="bold"), width=page.width)
+    page.line(cluster.full_name, style="bold", indent=0)
     page.line(f"of {cluster.accelerator.full_name} ({cluster.accelerator.name})", indent=0)
     for tier in cluster.tiers:
         size = f"{tier.size:,} accelerators" if tier.size else "any number"
@@ -136,7 +136,7 @@ def show_cluster(page: Page, cluster: Cluster) -> None:
 
 def show_accelerator(page: Page, part: Accelerator) -> None:
     """Every value with its source."""
-    page.console.print(Text(part.full_name, style="bold"), width=page.width)
+    page.line(part.full_name, style="bold", indent=0)
     page.line(f"{part.vendor}, {part.generation}", indent=0)
     _values(page, accelerator_values(part))
     _origins(page, (), part.notes)
@@ -151,7 +151,7 @@ def _values(page: Page, values: Sequence[Value]) -> None:
         [
             Column(title="value", cells=names, is_text=True),
             Column(title="", cells=[text_of(v) for v in values]),
-            Column(title="source", cells=numbers),
+            Column(title="src", cells=numbers),
             Column(title="take with care", cells=[v.mark for v in values], is_text=True),
         ]
     )

@@ -1,0 +1,79 @@
+"""``shardplan compare``: plan files side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import FEW, SMALL, answer, run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plans")
+    assert run("plan", *SMALL, *FEW, "--top", 3, "--json", folder / "plans.json").exit_code == 0
+    assert run("estimate", *SMALL, "--tp", 2, "--json", folder / "A.json").exit_code == 0
+    assert run("estimate", *SMALL, "--tp", 4, "--recompute", "full", "--json", folder / "B.json").exit_code == 0
+    assert run("estimate", *SMALL, "--tp", 2, "--precision", "fp8", "--json", folder / "C.json").exit_code == 0
+    assert run("plan", *SMALL, "--fix", "tp=3", "--json", folder / "none.json").exit_code == 1
+    return folder
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+def test_two_files_term_by_term(folder: Path, columns: int) -> None:
+    result = run("compare", folder / "A.json", folder / "B.json", columns=columns)
+    assert result.exit_code == 0
+    for text in ("is the fastest that fits", "step time", "tp communication", "peak memory", "recompute"):
+        assert text in result.stdout.replace("\n", " ")
+    assert max(map(len, result.stdout.splitlines())) <= columns
+
+
+def test_a_search_and_an_estimate_compare(folder: Path) -> None:
+    record = answer("compare", folder / "plans.json", folder / "B.json", "--pick", "2,1")
+    assert [plan["label"] for plan in record["plans"]] == ["plans:2", "B"]
+
+
+def test_plans_of_one_file_compare(folder: Path) -> None:
+    assert [plan["pick"] for plan in answer("compare", folder / "plans.json")["plans"]] == [1, 2]
+    assert [plan["pick"] for plan in answer("compare", folder / "plans.json", "--pick", "1,3,2")["plans"]] == [1, 3, 2]
+
+
+def test_terms_are_those_of_the_files(folder: Path) -> None:
+    record = answer("compare", folder / "A.json", folder / "B.json")
+    step = next(row for row in record["rows"] if row["name"] == "step_time")
+    single = answer("estimate", "--from", folder / "A.json")["plans"][0]["step_time_s"]
+    assert step["unit"] == "s"
+    assert step["values"][0] == single
+    assert step["changes"][1] == step["values"][1] - step["values"][0]
+
+
+def test_other_questions_are_warned_of(folder: Path) -> None:
+    result = run("compare", folder / "A.json", folder / "C.json")
+    assert "answer different questions" in result.stdout
+    assert "precision" in result.stdout
+
+
+def test_files_of_the_same_name_are_told_apart(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "A.json"
+    other.write_text((folder / "B.json").read_text())
+    labels = [plan["label"] for plan in answer("compare", folder / "A.json", other)["plans"]]
+    assert len(set(labels)) == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "flags", "words"),
+    [
+        (["none.json", "A.json"], [], "nothing fitted"),
+        (["A.json"], [], "plan 2 is asked for"),
+        (["plans.json"], ["--pick", "1"], "1 plan is given"),
+        (["A.json", "B.json"], ["--pick", "1,1,1"], "3 numbers for 2 files"),
+        (["A.json", "B.json"], ["--pick", "0"], "whole number"),
+        (["A.json", "B.json"], ["--pick", "1;2"], "whole number"),
+        (["plans.json"], ["--pick", ",".join(["1"] * 99)], "at most 20"),
+        (["A.json", "missing.json"], [], "No such file"),
+    ],
+)
+def test_wrong_picks_and_files_are_refused(folder: Path, files: list[str], flags: list[str], words: str) -> None:
+    result = run("compare", *(folder / file for file in files), *flags)
+    assert result.exit_code == 2
+    assert words in result.stderr

@@ -1,0 +1,167 @@
+"""``shardplan plan``: the contract of its answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import FEW, SMALL, answer, run
+
+import shardplan
+from shardplan.inputs.plan import Plan
+from shardplan.reports.plan_file import read_plan_file
+
+CONTRACT = {
+    "plan", "step_time_s", "step_time_p10_s", "step_time_p90_s", "breakdown_s", "tokens_per_s_per_accelerator",
+    "model_flops_per_token", "flops_convention", "mfu", "hfu", "peak_memory_bytes", "memory_bytes",
+    "communication_bytes", "feasible", "reason", "assumptions",
+}  # fmt: skip
+
+
+def test_the_plan_file_is_complete() -> None:
+    record = answer("plan", *SMALL, *FEW)
+    assert {"schema", "model", "cluster", "job", "plans"} <= record.keys()
+    assert {"num_plans_evaluated", "num_plans_feasible", "rejected", "search_time_s"} <= record.keys()
+    assert record["model"]["name"] == "llama-3.2-1b"
+    assert record["num_accelerators"] == 8
+    for plan in record["plans"]:
+        assert plan.keys() >= CONTRACT
+        assert plan["plan"].keys() == {field.name for field in fields(Plan)}
+        assert math.isclose(sum(plan["breakdown_s"].values()), plan["step_time_s"], rel_tol=1e-9)
+        assert len(plan["memory_bytes"]) == plan["plan"]["pp"]
+        assert plan["feasible"] is True
+        assert plan["reason"] is None
+
+
+def test_plans_are_best_first_and_different() -> None:
+    plans = answer("plan", *SMALL, *FEW, "--top", 4)["plans"]
+    times = [plan["step_time_s"] for plan in plans]
+    assert times == sorted(times)
+    assert len({json.dumps(plan["plan"]) for plan in plans}) == len(plans) == 4
+
+
+def test_the_command_line_and_python_agree() -> None:
+    record = answer("plan", *SMALL, *FEW, "--top", 1)
+    result = shardplan.search(
+        shardplan.load_model("llama-3.2-1b"),
+        shardplan.load_cluster("dgx-h100"),
+        shardplan.Job(sequence_length=2048, global_batch_size=64),
+        num_accelerators=8,
+        top=1,
+        limit={"pp": (1, 2), "cp": (1,), "sharding": ("zero1", "zero3")},
+    )
+    assert record["plans"][0]["step_time_s"] == result.estimates[0].step_time
+    assert record["num_plans_evaluated"] == result.num_plans_evaluated
+
+
+def test_restrictions_hold() -> None:
+    plans = answer(
+        "plan", *SMALL, "--fix", "tp=2", "--limit", "pp=1,2", "--exclude", "sharding=zero3,hsdp", "--exclude", "pp=2"
+    )["plans"]
+    assert {plan["plan"]["tp"] for plan in plans} == {2}
+    assert {plan["plan"]["pp"] for plan in plans} == {1}
+    assert not {"zero3", "hsdp"} & {plan["plan"]["sharding"] for plan in plans}
+
+
+def test_modules_of_recomputation_are_joined_by_plus() -> None:
+    plans = answer("plan", *SMALL, *FEW, "--fix", "recompute=layernorm+activation")["plans"]
+    assert {plan["plan"]["recompute"] for plan in plans} == {"layernorm,activation"}
+
+
+def test_defaults_are_stated() -> None:
+    result = run("plan", "llama-3.2-1b", "--accelerator", "h100-sxm-80gb", "--gpus", 8, *FEW)
+    assert result.exit_code == 0
+    for text in ("sequence length 8,192", "global batch 512 sequences", "no cluster given", "latency of tier"):
+        assert text in result.stdout
+    record = answer("plan", "llama-3.2-1b", "--accelerator", "h100-sxm-80gb", "--gpus", 8, *FEW)
+    assert any("global batch" in text for text in record["plans"][0]["assumptions"])
+    assert record["job"]["sequence_length"] == 8192
+
+
+@pytest.mark.parametrize("gpus", [6, 10, 24])
+def test_the_default_batch_suits_any_number_of_accelerators(gpus: int) -> None:
+    assert answer("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", gpus, *FEW, "--top", 1)["plans"]
+
+
+def test_the_job_is_the_users() -> None:
+    flags = ("--precision", "fp8", "--optimizer", "muon", "--attention", "unfused", "--grad-dtype", "bf16")
+    job = answer("plan", *SMALL, *FEW, *flags, "--moment-dtype", "bf16", "--dropout", "--tokens", "2T", "--top", 1)[
+        "job"
+    ]
+    assert job == {
+        "sequence_length": 2048, "global_batch_size": 64, "precision": "fp8", "optimizer": "muon",
+        "attention": "unfused", "grad_dtype": "bf16", "moment_dtype": "bf16", "dropout": True, "tokens": 2e12,
+    }  # fmt: skip
+
+
+def test_tokens_give_the_time_to_train() -> None:
+    result = run("plan", *SMALL, *FEW, "--tokens", "2T")
+    assert "for 2.00T tokens" in result.stdout
+
+
+def test_overrides_change_the_cluster_and_are_stated() -> None:
+    flags = ("--inter-node-bandwidth", "200Gb/s", "--memory", "141GB", "--peak-flops", "bf16=2PFLOP/s")
+    record = answer("plan", *SMALL, *FEW, *flags, "--top", 1)
+    assert record["cluster"]["tiers"][1]["bandwidth_bytes_per_s"] == 25e9
+    assert record["cluster"]["accelerator"]["memory_bytes"] == 141e9
+    assert record["cluster"]["accelerator"]["peak_flops_per_s"]["bf16"] == 2e15
+    assert any("given by the user" in text for text in record["plans"][0]["assumptions"])
+
+
+def test_a_file_gets_the_same_as_standard_output(tmp_path: Path) -> None:
+    path = tmp_path / "plans.json"
+    result = run("plan", *SMALL, *FEW, "--json", path)
+    assert result.exit_code == 0
+    assert "Fits:" in result.stdout
+    assert "Saved in" in result.stdout
+    assert f"shardplan compare {path} --pick 1,2" in result.stdout
+    written, shown = json.loads(path.read_text()), answer("plan", *SMALL, *FEW)
+    for record in (written, shown):
+        del record["search_time_s"]
+    assert written == shown
+    assert list(tmp_path.iterdir()) == [path]
+    assert read_plan_file(path).pick(1).feasible
+
+
+def test_the_explanation_is_in_the_file() -> None:
+    explanation = answer("plan", *SMALL, *FEW)["explanation"]
+    assert explanation["alternatives"]
+    assert 0 < explanation["compute_share"] < 1
+
+
+def test_where_nothing_fits_the_answer_is_no_and_says_what_would() -> None:
+    big = ("llama-3.1-405b", "--cluster", "dgx-h100", "--gpus", 16, "--fix", "cp=1")
+    result = run("plan", *big)
+    assert result.exit_code == 1
+    assert result.stdout.index("Nothing fits.") < result.stdout.index("What would fit")
+    assert "--gpus 128" in result.stdout
+    record = answer("plan", *big, status=1)
+    assert record["plans"] == []
+    assert record["num_plans_feasible"] == 0
+    assert record["suggestions"]
+    assert record["smallest"]["feasible"] is False
+    assert "too much" in record["smallest"]["reason"]
+
+
+def test_where_no_plan_is_valid_the_answer_is_no() -> None:
+    result = run("plan", *SMALL, "--fix", "tp=3")
+    assert result.exit_code == 1
+    assert "No plan is valid." in result.stdout
+    assert "leave tp free" in result.stdout
+    assert answer("plan", *SMALL, "--fix", "tp=3", status=1)["num_plans_evaluated"] == 0
+
+
+def test_a_config_file_of_ones_own(tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    record = answer("plan", path, "--cluster", "dgx-h100", "--gpus", 2, *FEW, "--top", 1)
+    assert record["model"]["hidden_size"] == 256
+    assert record["model"]["num_hidden_layers"] == 2

@@ -1,0 +1,75 @@
+"""What the documentation says of the commands is what they do."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.commands import FEW, SMALL, answer, run
+
+from shardplan.cli.main import EXAMPLES, app
+from shardplan.reports.plan_file import read_plan_file
+
+ROOT = Path(__file__).parents[2]
+OUTPUT = (ROOT / "docs" / "output.md").read_text()
+
+
+def test_the_reference_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("generate_cli", ROOT / "docs" / "generate_cli.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = (ROOT / "docs" / "cli.md").read_text()
+    assert written == module.reference(app, "shardplan"), "run python docs/generate_cli.py"
+
+
+def _keys(record: Any, names: tuple[str, ...]) -> set[str]:
+    return set(record) | {key for name in names for key in record[name]}
+
+
+def test_the_page_on_output_names_every_key() -> None:
+    record = answer("plan", *SMALL, *FEW)
+    keys = set(record) | set(record["plans"][0]) | set(record["explanation"])
+    keys |= {key for each in record["explanation"]["alternatives"] for key in each}
+    assert {key for key in keys if f"`{key}`" not in OUTPUT} == set()
+
+
+def test_the_page_on_output_names_no_other_key() -> None:
+    known = set(answer("plan", *SMALL, *FEW))
+    table = OUTPUT.split("## Plan file")[1].split("### One element")[0]
+    assert {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    } <= known
+    element = OUTPUT.split("### One element")[1].split("### `explanation`")[0]
+    plan = set(answer("plan", *SMALL, *FEW)["plans"][0])
+    assert {
+        name for row in re.findall(r"^\| (`.*?) \|", element, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    } == plan
+
+
+def test_every_exit_status_is_documented() -> None:
+    assert re.findall(r"^\| (\d+) \|", OUTPUT, re.MULTILINE) == ["0", "1", "2", "130", "141"]
+
+
+@pytest.mark.parametrize(
+    "command", [line for lines in EXAMPLES.values() for line in lines], ids=lambda line: str(line)[10:60]
+)
+def test_examples_of_the_help_run_on_a_fresh_clone(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    result = run(*shlex.split(command)[1:])
+    assert result.exit_code in (0, 1), result.output
+    assert result.stdout
+
+
+def test_plan_files_of_the_examples_are_of_this_version() -> None:
+    for name in ("tensor-parallel.json", "fully-sharded.json", "plans.json"):
+        assert read_plan_file(ROOT / "examples" / name).estimates, "make it again: examples/README.md says how"

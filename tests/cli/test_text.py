@@ -1,0 +1,145 @@
+"""The answer as text: verdict first, aligned at every width, plain in a pipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.cli.commands import FEW, SMALL, run
+
+import shardplan.cli.layout
+from shardplan.cli.layout import Column, Page, joined
+
+QUESTIONS = {
+    "plan": ("plan", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", 32, *FEW),
+    "experts": (
+        "plan",
+        "mixtral-8x7b",
+        "--cluster",
+        "gb200-nvl72",
+        "--gpus",
+        144,
+        "--fix",
+        "cp=1",
+        "--limit",
+        "pp=1,2",
+    ),
+    "estimate": ("estimate", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 64, "--tp", 8, "--pp", 4),
+    "no": ("estimate", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 8),
+    "nothing": ("plan", "llama-3.1-405b", "--cluster", "dgx-h100", "--gpus", 8, "--fix", "cp=1", "--fix", "tp=8"),
+    "models": ("models",),
+    "model": ("models", "nemotron-h-56b"),
+    "clusters": ("clusters",),
+    "cluster": ("clusters", "tpu-v5p-pod"),
+    "accelerators": ("accelerators",),
+    "accelerator": ("accelerators", "gh200-96gb"),
+}
+COMMAND = re.compile(r"^  (shardplan |--)")
+"""Lines that are to be copied are never broken."""
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_no_line_is_wider_than_the_terminal(name: str, columns: int) -> None:
+    result = run(*QUESTIONS[name], columns=columns)
+    assert result.exit_code in (0, 1), result.output
+    wide = [line for line in result.stdout.splitlines() if len(line) > columns and not COMMAND.match(line)]
+    assert wide == []
+    assert [line for line in result.stdout.splitlines() if line != line.rstrip()] == []
+    assert "\x1b" not in result.stdout
+    assert not set(result.stdout) & set("│┃━─┏┓└┘╭╮╰╯")
+    assert "\ue000" not in result.stdout
+
+
+def _headings(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if line and not line.startswith(" "):
+            yield line.split("  ")[0]
+
+
+def test_the_answer_comes_first_and_the_way_on_last() -> None:
+    text = run(*QUESTIONS["plan"]).stdout
+    headings = list(_headings(text))
+    order = ["Memory", "Step", "Best plans", "What limits it", "Alternatives", "Searched", "Assumed", "Go on"]
+    assert [heading for heading in headings if heading in order] == order
+    assert text.index("Fits: ") < text.index("Memory")
+    for words in (
+        "MFU",
+        "dense bf16 peak",
+        "FLOP per token",
+        "in 8 of 10 comparable runs",
+        "optimum of the declared space",
+    ):
+        assert words in " ".join(text.split())
+    assert "MFU counts forward and backward (3 x forward)" in text
+
+
+def test_the_plan_is_given_as_flags_that_work() -> None:
+    text = run("plan", *SMALL, "--fix", "recompute=layernorm+activation", "--limit", "tp=2", *FEW).stdout
+    flags = text.strip().splitlines()[-1].split()
+    again = run("estimate", *SMALL, *flags).stdout
+    best = re.search(r"Fits: (.*) a step", text)
+    assert best is not None
+    assert f"Fits: {best[1]} a step" in again
+
+
+def test_the_bar_of_memory_fills_by_parts() -> None:
+    text = run(*QUESTIONS["plan"]).stdout
+    bar = re.search(r"^  \[(.*)\]$", text, re.MULTILINE)
+    assert bar is not None
+    assert len(bar[1]) == 74
+    assert bar[1].strip(".")
+    assert set(bar[1]) <= set("WGOALBF.")
+
+
+def test_too_much_memory_shows_where_the_usable_ends() -> None:
+    text = run(*QUESTIONS["no"]).stdout
+    bar = re.search(r"^  \[(.*)\]$", text, re.MULTILINE)
+    assert bar is not None
+    assert 0 < bar[1].index("|") < 40
+    assert "Does not fit: stage 0 needs" in text
+
+
+def test_colours_where_they_are_asked_for() -> None:
+    from typer.testing import CliRunner
+
+    from shardplan.cli.main import app
+
+    environment = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"}
+    coloured = CliRunner(env=environment).invoke(app, [str(part) for part in QUESTIONS["plan"]], color=True)
+    assert "\x1b[1;32mFits" in coloured.stdout
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured.stdout)
+    assert max(len(line) for line in plain.splitlines() if not COMMAND.match(line)) <= 80
+
+
+def test_columns_give_way_by_rank(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [
+        Column(title="name", cells=["a", "b"], is_text=True),
+        Column(title="first to go", cells=["1", "2"], rank=2),
+        Column(title="next to go", cells=["3", "4"], rank=1),
+        Column(title="stays", cells=["5", "6"]),
+    ]
+    shown = []
+    for width in (60, 30, 20):
+        monkeypatch.setenv("COLUMNS", str(width))
+        Page().table(columns)
+        shown.append(capsys.readouterr().out.splitlines()[0].split("  "))
+    assert [[title.strip() for title in titles if title.strip()] for titles in shown] == [
+        ["name", "first to go", "next to go", "stays"],
+        ["name", "next to go", "stays"],
+        ["name", "stays"],
+    ]
+
+
+def test_a_number_is_never_parted_from_its_unit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    Page().line("it takes about 123.4 GB with tp 16")
+    assert capsys.readouterr().out.splitlines() == ["  it takes about", "  123.4 GB with tp 16"]
+    assert shardplan.cli.layout.HARD_SPACE not in capsys.readouterr().out
+
+
+def test_enumerations_read_like_a_sentence() -> None:
+    assert [joined(parts) for parts in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
