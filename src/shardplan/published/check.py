@@ -1,0 +1,216 @@
+"""Recomputes reference files: how far every published figure is from what this program computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.errors import InputError
+from shardplan.inputs.documents import parse_document
+from shardplan.published.base import Case, Method
+from shardplan.published.catalogue import load_methods
+
+__all__ = ["TOLERANCE", "ZERO_TOLERANCE", "CaseCheck", "FileCheck", "check_file", "check_text", "compare"]
+
+TOLERANCE: Final = 1e-9
+"""Largest relative difference that passes."""
+ZERO_TOLERANCE: Final = 1e-12
+"""Largest absolute difference that passes where the reference is zero."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseCheck:
+    """One case of a reference file beside what was computed for it."""
+
+    name: str
+    num_values: int
+    """Figures that were compared."""
+    worst_relative: float
+    """Largest relative difference, of those whose reference is not zero."""
+    worst_relative_at: str
+    """Where it is, such as ``rows[3].memory_per_gpu``; empty where every figure agrees."""
+    worst_at_zero: float
+    """Largest absolute difference of those whose reference is zero."""
+    differing: tuple[str, ...]
+    """Recommendations, counts and words that are not the same, and figures that are missing."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of it agrees."""
+        return self.worst_relative <= TOLERANCE and self.worst_at_zero <= ZERO_TOLERANCE and not self.differing
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileCheck:
+    """A reference file recomputed."""
+
+    label: str
+    """The file as it was named."""
+    method: str
+    cases: tuple[CaseCheck, ...]
+
+    @property
+    def num_values(self) -> int:
+        """Figures that were compared."""
+        return sum(case.num_values for case in self.cases)
+
+    @property
+    def worst_relative(self) -> float:
+        """Largest relative difference of any case."""
+        return max(case.worst_relative for case in self.cases)
+
+    @property
+    def worst_at_zero(self) -> float:
+        """Largest absolute difference where the reference is zero."""
+        return max(case.worst_at_zero for case in self.cases)
+
+    @property
+    def worst_case(self) -> CaseCheck:
+        """The case that is furthest from its reference: failed ones first."""
+        return max(self.cases, key=lambda case: (len(case.differing), case.worst_relative, case.worst_at_zero))
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """Everything that is not the same, each with the name of its case."""
+        return tuple(f"{case.name}: {text}" for case in self.cases for text in case.differing)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case agrees."""
+        return all(case.passed for case in self.cases)
+
+
+def check_file(path: Path, methods: Sequence[Method] | None = None) -> FileCheck:
+    """Recomputes every case of the file at ``path``. Raises ``InputError`` where no method knows it."""
+    text = _read(path)
+    if path.suffix.lower() == ".json":
+        parse_document(text, label=str(path), is_json=True)  # says what is wrong with a malformed one
+    return check_text(text, str(path), methods)
+
+
+def check_text(text: str, label: str, methods: Sequence[Method] | None = None) -> FileCheck:
+    """As ``check_file`` for a text already read; ``methods``: those that may own it, all where not given."""
+    for method in load_methods() if methods is None else methods:
+        cases = method.cases(text)
+        if cases is None:
+            continue
+        checked = tuple(compare(case) for case in cases)
+        if not any(case.num_values for case in checked):
+            raise InputError(
+                f"{label} holds no published figure that {method.name} could be checked against",
+                rule="a reference file holds cases with results",
+                hint="give a file in the format of the documentation's page on published models",
+            )
+        return FileCheck(label=label, method=method.name, cases=checked)
+    raise InputError(
+        f"{label} is not a reference file of any method",
+        rule="a reference file belongs to a method",
+        hint="see the formats in the documentation of the published models",
+    )
+
+
+def compare(case: Case) -> CaseCheck:
+    """Every figure of ``case.expected`` beside the computed one. What is computed beyond it is not looked at."""
+    tally = _Tally()
+    tally.add("", case.expected, case.computed)
+    return CaseCheck(
+        name=case.name,
+        num_values=tally.num_values,
+        worst_relative=tally.worst_relative,
+        worst_relative_at=tally.worst_relative_at,
+        worst_at_zero=tally.worst_at_zero,
+        differing=tuple(tally.differing),
+    )
+
+
+class _Tally:
+    """Differences met so far in one case."""
+
+    def __init__(self) -> None:
+        self.num_values = 0
+        self.worst_relative, self.worst_relative_at, self.worst_at_zero = 0.0, "", 0.0
+        self.differing: list[str] = []
+
+    def add(self, at: str, expected: Any, computed: Any) -> None:
+        """Compares two values of any shape."""
+        if isinstance(expected, Mapping) and isinstance(computed, Mapping):
+            for name, value in expected.items():
+                self.add(f"{at}.{name}" if at else str(name), value, computed.get(name, _MISSING))
+        elif _is_list(expected) and _is_list(computed):
+            if len(expected) != len(computed):
+                self.differing.append(f"{at} has {len(expected)} entries, computed {len(computed)}")
+            for index, (one, other) in enumerate(zip(expected, computed, strict=False)):
+                self.add(f"{at}[{index}]", one, other)
+        else:
+            self.num_values += 1
+            self._add_value(at, expected, computed)
+
+    def _add_value(self, at: str, expected: Any, computed: Any) -> None:
+        if not (_is_number(expected) and _is_number(computed)):
+            if type(expected) is not type(computed) or expected != computed:
+                self.differing.append(_differs(at, expected, computed))
+        elif isinstance(expected, int) and isinstance(computed, int):  # degrees and counts
+            if expected != computed:
+                self.differing.append(_differs(at, expected, computed))
+        elif expected == 0:
+            self.worst_at_zero = max(self.worst_at_zero, math.inf if math.isnan(computed) else abs(computed))
+        else:
+            difference = _relative(expected, computed)
+            if difference > self.worst_relative:
+                self.worst_relative, self.worst_relative_at = difference, at
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_MISSING: Final = _Missing()
+
+
+def _differs(at: str, expected: object, computed: object) -> str:
+    return f"{at} is {expected!r:.60}, computed {computed!r:.60}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _relative(expected: float, computed: float) -> float:
+    """Relative difference; infinite where one of the two is no finite number."""
+    if expected == computed:
+        return 0.0
+    try:
+        difference = abs(computed - expected) / abs(expected)
+    except OverflowError:  # a whole number beyond the range of floats
+        return math.inf
+    return difference if math.isfinite(difference) else math.inf
+
+
+def _read(path: Path) -> str:
+    try:
+        fault = _fault(path)
+        text = "" if fault else path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        fault = "is not text in UTF-8"
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        fault = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if fault:
+        rule = "a reference file is a text of moderate length"
+        raise InputError(f"{path!s:.200} {fault}", rule=rule, hint="correct the path")
+    return text
+
+
+def _fault(path: Path) -> str:
+    """Why a path that exists is not read; empty where it is."""
+    if path.exists() and not path.is_file():
+        return "is not a regular file"
+    return f"has more than {MOST_BYTES:,} bytes" if path.exists() and path.stat().st_size > MOST_BYTES else ""
