@@ -244,5 +244,5 @@ def test_an_interrupt_ends_with_its_own_status(monkeypatch: pytest.MonkeyPatch) 
 
 def test_numbers_are_read_as_people_write_them() -> None:
     for text in ("1024", "1,024", "1_024", " 1024 "):
-        result = run("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", text, "--json", "-")
+        result = run("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", text, "--tp", 8, "--json", "-")
         assert json.loads(result.stdout)["num_accelerators"] == 1024

@@ -81,6 +81,14 @@ def test_defaults_are_stated() -> None:
     assert record["job"]["sequence_length"] == 8192
 
 
+def test_a_part_without_bf16_computes_in_what_it_has() -> None:
+    record = answer("plan", "llama-3.2-1b", "--cluster", "dgx1-v100", "--gpus", 16, *FEW, "--top", 1)
+    assert record["job"]["precision"] == "fp16"
+    assert any(text.startswith("precision fp16") for text in record["plans"][0]["assumptions"])
+    explicit = run("plan", "llama-3.2-1b", "--cluster", "dgx1-v100", "--gpus", 16, "--precision", "bf16")
+    assert explicit.exit_code == 2
+
+
 @pytest.mark.parametrize("gpus", [6, 10, 24])
 def test_the_default_batch_suits_any_number_of_accelerators(gpus: int) -> None:
     assert answer("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", gpus, *FEW, "--top", 1)["plans"]

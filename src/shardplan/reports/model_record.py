@@ -28,7 +28,7 @@ from shardplan.reports.refusal import first_problem
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["model_from_record", "model_record"]
+__all__ = ["DERIVED", "PARTS", "model_from_record", "model_record"]
 
 Record = dict[str, Any]
 
