@@ -175,13 +175,13 @@ def _tp_ms(case: SearcherCase, tp: Ints) -> Floats:
 
 def _pp_ms(case: SearcherCase, pp: Ints) -> Floats:
     """The largest activation there and back over every boundary, on the fast links."""
-    largest = max(case.model.layer_activation_MB)
-    return (pp - 1) * 2 * largest / (case.cluster.bw_gpu_to_gpu * MB_PER_GB) * MS
+    boundaries = (pp - 1).astype(np.float64)
+    return boundaries * 2 * max(case.model.layer_activation_MB) / (case.cluster.bw_gpu_to_gpu * MB_PER_GB) * MS
 
 
 def _ring(ranks: Ints) -> Floats:
     """Times the message that each rank of a ring all-reduce sends; 0 for one rank."""
-    return 2.0 * (ranks - 1) / ranks
+    return 2 * (ranks - 1) / ranks
 
 
 def result_file(found: Configurations) -> str:

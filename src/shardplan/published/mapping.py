@@ -1,0 +1,86 @@
+"""A question of ours as simpler models see it: one node size, whole-batch work of each layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from shardplan.arrays import Numbers
+from shardplan.errors import InputError
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.published.base import MethodError
+from shardplan.published.fields import Fields, read_fields
+from shardplan.workload.embedding import embedding, head, mtp_projection
+from shardplan.workload.layer import layer_block
+from shardplan.workload.ops import Block
+from shardplan.workload.shard import Shard
+
+__all__ = ["LayerWork", "domain_size", "even_nodes", "layer_work", "one_sequence", "put"]
+
+
+Terms = TypeVar("Terms", bound=Fields)
+
+
+def put(kind: type[Terms], terms: Mapping[str, Any], *, owner: str) -> Terms:
+    """A question of ours as a case of a method. Raises ``MethodError`` where it is outside what the method takes."""
+    try:
+        return read_fields(kind, terms, owner=owner)
+    except InputError as error:
+        raise MethodError(error.message, rule=error.rule, hint="ask another method (`shardplan methods`)") from None
+
+
+def domain_size(cluster: Cluster) -> int:
+    """Accelerators of the innermost domain; of a node where that has no bound."""
+    return cluster.innermost.size or cluster.accelerators_per_node
+
+
+def even_nodes(cluster: Cluster, num_accelerators: int) -> tuple[int, int]:
+    """Number of fast domains and how many accelerators of each are used, so that they divide evenly."""
+    used = math.gcd(domain_size(cluster), num_accelerators)
+    return num_accelerators // used, used
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerWork:
+    """What the global batch costs in one layer, forward, on a single accelerator."""
+
+    flops: float
+    """Forward FLOP."""
+    all_reduced_bytes: float
+    """Messages that tensor parallelism all-reduces, forward and backward. [bytes]"""
+    output_bytes: float
+    """Activations that leave the layer. [bytes]"""
+
+
+def one_sequence(model: ModelConfig, job: Job) -> Shard:
+    """The share of a rank that holds the whole model and one sequence."""
+    return Shard.of(model.hidden_size, job, Batch.of(Plan(sequence_parallel=False), 1, job))
+
+
+def layer_work(model: ModelConfig, job: Job) -> tuple[LayerWork, ...]:
+    """Work of every layer, in order; what stands before the first and behind the last is added to these."""
+    shard = one_sequence(model, job)
+    kinds = [layer_block(kind, shard) for kind in model.layer_kinds]
+    blocks = [kinds[index] for index in model.layer_pattern]
+    blocks[0] = embedding(model, shard) + blocks[0]
+    blocks[-1] = blocks[-1] + head(model, shard)
+    for _ in range(model.num_mtp_layers):
+        blocks[-1] += layer_block(model.mtp_layer, shard) + mtp_projection(shard) + head(model, shard)
+    output = shard.tokens * shard.hidden_size * shard.element
+    return tuple(_work(block, output, job.global_batch_size) for block in blocks)
+
+
+def _work(block: Block, output: Numbers, sequences: int) -> LayerWork:
+    """A gather and a scatter of tensor parallelism are one all-reduce of the same message."""
+    exchanged = [item.bytes * item.count for item in block.collectives if item.dimension == "tp"]
+    return LayerWork(
+        flops=float(sum(float(operator.flops) for operator in block.operators)) * sequences,
+        all_reduced_bytes=float(sum(float(size) for size in exchanged)) / 2 * sequences,
+        output_bytes=float(output) * sequences,
+    )
