@@ -99,10 +99,10 @@ def test_the_job_is_the_users() -> None:
     job = answer("plan", *SMALL, *FEW, *flags, "--moment-dtype", "bf16", "--dropout", "--tokens", "2T", "--top", 1)[
         "job"
     ]
-    assert job == {
+    assert job.items() >= {
         "sequence_length": 2048, "global_batch_size": 64, "precision": "fp8", "optimizer": "muon",
         "attention": "unfused", "grad_dtype": "bf16", "moment_dtype": "bf16", "dropout": True, "tokens": 2e12,
-    }  # fmt: skip
+    }.items()  # fmt: skip
 
 
 def test_tokens_give_the_time_to_train() -> None:

@@ -83,6 +83,16 @@ def test_constants_of_ones_own_are_read_again() -> None:
     assert plan_file_from_record(through_json(plan_file_record(file))).question.profile == own
 
 
+@pytest.mark.parametrize(("name", "value"), [("cast_byte", 1.0), ("cast_bytes", {"a": 1.0}), ("cast_bytes", "much")])
+def test_constants_of_another_version_give_way_to_those_of_this_one(name: str, value: object) -> None:
+    record = through_json(plan_file_record(PlanFile.of(searched())))
+    record["profile"][name] = value
+    read = plan_file_from_record(record)
+    assert read.has_other_constants
+    assert read.question == searched().question
+    assert not plan_file_from_record(plan_file_record(PlanFile.of(searched()))).has_other_constants
+
+
 def test_the_numbers_agree_with_each_other() -> None:
     record = plan_file_record(PlanFile.of(searched()))
     assert record["num_plans_feasible"] <= record["num_plans_evaluated"]
@@ -141,11 +151,9 @@ HOSTILE: dict[str, tuple[tuple[str | int, ...], object]] = {
     "a cluster without tiers": (("cluster", "tiers"), []),
     "a negative bandwidth": (("cluster", "tiers", 0, "bandwidth_bytes_per_s"), -5.0),
     "a generation that is none": (("cluster", "accelerator", "generation"), "../default"),
-    "a constant that is none": (("profile", "cast_byte"), 1.0),
     "a constant below zero": (("profile", "cast_bytes"), -1.0),
-    "a constant in words": (("profile", "cast_bytes"), "much"),
-    "a table in place of a constant": (("profile", "cast_bytes"), {"a": 1.0}),
-    "a table with gaps": (("profile", "network_efficiency"), {"nvlink": 0.5}),
+    "a constant that is a list": (("profile", "cast_bytes"), [1.0]),
+    "constants of another kind": (("profile",), "hopper"),
     "rejected of another kind": (("rejected",), 5),
     "a suggestion without a plan": (("suggestions",), [{"change": "more", "num_accelerators": 2}]),
 }

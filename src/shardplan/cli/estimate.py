@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
     from shardplan.inputs.plan import Plan
+    from shardplan.reports.plan_file import PlanFile
 
 __all__ = ["estimate"]
 
@@ -65,8 +66,8 @@ def estimate(
     if file is None:
         asked, base = ask(model, cluster, overrides, job), None
     else:
-        base, before = _start(file, model, pick)
-        asked = ask_again(before, cluster, overrides, job)
+        found = _read(file, model)
+        asked, base = ask_again(found, cluster, overrides, job), found.pick(whole(pick, "--pick", most=MOST_PICK)).plan
     wanted = plan_from(plan, base)
     answer = estimate_plan(asked.question, wanted)
     taken = _taken(wanted, plan) if file is None else ()
@@ -75,8 +76,8 @@ def estimate(
     return 0 if answer.feasible else 1
 
 
-def _start(file: Path, model: str | None, pick: str) -> tuple[Plan, Question]:
-    """The plan and the question of a plan file."""
+def _read(file: Path, model: str | None) -> PlanFile:
+    """The plan file to start from."""
     from shardplan.reports.plan_file import read_plan_file
 
     if model is not None:
@@ -85,8 +86,7 @@ def _start(file: Path, model: str | None, pick: str) -> tuple[Plan, Question]:
             rule="a question comes from flags or from a file",
             hint="leave one of them out",
         )
-    found = read_plan_file(file)
-    return found.pick(whole(pick, "--pick", most=MOST_PICK)).plan, found.question
+    return read_plan_file(file)
 
 
 def _taken(plan: Plan, flags: PlanFlags) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from shardplan.units import parse_count
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
+    from shardplan.reports.plan_file import PlanFile
 
 __all__ = ["Asked", "ask", "ask_again", "choices", "given", "plan_from"]
 
@@ -79,9 +80,9 @@ def _default_precision(cluster: Cluster) -> tuple[dict[str, str], tuple[str, ...
     return {"precision": instead}, (f"precision {instead}: {cluster.accelerator.full_name} has no bf16 peak",)
 
 
-def ask_again(before: Question, cluster: ClusterFlags, overrides: OverrideFlags, job: JobFlags) -> Asked:
-    """A question of a plan file, with the given flags in place of what stands there. Raises InputError."""
-    hardware = before.cluster
+def ask_again(file: PlanFile, cluster: ClusterFlags, overrides: OverrideFlags, job: JobFlags) -> Asked:
+    """The question of a plan file, with the given flags in place of what stands there. Raises InputError."""
+    before, hardware = file.question, file.question.cluster
     if cluster.cluster is not None or cluster.accelerator is not None:
         hardware = _cluster(cluster, overrides)
     elif given(overrides):
@@ -94,7 +95,8 @@ def ask_again(before: Question, cluster: ClusterFlags, overrides: OverrideFlags,
         job=_changed_job(before.job, job),
         given_profile=before.given_profile if same_part else None,
     )
-    return Asked(question=changed)
+    other = "the file has constants of another version of shardplan: this version's are taken"
+    return Asked(question=changed, assumptions=(other,) if file.has_other_constants else ())
 
 
 def _changed_job(before: Job, flags: JobFlags) -> Job:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import shardplan
-from shardplan.errors import InputError, ShardplanError, nearest_names
+from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.catalog import cluster_from_record, cluster_record
@@ -91,6 +91,8 @@ class PlanFile:
     question: Question
     estimates: tuple[Estimate, ...]
     search: SearchAccount | None = None
+    has_other_constants: bool = False
+    """Whether the file's constants are of another version: to ask again gives other numbers."""
 
     @classmethod
     def of(cls, result: SearchResult) -> PlanFile:
@@ -195,15 +197,20 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     """The plan file that :func:`plan_file_record` wrote. Raises InputError on a record that is none."""
     _check_schema(record)
     checked = _checked(record)
+    cluster = cluster_from_record(checked.cluster)
+    profile, is_older = _given_profile(checked.profile, load_profile(cluster.accelerator.generation))
     question = Question(
         model=model_from_record(checked.model),
-        cluster=(cluster := cluster_from_record(checked.cluster)),
+        cluster=cluster,
         num_accelerators=checked.num_accelerators,
         job=checked.job,
-        given_profile=_given_profile(checked.profile, load_profile(cluster.accelerator.generation)),
+        given_profile=profile,
     )
     return PlanFile(
-        question=question, estimates=tuple(_estimate(plan) for plan in checked.plans), search=_account(checked)
+        question=question,
+        estimates=tuple(_estimate(plan) for plan in checked.plans),
+        search=_account(checked),
+        has_other_constants=is_older,
     )
 
 
@@ -265,31 +272,34 @@ def _account(checked: Any) -> SearchAccount | None:
     )
 
 
-def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> Profile | None:
-    """The constants that the file was computed with; None where they are those of the accelerator's generation."""
+def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> tuple[Profile | None, bool]:
+    """The constants of the file, None where they are the generation's own; and whether they are of another version.
+
+    Those of another version of shardplan cannot be used: this version's are taken instead.
+    """
     usual = _profile_record(shipped)
     if given is None or given == usual:
-        return None
+        return None, False
+    if given.keys() != usual.keys() or not all(_is_like(value, usual[name]) for name, value in given.items()):
+        return None, True
     for name, value in given.items():
-        if name not in usual:
-            raise _wrong(f"profile.{name[:60]}", "is not a constant" + _did_you_mean(name, usual))
-        if not _is_constant(value, usual[name]):
+        if not _is_plausible(value, usual[name]):
             raise _wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
-    return Profile(**(usual | dict(given)))
+    return Profile(**given), False
 
 
-def _is_constant(value: object, usual: object) -> bool:
-    """Whether ``value`` can stand in the place of the ``usual`` one: of its kind, and above zero where that is."""
+def _is_like(value: object, usual: object) -> bool:
+    """Whether ``value`` is of the kind of the ``usual`` one: a text, a number, or a table with its keys."""
     if isinstance(usual, Mapping):
-        return isinstance(value, Mapping) and all(_is_constant(value.get(key), part) for key, part in usual.items())
-    if isinstance(usual, str) or isinstance(value, str):
-        return isinstance(usual, str) and isinstance(value, str)
-    return isinstance(value, int | float) and (value > 0 or (value == 0 and usual == 0))
+        return isinstance(value, Mapping) and value.keys() >= usual.keys()
+    return isinstance(value, str) == isinstance(usual, str) and not isinstance(value, Mapping)
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    guess = nearest_names(name, known)
-    return f": did you mean {' or '.join(guess)}?" if guess else ""
+def _is_plausible(value: Any, usual: Any) -> bool:
+    """Whether every number is above zero where the usual one is."""
+    if isinstance(usual, Mapping):
+        return all(_is_plausible(value[key], part) for key, part in usual.items())
+    return isinstance(value, str) or value > 0 or (value == 0 and usual == 0)
 
 
 def _estimate_fields() -> dict[str, Any]:
