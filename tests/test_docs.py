@@ -3,6 +3,8 @@
 import dataclasses
 import importlib.util
 import re
+import subprocess
+import sys
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +33,11 @@ def _load(path: Path) -> ModuleType:
 @pytest.fixture(scope="module")
 def generate_cli() -> ModuleType:
     return _load(DOCS / "generate_cli.py")
+
+
+def test_the_answer_in_the_readme_is_what_the_program_says() -> None:
+    script = [sys.executable, str(DOCS / "generate_readme.py"), "--check"]
+    assert subprocess.run(script, check=False).returncode == 0, "run docs/generate_readme.py"
 
 
 class Colour(StrEnum):
