@@ -1,0 +1,253 @@
+"""What the method knows of a model and of a system; those of the paper, and a user's own.
+
+Field names of a model are the paper's letters. A user's record may start from one of the paper's (``base: B200``) and
+change what differs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.inputs.documents import parse_document, read_document
+from shardplan.units import Kind, parse_quantity, to_si
+
+__all__ = [
+    "MAX_COUNT",
+    "System",
+    "Transformer",
+    "count_of",
+    "list_models",
+    "list_systems",
+    "load_model",
+    "load_system",
+    "record_of",
+]
+
+MAX_COUNT: Final = 10**7
+"""Largest sequence length, width, depth, batch or number of accelerators accepted."""
+
+MAX_DOMAIN: Final = 100_000
+"""Largest fast domain accepted."""
+
+_DATA: Final = Path(__file__).parents[2] / "data" / "published" / "subramanian2024.yaml"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transformer:
+    """A stack of equal transformer layers: full attention, a plain MLP of width 4 e, nothing before or behind."""
+
+    name: str
+    """Name to print."""
+    l: int  # noqa: E741 - the paper's letter
+    """Sequence length. [tokens]"""
+    e: int
+    """Embedding width."""
+    h: int
+    """Attention heads."""
+    depth: int
+    """Layers."""
+    num_samples: float | None = None
+    """Sequences of a whole training; gives the days to train."""
+
+    def __post_init__(self) -> None:
+        for name in ("l", "e", "h", "depth"):
+            count_of(getattr(self, name), f"model {self.name!r}: {name}")
+        if self.h > self.e:
+            raise InputError(
+                f"model {self.name!r} has {self.h} heads on a width of {self.e}",
+                rule="a head has a channel or more",
+                hint="lower h or raise e",
+            )
+
+    @property
+    def f(self) -> int:
+        """Hidden width of the MLP, 4 e."""
+        return 4 * self.e
+
+    @property
+    def q(self) -> int:
+        """Channels of one head."""
+        return self.e // self.h
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class System:
+    """Accelerators in fast domains of equal size, joined by a slower network."""
+
+    name: str
+    """Name to print."""
+    matrix_flops: float
+    """Peak of the matrix units. [FLOP/s]"""
+    vector_flops: float
+    """Peak of the vector units. [FLOP/s]"""
+    hbm_bandwidth: float
+    """Peak memory bandwidth. [bytes/s]"""
+    hbm_capacity: float
+    """Device memory. [bytes]"""
+    nvlink_bandwidth: float
+    """Inside a fast domain, per accelerator and direction. [bytes/s]"""
+    ib_bandwidth: float
+    """Between fast domains, per network adapter and direction. [bytes/s]"""
+    nvlink_latency: float
+    """Of a step inside a fast domain. [s]"""
+    ib_latency: float
+    """Of a step between fast domains. [s]"""
+    nvlink_efficiency: float = 0.7
+    """Achieved share of ``nvlink_bandwidth``."""
+    ib_efficiency: float = 0.7
+    """Achieved share of ``ib_bandwidth``."""
+    nic_factor: float = 1.0
+    """Network adapters per accelerator."""
+    nvlink_size: int = 8
+    """Accelerators of a fast domain."""
+
+    def __post_init__(self) -> None:
+        for name in KINDS:
+            value = getattr(self, name)
+            least_allowed = name.endswith("latency")
+            if not (math.isfinite(value) and (value >= 0 if least_allowed else value > 0)):
+                raise InputError(
+                    f"system {self.name!r}: {name} is {value!r}",
+                    rule=f"{name} is a number {'0 or more' if least_allowed else 'above 0'}",
+                    hint=f"correct {name}",
+                )
+        count_of(self.nvlink_size, "nvs", most=MAX_DOMAIN)
+
+    @property
+    def fast_bandwidth(self) -> float:
+        """Achieved inside a fast domain. [bytes/s]"""
+        return self.nvlink_bandwidth * self.nvlink_efficiency
+
+    @property
+    def slow_bandwidth(self) -> float:
+        """Achieved between fast domains by one adapter. [bytes/s]"""
+        return self.ib_bandwidth * self.ib_efficiency
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "matrix_flops": "flop rate",
+    "vector_flops": "flop rate",
+    "hbm_bandwidth": "bandwidth",
+    "hbm_capacity": "bytes",
+    "nvlink_bandwidth": "bandwidth",
+    "ib_bandwidth": "bandwidth",
+    "nvlink_latency": "time",
+    "ib_latency": "time",
+    "nvlink_efficiency": "fraction",
+    "ib_efficiency": "fraction",
+    "nic_factor": "count",
+}
+"""What each value of a system measures."""
+
+
+def list_models() -> list[str]:
+    """Names of the paper's models."""
+    return list(_catalogue()["models"])
+
+
+def list_systems() -> list[str]:
+    """Names of the paper's systems."""
+    return list(_catalogue()["systems"])
+
+
+def load_model(given: object) -> Transformer:
+    """A model of the paper by name, or a user's own from a file or a mapping. Raises ``InputError``."""
+    if isinstance(given, Transformer):
+        return given
+    name, record = record_of("model", given, _catalogue()["models"])
+    _check_fields("model", record, ("l", "e", "h", "depth"), optional=("num_samples",))
+    counts = {key: count_of(record[key], f"model: {key}") for key in ("l", "e", "h", "depth")}
+    return Transformer(name=name, **counts, num_samples=_samples(record.get("num_samples")))
+
+
+def load_system(given: object, nvlink_size: int | None = None) -> System:
+    """A system of the paper by name, or a user's own, with fast domains of ``nvlink_size``. Raises ``InputError``."""
+    if isinstance(given, System):
+        return (
+            given if nvlink_size is None else replace(given, nvlink_size=count_of(nvlink_size, "nvs", most=MAX_DOMAIN))
+        )
+    name, record = record_of("system", given, _catalogue()["systems"])
+    needed = tuple(key for key in KINDS if key not in _DEFAULTED)
+    _check_fields("system", record, needed, optional=("nvlink_size", *_DEFAULTED))
+    values = {key: _quantity(record[key], kind, f"system: {key}") for key, kind in KINDS.items() if key in record}
+    size = nvlink_size if nvlink_size is not None else record.get("nvlink_size", 8)
+    return System(name=name, **values, nvlink_size=count_of(size, "nvs", most=MAX_DOMAIN))
+
+
+_DEFAULTED: Final = ("nvlink_efficiency", "ib_efficiency", "nic_factor")
+
+
+def record_of(what: str, given: object, known: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Name and fields of a record given by name, by path or as a mapping. Raises ``InputError``."""
+    if isinstance(given, str):
+        folded = {name.lower(): name for name in known}
+        if given.lower() in folded:
+            return folded[given.lower()], known[folded[given.lower()]]
+        if not given.lower().endswith(_SUFFIXES):
+            raise UnknownNameError(what, f"{given!r:.80}"[1:-1], known, hint=f"one of {', '.join(known)}, or a file")
+        given = read_document(Path(given))
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"{what} is {given!r:.80}",
+            rule=f"a {what} is a name or a record of its fields",
+            hint=f"one of {', '.join(known)}",
+        )
+    record = {key: value for key, value in given.items() if key not in ("name", "base", "date", "sources")}
+    base: Mapping[str, Any] = {}
+    if "base" in given:
+        _, base = record_of(what, str(given["base"]), known)
+    name = f"{given.get('name', 'custom')!s:.80}"
+    return name if name.isprintable() else repr(name), {**base, **record}
+
+
+def count_of(value: object, field: str, *, least: int = 1, most: int = MAX_COUNT) -> int:
+    """A whole number in range; 8.0 counts as 8. Raises ``InputError``."""
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not is_whole or not least <= value <= most:  # type: ignore[operator]  # a number
+        raise InputError(
+            f"{field} is {value!r:.80}",
+            rule=f"{field} is a whole number from {least:,} to {most:,}",
+            hint=f"correct {field}",
+        )
+    return int(value)  # type: ignore[call-overload]  # a number
+
+
+def _quantity(raw: object, kind: Kind, field: str) -> float:
+    """A value in SI units: with its unit as data files have it, or bare in the default unit of its kind."""
+    if isinstance(raw, Mapping):
+        return to_si(raw.get("value"), str(raw.get("unit", "")), kind, field=field)  # type: ignore[arg-type]  # checked
+    return parse_quantity(raw, kind, field=field)  # type: ignore[arg-type]  # checked there
+
+
+def _samples(raw: object) -> float | None:
+    value: Any = raw.get("value") if isinstance(raw, Mapping) else raw
+    return None if value is None else parse_quantity(value, "count", field="model: num_samples")
+
+
+def _check_fields(
+    what: str, record: Mapping[str, Any], needed: tuple[str, ...], *, optional: tuple[str, ...] = ()
+) -> None:
+    for key in record:
+        if key not in (*needed, *optional):
+            raise UnknownNameError(
+                f"field of a {what}", f"{key!s:.60}", (*needed, *optional), hint=f"fields: {', '.join(needed)}"
+            )
+    missing = [key for key in needed if key not in record]
+    if missing:
+        raise InputError(
+            f"{what} has no {', '.join(missing)}",
+            rule=f"a {what} has {', '.join(needed)}",
+            hint=f"give {missing[0]}, or start from a known one with base",
+        )
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    return parse_document(_DATA.read_text(encoding="utf-8"), label=_DATA.name, is_trusted=True)

@@ -1,0 +1,188 @@
+"""The operators of a layer: work, memory traffic, collectives, weights and what is kept, per micro-batch.
+
+Products of length k count k multiplications and k - 1 additions. :math:`W` is the size of an fp16 element, :math:`K`
+that of a mask element. All sizes are those of one rank; ``rows`` is micro-batch times local sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from shardplan.arrays import Numbers
+from shardplan.published.subramanian2024.communication import Collective
+
+__all__ = [
+    "K",
+    "Operator",
+    "Pass",
+    "W",
+    "activation",
+    "bias",
+    "dropout",
+    "fused_attention",
+    "layer_norm",
+    "linear",
+    "summa_linear",
+]
+
+W: Final = 2.0
+K: Final = 1.0
+
+Calls = tuple[Collective, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One direction of an operator."""
+
+    flops: Numbers
+    """Operations; vector work inside a matrix operator counts at the ratio of the two rates. [FLOP]"""
+    traffic: Numbers
+    """Device memory read and written. [bytes]"""
+    calls: Calls = ()
+    """Collectives, one after the other."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator:
+    """One operator, forward and backward."""
+
+    name: str
+    engine: Literal["matrix", "vector"]
+    """Which units it runs on."""
+    forward: Pass
+    backward: Pass
+    weight_bytes: Numbers = 0.0
+    kept_bytes: Numbers = 0.0
+    """Kept for the backward pass."""
+    blocks: Numbers | None = None
+    """Rounds into which SUMMA divides product and collectives; None: the collectives follow the product."""
+
+
+def linear(
+    name: str,
+    *,
+    rows: Numbers,
+    k: Numbers,
+    n: Numbers,
+    forward: Calls = (),
+    backward: Calls = (),
+    kept_bytes: Numbers | None = None,
+) -> Operator:
+    """Product of (rows, k) and (k, n); backward are two: for the input and for the weight."""
+    x, y, w = rows * k * W, rows * n * W, k * n * W
+    return Operator(
+        name=name,
+        engine="matrix",
+        forward=Pass(rows * n * (2 * k - 1), x + y + w, forward),
+        backward=Pass(rows * k * (2 * n - 1) + k * n * (2 * rows - 1), 2 * w + 2 * x + 2 * y, backward),
+        weight_bytes=w,
+        kept_bytes=x if kept_bytes is None else kept_bytes,
+    )
+
+
+def summa_linear(
+    name: str,
+    *,
+    rows: Numbers,
+    k: int,
+    n: Numbers,
+    kept_columns: Numbers,
+    weight_rows: Numbers,
+    blocks: Numbers,
+    along: tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]],
+) -> Operator:
+    """Product on a grid of ranks in ``blocks`` rounds; ``along``: size and members inside a domain of both degrees."""
+    x, w, y = rows * k * W, k * n * W, rows * n * W
+    (m1, t1), (m2, t2) = along
+    x_out, w_out = Collective("broadcast", x, m1, t1, "tp1"), Collective("broadcast", w, m2, t2, "tp2")
+    x_in, w_in = Collective("reduce", x, m1, t1, "tp1"), Collective("reduce", w, m2, t2, "tp2")
+    traffic = x + w + blocks * y
+    return Operator(
+        name=name,
+        engine="matrix",
+        forward=Pass(2 * rows * n * k, traffic, (x_out, w_out)),
+        backward=Pass(rows * k * (2 * n - 1) + k * n * (2 * rows - 1), 2 * traffic, (w_out, x_in, x_out, w_in)),
+        weight_bytes=weight_rows * n * W,
+        kept_bytes=rows * kept_columns * W,
+        blocks=blocks,
+    )
+
+
+def bias(name: str, *, rows: Numbers, n: Numbers) -> Operator:
+    """Sum of every row and a vector; the activation is counted once, read or written (Q6)."""
+    work = Pass(rows * n, (rows * n + n) * W)
+    return Operator(name=name, engine="vector", forward=work, backward=work, weight_bytes=n * W)
+
+
+def activation(name: str, *, elements: Numbers) -> Operator:
+    """GELU: 8 operations an element forward, 13 backward."""
+    m = elements
+    return Operator(
+        name=name,
+        engine="vector",
+        forward=Pass(8 * m, 2 * m * W),
+        backward=Pass(13 * m, 3 * m * W),
+        kept_bytes=m * W,
+    )
+
+
+def dropout(name: str, *, elements: Numbers) -> Operator:
+    """Product with a mask, which is kept."""
+    work = Pass(elements, 2 * elements * W + elements * K)
+    return Operator(name=name, engine="vector", forward=work, backward=work, kept_bytes=elements * K)
+
+
+def layer_norm(name: str, *, rows: Numbers, n: Numbers, forward: Calls = (), backward: Calls = ()) -> Operator:
+    """Mean, variance, scale and shift of rows of ``n`` channels."""
+    elements = rows * n
+    return Operator(
+        name=name,
+        engine="vector",
+        forward=Pass(9 * elements, (2 * elements + 2 * rows + 2 * n) * W, forward),
+        backward=Pass(8 * elements + 4 * rows * (n - 1), (5 * elements + 2 * n) * W, backward),
+        weight_bytes=2 * n * W,
+        kept_bytes=elements * W,
+    )
+
+
+def fused_attention(
+    name: str,
+    *,
+    heads: Numbers,
+    queries: Numbers,
+    keys: int,
+    q: int,
+    rate_ratio: float,
+    forward: Calls = (),
+    backward: Calls = (),
+) -> Operator:
+    r"""Scores, softmax, dropout and weighted values in one kernel; the backward pass computes the scores again.
+
+    ``heads`` are those of the micro-batch, :math:`z`; ``rate_ratio`` is the matrix rate over the vector rate,
+    :math:`r`, so that division by the matrix rate gives the time of vector work. No masks: every query meets all keys.
+    """
+    z, r, s = heads, rate_ratio, heads * queries * keys
+    softmax = z * queries * (keys - 1)
+    scores = s * (2 * q - 1) + r * (2 * s + softmax)
+    values_gradient = z * keys * q * (2 * queries - 1)
+    queries_gradient = z * queries * q * (2 * keys - 1)
+    kept = (4 * z * queries * q + 2 * z * queries) * W
+    return Operator(
+        name=name,
+        engine="matrix",
+        forward=Pass(
+            scores + r * s + queries_gradient, (2 * z * queries * q + 2 * z * keys * q + z * queries) * W, forward
+        ),
+        backward=Pass(
+            (queries_gradient + values_gradient)
+            + r * (3 * s + softmax)
+            + r * s
+            + (s * (2 * q - 1) + values_gradient)
+            + (scores + r * s),
+            (2 * z * keys * q + 2 * z * queries * q) * W + kept,
+            backward,
+        ),
+        kept_bytes=kept,
+    )

@@ -1,0 +1,114 @@
+"""Configurations and operators as plain records, in the words of the published files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from shardplan.published.subramanian2024.communication import collective_time
+from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
+from shardplan.published.subramanian2024.inputs import System, Transformer
+from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, price
+from shardplan.published.subramanian2024.layer import pass_time
+from shardplan.published.subramanian2024.operators import Operator, Pass
+from shardplan.published.subramanian2024.strategies import Split, Strategy
+
+__all__ = ["DEGREES", "configuration_records", "degrees_record", "operator_records"]
+
+DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb", "nv_tp", "nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
+"""Columns of a configuration; those that a strategy does not know are None."""
+
+
+def configuration_records(
+    model: Transformer,
+    system: System,
+    strategy: Strategy,
+    configurations: Sequence[Configuration],
+    *,
+    global_batch_size: int,
+    corrected: Corrections = FAITHFUL,
+) -> list[dict[str, Any]]:
+    """Degrees, throughput [samples/s], memory and all statistics of every configuration."""
+    if not configurations:
+        return []
+    priced = price(model, system, strategy, configurations, global_batch_size=global_batch_size, corrected=corrected)
+    columns = {"throughput": priced.throughput, "memory_GB": priced.memory.total / 1e9, **priced.statistics()}
+    rows = {name: np.broadcast_to(column, len(configurations)).tolist() for name, column in columns.items()}
+    return [
+        {
+            **{name: rows[name][number] for name in ("throughput", "memory_GB")},
+            **degrees_record(strategy, configuration),
+            **{name: rows[name][number] for name in STATISTICS},
+        }
+        for number, configuration in enumerate(configurations)
+    ]
+
+
+def degrees_record(strategy: Strategy, configuration: Configuration) -> dict[str, int | None]:
+    """Degrees and placement in the columns of the published results."""
+    c, is_grid = configuration, strategy.has_second_degree
+    return {
+        "dp": c.dp,
+        "tp": c.tp,
+        "tp1": c.tp1 if is_grid else None,
+        "tp2": c.tp2 if is_grid else None,
+        "pp": c.pp,
+        "mbs": c.mbs,
+        "nb": c.nb if strategy.has_blocks else None,
+        "nv_tp": None if is_grid else c.nv_tp1,
+        "nv_tp1": c.nv_tp1 if is_grid else None,
+        "nv_tp2": c.nv_tp2 if is_grid else None,
+        "nv_dp": c.nv_dp,
+        "nv_pp": c.nv_pp,
+    }
+
+
+def operator_records(
+    model: Transformer,
+    system: System,
+    strategy: Strategy,
+    configuration: Configuration,
+    corrected: Corrections = FAITHFUL,
+) -> list[dict[str, Any]]:
+    """Every operator of a layer: work, traffic, collectives, times of both directions, weights and what is kept."""
+    c = configuration
+    split = Split(m1=c.tp1, m2=c.tp2, b=float(c.mbs), blocks=c.nb, t1=c.nv_tp1, t2=c.nv_tp2)
+    return [
+        {
+            "operator": operator.name,
+            "engine": operator.engine,
+            "weight_bytes": float(operator.weight_bytes),
+            "kept_bytes": float(operator.kept_bytes),
+            "forward": _pass_record(operator, operator.forward, system, corrected),
+            "backward": _pass_record(operator, operator.backward, system, corrected),
+        }
+        for operator in strategy.operators(model, system, split, corrected)
+    ]
+
+
+def _pass_record(operator: Operator, work: Pass, system: System, corrected: Corrections) -> Mapping[str, Any]:
+    time = pass_time(operator, work, system, corrected)
+    blocks = 1 if operator.blocks is None else operator.blocks
+    return {
+        "flops": float(work.flops),
+        "memory_bytes": float(work.traffic),
+        "compute_s": float(time.compute),
+        "exposed_memory_s": float(time.memory),
+        "communication_s": float(time.communication),
+        "time_s": float(time.total),
+        "collectives": [
+            {
+                "kind": call.kind,
+                "group": call.group,
+                "size": int(call.size),
+                "inside_domain": int(call.inside),
+                "volume_bytes": float(call.volume),
+                "rounds": int(blocks),
+                "round_s": float(collective_time(call, system, corrected, blocks=blocks)),
+            }
+            for call in work.calls
+            if int(call.size) > 1
+        ],
+    }
