@@ -247,7 +247,7 @@ def test_prediction_blocks_are_said_and_not_counted(spelling: str) -> None:
     model = read(config, **{spelling: 2})
     assert model.num_mtp_layers == 2
     assert model.num_parameters == load_model("deepseek-v3").num_parameters
-    assert any("2 multi-token-prediction block(s)" in note for note in model.notes)
+    assert any("2 multi-token-prediction blocks are" in note for note in model.notes)
     assert load_model("kimi-k2").num_mtp_layers == 0
     assert load_model("minimax-m2.5").num_mtp_layers == 3
 

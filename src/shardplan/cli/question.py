@@ -65,19 +65,9 @@ def ask(model: str | None, cluster: ClusterFlags, overrides: OverrideFlags, job:
     if num_accelerators is None:
         raise _missing("the number of accelerators is not given", "--gpus", "add --gpus N")
     config, hardware = load_model(model), _cluster(cluster, overrides)
-    precision, taken = _default_precision(hardware)
-    wanted, assumptions = default_job(config, num_accelerators, **(precision | _job_fields(job)))
+    wanted, assumptions = default_job(config, hardware, num_accelerators, **_job_fields(job))
     question = Question(model=config, cluster=hardware, num_accelerators=num_accelerators, job=wanted)
-    return Asked(question=question, assumptions=(*assumptions, *(() if job.precision else taken)))
-
-
-def _default_precision(cluster: Cluster) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What to compute in where the accelerator has no bf16, and a line that says so."""
-    peaks = cluster.accelerator.peak_flops
-    if "bf16" in peaks:
-        return {}, ()
-    instead = next((name for name in ("fp16", "fp32") if name in peaks), "bf16")
-    return {"precision": instead}, (f"precision {instead}: {cluster.accelerator.full_name} has no bf16 peak",)
+    return Asked(question=question, assumptions=assumptions)
 
 
 def ask_again(file: PlanFile, cluster: ClusterFlags, overrides: OverrideFlags, job: JobFlags) -> Asked:

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from shardplan.errors import InputError
-from shardplan.inputs.job import Job
+from shardplan.inputs.cluster import Accelerator, Cluster
+from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.model import ModelConfig
 
 __all__ = ["default_global_batch_size", "default_job", "default_sequence_length"]
@@ -23,10 +24,12 @@ TOKENS_PER_LARGE_STEP = 2**24
 
 def default_job(
     model: ModelConfig,
+    cluster: Cluster,
     num_accelerators: int,
     *,
     sequence_length: int | None = None,
     global_batch_size: int | None = None,
+    precision: Precision | None = None,
     **fields: Any,
 ) -> tuple[Job, tuple[str, ...]]:
     """The job with its gaps filled, and what was assumed, in words. ``fields``: others of Job. Raises InputError."""
@@ -38,7 +41,18 @@ def default_job(
         global_batch_size = default_global_batch_size(sequence_length, num_accelerators)
         tokens = global_batch_size * sequence_length / 1e6
         assumed.append(f"global batch {global_batch_size:,} sequences ({tokens:.3g} M tokens)")
-    return Job(sequence_length=sequence_length, global_batch_size=global_batch_size, **fields), tuple(assumed)
+    if precision is None:
+        precision = _widest_supported(cluster.accelerator)
+        if precision != "bf16":
+            assumed.append(f"precision {precision}: {cluster.accelerator.full_name} has no bf16 peak")
+    job = Job(sequence_length=sequence_length, global_batch_size=global_batch_size, precision=precision, **fields)
+    return job, tuple(assumed)
+
+
+def _widest_supported(accelerator: Accelerator) -> Precision:
+    """bf16, or what a part without it computes in."""
+    choices: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
+    return next((name for name in choices if name in accelerator.peak_flops), "bf16")
 
 
 def default_sequence_length(model: ModelConfig) -> int:
@@ -54,7 +68,9 @@ def default_global_batch_size(sequence_length: int, num_accelerators: int) -> in
     """
     for name, value in (("sequence_length", sequence_length), ("number of accelerators", num_accelerators)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"{name} is {value!r}", rule=f"{name} is a positive whole number")
+            raise InputError(
+                f"{name} is {value!r}", rule=f"{name} is a positive whole number", hint="give a whole number above 0"
+            )
     tokens = TOKENS_PER_LARGE_STEP if num_accelerators >= LARGE_SCALE else TOKENS_PER_STEP
     odd = num_accelerators // (num_accelerators & -num_accelerators)
     doublings = max(round(math.log2(max(tokens / sequence_length, 1) / odd)), 0)

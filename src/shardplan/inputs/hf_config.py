@@ -229,5 +229,6 @@ def _notes(config: Mapping[str, object], fields: Fields, model: ModelConfig) -> 
             notes.append(f"quantization_config{how} is ignored: training precision is part of the job")
             break
     if model.num_mtp_layers:
-        notes.append(f"{model.num_mtp_layers} multi-token-prediction block(s) are not in the parameter count")
+        blocks = "blocks are" if model.num_mtp_layers > 1 else "block is"
+        notes.append(f"{model.num_mtp_layers} multi-token-prediction {blocks} not in the parameter count")
     return tuple(notes)

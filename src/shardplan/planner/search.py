@@ -38,7 +38,7 @@ def search(
     ``InputError`` for unknown fields or values. That nothing fits is an answer: no estimates, but suggestions.
     """
     if job is None:
-        job, _ = default_job(model, num_accelerators)
+        job, _ = default_job(model, cluster, num_accelerators)
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
     return search_question(question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress)
 

@@ -250,7 +250,11 @@ def _checked(name: str, value: Any) -> Any:
         return getattr(replace(Plan(), **{own_name: value}), own_name)
     except InputError as error:
         message = error.message.replace("tp is", f"{name} is")
-        raise InputError(message, rule=error.rule.replace("tp is", f"{name} is"), hint=f"{name}=value") from None
+        raise InputError(
+            message,
+            rule=error.rule.replace("tp is", f"{name} is"),
+            hint=f"--fix {name}=VALUE or --limit {name}=VALUE,VALUE; {error.hint}",
+        ) from None
 
 
 WORDS = {"none": None, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
