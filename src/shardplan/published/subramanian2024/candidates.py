@@ -25,7 +25,7 @@ __all__ = ["Candidates", "Grid", "candidates_of", "divisors", "places_of"]
 Ints = NDArray[np.int64]
 Table = dict[str, Ints]
 
-MAX_CANDIDATES = 50_000_000
+MAX_CANDIDATES = 20_000_000
 """More than this are refused: they would fill the memory of the machine that searches."""
 SMALLEST_BLOCK = 512
 """Fewest channels in a block of SUMMA."""
@@ -202,23 +202,15 @@ def _degrees(strategy: Strategy, model: Transformer, size: int, global_batch_siz
     The depth divides both the layers and what is left of the accelerators, or all layers if these are fewer.
     """
     each = divisors(size)
-    m1 = each[:, None, None]
-    m2 = (each if strategy.has_second_degree else each[:1])[None, :, None]
-    pp = divisors(model.depth)[None, None, :]
-    _check_number(m1.size * m2.size * pp.size)
-    left = size // (m1 * m2)
-    fits = (size % (m1 * m2) == 0) & strategy.divides(model, m1, m2)
-    stages = (np.minimum(left, model.depth) % pp == 0) & (size % (m1 * m2 * pp) == 0)
-    dp = left // pp
-    rows = np.nonzero(
-        fits & stages & (dp <= global_batch_size) & (dp > 0) & (global_batch_size % np.maximum(dp, 1) == 0)
-    )
-    return {
-        "tp1": each[rows[0]],
-        "tp2": each[rows[1]],
-        "pp": pp[0, 0, rows[2]],
-        "dp": dp[rows],
-    }
+    m1, m2 = each[:, None], (each if strategy.has_second_degree else each[:1])[None, :]
+    rows = np.nonzero((size % (m1 * m2) == 0) & strategy.divides(model, m1, m2))
+    tp1, tp2, depths = each[rows[0]], each[rows[1]], divisors(model.depth)
+    _check_number(len(tp1) * len(depths))
+    left, pp = (size // (tp1 * tp2))[:, None], depths[None, :]
+    stages = (np.minimum(left, model.depth) % pp == 0) & (left % pp == 0)
+    dp = np.maximum(left // pp, 1)
+    row, depth = np.nonzero(stages & (global_batch_size % dp == 0))
+    return {"tp1": tp1[row], "tp2": tp2[row], "pp": depths[depth], "dp": dp[row, depth]}
 
 
 def _points(strategy: Strategy, model: Transformer, degrees: Table, global_batch_size: int) -> tuple[Table, Ints]:
@@ -226,10 +218,13 @@ def _points(strategy: Strategy, model: Transformer, degrees: Table, global_batch
     m1, m2 = degrees["tp1"][:, None], degrees["tp2"][:, None]
     mbs = divisors(global_batch_size)[None, :]
     per_replica = global_batch_size // degrees["dp"][:, None]
+    _check_number(len(per_replica) * mbs.size)
     whole = (mbs * model.l) % strategy.sequence_divisor(m1, m2) == 0
-    is_size, is_block = (per_replica % mbs == 0) & whole, _doublings(strategy, model, np.maximum(m1, m2))
-    _check_number(is_size.size * is_block.shape[1])
-    row, size, doubling = np.nonzero(is_size[:, :, None] & is_block[:, None, :])
+    row, size = np.nonzero((per_replica % mbs == 0) & whole)
+    allowed = _doublings(strategy, model, np.maximum(m1, m2))
+    _check_number(len(row) * allowed.shape[1])
+    pair, doubling = np.nonzero(allowed[row])
+    row, size = row[pair], size[pair]
     chosen = {name: column[row] for name, column in degrees.items()}
     least = np.maximum(chosen["tp1"], chosen["tp2"]) if strategy.has_blocks else np.ones_like(row)
     return {**chosen, "mbs": mbs[0, size], "nb": least << doubling, "doubling": doubling}, row
