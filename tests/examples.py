@@ -116,21 +116,27 @@ IDEAL_CONSTANTS: dict[str, Any] = {
         ("matmul_launch_time", "matmul_half_depth", "matmul_wave_weight", "attention_half_sequence",
          "attention_head_dim_exponent", "memory_pass_latency", "wgrad_bytes", "collective_launch_time",
          "hidden_tp", "hidden_tp_overlapped", "hidden_cp", "hidden_ep", "hidden_ep_overlapped", "hidden_pp",
-         "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "kernel_launch_time", "moe_host_time",
+         "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "moe_host_time", "unfused_accumulation_bytes",
          "microbatch_time", "optimizer_bytes_per_parameter", "step_time", "straggler_growth", "framework_bytes",
          "context_bytes", "fragmentation"),
         0.0,
     ),
     **dict.fromkeys(
         ("grouped_matmul_efficiency", "misaligned_matmul_efficiency", "attention_efficiency",
-         "attention_backward_ratio", "unfused_attention_efficiency", "memory_efficiency", "memory_pass_factor",
+         "attention_backward_ratio", "unfused_attention_efficiency", "memory_efficiency",
          "moe_host_backward_ratio", "optimizer_pass_factor", "all_to_all_efficiency",
-         "activation_factor", "host_link_efficiency"),
+         "host_link_efficiency", "capacity_host_share"),
         1.0,
     ),
     "cast_bytes": 1e-12,  # a rate is divided by it
     "matmul_efficiency": dict.fromkeys(("fp32", "bf16", "fp16", "fp8"), 1.0),
     "network_efficiency": {"other": 1.0},
+    "attention_generation": dict.fromkeys(("current", "flash2", "flash1"), 1.0),
+    "memory_pass_factor": dict.fromkeys(("fused", "eager"), 1.0),
+    "activation_factor": dict.fromkeys(("fused", "eager"), 1.0),
+    "kernel_launch_time": dict.fromkeys(("fused", "eager"), 0.0),
+    "graph_host_share": dict.fromkeys(("none", "partial", "full"), 1.0),
+    "dispatcher_host_share": dict.fromkeys(("alltoall", "deepep", "hybridep"), 1.0),
 }  # fmt: skip
 """Every efficiency 1, every fixed time and hidden share 0: what is left is the textbook."""
 

@@ -103,7 +103,7 @@ def test_passes_take_bytes_over_bandwidth() -> None:
     forward, backward = operator_times(norm, machine())
     assert forward == pytest.approx(5e9 / BANDWIDTH)
     assert backward == pytest.approx(7e9 / BANDWIDTH)
-    twice = machine(memory_pass_factor=2, memory_efficiency=0.5, memory_pass_latency=1)
+    twice = machine(memory_pass_factor={"fused": 2}, memory_efficiency=0.5, memory_pass_latency=1)
     assert operator_times(norm, twice)[0] == pytest.approx(4 * 5e9 / BANDWIDTH + 1)
 
 

@@ -74,7 +74,7 @@ def price_block(
     talk = _communication(block, network, groups, batch)
     compute = _compute_times(block, machine, batch)
     forward, backward, again = (_join(c, t, machine.profile, batch) for c, t in zip(compute, talk, strict=True))
-    host_forward, host_backward = _host_times(block, machine.profile, routed=routed)
+    host_forward, host_backward = _host_times(block, machine, routed=routed)
     flops, recomputed_flops = _flops(block, batch)
     kept, freed = _kept(block, batch)
     sent, resent = _sent_bytes(block, groups, batch)
@@ -152,13 +152,23 @@ def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Bat
     )
 
 
-def _host_times(block: Block, profile: Profile, *, routed: bool) -> tuple[Numbers, Numbers]:
-    """Time in which the host issues a block's kernels; a dispatcher of experts adds its own."""
+def _host_times(block: Block, machine: Machine, *, routed: bool) -> tuple[Numbers, Numbers]:
+    """Time in which the host issues a block's kernels; a dispatcher of experts adds its own. Graphs replay most of it."""
+    profile, software = machine.profile, machine.software
+    launch = profile.kernel_launch_time[software.kernels]
     products = sum(isinstance(op, Matmul) for op in block.operators)
-    forward = (len(block.operators) + len(block.collectives) / 2) * profile.kernel_launch_time
-    backward = forward + products * profile.kernel_launch_time
-    moe = profile.moe_host_time if routed else 0.0
-    return forward + moe, backward + moe * profile.moe_host_backward_ratio
+    forward = (len(block.operators) + len(block.collectives) / 2) * launch
+    backward = forward + products * launch
+    moe = _dispatcher_time(machine) if routed else 0.0
+    graphs = profile.graph_host_share[software.cuda_graphs]
+    return graphs * (forward + moe), graphs * (backward + moe * profile.moe_host_backward_ratio)
+
+
+def _dispatcher_time(machine: Machine) -> Numbers:
+    """Host time of one mixture-of-experts layer, forward."""
+    profile, software = machine.profile, machine.software
+    capacity = profile.capacity_host_share if software.moe_capacity else 1.0
+    return profile.moe_host_time * profile.dispatcher_host_share[software.moe_dispatcher] * capacity
 
 
 def _at_least(times: Times, host: Numbers) -> Times:

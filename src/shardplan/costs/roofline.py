@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, t
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile
+from shardplan.inputs.software import Software
 from shardplan.workload.ops import AttentionCore, Matmul, Operator, Pass
 
 __all__ = ["Machine", "operator_times"]
@@ -26,6 +27,7 @@ class Machine:
     accelerator: Accelerator
     profile: Profile
     recipe: Recipe
+    software: Software = field(default_factory=Software)
 
     @property
     def memory_rate(self) -> Numbers:
@@ -59,8 +61,10 @@ def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
         rate = machine.memory_rate / machine.profile.cast_bytes
         forward = forward + op.m * op.k * op.count / rate
         for_input = for_input + op.m * op.n * op.count / rate
-    accumulated = machine.profile.wgrad_bytes * op.k * op.n * op.count / machine.memory_rate
-    return forward, for_input + np.maximum(for_weight, accumulated)
+    gradients = op.k * op.n * op.count / machine.memory_rate
+    if machine.software.fused_accumulation:
+        return forward, for_input + np.maximum(for_weight, machine.profile.wgrad_bytes * gradients)
+    return forward, for_input + for_weight + machine.profile.unfused_accumulation_bytes * gradients
 
 
 def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:
@@ -90,14 +94,15 @@ def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numb
         forward = flops / (rate * relative * depth)
         return forward + 2 * launch, 2 * forward + 4 * launch
     peak = machine.accelerator.peak(machine.recipe.dense_math)
-    efficiency = attention_efficiency(op.qk_head_dim, op.rate_length, profile)
+    generation = profile.attention_generation[machine.software.attention_generation]
+    efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
     forward = op.flops / (peak * efficiency)
     return forward + launch, FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio + launch
 
 
 def _pass_times(op: Pass, machine: Machine) -> tuple[Numbers, Numbers]:
     profile = machine.profile
-    factor = profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor
+    factor = profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor[machine.software.kernels]
     rate = machine.memory_rate / factor
     return (
         op.forward_bytes / rate + profile.memory_pass_latency,

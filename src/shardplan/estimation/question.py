@@ -51,7 +51,12 @@ class Question:
     @property
     def machine(self) -> Machine:
         """The accelerator as its profile sees it."""
-        return Machine(accelerator=self.cluster.accelerator, profile=self.profile, recipe=self.job.recipe)
+        return Machine(
+            accelerator=self.cluster.accelerator,
+            profile=self.profile,
+            recipe=self.job.recipe,
+            software=self.job.software,
+        )
 
     @property
     def network(self) -> Network:

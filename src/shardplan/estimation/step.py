@@ -187,13 +187,15 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     on_device = np.where(batch.offload_activations, np.minimum(2.0 / np.maximum(stage.num_layers, 1), 1.0), in_flight)
     brought_back, layer = loads.largest_layer(stage)
     recomputed = working_set(brought_back, share)
-    logits = profile.logits_bytes * loads.logits * stage.has_head
+    software = job.software
+    factor = profile.activation_factor[software.kernels]
+    logits = profile.logits_bytes["fused" if software.fused_loss else "whole"] * loads.logits * stage.has_head
     return StageMemory(
         weights=states.weights,
         gradients=states.gradients,
         optimizer=states.optimizer,
-        activations=profile.activation_factor * (on_device * one + recomputed),
-        logits=np.maximum(logits - profile.activation_factor * recomputed, 0.0),
+        activations=factor * (on_device * one + recomputed),
+        logits=np.maximum(logits - factor * recomputed, 0.0),
         buffers=gathered_bytes(layer, job, batch),
         framework=profile.framework_bytes,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.inputs.software import Software
 
 __all__ = ["PRECISIONS", "AttentionKernel", "GradDtype", "Job", "Optimizer", "Precision", "Recipe", "recipe_of"]
 
@@ -95,20 +96,26 @@ class Job:
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
     tokens: float | None = None
     """Tokens to train on in all; gives the time to train."""
+    software: Software = field(default_factory=Software)
+    """How the training framework runs it; a stack names the behaviour of one."""
 
     def __post_init__(self) -> None:
         """Checks types and ranges. Raises ``InputError``."""
         _check_count("sequence_length", self.sequence_length, 2**31)
         _check_count("global_batch_size", self.global_batch_size, 2**31)
-        for field, choices in (
+        for name, choices in (
             ("precision", get_args(Precision)),
             ("optimizer", get_args(Optimizer)),
             ("attention", get_args(AttentionKernel)),
             ("grad_dtype", get_args(GradDtype)),
             ("moment_dtype", get_args(GradDtype)),
         ):
-            if getattr(self, field) not in choices:
-                raise UnknownNameError(field, str(getattr(self, field)), choices, hint=f"one of {', '.join(choices)}")
+            if getattr(self, name) not in choices:
+                raise UnknownNameError(name, str(getattr(self, name)), choices, hint=f"one of {', '.join(choices)}")
+        if not isinstance(self.software, Software):
+            raise InputError(
+                f"software is {self.software!r}", rule="software is a Software record", hint="Software(...)"
+            )
         if self.tokens is not None and not (_is_number(self.tokens) and 0 < self.tokens < 1e18):
             raise InputError(
                 f"tokens is {self.tokens!r}; it must be a number above 0 and below 1e18",

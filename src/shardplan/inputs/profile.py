@@ -52,6 +52,8 @@ class Profile:
     """Relative rate of products whose inner dimension is not a multiple of 8 elements."""
     attention_efficiency: Numbers
     """Fraction of the dense peak of fused attention, forward, head dimension 128, long sequences."""
+    attention_generation: Table
+    """Rate of older fused attention kernels relative to the best for the accelerator."""
     attention_backward_ratio: Numbers
     """Rate of the backward attention kernel relative to the forward one."""
     attention_half_sequence: Numbers
@@ -62,14 +64,16 @@ class Profile:
     """Relative rate of the batched products of unfused attention."""
     memory_efficiency: Numbers
     """Fraction of the memory bandwidth that large streaming kernels reach."""
-    memory_pass_factor: Numbers
-    """Passes over memory that real blocks make, relative to fully fused ones."""
+    memory_pass_factor: Table
+    """Passes over memory that real blocks make relative to fully fused ones, with fused and with eager kernels."""
     memory_pass_latency: Numbers
     """Fixed time of a memory-bound kernel. [s]"""
     cast_bytes: Numbers
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
     wgrad_bytes: Numbers
     """Traffic per weight and micro-batch of accumulating gradients inside the weight-gradient product. [bytes]"""
+    unfused_accumulation_bytes: Numbers
+    """Traffic per weight and micro-batch of accumulating gradients in a pass of its own. [bytes]"""
     state_space_scan_bytes: Numbers
     """Forward traffic of the state-space scan per token and inner channel; backward twice that. [bytes]"""
     network_efficiency: Table
@@ -98,8 +102,14 @@ class Profile:
     """Share of the first forward and last backward pass behind which parameters and gradients travel."""
     fsdp_window: Numbers
     """Share of the computation behind which fully sharded parameters travel."""
-    kernel_launch_time: Numbers
-    """Host time per kernel. [s]"""
+    kernel_launch_time: Table
+    """Host time of one of our operators, with fused and with eager kernels. [s]"""
+    graph_host_share: Table
+    """Share of the host's time that is left with each kind of CUDA graphs."""
+    dispatcher_host_share: Table
+    """Host time of a dispatcher of experts relative to all-to-all by the framework."""
+    capacity_host_share: Numbers
+    """Share of it left where experts take a fixed number of tokens."""
     moe_host_time: Numbers
     """Host time of one mixture-of-experts layer, forward. [s]"""
     moe_host_backward_ratio: Numbers
@@ -114,10 +124,10 @@ class Profile:
     """Fixed time of a step: data, logging, synchronisation, gradient norm. [s]"""
     straggler_growth: Numbers
     """Slowdown per doubling of the accelerators beyond 8."""
-    activation_factor: Numbers
-    """Kept activations relative to the listed tensors (alignment, small tensors)."""
-    logits_bytes: Numbers
-    """Memory of the loss per logit: the logits, their fp32 copy, their gradient. [bytes]"""
+    activation_factor: Table
+    """Kept activations relative to the listed tensors (alignment, small tensors; eager kernels keep more)."""
+    logits_bytes: Table
+    """Memory of the loss per logit (the logits, their fp32 copy, their gradient), whole and fused. [bytes]"""
     framework_bytes: Numbers
     """Workspaces, buffers and small tensors of the framework. [bytes]"""
     context_bytes: Numbers

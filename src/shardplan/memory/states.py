@@ -11,7 +11,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
 
-__all__ = ["States", "gathered_bytes", "local_parameters", "model_states"]
+__all__ = ["States", "gathered_bytes", "local_parameters", "model_states", "weight_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,20 @@ def model_states(held: Parameters, job: Job, batch: Batch) -> States:
     whole = held.dense + held.experts
     sharded = held.dense / batch.sharding_degree + held.experts / batch.expert_sharding_degree
     recipe = job.recipe
-    weight = recipe.weight_bytes + recipe.quantised_weight_bytes
+    weight = weight_bytes(job)
     weights = weight * np.where(batch.shards_weights, sharded, whole)
-    gradients = job.grad_bytes * np.where(batch.shards_gradients, sharded, whole)
+    copy = recipe.weight_bytes if job.software.gradient_copy else 0.0
+    gradients = (job.grad_bytes + copy) * np.where(batch.shards_gradients, sharded, whole)
     updated = np.where(batch.shards_optimizer, sharded, whole)
     optimizer = job.optimizer_bytes * np.where(batch.offload_optimizer, 0.0, updated)
     return States(weights, gradients, optimizer)
+
+
+def weight_bytes(job: Job) -> float:
+    """Bytes of one weight: the 16-bit one and its low-precision copies, or these alone."""
+    recipe = job.recipe
+    alone = job.software.quantised_weights and recipe.quantised_weight_bytes
+    return recipe.quantised_weight_bytes if alone else recipe.weight_bytes + recipe.quantised_weight_bytes
 
 
 def local_parameters(held: Parameters, batch: Batch) -> Numbers:

@@ -84,7 +84,7 @@ def expert_exchange(
     """Dispatch of tokens to experts and back: all-to-all over ``ep``, then gathering over ``etp``.
 
     ``assignments``: token copies that this rank sends (tokens times experts per token); ``width``: channels of each;
-    ``copies``: experts per token.
+    ``copies``: of a token of which only one crosses a slow tier to each domain.
     """
     sent = assignments * width * shard.element
     spread = sent * shard.batch.etp

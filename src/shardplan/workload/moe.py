@@ -45,7 +45,8 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
         "expert", MOE, shard, gated=config.gated, rows=rows, channels=channels,
         width=config.intermediate_size / batch.etp, experts=config.num_experts / batch.ep,
     )  # fmt: skip
-    exchange = expert_exchange(shard, MOE, assignments, channels, copies=config.top_k)
+    copies = 1 if shard.job.software.moe_dispatcher == "alltoall" else config.top_k
+    exchange = expert_exchange(shard, MOE, assignments, channels, copies=copies)
     return Block(operators=operators, collectives=exchange, saved=saved) + experts + _shared_experts(config, shard)
 
 

@@ -1,0 +1,58 @@
+"""How a training framework runs a job: what it fuses, what its host must issue, what it keeps.
+
+These inputs decide step times as much as degrees do: the same plan may take half or twice the time under another stack. A
+stack (``data/stacks``) is a documented set of them, so that a user of that framework gets its behaviour by naming it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from shardplan.errors import InputError, UnknownNameError
+
+__all__ = ["AttentionGeneration", "CudaGraphs", "Kernels", "MoeDispatcher", "Software"]
+
+AttentionGeneration = Literal["current", "flash2", "flash1"]
+Kernels = Literal["fused", "eager"]
+CudaGraphs = Literal["none", "partial", "full"]
+MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Software:
+    """Behaviour of a framework."""
+
+    attention_generation: AttentionGeneration = "current"
+    """Fused attention kernels: the best for the accelerator (FlashAttention-3, cuDNN), FlashAttention-2, or the first."""
+    kernels: Kernels = "fused"
+    """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel for
+    every operation, more passes over memory, more kept tensors, more work for the host."""
+    cuda_graphs: CudaGraphs = "partial"
+    """Kernels replayed without the host: none, those of parts of a layer, or those of the whole iteration."""
+    moe_dispatcher: MoeDispatcher = "deepep"
+    """``alltoall``: a copy of a token for every expert; ``deepep``, ``hybridep``: one copy for each node."""
+    moe_capacity: bool = False
+    """Whether experts take a fixed number of tokens (dropped or padded), so that the host need not wait for counts."""
+    fused_loss: bool = False
+    """Whether the loss is computed in pieces without keeping the logits (Liger kernels, vocabulary tiling)."""
+    fused_accumulation: bool = True
+    """Whether weight-gradient products add to the gradient in place; otherwise a pass over all gradients per micro-batch."""
+    quantised_weights: bool = False
+    """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
+    gradient_copy: bool = False
+    """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer)."""
+
+    def __post_init__(self) -> None:
+        """Checks every field. Raises ``InputError``."""
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name), hints[field.name])
+
+
+def _check(name: str, value: object, hint: Any) -> None:
+    if get_origin(hint) is Literal:
+        if not isinstance(value, str) or value not in get_args(hint):
+            raise UnknownNameError(name, str(value), get_args(hint), hint=f"one of {', '.join(get_args(hint))}")
+    elif not isinstance(value, bool):
+        raise InputError(f"{name} is {value!r}; it must be true or false", rule=f"{name} is true or false")
