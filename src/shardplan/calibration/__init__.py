@@ -1,0 +1,1 @@
+"""Predictions held against measured training runs: reading them, posing them as questions, errors, ranking."""

@@ -1,0 +1,312 @@
+"""What the ``options`` of a measured run mean: every known key changes fields of ``Software``, ``Job`` or ``Plan``.
+
+Keys that change nothing in the estimate are known all the same and said to be without effect; others are kept and
+reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from shardplan.calibration.runs import MeasuredRun
+from shardplan.errors import InputError
+from shardplan.inputs.software import Software
+
+__all__ = ["OPTIONS", "WITHOUT_EFFECT", "Choices", "apply_options", "layers_of_layout"]
+
+
+@dataclass(kw_only=True, slots=True)
+class Choices:
+    """Fields chosen so far, and what there is to say about them."""
+
+    run: MeasuredRun
+    software: dict[str, Any] = field(default_factory=dict)
+    job: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
+    """What was taken for granted, in words."""
+    ignored: list[str] = field(default_factory=list)
+    """What was stated and has no place in the estimate."""
+
+    def wrong(self, key: str, value: str, allowed: str) -> InputError:
+        """What a user reads about a bad option."""
+        return InputError(
+            f"run '{self.run.id}' (line {self.run.line}): option {key} is '{value[:80]}'; it must be {allowed}",
+            rule=f"option {key} is {allowed}",
+            hint=f"correct {key}, or leave it out where it is not stated",
+        )
+
+
+def apply_options(choices: Choices) -> None:
+    """Applies every option of the run, in the order of ``OPTIONS``. Raises ``InputError``."""
+    stated = choices.run.options
+    for key, apply in OPTIONS.items():
+        if key in stated:
+            apply(choices, key, stated[key])
+    choices.ignored += [
+        f"option {key}={value}" + (f": {WITHOUT_EFFECT[key]}" if key in WITHOUT_EFFECT else "")
+        for key, value in stated.items()
+        if key not in OPTIONS
+    ]
+
+
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "delay_wgrad": "part of the overlap of expert dispatch",
+    "fp8_recipe": "the constants speak of the precision, not of its scaling recipe",
+    "fsdp_mixed_precision": "grad_dtype says what is reduced",
+    "ici_fsdp_transpose_parallelism": "order of the mesh axes",
+    "limit_all_gathers": "bounds the weights gathered ahead, two layers here",
+    "pack_sample_into_one": "packing of samples",
+    "quantization": "the precision says what is computed",
+    "remat_policy": "remat_tensors or recompute say what is kept",
+    "slices": "scale_up_size is the slice",
+    "stack": "chosen",
+    "weights": "the fp32 copy is the optimizer's",
+}
+"""Known keys that change nothing, and why."""
+
+
+def _overlap(choices: Choices, _key: str, value: str) -> None:
+    """Kinds of communication that run beside computation; what is not named keeps the framework's default."""
+    for word in _words(value):
+        fields_of = OVERLAPS.get(word)
+        if fields_of is None:
+            choices.ignored.append(f"overlap {word}")
+        else:
+            choices.plan.update(fields_of)
+
+
+OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "dp_grad": {"overlap_dp": True},
+    "dp_param": {"overlap_dp": True},
+    "fsdp": {"overlap_dp": True},
+    "fsdp_prefetch": {"overlap_dp": True},
+    "tp": {"overlap_tp": True},
+    "no_tp": {"overlap_tp": False},
+    "p2p": {"overlap_pp": True},
+    "moe_a2a": {"overlap_ep": True},
+    "moe_a2a_1f1b": {"overlap_ep": True},
+    "none": {"overlap_dp": False, "overlap_tp": False, "overlap_pp": False, "overlap_ep": False},
+}
+"""Words of ``overlap`` and the fields that they set."""
+
+
+def _cuda_graph(choices: Choices, _key: str, value: str) -> None:
+    """``full_iteration`` (with or without an implementation in front), parts of a layer, or none."""
+    text = value.lower()
+    if text.startswith("unclear"):
+        choices.ignored.append(f"option cuda_graph={value}: not certain")
+    elif text.startswith("none") or text in ("no", "false"):
+        choices.software["cuda_graphs"] = "none"
+    else:
+        choices.software["cuda_graphs"] = "full" if "full_iteration" in text or text == "full" else "partial"
+
+
+def _dispatcher(choices: Choices, key: str, value: str) -> None:
+    known = {
+        "alltoall": "alltoall",
+        "allgather": "alltoall",
+        "flex": "deepep",
+        "deepep": "deepep",
+        "hybridep": "hybridep",
+    }
+    if value.lower() not in known:
+        raise choices.wrong(key, value, f"one of {', '.join(known)}")
+    choices.software["moe_dispatcher"] = known[value.lower()]
+
+
+def _capacity(choices: Choices, _key: str, value: str) -> None:
+    choices.software["moe_capacity"] = value.lower() not in ("no", "none", "false")
+
+
+def _moments(choices: Choices, key: str, value: str) -> None:
+    if value not in ("fp32", "bf16", "fp16"):
+        raise choices.wrong(key, value, "fp32, bf16 or fp16")
+    choices.job["moment_dtype"] = value
+
+
+def _primary_weights(choices: Choices, _key: str, value: str) -> None:
+    choices.software["quantised_weights"] = value.lower().startswith(("fp8", "mxfp8", "nvfp4", "fp4"))
+
+
+def _reshard(choices: Choices, key: str, value: str) -> None:
+    """Weights that stay gathered from forward to backward: only gradients and states are sharded, as in zero2."""
+    if not _flag(choices, key, value) and choices.plan.get("sharding") == "zero3":
+        choices.plan["sharding"] = "zero2"
+        choices.assumed.append("weights stay gathered after the forward pass: taken as zero2")
+
+
+def _compile(choices: Choices, key: str, value: str) -> None:
+    choices.software["kernels"] = "fused" if _flag(choices, key, value) else "eager"
+
+
+def _a2a(choices: Choices, key: str, value: str) -> None:
+    choices.plan["overlap_ep"] = _flag(choices, key, value)
+
+
+def _vocabulary_tiling(choices: Choices, _key: str, value: str) -> None:
+    choices.software["fused_loss"] = value not in ("0", "1", "no")
+
+
+def _schedule(choices: Choices, key: str, value: str) -> None:
+    if value in ("1f1b", "gpipe", "interleaved"):
+        choices.plan["schedule"] = value
+    elif value in ("dualpipe", "zerobubble", "zb-h1", "zbv"):
+        choices.plan["vp"] = 1
+        choices.assumed.append(f"schedule {value} is taken as 1f1b")
+    else:
+        raise choices.wrong(key, value, "1f1b, interleaved, gpipe or dualpipe")
+
+
+def _cp_comm(choices: Choices, key: str, value: str) -> None:
+    known = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "allgather": "allgather", "a2a+p2p": "p2p"}
+    if value.lower() not in known:
+        raise choices.wrong(key, value, f"one of {', '.join(known)}")
+    choices.plan["cp_comm"] = known[value.lower()]
+
+
+def _recompute_layers(choices: Choices, key: str, value: str) -> None:
+    if not value.isdecimal() or len(value) > 6:
+        raise choices.wrong(key, value, "a whole number of layers of each stage")
+    choices.plan["recompute_num_layers"] = int(value)
+
+
+def _offloaded_layers(choices: Choices, key: str, value: str) -> None:
+    """Activations of some layers only: their transfers hide behind the others, so time is that without offloading."""
+    choices.plan["offload"] = "none"
+    choices.assumed.append(f"{key}={value}: transfers are hidden, memory is that without offloading")
+
+
+PROJECTIONS: Final = frozenset({"query_proj", "key_proj", "value_proj"})
+
+
+def _remat_policy(choices: Choices, key: str, value: str) -> None:
+    """MaxText's named policies; the tensors of ``custom`` stand in ``remat_tensors``."""
+    if value in POLICIES:
+        choices.plan["recompute"] = POLICIES[value]
+    elif value != "custom":
+        choices.ignored.append(f"option {key}={value}")
+
+
+POLICIES: Final[Mapping[str, str]] = {
+    "full": "full",
+    "minimal": "layernorm,activation,core_attn",
+    "qkv_proj_offloaded": "layernorm,activation,core_attn,mlp",
+    "save_qkv_proj": "layernorm,activation,core_attn,mlp",
+    "save_dot_except_mlp": "layernorm,activation,core_attn,mlp",
+    "save_dot_with_context_except_mlp": "layernorm,activation,mlp",
+    "minimal_with_context": "layernorm,activation",
+}
+"""Modules that MaxText's policies compute again (a policy is named after what it keeps)."""
+
+
+def _remat_tensors(choices: Choices, _key: str, value: str) -> None:
+    """Named tensors that stay on the device or wait on the host; all others are computed again."""
+    kept = {
+        name for name, _, place in (word.partition(":") for word in _words(value)) if place in ("device", "offload")
+    }
+    if not (kept >= PROJECTIONS or "qkv_proj" in kept):
+        choices.plan["recompute"] = "full"
+        return
+    modules = ["layernorm", "activation"]
+    modules += [] if "context" in kept else ["core_attn"]
+    modules += [] if kept & {"mlpwi", "mlpwi_0"} else ["mlp"]
+    choices.plan["recompute"] = ",".join(modules)
+
+
+def _features(choices: Choices, _key: str, value: str) -> None:
+    """Free text: words that name kernels are understood, the rest is reported."""
+    for word, (name, setting) in FEATURES.items():
+        if re.search(word, value, flags=re.IGNORECASE):
+            choices.software.setdefault(name, setting)
+    choices.ignored.append(f"features: {value}")
+
+
+FEATURES: Final[Mapping[str, tuple[str, object]]] = {
+    r"\bliger kernels\b": ("fused_loss", True),
+    r"\bhybridep\b": ("moe_dispatcher", "hybridep"),
+    r"\bdeepep\b": ("moe_dispatcher", "deepep"),
+}
+"""Words of free text that decide a field of ``Software`` which nothing else decides."""
+
+
+def _layout(choices: Choices, key: str, value: str) -> None:
+    """Megatron's pipeline layout: layers of every model chunk."""
+    sizes = layers_of_layout(value)
+    if sizes is None:
+        raise choices.wrong(key, value, "stages between '|' of t (layer), E, m, L, with *n and (...)*n")
+    choices.plan["stage_layers"] = sizes
+
+
+def layers_of_layout(text: str) -> tuple[int, ...] | None:
+    """Layers of each chunk of a Megatron pipeline layout such as ``Et|(tt|)*30L``; None where it cannot be read."""
+    if len(text) > 2000:
+        return None
+    for _ in range(4):  # groups may nest
+        text = re.sub(r"\(([^()]*)\)\*(\d{1,4})", lambda found: found[1] * int(found[2]), text)
+        if len(text) > 20_000:
+            return None
+    text = re.sub(r"([A-Za-z|])\*(\d{1,4})", lambda found: found[1] * int(found[2]), text)
+    if not re.fullmatch(r"[EtmL|,]+", text):
+        return None
+    parts = text.replace(",", "").split("|")
+    return tuple(part.count("t") for part in parts)
+
+
+def _of_software(choices: Choices, key: str, value: str) -> None:
+    """A field of ``Software`` by its own name."""
+    is_flag = isinstance(getattr(Software(), key), bool)
+    choices.software[key] = _flag(choices, key, value) if is_flag else value
+
+
+def _dropout(choices: Choices, key: str, value: str) -> None:
+    choices.job[key] = _flag(choices, key, value)
+
+
+def _optimizer(choices: Choices, key: str, value: str) -> None:
+    choices.job[key] = "adam" if value.lower() == "adamw" else value.lower()
+
+
+def _placement(choices: Choices, key: str, value: str) -> None:
+    choices.plan[key] = value
+
+
+def _flag(choices: Choices, key: str, value: str) -> bool:
+    known = {"yes": True, "true": True, "no": False, "false": False}
+    if value.lower() not in known:
+        raise choices.wrong(key, value, "yes or no")
+    return known[value.lower()]
+
+
+def _words(value: str) -> list[str]:
+    return [word.strip() for word in value.split(",") if word.strip()]
+
+
+OPTIONS: Final[Mapping[str, Callable[[Choices, str, str], None]]] = {
+    "overlap": _overlap,
+    "moe_a2a_1f1b": _a2a,
+    "cuda_graph": _cuda_graph,
+    "moe_capacity_factor": _capacity,
+    "optimizer_moments": _moments,
+    "optimizer": _optimizer,
+    "primary_weights": _primary_weights,
+    "reshard_after_forward": _reshard,
+    "compile": _compile,
+    "num_vocab_tiling": _vocabulary_tiling,
+    "schedule": _schedule,
+    "cp_comm_type": _cp_comm,
+    "recompute_layers": _recompute_layers,
+    "cpu_activation_offload_layers": _offloaded_layers,
+    "remat_policy": _remat_policy,
+    "remat_tensors": _remat_tensors,
+    "pp_layout": _layout,
+    "dropout": _dropout,
+    "placement": _placement,
+    **{f.name: _of_software for f in fields(Software)},
+    "moe_dispatcher": _dispatcher,
+    "features": _features,
+}
+"""What each key does, in the order in which they apply."""

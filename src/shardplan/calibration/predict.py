@@ -1,0 +1,185 @@
+"""Step time and memory of measured runs: one prediction each, or all of them under many sets of constants at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers
+from shardplan.calibration.questions import Asked, question_of
+from shardplan.calibration.runs import MeasuredRun
+from shardplan.errors import ShardplanError
+from shardplan.estimation.estimate import whole_model
+from shardplan.estimation.load import loads_of
+from shardplan.estimation.pricing import price
+from shardplan.estimation.question import Question
+from shardplan.estimation.step import Step, step_of
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.profile import Profile
+from shardplan.workload.stage import Stage, kinds_of_stage, stages
+
+__all__ = ["Case", "Prediction", "Skipped", "ask_all", "cases_of", "log_ratios", "measured_memory", "predict"]
+
+Profiles = Mapping[str, Profile]
+"""Constants by generation of accelerator; those that are shipped serve a generation that is missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A run that cannot be predicted, and why."""
+
+    run: MeasuredRun
+    rule: str
+    """The broken rule."""
+    reason: str
+    """In words, values included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A run with all that does not depend on the constants."""
+
+    asked: Asked
+    batch: Batch
+    kinds: tuple[Stage, ...]
+    """Stages that can be slowest or fullest."""
+    whole: Stage
+
+    @classmethod
+    def of(cls, asked: Asked) -> Case:
+        """The run's plan in numbers."""
+        question, plan = asked.question, asked.plan
+        laid_out = stages(question.model, plan.pp, plan.vp, plan.stage_layers)
+        return cls(
+            asked=asked,
+            batch=Batch.of(plan, question.num_accelerators, question.job),
+            kinds=kinds_of_stage(laid_out),
+            whole=whole_model(question.model),
+        )
+
+    @property
+    def generation(self) -> str:
+        """Generation of the accelerator, whose constants apply."""
+        return self.asked.question.cluster.accelerator.generation
+
+    def step(self, profiles: Profiles) -> tuple[Question, Step]:
+        """Outcome under the constants of its generation: numbers, or arrays over sets of constants."""
+        question = self.asked.question
+        if self.generation in profiles:
+            question = replace(question, given_profile=profiles[self.generation])
+        loads = loads_of(price(question, self.batch))
+        return question, step_of(question, self.batch, loads, self.kinds, self.whole)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """A run and what shardplan says of it."""
+
+    asked: Asked
+    step_time: float
+    """[s]"""
+    step_time_p10: float
+    """A tenth of comparable runs were faster. [s]"""
+    step_time_p90: float
+    """A tenth were slower. [s]"""
+    peak_memory_bytes: float
+    """As the run's meter counts it. [bytes]"""
+    fits: bool
+    """Whether it is predicted to fit in memory; every run that was measured did."""
+
+    @property
+    def run(self) -> MeasuredRun:
+        """The measured run."""
+        return self.asked.run
+
+    @property
+    def log_time_ratio(self) -> float | None:
+        """ln(predicted / measured) of the step time."""
+        return None if self.run.step_time is None else float(np.log(self.step_time / self.run.step_time))
+
+    @property
+    def log_memory_ratio(self) -> float | None:
+        """ln(predicted / measured) of the peak memory."""
+        measured = self.run.peak_memory_bytes
+        return None if measured is None else float(np.log(self.peak_memory_bytes / measured))
+
+
+def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[Asked, ...], tuple[Skipped, ...]]:
+    """Every run as a question, and those that cannot be one, with the reason."""
+    asked: list[Asked] = []
+    skipped: list[Skipped] = []
+    for run in runs:
+        try:
+            asked.append(question_of(run))
+        except ShardplanError as error:
+            reason = f"{error.rule}: {error.message}"
+            skipped.append(Skipped(run=run, rule=error.rule, reason=reason))
+    return tuple(asked), tuple(skipped)
+
+
+def cases_of(asked: Iterable[Asked]) -> tuple[Case, ...]:
+    """Runs made ready to be priced many times."""
+    return tuple(Case.of(one) for one in asked)
+
+
+def predict(asked: Iterable[Asked], profiles: Profiles | None = None) -> tuple[Prediction, ...]:
+    """Predictions under single constants (those that are shipped where none are given)."""
+    return tuple(_prediction(case, profiles or {}) for case in cases_of(asked))
+
+
+def _prediction(case: Case, profiles: Profiles) -> Prediction:
+    question, step = case.step(profiles)
+    kind = "moe" if question.model.is_moe else "dense"
+    low, high = question.profile.band(kind)
+    time = float(step.step_time)
+    return Prediction(
+        asked=case.asked,
+        step_time=time,
+        step_time_p10=time * float(low),
+        step_time_p90=time * float(high),
+        peak_memory_bytes=float(measured_memory(step.peak_memory_bytes, case.asked.run, question.profile)),
+        fits=bool(step.fits),
+    )
+
+
+def log_ratios(
+    asked_runs: Sequence[Asked | Case], profiles: Profiles
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """ln(predicted / measured) of step time and of peak memory, (runs, K) for K sets of constants; NaN: not measured.
+
+    ``profiles``: for every generation a profile whose constants are numbers or arrays of shape (K,).
+    """
+    cases = [one if isinstance(one, Case) else Case.of(one) for one in asked_runs]
+    times: list[Numbers] = []
+    memories: list[Numbers] = []
+    for case in cases:
+        question, step = case.step(profiles)
+        run = case.asked.run
+        times.append(np.log(step.step_time / (run.step_time or np.nan)))
+        memory = measured_memory(step.peak_memory_bytes, run, question.profile)
+        memories.append(np.log(memory / (run.peak_memory_bytes or np.nan)))
+    return _rows(times), _rows(memories)
+
+
+def _rows(values: list[Numbers]) -> NDArray[np.float64]:
+    width = max((np.size(value) for value in values), default=1)
+    table = np.empty((len(values), width))
+    for row, value in enumerate(values):
+        table[row] = value
+    return table
+
+
+def measured_memory(tensors: Numbers, run: MeasuredRun, profile: Profile) -> Numbers:
+    """Peak memory as the run's meter counts it. [bytes]
+
+    ``tensors``: bytes in use. The allocator reserves more, the process holds its context and communicators besides.
+    Where the meter is not stated it is taken as that of the tensors in use.
+    """
+    if run.memory_kind == "reserved":
+        return tensors * (1 + profile.fragmentation)
+    if run.memory_kind == "process":
+        return tensors * (1 + profile.fragmentation) + profile.context_bytes
+    return tensors

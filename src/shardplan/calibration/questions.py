@@ -1,0 +1,265 @@
+"""A measured run posed as a question: what it states, and for the rest the defaults of its framework's stack."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from shardplan.calibration.options import Choices, apply_options
+from shardplan.calibration.runs import MeasuredRun
+from shardplan.errors import InputError
+from shardplan.estimation.question import Question
+from shardplan.inputs.catalog import cluster_of_accelerator, load_model
+from shardplan.inputs.cluster import Cluster, NetworkTier
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import MLP, MixtureOfExperts, ModelConfig
+from shardplan.inputs.plan import Plan, recompute_modules
+from shardplan.inputs.software import Software
+from shardplan.inputs.stack import Stack, list_stacks, load_stack
+from shardplan.inputs.validity import check_plan
+
+__all__ = ["Asked", "question_of", "stack_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A measured run as shardplan sees it."""
+
+    run: MeasuredRun
+    question: Question
+    plan: Plan
+    assumed: tuple[str, ...]
+    """What the run does not state and was taken for granted, in words."""
+    ignored: tuple[str, ...]
+    """What it states and the estimate has no place for."""
+
+
+def question_of(run: MeasuredRun) -> Asked:
+    """The question that ``run`` answers. Raises ``ShardplanError`` where it cannot be predicted."""
+    model = _model(run)
+    cluster = _cluster(run.accelerator, run.scale_up_size, run.inter_node_bandwidth)
+    choices = Choices(run=run, ignored=[f"column {name}" for name in run.unknown])
+    stack = stack_of(run, choices)
+    _take_job(choices, stack)
+    _take_plan(choices, stack)
+    apply_options(choices)
+    _settle_sharding(choices)
+    _settle_recompute(choices, model)
+    software = Software(**choices.software)
+    job = Job(
+        sequence_length=run.sequence_length,
+        global_batch_size=run.global_batch_size,
+        software=software,
+        **choices.job,
+    )
+    _settle_stages(choices, stack, model)
+    plan = Plan(**choices.plan)
+    check_plan(plan, model, cluster, run.num_accelerators, job)
+    question = Question(model=model, cluster=cluster, num_accelerators=run.num_accelerators, job=job)
+    return Asked(run=run, question=question, plan=plan, assumed=tuple(choices.assumed), ignored=tuple(choices.ignored))
+
+
+def stack_of(run: MeasuredRun, choices: Choices | None = None) -> Stack | None:
+    """The stack of a run: the one that ``options`` names, or that of its framework whose conditions it meets."""
+    if "stack" in run.options:
+        return load_stack(run.options["stack"])
+    known = [load_stack(name) for name in list_stacks()]
+    fitting = [stack for stack in known if run.framework in stack.frameworks and _meets(run, stack)]
+    if fitting:
+        return max(fitting, key=lambda stack: len(stack.where))
+    if choices is not None:
+        what = f"framework '{run.framework}' has no stack" if run.framework else "no framework is stated"
+        choices.assumed.append(f"{what}: the defaults of a job and a plan")
+    return None
+
+
+def _meets(run: MeasuredRun, stack: Stack) -> bool:
+    return all(getattr(run, column, None) in allowed for column, allowed in stack.where.items())
+
+
+def _take_job(choices: Choices, stack: Stack | None) -> None:
+    """Fields of ``Job`` and ``Software``: stated, or the stack's."""
+    run = choices.run
+    precision = run.precision or "bf16"
+    defaults: dict[str, Any] = stack.job_fields(precision) if stack else {}
+    software: Software = defaults.pop("software", Software())
+    choices.software |= {name: getattr(software, name) for name in (stack.software if stack else ())}
+    choices.job |= defaults | {"precision": precision}
+    if run.precision is None:
+        choices.assumed.append("precision bf16")
+    for name in ("grad_dtype", "attention"):
+        stated = getattr(run, name)
+        if stated is not None:
+            choices.job[name] = stated
+        else:
+            _say_default(choices, stack, name, choices.job.get(name))
+
+
+def _take_plan(choices: Choices, stack: Stack | None) -> None:
+    """Fields of ``Plan``: stated, or the stack's."""
+    run = choices.run
+    choices.plan |= stack.plan_fields() if stack else {}
+    for name in ("sharding", "sequence_parallel"):
+        stated = getattr(run, name)
+        if stated is not None:
+            choices.plan[name] = stated
+        elif name == "sharding" or (run.tp or 1) > 1:
+            _say_default(choices, stack, name, choices.plan.get(name))
+    if run.sequence_parallel is None and run.sequence_length % (run.tp or 1):
+        choices.plan["sequence_parallel"] = False  # a default must not break a rule
+    if run.recompute:
+        choices.plan["recompute"] = NAMED_POLICIES.get(run.recompute, run.recompute)
+    else:
+        _say_default(choices, stack, "recompute", choices.plan.get("recompute", "none"))
+    for name in ("tp", "pp", "cp", "ep", "etp", "micro_batch_size"):
+        degree = getattr(run, name)
+        choices.plan[name] = degree or 1
+        if degree is None and name in ("tp", "pp", "micro_batch_size"):
+            choices.assumed.append(f"{name} 1")
+    choices.plan["offload"] = run.offload or choices.plan.get("offload", "none")
+    choices.plan["sharding_degree"] = run.sharding_degree
+
+
+NAMED_POLICIES = {"op_sac": "layernorm,activation", "minimal": "layernorm,activation,core_attn"}
+"""Policies of frameworks that keep the outputs of matrix products: PyTorch's (attention kept too) and MaxText's."""
+
+
+def _say_default(choices: Choices, stack: Stack | None, name: str, value: object) -> None:
+    origin = f"default of {stack.name}" if stack else "default"
+    choices.assumed.append(f"{name} {value if value is not None else 'as usual'} ({origin})")
+
+
+def _settle_sharding(choices: Choices) -> None:
+    """zero3 over fewer ranks than hold the same weights is hsdp, and hsdp over all of them is zero3."""
+    plan, run = choices.plan, choices.run
+    replicas = run.num_accelerators // (plan["tp"] * plan["pp"])
+    degree = plan["sharding_degree"]
+    if degree is not None and degree >= replicas:
+        degree = None
+    if plan.get("sharding") == "zero3" and degree is not None:
+        plan["sharding"] = "hsdp"
+    elif plan.get("sharding") == "hsdp" and degree is None:
+        plan["sharding"] = "zero3"
+    plan["sharding_degree"] = degree
+
+
+def _settle_recompute(choices: Choices, model: ModelConfig) -> None:
+    """Modules that the model lacks are not recomputed: Megatron's ``mlp`` means dense layers only."""
+    policy = choices.plan.get("recompute", "none")
+    if policy in ("none", "full", "selective"):
+        return
+    lacking = set() if any(isinstance(kind.mlp, MLP) for kind in model.layer_kinds) else {"mlp"}
+    if not any(isinstance(kind.mlp, MixtureOfExperts) for kind in model.layer_kinds):
+        lacking |= {"moe", "shared_experts"}
+    modules = recompute_modules(policy)
+    dropped = [module for module in modules if module in lacking]
+    if dropped:
+        choices.plan["recompute"] = ",".join(module for module in modules if module not in lacking) or "none"
+        choices.ignored.append(f"recompute of {', '.join(dropped)}: {model.name} has none")
+
+
+def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) -> None:
+    """Model chunks of a pipeline rank: stated, or the stack's usual number of layers in each."""
+    plan, run = choices.plan, choices.run
+    plan["vp"] = plan.get("vp") or run.vp or _usual_vp(choices, stack, model)
+    if plan["pp"] == 1 and plan["vp"] > 1:
+        choices.ignored.append(f"vp {plan['vp']}: there is no pipeline")
+        plan["vp"] = 1
+    if plan.get("schedule") in ("1f1b", "gpipe") and plan["vp"] > 1:
+        choices.ignored.append(f"schedule {plan.pop('schedule')}: vp {plan['vp']} interleaves")
+    elif plan.get("schedule") == "interleaved" and plan["vp"] == 1:
+        plan.pop("schedule")
+    sizes = plan.get("stage_layers")
+    if sizes is not None and (len(sizes) != plan["pp"] * plan["vp"] or sum(sizes) != model.num_hidden_layers):
+        del plan["stage_layers"]
+        choices.ignored.append(f"pp_layout of {len(sizes)} chunks and {sum(sizes)} layers: it does not fit the plan")
+
+
+def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
+    """The number of chunks nearest to the stack's usual size among those that the micro-batches allow."""
+    plan, run = choices.plan, choices.run
+    pp, wanted = plan["pp"], stack.layers_per_chunk if stack else None
+    if pp == 1 or wanted is None:
+        return 1
+    dp = max(run.num_accelerators // (plan["tp"] * plan["cp"] * pp), 1)
+    microbatches = run.global_batch_size // max(dp * plan["micro_batch_size"], 1)
+    layers = model.num_hidden_layers // pp
+    if microbatches % pp or not microbatches or layers < 2:
+        return 1
+    divisors = [vp for vp in range(1, layers + 1) if layers % vp == 0]
+    vp = min(divisors, key=lambda count: abs(layers / count - wanted))
+    choices.assumed.append(f"vp {vp}: about {wanted} layers in each model chunk")
+    return vp
+
+
+def _model(run: MeasuredRun) -> ModelConfig:
+    if "/" not in run.model and not run.model.lower().endswith(".json"):
+        return _model_at(run.model, 0)
+    path = run.folder / run.model
+    try:
+        changed = path.stat().st_mtime_ns
+    except (OSError, ValueError):
+        changed = 0
+    return _model_at(str(path), changed)
+
+
+@lru_cache(maxsize=1024)
+def _model_at(name_or_path: str, _changed: int) -> ModelConfig:
+    return load_model(Path(name_or_path) if "/" in name_or_path else name_or_path)
+
+
+@lru_cache(maxsize=256)
+def _cluster(accelerator: str, scale_up_size: int | None, inter_node_bandwidth: float | None) -> Cluster:
+    """The usual cluster of an accelerator with the stated fast domain and network."""
+    cluster = cluster_of_accelerator(accelerator)
+    if scale_up_size is not None:
+        cluster = _with_domain(cluster, scale_up_size)
+    if inter_node_bandwidth is not None and len(cluster.tiers) > 1:
+        first, outer = cluster.tiers[1].bandwidth, cluster.tiers[1:]
+        scaled = [replace(tier, bandwidth=inter_node_bandwidth * tier.bandwidth / first) for tier in outer]
+        cluster = replace(cluster, tiers=(cluster.tiers[0], *scaled))
+    return cluster
+
+
+def _with_domain(cluster: Cluster, size: int) -> Cluster:
+    """Fast domains of another size; tiers that they swallow vanish."""
+    inner = cluster.innermost
+    if inner.size == size:
+        return cluster
+    if inner.size is None:
+        raise InputError(
+            f"scale_up_size is {size}; the fast domain of {cluster.name} is not bounded",
+            rule="scale_up_size is that of a bounded domain",
+            hint="leave scale_up_size empty",
+        )
+    outer = [tier for tier in cluster.tiers[1:] if tier.size is None or (tier.size > size and tier.size % size == 0)]
+    return replace(cluster, tiers=(_resized(inner, size), *outer))
+
+
+def _resized(tier: NetworkTier, size: int) -> NetworkTier:
+    """A torus keeps its number of axes; a larger mesh is joined by switches (DGX-2 against DGX-1)."""
+    if tier.topology == "torus":
+        shape = _torus(size, len(tier.torus_shape))
+        if not shape:
+            return replace(tier, size=size, topology="switch", torus_shape=())
+        return replace(tier, size=size, torus_shape=shape)
+    grown = tier.size is not None and size > tier.size
+    return replace(tier, size=size, topology="switch" if grown or size < 2 else tier.topology)
+
+
+def _torus(size: int, num_axes: int) -> tuple[int, ...]:
+    """Sides as equal as the prime factors of ``size`` allow."""
+    sides = [1] * num_axes
+    for factor in sorted(_prime_factors(size), reverse=True):
+        sides[sides.index(min(sides))] *= factor
+    return tuple(sorted(side for side in sides if side > 1))
+
+
+def _prime_factors(number: int) -> list[int]:
+    for factor in range(2, math.isqrt(number) + 1):
+        if number % factor == 0:
+            return [factor, *_prime_factors(number // factor)]
+    return [number] if number > 1 else []
