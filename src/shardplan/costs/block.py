@@ -153,7 +153,7 @@ def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Bat
 
 
 def _host_times(block: Block, machine: Machine, *, routed: bool) -> tuple[Numbers, Numbers]:
-    """Time in which the host issues a block's kernels; a dispatcher of experts adds its own. Graphs replay most of it."""
+    """Time in which the host issues a block's kernels, and its dispatcher of experts. Graphs replay most of it."""
     profile, software = machine.profile, machine.software
     launch = profile.kernel_launch_time[software.kernels]
     products = sum(isinstance(op, Matmul) for op in block.operators)

@@ -36,7 +36,12 @@ class Machine:
 
     def matmul_rate(self, number_format: str) -> Numbers:
         """Rate of large dense products. [FLOP/s] Raises InputError where the part has no such format."""
-        return self.accelerator.peak(number_format) * self.profile.matmul_efficiency.get(number_format, 0.5)
+        return self.peak(number_format) * self.profile.matmul_efficiency.get(number_format, 0.5)
+
+    def peak(self, number_format: str) -> Numbers:
+        """Dense peak at sustained power and clocks. [FLOP/s] Raises InputError where the part has no such format."""
+        sustained = self.profile.accelerator_rate.get(self.accelerator.name, 1.0)
+        return self.accelerator.peak(number_format) * sustained
 
 
 def operator_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
@@ -93,7 +98,7 @@ def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numb
         depth = depth_efficiency(op.qk_head_dim, profile)
         forward = flops / (rate * relative * depth)
         return forward + 2 * launch, 2 * forward + 4 * launch
-    peak = machine.accelerator.peak(machine.recipe.dense_math)
+    peak = machine.peak(machine.recipe.dense_math)
     generation = profile.attention_generation[machine.software.attention_generation]
     efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
     forward = op.flops / (peak * efficiency)

@@ -8,7 +8,7 @@ generation's. Constants are numbers, or arrays with one element per set of const
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from shardplan.arrays import Numbers
 from shardplan.errors import InputError
 from shardplan.inputs.documents import parse_document
 
-__all__ = ["Constant", "Profile", "load_profile"]
+__all__ = ["Constant", "Profile", "assemble", "constants_of", "generations", "load_profile"]
 
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"
 Table = Mapping[str, Numbers]
@@ -27,9 +27,15 @@ Table = Mapping[str, Numbers]
 class Constant:
     """Where one constant of a profile comes from."""
 
-    value: float | dict[str, float]
+    value: Numbers | dict[str, Numbers]
     unit: str
     source: str
+    prior: float | dict[str, float] | None = None
+    """Value before training runs spoke, from a component measurement or judgement; None: the constant is not fitted."""
+    prior_sd: float | dict[str, float] | None = None
+    """How far it may lie from there: standard deviation of its logarithm (of its log-odds for a share)."""
+    sd: float | dict[str, float] | None = None
+    """The same after the fit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +46,8 @@ class Profile:
     """Generation that the profile speaks of."""
     matmul_efficiency: Table
     """Fraction of the dense peak that large matrix products reach in training, by number format."""
+    accelerator_rate: Table
+    """Sustained rate of single parts relative to their generation's (power and clocks); one where not listed."""
     matmul_launch_time: Numbers
     """Fixed time of a matrix product. [s]"""
     matmul_half_depth: Numbers
@@ -148,26 +156,40 @@ class Profile:
         return self.step_time_band[f"{kind}_p10"], self.step_time_band[f"{kind}_p90"]
 
 
+Constants = Mapping[str, Constant]
+
+
 @lru_cache(maxsize=32)
 def load_profile(generation: str) -> Profile:
     """The profile of an accelerator generation: the defaults, and what its own file replaces. Raises ``InputError``."""
-    constants = _read(PROFILES / "default.yaml")
-    own = PROFILES / f"{generation}.yaml"
-    for name, constant in (_read(own) if own.exists() else {}).items():
+    return assemble(generation, constants_of("default"), constants_of(generation))
+
+
+def generations() -> tuple[str, ...]:
+    """Generations that have constants of their own."""
+    return tuple(sorted(path.stem for path in PROFILES.glob("*.yaml") if path.stem != "default"))
+
+
+def constants_of(generation: str) -> dict[str, Constant]:
+    """Constants that a generation's own file states (``default``: that hold for all); none where it has no file."""
+    path = PROFILES / f"{generation}.yaml"
+    if not path.exists():
+        return {}
+    entries = parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+    return {name: Constant(**entry) for name, entry in entries.items()}
+
+
+def assemble(generation: str, defaults: Constants, own: Constants) -> Profile:
+    """A profile of ``defaults`` in which ``own`` constants replace theirs, tables key by key. Raises ``InputError``."""
+    constants = dict(defaults)
+    for name, constant in own.items():
         known = constants.get(name)
         if known is None:
-            raise InputError(f"{own.name}: unknown constant '{name}'", rule="constants of a profile are known")
-        merged = constant.value
-        if isinstance(merged, dict) and isinstance(known.value, dict):
-            merged = {**known.value, **merged}
-        constants[name] = Constant(value=merged, unit=constant.unit, source=constant.source)
+            raise InputError(f"{generation}: unknown constant '{name}'", rule="constants of a profile are known")
+        both = isinstance(constant.value, dict) and isinstance(known.value, dict)
+        constants[name] = replace(constant, value={**known.value, **constant.value}) if both else constant  # type: ignore[dict-item]  # both are
     missing = [f.name for f in fields(Profile) if f.name not in ("name", "constants") and f.name not in constants]
     if missing:
         raise InputError(f"profile '{generation}' lacks {', '.join(missing)}", rule="a profile names every constant")
     values: dict[str, Any] = {name: constant.value for name, constant in constants.items()}
     return Profile(name=generation, constants=constants, **values)
-
-
-def _read(path: Path) -> dict[str, Constant]:
-    entries = parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
-    return {name: Constant(**entry) for name, entry in entries.items()}

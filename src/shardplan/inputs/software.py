@@ -1,7 +1,7 @@
 """How a training framework runs a job: what it fuses, what its host must issue, what it keeps.
 
-These inputs decide step times as much as degrees do: the same plan may take half or twice the time under another stack. A
-stack (``data/stacks``) is a documented set of them, so that a user of that framework gets its behaviour by naming it.
+These inputs decide step times as much as degrees do: the same plan may take half or twice the time under another stack.
+A stack (``data/stacks``) is a documented set of them, so that a user of a framework gets its behaviour by naming it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Software:
     attention_generation: AttentionGeneration = "current"
     """Fused attention kernels: the best for the accelerator (FlashAttention-3, cuDNN), FlashAttention-2, or the first."""
     kernels: Kernels = "fused"
-    """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel for
-    every operation, more passes over memory, more kept tensors, more work for the host."""
+    """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel
+    for every operation, more passes over memory, more kept tensors, more work for the host."""
     cuda_graphs: CudaGraphs = "partial"
     """Kernels replayed without the host: none, those of parts of a layer, or those of the whole iteration."""
     moe_dispatcher: MoeDispatcher = "deepep"
@@ -37,7 +37,7 @@ class Software:
     fused_loss: bool = False
     """Whether the loss is computed in pieces without keeping the logits (Liger kernels, vocabulary tiling)."""
     fused_accumulation: bool = True
-    """Whether weight-gradient products add to the gradient in place; otherwise a pass over all gradients per micro-batch."""
+    """Whether weight-gradient products add to the gradient in place; otherwise each micro-batch passes over all of it."""
     quantised_weights: bool = False
     """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
     gradient_copy: bool = False

@@ -1,0 +1,103 @@
+r"""Which constants a fit may move, how far, and the profiles at any values of them.
+
+A constant is free where its profile file states a prior and its standard deviation. Moves are multiplicative: a value is
+its prior times :math:`e^\theta`; a share of one moves in its log-odds. A table's keys joined by ``+`` move together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.profile import Constant, Profile, assemble, constants_of, generations
+
+__all__ = ["Free", "Vector", "free_constants", "profiles_at"]
+
+Vector = NDArray[np.float64]
+SHARE = "share"
+"""Unit of constants between zero and one that move in their log-odds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """One constant, or one group of keys of a table, that a fit may move."""
+
+    generation: str
+    """Generation whose file states it, or ``default``."""
+    name: str
+    keys: tuple[str, ...]
+    """Keys of the table that move together; none where the constant is a number."""
+    priors: tuple[float, ...]
+    """Prior value of each key."""
+    sd: float
+    is_share: bool
+
+    @property
+    def label(self) -> str:
+        """Its name in reports."""
+        place = "" if self.generation == "default" else f"{self.generation}."
+        return f"{place}{self.name}" + (f"[{'+'.join(self.keys)}]" if self.keys else "")
+
+    def at(self, theta: Numbers) -> tuple[Numbers, ...]:
+        """Value of each key at a move of ``theta``."""
+        if self.is_share:
+            return tuple(1 / (1 + (1 - prior) / prior * np.exp(-np.asarray(theta))) for prior in self.priors)
+        return tuple(prior * np.exp(theta) for prior in self.priors)
+
+
+@cache
+def free_constants() -> tuple[Free, ...]:
+    """Every free constant of the shipped profiles."""
+    return tuple(
+        free
+        for generation in ("default", *generations())
+        for name, constant in constants_of(generation).items()
+        for free in _frees(generation, name, constant)
+    )
+
+
+def profiles_at(frees: Sequence[Free], theta: Vector) -> Callable[[str], Profile]:
+    """Profiles by generation at moves ``theta``: a row for each set of constants, a column for each of ``frees``."""
+
+    def moved(generation: str) -> dict[str, Constant]:
+        constants = dict(constants_of(generation))
+        for column, free in enumerate(frees):
+            if free.generation == generation:
+                constants[free.name] = _moved(constants[free.name], free, theta[:, column])
+        return constants
+
+    @cache
+    def profile(generation: str) -> Profile:
+        return assemble(generation, moved("default"), moved(generation))
+
+    return profile
+
+
+def _frees(generation: str, name: str, constant: Constant) -> list[Free]:
+    prior, sd = constant.prior, constant.prior_sd
+    if prior is None or sd is None:
+        return []
+    is_share = constant.unit == SHARE
+    if isinstance(prior, dict):
+        assert isinstance(sd, dict), name
+        groups = {tuple(group.split("+")): spread for group, spread in sd.items()}
+        return [
+            Free(generation, name, keys, tuple(float(prior[key]) for key in keys), float(spread), is_share)
+            for keys, spread in groups.items()
+        ]
+    assert not isinstance(sd, dict), name
+    return [Free(generation, name, (), (float(prior),), float(sd), is_share)]
+
+
+def _moved(constant: Constant, free: Free, theta: Vector) -> Constant:
+    values = free.at(theta)
+    if not free.keys:
+        return replace(constant, value=values[0])
+    table: dict[str, Any] = dict(constant.value) if isinstance(constant.value, dict) else {}
+    return replace(constant, value=table | dict(zip(free.keys, values, strict=True)))

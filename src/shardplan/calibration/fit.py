@@ -1,0 +1,173 @@
+r"""Maximum a posteriori fit of the free constants to measured runs: to all, and with each family left out, at once.
+
+.. math:: \min_\theta \sum_i w_i\,\rho\!\left(\frac{r_i(\theta)}{s}\right) + \frac12 \sum_j \frac{\theta_j^2}{\sigma_j^2}
+
+with residuals :math:`r_i = \ln(predicted / measured)`, Huber's loss :math:`\rho`, and priors of standard deviation
+:math:`\sigma_j` around component measurements. A family of n runs weighs as :math:`\sqrt n` of them: runs of one team
+share their errors. Steps are Gauss-Newton with damping; the array formulas price every fold's constants and all their
+perturbations in one pass over the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.calibration.constants import Free, Vector
+
+__all__ = ["Evidence", "Fit", "fit", "fold_weights"]
+
+SCALE = 0.08
+"""Error of a run that the model describes well (logarithm)."""
+HUBER = 1.5
+"""Residuals beyond this many scales count linearly."""
+STEP = 1e-3
+"""Perturbation of the finite differences, in standard deviations of the prior."""
+MOST_ITERATIONS = 12
+CONVERGED = 1e-4
+"""Relative change of the objective at which a fold stops."""
+
+Residuals = Callable[[Vector], Vector]
+"""Moves (sets x constants) to residuals (runs x sets)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a fit sees of the measured runs."""
+
+    residuals: Residuals
+    families: tuple[str, ...]
+    """Family of each residual."""
+    tier_weights: Vector
+    """Weight of each residual by how completely its run is described."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Moves of the constants, by fold."""
+
+    frees: tuple[Free, ...]
+    folds: tuple[str | None, ...]
+    """Family that each fold leaves out; None: none."""
+    theta: Vector
+    """Moves: folds x constants."""
+    residuals: Vector
+    """Residuals of all runs, those left out included: runs x folds."""
+    sd: Vector
+    """Posterior standard deviations of the first fold's moves."""
+    objectives: tuple[float, ...]
+    """Objective of the first fold after every iteration."""
+
+
+def fold_weights(evidence: Evidence, folds: Sequence[str | None]) -> Vector:
+    """Weight of every residual in every fold: folds x runs."""
+    families = np.asarray(evidence.families)
+    counts = {name: float(np.sum(evidence.tier_weights[families == name])) for name in set(evidence.families)}
+    weights = evidence.tier_weights / np.sqrt([max(counts[name], 1.0) for name in evidence.families])
+    return np.stack([np.where(families == left_out, 0.0, weights) for left_out in folds])
+
+
+def fit(
+    frees: Sequence[Free],
+    evidence: Evidence,
+    folds: Sequence[str | None] = (None,),
+    *,
+    progress: Callable[[int, float], None] | None = None,
+) -> Fit:
+    """Fits every fold. ``progress``: called with the iteration and the first fold's objective."""
+    problem = _Problem(tuple(frees), evidence, fold_weights(evidence, folds))
+    theta = np.zeros((len(folds), len(frees)))
+    damping = np.full(len(folds), 1e-3)
+    at = problem.linearised(theta)
+    best = problem.objective(at.residuals, theta)
+    told = [float(best[0])]
+    for iteration in range(MOST_ITERATIONS):
+        trial = theta + problem.steps(at, theta, damping)
+        seen = problem.linearised(trial)
+        value = problem.objective(seen.residuals, trial)
+        better = value < best
+        change = np.where(better, (best - value) / best, 0.0)
+        theta = np.where(better[:, None], trial, theta)
+        at = at.where(better, seen)
+        best = np.where(better, value, best)
+        damping = np.where(better, damping / 5, damping * 10)
+        told.append(float(best[0]))
+        if progress is not None:
+            progress(iteration + 1, told[-1])
+        if np.all(change < CONVERGED) and np.all(better | (damping > 1e3)):
+            break
+    return Fit(
+        frees=tuple(frees),
+        folds=tuple(folds),
+        theta=theta,
+        residuals=at.residuals,
+        sd=problem.posterior_sd(at),
+        objectives=tuple(told),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Linearised:
+    """Residuals (runs x folds) and their derivatives (folds x runs x constants)."""
+
+    residuals: Vector
+    jacobian: Vector
+
+    def where(self, better: NDArray[np.bool_], other: _Linearised) -> _Linearised:
+        return _Linearised(
+            np.where(better[None, :], other.residuals, self.residuals),
+            np.where(better[:, None, None], other.jacobian, self.jacobian),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    frees: tuple[Free, ...]
+    evidence: Evidence
+    weights: Vector
+    """Folds x runs."""
+
+    @property
+    def prior_sd(self) -> Vector:
+        return np.asarray([free.sd for free in self.frees])
+
+    def linearised(self, theta: Vector) -> _Linearised:
+        """Residuals at ``theta`` and by finite differences their derivatives, in one pass over the runs."""
+        num_folds, num_constants = theta.shape
+        shifts = np.vstack([np.zeros(num_constants), np.diag(STEP * self.prior_sd)])
+        sets = (theta[:, None, :] + shifts[None, :, :]).reshape(-1, num_constants)
+        residuals = self.evidence.residuals(sets).reshape(-1, num_folds, num_constants + 1)
+        at = residuals[:, :, 0]
+        slopes = (residuals[:, :, 1:] - at[:, :, None]) / (STEP * self.prior_sd)
+        return _Linearised(at, np.moveaxis(slopes, 0, 1))
+
+    def objective(self, residuals: Vector, theta: Vector) -> Vector:
+        """One number per fold."""
+        u = np.abs(residuals.T) / SCALE
+        loss = np.where(u <= HUBER, u * u / 2, HUBER * (u - HUBER / 2))
+        return np.sum(self.weights * loss, axis=1) + np.sum((theta / self.prior_sd) ** 2, axis=1) / 2
+
+    def steps(self, at: _Linearised, theta: Vector, damping: Vector) -> Vector:
+        """Damped Gauss-Newton steps of all folds."""
+        pulls = self._pulls(at)
+        normal = self._normal(at, pulls)
+        slope = np.einsum("frc,fr->fc", at.jacobian, pulls * at.residuals.T) + theta / self.prior_sd**2
+        diagonal = np.einsum("fcc->fc", normal)
+        damped = normal + damping[:, None, None] * (diagonal[:, :, None] * np.eye(len(self.frees)))
+        return -np.linalg.solve(damped, slope[:, :, None])[:, :, 0]
+
+    def posterior_sd(self, at: _Linearised) -> Vector:
+        """Standard deviations of the first fold's constants around the optimum (Laplace's approximation)."""
+        return np.sqrt(np.diag(np.linalg.inv(self._normal(at, self._pulls(at))[0])))
+
+    def _pulls(self, at: _Linearised) -> Vector:
+        """Weight of each residual in the normal equations, Huber's reduction included."""
+        u = np.abs(at.residuals.T) / SCALE
+        return self.weights * np.minimum(1.0, HUBER / np.maximum(u, HUBER)) / SCALE**2
+
+    def _normal(self, at: _Linearised, pulls: Vector) -> Vector:
+        data = np.einsum("frc,fr,frd->fcd", at.jacobian, pulls, at.jacobian, optimize=True)
+        return data + np.diag(1 / self.prior_sd**2)
