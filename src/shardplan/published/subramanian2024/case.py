@@ -121,7 +121,7 @@ def _days(model: Transformer, record: Mapping[str, Any]) -> dict[str, float]:
 
 def _searched(
     fields: CaseFields, model: Transformer, system: System, strategy: Strategy, corrected: Corrections
-) -> tuple[list[Configuration], dict[str, int]]:
+) -> tuple[list[Configuration], dict[str, float]]:
     """The best configurations; where none fits, the one of least memory. Raises ``InputError`` if there is none."""
     if fields.gpus is None:
         raise InputError("the case has no gpus", rule="a search has a number of accelerators", hint="give gpus")
@@ -141,13 +141,17 @@ def _searched(
             rule="degrees divide the accelerators, the layers, the batch and the fast domain",
             hint="choose a number of accelerators and a batch with more common divisors",
         )
-    counts = {"num_candidates": found.num_candidates, "num_fitting": found.num_fitting}
+    counts = {
+        "num_candidates": found.num_candidates,
+        "num_fitting": found.num_fitting,
+        "smallest_memory_GB": found.smallest_memory_bytes / 1e9,
+    }
     return list(found.best) or [found.smallest], counts
 
 
 def _priced(
     fields: CaseFields, model: Transformer, system: System, strategy: Strategy
-) -> tuple[list[Configuration], dict[str, int]]:
+) -> tuple[list[Configuration], dict[str, float]]:
     """The configuration that a case gives; in all its places, if it does not say where it lies."""
     configuration = _configuration(fields, strategy)
     check_configuration(model, system, strategy, configuration, global_batch_size=fields.global_batch_size)
