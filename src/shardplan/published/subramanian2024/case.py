@@ -25,13 +25,14 @@ from shardplan.published.subramanian2024.records import configuration_records, o
 from shardplan.published.subramanian2024.rules import check_configuration, words
 from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import Strategy, strategy_of
+from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY
 
 __all__ = ["RESULTS", "CaseFields", "answer"]
 
 RESULTS: Final = ("rank", "throughput", "memory_GB", *STATISTICS)
 """Columns of the published results that a case may carry along."""
 NAME: Final = "subramanian2024"
-SECONDS_PER_DAY: Final = 86400.0
+
 
 Degree = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
@@ -48,7 +49,7 @@ class CaseFields(Fields):
     """Accelerators of a fast domain."""
     gpus: Degree | None = Field(default=None, validation_alias=AliasChoices("gpus", "n_gpus", "num_gpus"))
     """Accelerators in all."""
-    global_batch_size: Degree = 4096
+    global_batch_size: Degree = GLOBAL_BATCH_SIZE
     top: Annotated[int, Field(ge=1, le=10_000)] = 10
     corrected: bool | str | list[str] | None = False
     explain: bool = False
