@@ -16,8 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
-
-Record = dict[str, Any]
+from measure import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +51,13 @@ def main() -> None:
     flags.add_argument("record", type=Path, help="what scaling.py --json wrote")
     flags.add_argument("folder", type=Path, help="where speed-scaling-light.svg and speed-scaling-dark.svg go")
     given = flags.parse_args()
-    record = json.loads(given.record.read_text(encoding="utf-8"))
+    draw_all(json.loads(given.record.read_text(encoding="utf-8")), given.folder)
+
+
+def draw_all(record: Record, folder: Path) -> None:
+    """A figure for every theme."""
     for name, theme in THEMES.items():
-        draw(record, theme, given.folder / f"speed-scaling-{name}.svg")
+        draw(record, theme, folder / f"speed-scaling-{name}.svg")
 
 
 def draw(record: Record, theme: Theme, path: Path) -> None:
