@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from measure import parser, print_table, write_record
+from measure import Record, parser, table, write_record
 
 BASELINE = 'python -c "import numpy"'
 COMMANDS = (
@@ -75,8 +75,15 @@ def main() -> None:
             if number:  # the first round fills the caches of the file system
                 results[name].append(run)
     summaries = [_summary(name, runs, results[BASELINE]) for name, runs in results.items()]
-    print_table(("command", "wall s", "CPU s", "of baseline", "peak MB"), [_row(each) for each in summaries])
-    write_record(flags.json, "commands", runs=flags.runs, commands=[asdict(each) for each in summaries])
+    record: Record = {"runs": flags.runs, "commands": [asdict(each) for each in summaries]}
+    print(report(record))
+    write_record(flags.json, "commands", **record)
+
+
+def report(record: Record) -> str:
+    """The record as a table."""
+    header = ("command", "wall s", "CPU s", "of baseline", "peak MB")
+    return table(header, [_row(Summary(**each)) for each in record["commands"]])
 
 
 def _run(words: list[str]) -> Run:
@@ -109,7 +116,7 @@ def _summary(name: str, runs: list[Run], baseline: list[Run]) -> Summary:
 
 def _row(each: Summary) -> tuple[str, ...]:
     return (
-        each.command,
+        f"`{each.command}`",
         f"{each.wall_s:.3f}",
         f"{each.cpu_s:.3f}",
         f"{each.baseline_ratio:.1f}",

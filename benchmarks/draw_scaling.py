@@ -14,9 +14,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
-
-Record = dict[str, Any]
+from measure import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ THEMES = {
     "dark": Theme(text="#e3e8ee", faint="#93a3b1", grid="#3c4252", lines=("#7cc4f5", "#3d9bd9", "#f4a261", "#ffd08a")),
 }
 MARKERS = ("o", "s", "^", "D")
-STYLE = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that the figure is the same wherever it is drawn
     "font.size": 10,
     "svg.fonttype": "path",
@@ -51,16 +51,19 @@ def main() -> None:
     flags.add_argument("record", type=Path, help="what scaling.py --json wrote")
     flags.add_argument("folder", type=Path, help="where speed-scaling-light.svg and speed-scaling-dark.svg go")
     given = flags.parse_args()
-    record = json.loads(given.record.read_text(encoding="utf-8"))
+    draw_all(json.loads(given.record.read_text(encoding="utf-8")), given.folder)
+
+
+def draw_all(record: Record, folder: Path) -> None:
+    """A figure for every theme."""
     for name, theme in THEMES.items():
-        draw(record, theme, given.folder / f"speed-scaling-{name}.svg")
+        draw(record, theme, folder / f"speed-scaling-{name}.svg")
 
 
 def draw(record: Record, theme: Theme, path: Path) -> None:
     """One figure of two panels: time against plans, time against accelerators."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=SIZE, layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08, wspace=0.06)  # type: ignore[union-attr,call-arg]
+        figure = Figure(figsize=SIZE, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08, wspace=0.06))
         FigureCanvasSVG(figure)
         left, right = figure.subplots(1, 2, sharey=True)
         _panel(left, theme, record["by_plans"], x="num_plans", title="More plans: a fixed time, then in proportion")

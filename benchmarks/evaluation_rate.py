@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from measure import Timing, parser, print_table, timed, write_record
+from measure import Record, Timing, parser, table, timed, write_record
 from questions import question_of
 
 from shardplan.estimation.estimate import estimate_plan
@@ -70,29 +70,32 @@ class Rates:
 def main() -> None:
     """Measures, prints the table and writes the record."""
     flags = parser(__doc__ or "", runs=9).parse_args()
-    yardstick = _plain_loop(num_plans=20_000 if flags.tiny else 1_000_000, runs=flags.runs)
-    rates = [_rates(*asked, runs=flags.runs) for asked in (TINY if flags.tiny else QUESTIONS)]
-    header = ("question", "plans", "survey s", "plans/s", "pricing only", "one at a time", "ratio", "of plain loop")
-    print_table(header, [_row(each, yardstick) for each in rates])
-    print(
-        f"\nPlain loop ({NUM_GATHERS} gathers, {NUM_OPERATIONS} operations per plan): {yardstick / 1e6:.1f} M plans/s"
-    )
-    write_record(
-        flags.json,
-        "evaluation_rate",
-        runs=flags.runs,
-        plain_loop_plans_per_s=yardstick,
-        questions=[asdict(each) for each in rates],
+    asked = TINY if flags.tiny else QUESTIONS
+    record: Record = {
+        "runs": flags.runs,
+        "plain_loop_plans_per_s": _plain_loop(num_plans=20_000 if flags.tiny else 1_000_000, runs=flags.runs),
+        "questions": [asdict(_rates(*question, runs=flags.runs)) for question in asked],
+    }
+    print(report(record))
+    write_record(flags.json, "evaluation_rate", **record)
+
+
+def report(record: Record) -> str:
+    """The record as a table."""
+    header = ("question", "plans", "seconds", "plans/s", "one at a time", "ratio", "of the plain loop")
+    rows = [_row(Rates(**each), record["plain_loop_plans_per_s"]) for each in record["questions"]]
+    loop = f"{record['plain_loop_plans_per_s'] / 1e6:.1f} M plans/s"
+    return (
+        f"{table(header, rows)}\n\nPlain loop, {NUM_GATHERS} gathers and {NUM_OPERATIONS} operations per plan: {loop}."
     )
 
 
 def _row(rates: Rates, yardstick: float) -> tuple[str, ...]:
     return (
-        f"{rates.model} {rates.cluster} {rates.num_accelerators:,}",
+        f"{rates.model}, {rates.num_accelerators:,} in {rates.cluster}",
         f"{rates.num_plans:,}",
         f"{rates.survey_s:.3f}",
-        f"{rates.plans_per_s / 1e6:.2f} M",
-        f"{rates.priced_per_s / 1e6:.2f} M",
+        f"{rates.plans_per_s / 1e6:.1f} M",
         f"{rates.single_per_s:,.0f}",
         f"{rates.plans_per_s / rates.single_per_s:,.0f}",
         f"{rates.plans_per_s / yardstick:.2f}",
@@ -151,8 +154,8 @@ def _plain_loop(*, num_plans: int, runs: int) -> float:
         length = indices[0, at].size
         sums, values = total[:length], column[:length]
         sums.fill(1.0)
-        for table, index in zip(tables, indices, strict=True):
-            np.take(table, index[at], out=values, mode="clip")
+        for values_of, index in zip(tables, indices, strict=True):
+            np.take(values_of, index[at], out=values, mode="clip")
             for _ in range(NUM_OPERATIONS // NUM_GATHERS // 3):
                 np.multiply(sums, values, out=sums)
                 np.add(sums, values, out=sums)

@@ -10,12 +10,16 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Timing", "machine", "parser", "print_table", "timed", "write_record"]
+__all__ = ["Record", "Timing", "machine", "parser", "print_table", "table", "timed", "write_record"]
+
+Record = dict[str, Any]
+"""What a benchmark measured, as it is written to a file."""
 
 CPU_INFO = Path("/proc/cpuinfo")
 
@@ -87,16 +91,26 @@ def parser(description: str, *, runs: int) -> argparse.ArgumentParser:
     return flags
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need: the first to the left, numbers to the right."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table that reads well as text too: the first column to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for row in (header, *rows):
-        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join([first.strip().ljust(widths[0]), *others]))
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(_line(cells, widths) for cells in (header, rule, *rows))
 
 
-def write_record(path: Path | None, benchmark: str, **content: object) -> None:
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = cells
+    padded = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+    return f"| {' | '.join(padded)} |"
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints ``table``."""
+    print(table(header, rows))
+
+
+def write_record(path: Path | None, benchmark: str, **content: Any) -> None:
     """Writes the record of a benchmark, if a path is given."""
     if path is not None:
-        record: Mapping[str, object] = {"benchmark": benchmark, "machine": machine(), **content}
+        record: Record = {"benchmark": benchmark, "machine": machine(), **content}
         path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

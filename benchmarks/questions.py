@@ -12,5 +12,6 @@ __all__ = ["question_of"]
 def question_of(model: str, cluster: str, num_accelerators: int) -> Question:
     """``shardplan plan MODEL --cluster CLUSTER --gpus N`` as a question."""
     config = load_model(model)
-    job, _ = default_job(config, num_accelerators)
-    return Question(model=config, cluster=load_cluster(cluster), num_accelerators=num_accelerators, job=job)
+    machines = load_cluster(cluster)
+    job, _ = default_job(config, machines, num_accelerators)
+    return Question(model=config, cluster=machines, num_accelerators=num_accelerators, job=job)

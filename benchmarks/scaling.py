@@ -7,10 +7,10 @@ adding alternatives; the number of accelerators runs from 64 to 65,536 with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from measure import parser, print_table, timed, write_record
+from measure import Record, parser, table, timed, write_record
 from questions import question_of
 
 from shardplan.estimation.question import Question
@@ -60,7 +60,7 @@ class Search:
 
 
 def main() -> None:
-    """Measures, prints both tables and writes the record."""
+    """Measures, prints the tables and writes the record."""
     flags = parser(__doc__ or "", runs=5).parse_args()
     models = (("llama-3.2-1b", DENSE, 8),) if flags.tiny else MODELS
     worlds = (8, 16) if flags.tiny else NUM_ACCELERATORS
@@ -70,15 +70,32 @@ def main() -> None:
         for limit in _spaces({} if flags.tiny else WIDE)
     ]
     by_accelerators = [_search(name, kind, n, {}, runs=flags.runs) for name, kind, _ in models for n in worlds]
-    _print("Against plans", by_plans)
-    _print("Against accelerators", by_accelerators)
-    write_record(
-        flags.json,
-        "scaling",
-        runs=flags.runs,
-        cluster=CLUSTER,
-        by_plans=[asdict(each) for each in by_plans],
-        by_accelerators=[asdict(each) for each in by_accelerators],
+    record: Record = {
+        "runs": flags.runs,
+        "cluster": CLUSTER,
+        "by_plans": [asdict(each) for each in by_plans],
+        "by_accelerators": [asdict(each) for each in by_accelerators],
+    }
+    print(report(record))
+    write_record(flags.json, "scaling", **record)
+
+
+def report(record: Record) -> str:
+    """The record as two tables."""
+    header = ("model", "accelerators", "plans", "seconds", "plans/s")
+    tables = [
+        table(header, [_row(Search(**each)) for each in record[name]]) for name in ("by_plans", "by_accelerators")
+    ]
+    return "\n\n".join(tables)
+
+
+def _row(each: Search) -> tuple[str, ...]:
+    return (
+        each.model,
+        f"{each.num_accelerators:,}",
+        f"{each.num_plans:,}",
+        f"{each.search_s:.3f}",
+        f"{each.num_plans / each.search_s / 1e6:.2f} M",
     )
 
 
@@ -110,23 +127,6 @@ def _answer(question: Question, limit: Choices) -> int:
     for cell in different_cells(survey.tables, TOP):
         survey.estimate(cell)
     return survey.num_evaluated
-
-
-def _print(title: str, searches: Sequence[Search]) -> None:
-    print(f"\n{title}")
-    print_table(
-        ("search", "accelerators", "plans", "seconds", "plans/s"),
-        [
-            (
-                each.model,
-                f"{each.num_accelerators:,}",
-                f"{each.num_plans:,}",
-                f"{each.search_s:.3f}",
-                f"{each.num_plans / each.search_s / 1e6:.2f} M",
-            )
-            for each in searches
-        ],
-    )
 
 
 if __name__ == "__main__":

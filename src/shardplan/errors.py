@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError", "nearest_names"]
+__all__ = ["InputError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError", "nearest_names", "shown"]
 
 
 class ShardplanError(ValueError):
@@ -58,6 +58,18 @@ class UnknownNameError(InputError):
             rule=f"{kind} is known",
             hint=" ".join(part for part in (guess, hint) if part),
         )
+
+
+def shown(value: object) -> str:
+    """A wrong value as an error prints it: short, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print numbers of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+MOST_SHOWN = 80
 
 
 def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:

@@ -83,6 +83,16 @@ def test_all_to_all_sends_all_but_its_own_part(n: int) -> None:
     assert time == pytest.approx(math.log2(n) * LATENCY + SIZE * (n - 1) / n / RATE, rel=1e-14)
 
 
+@pytest.mark.parametrize("copies", [1, 2, 8])
+def test_copies_of_a_token_for_one_node_cross_the_network_once(copies: int) -> None:
+    """Of k copies that fall on D nodes at random, D (1 - (1 - 1/D)^k) nodes get one (arXiv 2412.19437, 3.2.2)."""
+    once = collective_bytes("all_to_all", SIZE, of(64, inside=8))
+    inner, outer = collective_bytes("all_to_all", SIZE, of(64, inside=8), copies=copies)
+    reached = sum(math.comb(copies, k) * (1 / 8) ** k * (7 / 8) ** (copies - k) for k in range(1, copies + 1)) * 8
+    assert inner == once[0]
+    assert outer == pytest.approx(float(once[1]) * reached / copies)
+
+
 def test_point_to_point_is_latency_and_bandwidth() -> None:
     assert collective_time("p2p", SIZE, Group(2, (2,)), flat()) == pytest.approx(LATENCY + SIZE / RATE, rel=1e-14)
 

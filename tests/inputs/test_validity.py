@@ -87,6 +87,10 @@ BREACHES = [
         "expert-tensor-parallel ranks share the expert width evenly", MIXTRAL, 9, 9, Plan(etp=3),
         ("3", "14336"), "etp",
     ),
+    Breach(
+        "mixtures of experts split their tokens over tensor-parallel ranks", MIXTRAL, 16, 16,
+        Plan(tp=2, sequence_parallel=False), ("2",), "sequence_parallel",
+    ),
     Breach("ep x etp x pp divides the accelerators", MIXTRAL, 16, 16, Plan(pp=4, ep=8), ("32", "16"), "ep"),
     Breach(
         "placement keeps pipeline stages together", MIXTRAL, 64, 64, Plan(tp=2, pp=4, ep=8, placement="tp-cp-ep-pp-dp"),

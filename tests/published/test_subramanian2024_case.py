@@ -222,6 +222,16 @@ def test_a_wrong_case_is_refused_with_a_reason(changed: dict[str, Any]) -> None:
     assert len(error.message) < 600
 
 
+def test_degrees_without_a_micro_batch_are_no_candidates() -> None:
+    """257 tokens divide among no ranks."""
+    model = {"l": 257, "e": 6720, "h": 42, "depth": 1}
+    case = {**SEARCH, "model": model, "gpus": 24, "global_batch_size": 1024}
+    with pytest.raises(InputError, match="no configuration"):
+        METHOD.answer(case)
+    found = METHOD.answer({**case, "gpus": 8})
+    assert {one["tp"] for one in found["configurations"]} == {1, 2}
+
+
 @pytest.mark.parametrize("case", [None, 3, "text", [], ["strategy"]])
 def test_a_case_that_is_no_set_of_fields_is_refused(case: Any) -> None:
     with pytest.raises(InputError):

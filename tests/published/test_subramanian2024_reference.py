@@ -135,6 +135,23 @@ def test_a_broken_row_is_refused_by_name(column: str, value: str) -> None:
         list(Subramanian2024().cases(f"{header}\n{','.join(fields.values())}\n") or ())
 
 
+def test_a_row_without_figures_is_nothing_to_check() -> None:
+    table = "strategy,model,gpu,nvs,n_gpus,throughput,dp,pp,mbs\n1d,gpt3,A100,4,4,,4,1,1\n"
+    assert [case.expected for case in Subramanian2024().cases(table) or ()] == [{}, {}]
+
+
+def test_published_configurations_that_do_not_divide_evenly(results: Study) -> None:
+    """Section 9, Q7: 14 of the vision transformer, none the best of its search."""
+    rounded = [
+        record
+        for record in results.records()
+        if record["strategy"] == "2d-seqp" and load_model(record["model"]).l % record["tp"]
+    ]
+    assert len(rounded) == 14
+    assert {record["model"] for record in rounded} == {"vit_era5"}
+    assert min(record["rank"] for record in rounded) > 1
+
+
 def test_an_altered_figure_is_found() -> None:
     checked = check_text(TOP.replace("6.668817027224912,73.42", "6.668817127224912,73.42"), "x", [Subramanian2024()])
     assert not checked.passed

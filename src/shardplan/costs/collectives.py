@@ -42,7 +42,7 @@ class Network:
         sizes: list[int] = []
         for tier in cluster.tiers:
             kept.append(tier)
-            sizes.append(domain_size(tier, num_accelerators))
+            sizes.append(domain_size(tier, num_accelerators, unit=sizes[-1] if sizes else 1))
             if sizes[-1] >= num_accelerators:
                 break
         other = profile.network_efficiency["other"]
@@ -56,17 +56,16 @@ class Network:
         )
 
 
-def domain_size(tier: NetworkTier, num_accelerators: int) -> int:
+def domain_size(tier: NetworkTier, num_accelerators: int, *, unit: int = 1) -> int:
     """Accelerators that a job uses of each domain: all, or the largest number at least half of it that divides the job.
 
-    512 accelerators on racks of 72 use 64 of each, as schedulers place them.
+    512 accelerators on racks of 72 use 64 of each, as schedulers place them. ``unit``: accelerators used of the domains
+    inside it, of which it holds whole ones.
     """
     if tier.size is None or tier.size >= num_accelerators:
         return num_accelerators
-    for size in range(tier.size, tier.size // 2, -1):
-        if num_accelerators % size == 0:
-            return size
-    return tier.size
+    most = tier.size - tier.size % unit
+    return next((size for size in range(most, tier.size // 2, -unit) if num_accelerators % size == 0), most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...]
     outer: list[Digit] = []
     left: Numbers = degree
     for digit in parts:
-        near = np.maximum(np.minimum(digit.size, np.floor(left)), 1)
+        near = np.gcd(np.asarray(digit.size, dtype=np.int64), np.asarray(left, dtype=np.int64))
         inner.append(Digit(near, digit.stride))
         outer.append(Digit(np.maximum(digit.size / near, 1), digit.stride * near))
         left = np.asarray(left) / near

@@ -63,9 +63,9 @@ def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
     for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n)
     if op.low_precision and recipe.matmul != recipe.dense_math:
         # Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count.
-        rate = machine.memory_rate / machine.profile.cast_bytes
-        forward = forward + op.m * op.k * op.count / rate
-        for_input = for_input + op.m * op.n * op.count / rate
+        time = machine.profile.cast_bytes / machine.memory_rate
+        forward = forward + op.m * op.k * op.count * time
+        for_input = for_input + op.m * op.n * op.count * time
     gradients = op.k * op.n * op.count / machine.memory_rate
     if machine.software.fused_accumulation:
         return forward, for_input + np.maximum(for_weight, machine.profile.wgrad_bytes * gradients)

@@ -30,7 +30,7 @@ from shardplan.inputs.profile import Profile
 from shardplan.inputs.validity import check_plan
 from shardplan.memory.activations import applied_share
 from shardplan.units import format_bytes
-from shardplan.workload.stage import Stage, stages
+from shardplan.workload.stage import Stage, kinds_of_stage, stages
 
 __all__ = ["Estimate", "estimate", "estimate_plan", "whole_model"]
 
@@ -116,7 +116,7 @@ class _Answer:
         self.whole = whole_model(question.model)
         self.times = [stage_times(question, batch, self.loads, stage, self.loads.on(stage)) for stage in self.stages]
         self.memory = [stage_memory(question, batch, self.loads, stage, self.loads.on(stage)) for stage in self.stages]
-        self.step = step_of(question, batch, self.loads, self.stages, self.whole)
+        self.step = step_of(question, batch, self.loads, kinds_of_stage(self.stages), self.whole)
 
     def estimate(self) -> Estimate:
         question, job = self.question, self.question.job

@@ -91,10 +91,10 @@ class Loads:
         held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
         return Load(**{name: _weighted_sum(name, held) for name in NAMES})
 
-    def largest_layer(self, stage: Stage) -> tuple[Numbers, Parameters]:
-        """Bytes that recomputation brings back for one layer of a stage, and its parameters, at most."""
+    def largest_part(self, stage: Stage) -> tuple[Numbers, Parameters]:
+        """Bytes that recomputation brings back for one part of a stage, and the parameters of one part, at most."""
         largest: dict[str, Numbers] = dict.fromkeys(("freed_bytes", "dense", "experts"), 0.0)
-        for count, load in zip(stage.counts, self.layers, strict=True):
+        for count, load in stage.holds(self.layers, self.embedding, self.head, self.mtp):
             for name, most in largest.items():
                 largest[name] = np.maximum(most, np.where(np.asarray(count) > 0, getattr(load, name), 0.0))
         return largest["freed_bytes"], Parameters(largest["dense"], largest["experts"])

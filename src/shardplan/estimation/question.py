@@ -8,7 +8,7 @@ from functools import cached_property
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import Network
 from shardplan.costs.roofline import Machine
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -36,7 +36,8 @@ class Question:
         n = self.num_accelerators
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_NUM_ACCELERATORS:
             raise InputError(
-                f"the number of accelerators is {n!r}; it must be a whole number from 1 to {MAX_NUM_ACCELERATORS:,}",
+                f"the number of accelerators is {shown(n)}; it must be a whole number from 1 to "
+                f"{MAX_NUM_ACCELERATORS:,}",
                 rule="the number of accelerators is a positive whole number",
                 hint="set --gpus",
             )

@@ -137,29 +137,37 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
     forward = load.forward
     backward = load.backward + share * load.recomputed
     overlapped = batch.overlap_dp
+    work = np.maximum(forward + backward, 1e-30)
+    offload = _exposed_offload(question, batch, load, share=share, work=work)
+    window = profile.fsdp_window * (work + offload)
+    # What hides the traffic of every micro-batch cannot hide that of the step as well.
+    left = profile.dp_window * (work + offload - np.minimum(load.sharding_time, window)) / work
     updated = local_parameters(load.parameters, batch)
     return StageTimes(
         forward=forward,
         backward=backward,
         transfer=_exposed_transfer(question, batch, loads),
-        offload=_exposed_offload(question, batch, load, share=share, work=forward + backward),
+        offload=offload,
         overhead=profile.microbatch_time,
-        sharded=beyond_window(load.sharding_time, profile.fsdp_window * (forward + backward), overlapped),
-        reduce=beyond_window(load.reduce_time, profile.dp_window * backward, overlapped),
-        gather=beyond_window(load.gather_time, profile.dp_window * forward, overlapped),
+        sharded=beyond_window(load.sharding_time, window, overlapped),
+        reduce=beyond_window(load.reduce_time, left * backward, overlapped),
+        gather=beyond_window(load.gather_time, left * forward, overlapped),
         update=update_time(updated, question.job, batch, question.machine),
     )
 
 
 def pipeline_sum(question: Question, batch: Batch, loads: Loads, whole: Stage) -> Numbers:
-    """One micro-batch's time summed over all stages. [s]"""
-    # Recomputed layers are counted stage by stage: the number applies to each.
+    """One micro-batch's time summed over all stages. [s]
+
+    A number of recomputed layers applies to each stage; where stages are unlike, their mean stands for all.
+    """
     load = loads.on(whole)
     share = np.minimum(1.0, batch.recompute_num_layers * batch.pp / whole.num_layers)
     work = load.forward + load.backward
-    offload = _exposed_offload(question, batch, load, share=share, work=work)
+    again = share * load.recomputed
+    offload = _exposed_offload(question, batch, load, share=share, work=work + again)
     between = _exposed_transfer(question, batch, loads) + question.profile.microbatch_time
-    return (work + batch.pp * between) + (share * load.recomputed + offload)
+    return (work + batch.pp * between) + (again + offload)
 
 
 def _exposed_transfer(question: Question, batch: Batch, loads: Loads) -> Numbers:
@@ -185,11 +193,10 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     one = kept_per_microbatch(load.kept_bytes, load.freed_bytes, share)
     in_flight = microbatches_in_flight(stage.rank, batch)
     on_device = np.where(batch.offload_activations, np.minimum(2.0 / np.maximum(stage.num_layers, 1), 1.0), in_flight)
-    brought_back, layer = loads.largest_layer(stage)
-    recomputed = working_set(brought_back, share)
-    software = job.software
-    factor = profile.activation_factor[software.kernels]
-    logits = profile.logits_bytes["fused" if software.fused_loss else "whole"] * loads.logits * stage.has_head
+    brought_back, layer = loads.largest_part(stage)
+    recomputed = np.minimum(working_set(brought_back, share), on_device * share * load.freed_bytes)
+    factor = profile.activation_factor[job.software.kernels]
+    logits = profile.logits_bytes["fused" if job.software.fused_loss else "whole"] * loads.logits * stage.has_head
     return StageMemory(
         weights=states.weights,
         gradients=states.gradients,

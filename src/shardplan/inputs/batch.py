@@ -126,7 +126,8 @@ class Batch:
     @property
     def expert_sharding_degree(self) -> Numbers:
         """Ranks over which expert states are sharded: the same share of their replicas as of the dense ones."""
-        return np.maximum(np.floor(self.sharding_degree * self.edp / self.replicas), 1)
+        share = np.maximum(np.floor(self.sharding_degree * self.edp / self.replicas), 1)
+        return np.gcd(np.asarray(share, dtype=np.int64), np.asarray(self.edp, dtype=np.int64))
 
     @property
     def tp_columns(self) -> Numbers:

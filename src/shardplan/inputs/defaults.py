@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.model import ModelConfig
@@ -69,7 +69,9 @@ def default_global_batch_size(sequence_length: int, num_accelerators: int) -> in
     for name, value in (("sequence_length", sequence_length), ("number of accelerators", num_accelerators)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(
-                f"{name} is {value!r}", rule=f"{name} is a positive whole number", hint="give a whole number above 0"
+                f"{name} is {shown(value)}",
+                rule=f"{name} is a positive whole number",
+                hint="give a whole number above 0",
             )
     tokens = TOKENS_PER_LARGE_STEP if num_accelerators >= LARGE_SCALE else TOKENS_PER_STEP
     odd = num_accelerators // (num_accelerators & -num_accelerators)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.inputs.software import Software
 
 __all__ = ["PRECISIONS", "AttentionKernel", "GradDtype", "Job", "Optimizer", "Precision", "Recipe", "recipe_of"]
@@ -114,11 +114,17 @@ class Job:
                 raise UnknownNameError(name, str(getattr(self, name)), choices, hint=f"one of {', '.join(choices)}")
         if not isinstance(self.software, Software):
             raise InputError(
-                f"software is {self.software!r}", rule="software is a Software record", hint="Software(...)"
+                f"software is {shown(self.software)}", rule="software is a Software record", hint="Software(...)"
+            )
+        if not isinstance(self.dropout, bool):
+            raise InputError(
+                f"dropout is {shown(self.dropout)}; it must be true or false",
+                rule="dropout is a switch",
+                hint="set --dropout",
             )
         if self.tokens is not None and not (_is_number(self.tokens) and 0 < self.tokens < 1e18):
             raise InputError(
-                f"tokens is {self.tokens!r}; it must be a number above 0 and below 1e18",
+                f"tokens is {shown(self.tokens)}; it must be a number above 0 and below 1e18",
                 rule="tokens to train is a positive number",
                 hint="--tokens 15.6e12",
             )
@@ -145,14 +151,14 @@ class Job:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def _check_count(field: str, value: object, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         flag = field.replace("_", "-")
         raise InputError(
-            f"{field} is {value!r}; it must be a whole number from 1 to {most:,}",
+            f"{field} is {shown(value)}; it must be a whole number from 1 to {most:,}",
             rule=f"{field} is a positive whole number",
             hint=f"set --{flag}",
         )

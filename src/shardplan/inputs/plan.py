@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, shown
 
 __all__ = [
     "DEFAULT_PLACEMENT",
@@ -117,6 +117,9 @@ class Plan:
         recompute_modules(self.recompute)
         placement_tokens(self.placement)
         if self.stage_layers is not None:
+            if not isinstance(self.stage_layers, (tuple, list)) or not self.stage_layers:
+                raise _wrong("stage_layers", self.stage_layers, "layers of every virtual stage, such as 7,8,8,7")
+            object.__setattr__(self, "stage_layers", tuple(self.stage_layers))
             for layers in self.stage_layers:
                 _check_degree("stage_layers", layers, least=0)
 
@@ -166,7 +169,7 @@ def placement_tokens(placement: str) -> tuple[tuple[str, int | None], ...]:
 
 def _placement_token(part: str, placement: str) -> tuple[str, int | None]:
     name, colon, number = part.partition(":")
-    numbered = number.isdecimal() and 0 < int(number) <= MAX_DEGREE
+    numbered = number.isdecimal() and len(number) < 8 and 0 < int(number) <= MAX_DEGREE
     if name not in DEFAULT_PLACEMENT.split("-") or (colon and not numbered):
         wanted = f"dimensions among {DEFAULT_PLACEMENT} joined by '-', such as tp:4-dp:2-tp-cp-ep-dp-pp"
         raise _wrong("placement", placement, wanted)
@@ -188,7 +191,7 @@ def _check_choice(field: str, value: object, choices: tuple[object, ...]) -> Non
 
 def _wrong(field: str, value: object, wanted: str) -> InputError:
     return InputError(
-        f"{field} is {value!r}; it must be {wanted}",
+        f"{field} is {shown(value)}; it must be {wanted}",
         rule=f"{field} is well formed",
         hint=f"set --{field.replace('_', '-')} to {wanted}",
     )

@@ -191,6 +191,8 @@ def _interleaving_hint(s: Setting, p: Plan) -> str:
     if p.pp == 1 or p.vp == 1:
         return "interleaving needs pp and vp of 2 or more: set vp to 1 or raise pp"
     g, dp = p.microbatch_group_size or p.pp, p.dp(s.num_accelerators)
+    if g < p.pp:
+        return f"set the micro-batch group size to pp {p.pp} or more, or vp to 1"
     unit = dp * p.micro_batch_size * g
     near = max(round(s.job.global_batch_size / unit), 1) * unit
     return (
@@ -321,6 +323,12 @@ RULES: tuple[Rule, ...] = (
         lambda s, d: _all_divided(d.etp, s.expert_widths),
         lambda s, p: f"etp {p.etp} with expert widths {_list(s.expert_widths)}",
         lambda s, _p: f"choose etp among the divisors of {_list(s.expert_widths)}",
+    ),
+    Rule(
+        "mixtures of experts split their tokens over tensor-parallel ranks",
+        lambda s, d: True if not s.num_experts else (np.asarray(d.tp) == 1) | d.plan.sequence_parallel,
+        lambda _s, p: f"tp {p.tp} without sequence parallelism: every one of its ranks would send the same tokens",
+        lambda _s, _p: "turn sequence_parallel on, or set tp to 1",
     ),
     Rule(
         "ep x etp x pp divides the accelerators",

@@ -21,5 +21,5 @@ def kept_per_microbatch(kept: Numbers, freed: Numbers, share: Numbers) -> Number
 
 
 def working_set(freed_of_a_layer: Numbers, share: Numbers) -> Numbers:
-    """What recomputation brings back for one layer at a time. [bytes]"""
+    """What recomputation brings back for one layer at a time, at most what it freed. [bytes]"""
     return np.where(np.asarray(share) > 0, freed_of_a_layer, 0.0)

@@ -205,7 +205,8 @@ def _read(path: Path) -> str:
         fault = f"cannot be read: {getattr(error, 'strerror', None) or error}"
     if fault:
         rule = "a reference file is a text of moderate length"
-        raise InputError(f"{path!s:.200} {fault}", rule=rule, hint="correct the path")
+        shown = str(path) if str(path).isprintable() else repr(str(path))
+        raise InputError(f"{shown:.200} {fault}", rule=rule, hint="correct the path")
     return text
 
 

@@ -16,8 +16,8 @@ LARGEST: Final = 1e30
 """Products of a few numbers up to this stay finite."""
 MOST: Final = 2**31
 
-Positive = Annotated[float, Field(gt=0, le=LARGEST)]
-"""A finite number above zero."""
+Positive = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
+"""A number above zero, of which a few can be multiplied and divided."""
 Count = Annotated[int, Field(ge=1, le=MOST)]
 """A whole number from one to 2^31."""
 

@@ -34,6 +34,10 @@ def tensor_exchange(shard: Shard, name: str, modules: tuple[str, ...], width: Nu
     )
 
 
+ROW_PARALLEL = ("proj", "mlp_fc2")
+"""Products of which a rank's inner dimension is a column's share of the whole."""
+
+
 def summa_exchange(shard: Shard, operators: tuple[Operator, ...]) -> tuple[Collective, ...]:
     """Broadcasts of two-dimensional tensor parallelism (van de Geijn and Watts 1997).
 
@@ -45,7 +49,8 @@ def summa_exchange(shard: Shard, operators: tuple[Operator, ...]) -> tuple[Colle
     collectives: tuple[Collective, ...] = ()
     for operator in operators:
         if isinstance(operator, Matmul) and operator.weight:
-            inputs = operator.m * operator.k * operator.count * shard.element
+            whole = shard.columns if operator.name in ROW_PARALLEL else 1
+            inputs = operator.m * operator.k * whole * operator.count * shard.element
             weights = operator.k * operator.n * operator.count * shard.element
             name, modules = operator.name, operator.modules
             collectives += (

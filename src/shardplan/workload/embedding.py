@@ -6,7 +6,7 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.model import ModelConfig
 from shardplan.workload.communication import tensor_exchange
 from shardplan.workload.mlp import norm
-from shardplan.workload.ops import Block, Matmul, Operator, Pass
+from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
 
 __all__ = ["embedding", "head", "logits", "mtp_projection"]
@@ -20,13 +20,14 @@ def embedding(model: ModelConfig, shard: Shard) -> Block:
         pixels = model.patch.num_channels * model.patch.patch_size**2
         width = shard.hidden_size / shard.columns
         operators.append(Matmul(name="patches", modules=(), m=shard.tokens, k=pixels, n=width, low_precision=False))
-    return Block(operators=tuple(operators)).outside_layers()
+    mask = (Saved(name="dropout_mask", modules=(), bytes=shard.split_tokens * shard.hidden_size),)
+    return Block(operators=tuple(operators), saved=mask if shard.job.dropout else ()).outside_layers()
 
 
 def head(model: ModelConfig, shard: Shard) -> Block:
     """Final norm, output product and cross-entropy over a vocabulary shared by tensor-parallel ranks."""
     h, tokens, columns = shard.hidden_size, shard.tokens, shard.columns
-    block = norm(shard, linear_input=False) if model.has_final_norm else Block()
+    block = norm(shard, linear_input=False, residual=False) if model.has_final_norm else Block()
     operators: list[Operator] = []
     if model.has_head_transform:
         operators.append(Matmul(name="head_transform", modules=(), m=tokens, k=h, n=h / columns, low_precision=False))

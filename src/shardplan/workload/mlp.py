@@ -15,7 +15,7 @@ __all__ = ["activation", "feed_forward", "mlp", "norm"]
 NORM = ("layernorm",)
 
 
-def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False) -> Block:
+def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, residual: bool = True) -> Block:
     """A norm with the residual addition around its block, on split tokens.
 
     Ideal traffic: five elements per channel forward and seven backward. Kept: its input, and its output, which is the
@@ -27,7 +27,7 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False) 
         Saved(name="norm_input", modules=(), bytes=moved * shard.element, layer_input=layer_input),
         Saved(name="norm_output", modules=NORM, bytes=moved * kept),
     ]
-    if shard.job.dropout:
+    if shard.job.dropout and residual:
         saved.append(Saved(name="dropout_mask", modules=(), bytes=moved * 1.0))
     passes = Pass(
         name="norm",

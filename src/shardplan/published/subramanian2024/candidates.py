@@ -156,8 +156,10 @@ def candidates_of(
     num_candidates = 0
     for size in sizes:
         degrees = _degrees(strategy, model, size, global_batch_size)
+        point, row = _points(strategy, model, degrees, global_batch_size)
+        used, of_degrees = np.unique(row, return_inverse=True)  # some degrees admit no micro-batch
+        degrees = {name: column[used] for name, column in degrees.items()}
         place, num_places = _places(degrees, size, nvlink_size, has_second=strategy.has_second_degree)
-        point, of_degrees = _points(strategy, model, degrees, global_batch_size)
         points.append({**point, "num_places": num_places[of_degrees]})
         first_place.append((offset + np.cumsum(num_places) - num_places)[of_degrees])
         places.append(place)
@@ -295,10 +297,9 @@ def _distinct(*columns: Ints) -> tuple[tuple[Ints, ...], Ints]:
 
 
 def _row_of_pair(first: Ints, second: Ints, wanted_first: Ints, wanted_second: Ints) -> Ints:
-    """The first row of two sorted columns with these values; any row where there is none, as no point needs it."""
-    base = int(max(second.max(initial=0), wanted_second.max(initial=0))) + 1
-    row = np.searchsorted(first * base + second, wanted_first * base + wanted_second)
-    return np.minimum(row, max(len(first) - 1, 0))
+    """The first row of two sorted columns with these values."""
+    base = int(second.max(initial=0)) + 1
+    return np.searchsorted(first * base + second, wanted_first * base + wanted_second)
 
 
 def _joined(tables: Sequence[Table]) -> Table:

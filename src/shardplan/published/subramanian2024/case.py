@@ -25,13 +25,14 @@ from shardplan.published.subramanian2024.records import configuration_records, o
 from shardplan.published.subramanian2024.rules import check_configuration, words
 from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import Strategy, strategy_of
+from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY
 
 __all__ = ["RESULTS", "CaseFields", "answer"]
 
 RESULTS: Final = ("rank", "throughput", "memory_GB", *STATISTICS)
 """Columns of the published results that a case may carry along."""
 NAME: Final = "subramanian2024"
-SECONDS_PER_DAY: Final = 86400.0
+
 
 Degree = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
@@ -48,7 +49,7 @@ class CaseFields(Fields):
     """Accelerators of a fast domain."""
     gpus: Degree | None = Field(default=None, validation_alias=AliasChoices("gpus", "n_gpus", "num_gpus"))
     """Accelerators in all."""
-    global_batch_size: Degree = 4096
+    global_batch_size: Degree = GLOBAL_BATCH_SIZE
     top: Annotated[int, Field(ge=1, le=10_000)] = 10
     corrected: bool | str | list[str] | None = False
     explain: bool = False
@@ -121,7 +122,7 @@ def _days(model: Transformer, record: Mapping[str, Any]) -> dict[str, float]:
 
 def _searched(
     fields: CaseFields, model: Transformer, system: System, strategy: Strategy, corrected: Corrections
-) -> tuple[list[Configuration], dict[str, int]]:
+) -> tuple[list[Configuration], dict[str, float]]:
     """The best configurations; where none fits, the one of least memory. Raises ``InputError`` if there is none."""
     if fields.gpus is None:
         raise InputError("the case has no gpus", rule="a search has a number of accelerators", hint="give gpus")
@@ -141,13 +142,17 @@ def _searched(
             rule="degrees divide the accelerators, the layers, the batch and the fast domain",
             hint="choose a number of accelerators and a batch with more common divisors",
         )
-    counts = {"num_candidates": found.num_candidates, "num_fitting": found.num_fitting}
+    counts = {
+        "num_candidates": found.num_candidates,
+        "num_fitting": found.num_fitting,
+        "smallest_memory_GB": found.smallest_memory_bytes / 1e9,
+    }
     return list(found.best) or [found.smallest], counts
 
 
 def _priced(
     fields: CaseFields, model: Transformer, system: System, strategy: Strategy
-) -> tuple[list[Configuration], dict[str, int]]:
+) -> tuple[list[Configuration], dict[str, float]]:
     """The configuration that a case gives; in all its places, if it does not say where it lies."""
     configuration = _configuration(fields, strategy)
     check_configuration(model, system, strategy, configuration, global_batch_size=fields.global_batch_size)

@@ -19,7 +19,7 @@ from shardplan.published.subramanian2024.search import price_candidates
 from shardplan.published.subramanian2024.strategies import strategy_of
 from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY, Entry, Study, study
 
-__all__ = ["FIGURES", "Figure", "best_place", "figure"]
+__all__ = ["FIGURES", "Figure", "Row", "best_place", "figure"]
 
 Row = dict[str, Any]
 

@@ -19,6 +19,7 @@ from shardplan.units import Kind, parse_quantity, to_si
 
 __all__ = [
     "MAX_COUNT",
+    "MAX_DOMAIN",
     "System",
     "Transformer",
     "count_of",

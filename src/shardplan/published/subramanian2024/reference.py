@@ -54,7 +54,7 @@ def reference_cases(text: str) -> Iterator[Case] | None:
         records = list(reader)
     except csv.Error:
         return None
-    return _cases([_row(record, f"line {number}") for number, record in enumerate(records, start=2)])
+    return _cases([_row(record, number) for number, record in enumerate(records, start=2)])
 
 
 def _cases(rows: list[_Row]) -> Iterator[Case]:
@@ -85,28 +85,35 @@ def _search_case(row: _Row, result: SizeResult) -> Case:
     found = result.throughputs[row.rank - 1] if row.rank <= len(result.throughputs) else 0.0
     return Case(
         name=f"{row.name}, searched",
-        expected={"throughput": row.figures["throughput"]},
+        expected={name: value for name, value in row.figures.items() if name == "throughput"},
         computed={"throughput": found},
     )
 
 
-def _row(record: Mapping[str | None, Any], where: str) -> _Row:
-    """A row read and checked. Raises ``InputError``."""
+def _row(record: Mapping[str | None, Any], line: int) -> _Row:
+    """A row read and checked. Raises ``InputError`` that names its line."""
+    try:
+        return _checked(record)
+    except InputError as error:
+        raise InputError(f"line {line}: {error.message}", rule=error.rule, hint=error.hint) from None
+
+
+def _checked(record: Mapping[str | None, Any]) -> _Row:
     strategy, model = strategy_of(record["strategy"]), load_model(record["model"])
-    nvs = _count(record, "nvs", where, most=MAX_DOMAIN)
+    nvs = _count(record, "nvs", most=MAX_DOMAIN)
     system = load_system(record["gpu"], nvs)
     suffix = "1" if strategy.has_second_degree else ""
     degrees = {
-        name: _count(record, column, where)
+        name: _count(record, column)
         for name, column in (
             ("dp", "dp"), ("tp1", f"tp{suffix}"), ("tp2", "tp2"), ("pp", "pp"), ("mbs", "mbs"), ("nb", "nb"),
             ("nv_tp1", f"nv_tp{suffix}"), ("nv_tp2", "nv_tp2"), ("nv_dp", "nv_dp"), ("nv_pp", "nv_pp"),
         )
     }  # fmt: skip
-    configuration, num_gpus = Configuration(**degrees), _count(record, "n_gpus", where)
+    configuration, num_gpus = Configuration(**degrees), _count(record, "n_gpus")
     if configuration.num_gpus != num_gpus:
         raise InputError(
-            f"{where}: the degrees multiply to {configuration.num_gpus:,}, n_gpus is {num_gpus:,}",
+            f"the degrees multiply to {configuration.num_gpus:,}, n_gpus is {num_gpus:,}",
             rule="dp x tp x pp is the number of accelerators",
             hint="correct the row",
         )
@@ -114,26 +121,24 @@ def _row(record: Mapping[str | None, Any], where: str) -> _Row:
     return _Row(
         group=(strategy.name, model.name, system.name, nvs),
         num_gpus=num_gpus,
-        rank=_count(record, "rank", where, most=10_000),
+        rank=_count(record, "rank", most=10_000),
         configuration=configuration,
-        figures={name: _number(record, name, where) for name in FIGURES if record.get(name)},
+        figures={name: _number(record, name) for name in FIGURES if record.get(name)},
     )
 
 
-def _count(record: Mapping[str | None, Any], name: str, where: str, **bounds: int) -> int:
+def _count(record: Mapping[str | None, Any], name: str, **bounds: int) -> int:
     """A whole number; a column that is empty or missing means 1."""
     if not record.get(name):
         return 1
-    return count_of(_number(record, name, where), f"{where}: {name}", **bounds)
+    return count_of(_number(record, name), name, **bounds)
 
 
-def _number(record: Mapping[str | None, Any], name: str, where: str) -> float:
+def _number(record: Mapping[str | None, Any], name: str) -> float:
     try:
         number = float(record[name])
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(
-            f"{where}: {name} is {record[name]!r:.60}", rule=f"{name} is a finite number", hint=f"correct {name}"
-        )
+        raise InputError(f"{name} is {record[name]!r:.60}", rule=f"{name} is a finite number", hint=f"correct {name}")
     return number
