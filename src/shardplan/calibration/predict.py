@@ -21,7 +21,17 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile
 from shardplan.workload.stage import Stage, kinds_of_stage, stages
 
-__all__ = ["Case", "Prediction", "Skipped", "ask_all", "cases_of", "log_ratios", "measured_memory", "predict"]
+__all__ = [
+    "Case",
+    "Prediction",
+    "Profiles",
+    "Skipped",
+    "ask_all",
+    "cases_of",
+    "log_ratios",
+    "measured_memory",
+    "predict",
+]
 
 Profiles = Mapping[str, Profile]
 """Constants by generation of accelerator; those that are shipped serve a generation that is missing."""

@@ -1,0 +1,154 @@
+"""All measured runs of a file against their predictions: the record behind ``shardplan validate``."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from shardplan.calibration.errors import GROUPINGS, Errors, Sweep, errors_by, errors_of, sweeps_of
+from shardplan.calibration.predict import Prediction, Profiles, Skipped, ask_all, predict
+from shardplan.calibration.runs import MeasuredRun, read_runs, shipped_runs
+
+__all__ = ["Validation", "validate", "validate_runs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Predictions held against measurements."""
+
+    predictions: tuple[Prediction, ...]
+    skipped: tuple[Skipped, ...]
+    """Runs that cannot be predicted, each with its reason."""
+    sweeps: tuple[Sweep, ...]
+
+    @property
+    def step_time(self) -> Errors:
+        """Errors of all step times."""
+        return errors_of([_or_nan(one.log_time_ratio) for one in self.predictions])
+
+    @property
+    def peak_memory(self) -> Errors:
+        """Errors of all peak memories."""
+        return errors_of([_or_nan(one.log_memory_ratio) for one in self.predictions])
+
+    @property
+    def not_fitting(self) -> tuple[Prediction, ...]:
+        """Runs that are predicted not to fit, although they ran."""
+        return tuple(one for one in self.predictions if not one.fits)
+
+    def step_time_by(self, group: str) -> dict[str, Errors]:
+        """Errors of step times by one of ``GROUPINGS``."""
+        return errors_by(self.predictions, group, lambda one: one.log_time_ratio)
+
+    def peak_memory_by(self, group: str) -> dict[str, Errors]:
+        """Errors of peak memories by one of ``GROUPINGS``."""
+        return errors_by(self.predictions, group, lambda one: one.log_memory_ratio)
+
+    def coverage(self) -> float | None:
+        """Share of measured step times inside their 10-90 band."""
+        inside = [
+            one.step_time_p10 <= one.run.step_time <= one.step_time_p90
+            for one in self.predictions
+            if one.run.step_time is not None
+        ]
+        return float(np.mean(inside)) if inside else None
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain record: a row for every run, errors by every grouping, order within sweeps. Shares, not per cent."""
+        rows = [_row(one) for one in self.predictions] + [_skipped_row(one) for one in self.skipped]
+        return {
+            "rows": rows,
+            "counts": {
+                "rows": len(rows),
+                "predicted": len(self.predictions),
+                "skipped": len(self.skipped),
+                "skipped_by_rule": dict(Counter(one.rule for one in self.skipped)),
+                "predicted_not_to_fit": len(self.not_fitting),
+            },
+            "summary": {
+                "all": _errors(self.step_time, self.peak_memory),
+                **{group: self._summary(group) for group in GROUPINGS},
+            },
+            "ranking": [asdict(sweep) for sweep in self.sweeps],
+            "ranking_summary": self.ranking(),
+            "coverage": self.coverage(),
+        }
+
+    def _summary(self, group: str) -> dict[str, Any]:
+        times, memories = self.step_time_by(group), self.peak_memory_by(group)
+        return {name: _errors(times[name], memories[name]) for name in times}
+
+    def ranking(self) -> dict[str, float | int | None]:
+        """Order within all sweeps: mean regret, share of clearly different pairs in order, median rank correlation."""
+        pairs = sum(sweep.num_pairs for sweep in self.sweeps)
+        right = sum(sweep.num_pairs * (sweep.pairs_in_order or 0.0) for sweep in self.sweeps)
+        return {
+            "sweeps": len(self.sweeps),
+            "mean_regret": float(np.mean([sweep.regret for sweep in self.sweeps])) if self.sweeps else None,
+            "pairs": pairs,
+            "pairs_in_order": right / pairs if pairs else None,
+            "median_spearman": float(np.median([sweep.spearman for sweep in self.sweeps])) if self.sweeps else None,
+        }
+
+
+def validate(path: str | os.PathLike[str] | None = None, profiles: Profiles | None = None) -> Validation:
+    """Runs of a file, or the published ones that are shipped, against predictions. Raises ``InputError``."""
+    return validate_runs(shipped_runs() if path is None else read_runs(path), profiles)
+
+
+def validate_runs(runs: tuple[MeasuredRun, ...], profiles: Profiles | None = None) -> Validation:
+    """The same for runs already read."""
+    asked, skipped = ask_all(runs)
+    predictions = predict(asked, profiles)
+    return Validation(predictions=predictions, skipped=skipped, sweeps=sweeps_of(predictions))
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _errors(step_time: Errors, peak_memory: Errors) -> dict[str, Any]:
+    """Errors of step times, and of peak memories under a name of their own."""
+    return {**asdict(step_time), "peak_memory": asdict(peak_memory)}
+
+
+def _row(one: Prediction) -> dict[str, Any]:
+    run = one.run
+    return {
+        "id": run.id,
+        "family": run.family,
+        "tier": run.tier,
+        "predicted_step_time_s": one.step_time,
+        "measured_step_time_s": run.step_time,
+        "step_time_p10_s": one.step_time_p10,
+        "step_time_p90_s": one.step_time_p90,
+        "predicted_peak_memory_bytes": one.peak_memory_bytes,
+        "measured_peak_memory_bytes": run.peak_memory_bytes,
+        "fits": one.fits,
+        "skipped": None,
+        "assumed": list(one.asked.assumed),
+        "ignored": list(one.asked.ignored),
+    }
+
+
+def _skipped_row(one: Skipped) -> dict[str, Any]:
+    run = one.run
+    return {
+        "id": run.id,
+        "family": run.family,
+        "tier": run.tier,
+        "predicted_step_time_s": None,
+        "measured_step_time_s": run.step_time,
+        "step_time_p10_s": None,
+        "step_time_p90_s": None,
+        "predicted_peak_memory_bytes": None,
+        "measured_peak_memory_bytes": run.peak_memory_bytes,
+        "fits": None,
+        "skipped": one.reason,
+        "assumed": [],
+        "ignored": [],
+    }
