@@ -1,0 +1,93 @@
+"""Constants of the estimate's own formulas that make them meet timed kernels, by least squares with priors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.calibration.constants import Free, Vector
+from shardplan.calibration.fit import Evidence, fit
+from shardplan.inputs.profile import Profile
+
+__all__ = ["Found", "Solution", "free", "solve"]
+
+WELL_DETERMINED = 0.7
+"""A constant whose uncertainty the timings leave above this share of what it was before is not reported."""
+SHARES = ("matmul_wave_weight",)
+"""Constants between zero and one that move in their log-odds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A constant that the timings determine."""
+
+    value: float
+    sd: float
+    """Standard deviation of its logarithm (log-odds of a share)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solution:
+    """What a fit found."""
+
+    profile: Profile
+    """The profile at the optimum."""
+    found: dict[tuple[str, str], Found]
+    """Constants by name and key of the table (empty for a number), those alone that the timings determine."""
+    residual: float
+    """Median of \\|predicted / measured - 1\\|."""
+    num_samples: int
+
+
+def free(base: Profile, name: str, sd: float, *, key: str = "") -> Free:
+    """The constant ``name`` of ``base`` (or one ``key`` of it) as one that may move."""
+    table = getattr(base, name)
+    prior = table.get(key, table.get("other", 0.5)) if key else table
+    return Free(base.name, name, (key,) if key else (), (float(prior),), sd, name in SHARES)
+
+
+def solve(
+    base: Profile, frees: Sequence[Free], predict: Callable[[Profile], Sequence[Numbers]], times: Sequence[float]
+) -> Solution:
+    """Fits ``frees``. ``predict``: times of all samples under a profile whose constants may be arrays."""
+    if not times:
+        return Solution(profile=base, found={}, residual=0.0, num_samples=0)
+    measured = np.log(np.asarray(times))
+
+    def residuals(theta: Vector) -> Vector:
+        rows = [np.broadcast_to(np.log(time), len(theta)) for time in predict(_moved(base, frees, theta))]
+        return np.stack(rows) - measured[:, None]
+
+    # Every sample is a family of its own: they err independently, unlike runs of one team.
+    own = tuple(str(index) for index in range(len(times)))
+    best = fit(frees, Evidence(residuals=residuals, families=own, tier_weights=np.ones(len(times))))
+    found = {
+        (one.name, one.keys[0] if one.keys else ""): Found(float(one.at(move)[0]), float(sd))
+        for one, move, sd in zip(frees, best.theta[0], best.sd, strict=True)
+        if sd < WELL_DETERMINED * one.sd
+    }
+    return Solution(
+        profile=_with(base, {key: entry.value for key, entry in found.items()}),
+        found=found,
+        residual=float(np.median(np.expm1(np.abs(best.residuals[:, 0])))),
+        num_samples=len(times),
+    )
+
+
+def _moved(base: Profile, frees: Sequence[Free], theta: Vector) -> Profile:
+    """``base`` with each constant an array over the rows of ``theta``."""
+    places = [(one.name, one.keys[0] if one.keys else "") for one in frees]
+    return _with(
+        base, {place: one.at(theta[:, i])[0] for i, (place, one) in enumerate(zip(places, frees, strict=True))}
+    )
+
+
+def _with(base: Profile, values: dict[tuple[str, str], Any]) -> Profile:
+    changed: dict[str, Any] = {}
+    for (name, key), value in values.items():
+        changed[name] = {**changed.get(name, getattr(base, name)), key: value} if key else value
+    return replace(base, **changed)

@@ -1,0 +1,260 @@
+"""What was timed, on what, and how long it took: the raw record of a micro-benchmark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from shardplan.errors import InputError
+from shardplan.inputs.cluster import Precision
+
+__all__ = [
+    "Attention",
+    "Case",
+    "Device",
+    "Exchange",
+    "Exchanged",
+    "Host",
+    "Measurements",
+    "MemoryPass",
+    "Product",
+    "Sample",
+    "Skipped",
+    "Timing",
+]
+
+Record = dict[str, Any]
+Kind = TypeVar("Kind")
+Exchanged = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p2p"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPass:
+    """A kernel that streams memory."""
+
+    operation: Literal["copy", "add", "norm"]
+    bytes: int
+    """Read and written."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Product:
+    """An (m, k) by (k, n) matrix product."""
+
+    precision: Precision
+    m: int
+    k: int
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attention:
+    """Fused causal attention, every head with its own keys."""
+
+    precision: Precision
+    direction: Literal["forward", "backward"]
+    head_dim: int
+    num_heads: int
+    sequence_length: int
+    batch_size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """Work of the host: the ``launch`` of one tiny kernel, or forward and backward of one tiny, eager ``layer``."""
+
+    operation: Literal["launch", "layer"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """A collective over ``size`` ranks that lie ``stride`` apart."""
+
+    operation: Exchanged
+    size: int
+    stride: int
+    bytes: int
+    """The gathered, unscattered tensor; for all-to-all and p2p what one rank holds."""
+
+
+Case: TypeAlias = MemoryPass | Product | Attention | Host | Exchange
+
+CASES: Final[Mapping[str, type[Case]]] = {
+    "memory_pass": MemoryPass,
+    "product": Product,
+    "attention": Attention,
+    "host": Host,
+    "exchange": Exchange,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Time of one call, from several series of calls."""
+
+    time: float
+    """Median. [s]"""
+    spread: float
+    """Distance of the quartiles, relative to the median."""
+    num_series: int
+    """Series of calls that were timed."""
+
+    def __post_init__(self) -> None:
+        for name in ("time", "spread"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+                _refuse(f"{name} is {value!r}; it must be a positive number")
+        if self.time == 0:
+            _refuse("time is 0; it must be a positive number")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A case and its time."""
+
+    case: Case
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A case that could not be timed."""
+
+    case: Case
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """The device as the driver describes it."""
+
+    kind: Literal["cuda", "cpu"]
+    name: str
+    memory_bytes: int
+    num_cores: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurements:
+    """Everything a run of the micro-benchmark saw."""
+
+    device: Device
+    accelerator: str | None
+    """Name or path of the catalogue's accelerator; None where the device is not in the catalogue."""
+    software: str
+    """Version of the library that ran the kernels."""
+    date: str
+    num_ranks: int
+    """Processes that took part."""
+    rank: int
+    """Which of them this is; the first one's record is kept."""
+    is_complete: bool
+    """Whether every case had its turn (an interrupt keeps what there is)."""
+    samples: tuple[Sample, ...]
+    skipped: tuple[Skipped, ...]
+
+    def of(self, kind: type[Kind]) -> list[tuple[Kind, Timing]]:
+        """Samples of one kind of case."""
+        return [(sample.case, sample.timing) for sample in self.samples if isinstance(sample.case, kind)]
+
+    def to_record(self) -> Record:
+        """The record as it is written to JSON."""
+        return {
+            "format": "shardplan microbenchmark 1",
+            "device": asdict(self.device),
+            "accelerator": self.accelerator,
+            "software": self.software,
+            "date": self.date,
+            "num_ranks": self.num_ranks,
+            "rank": self.rank,
+            "is_complete": self.is_complete,
+            "samples": [
+                _case_record(sample.case)
+                | {"time_s": sample.timing.time, "spread": sample.timing.spread, "num_series": sample.timing.num_series}
+                for sample in self.samples
+            ],
+            "skipped": [_case_record(skipped.case) | {"reason": skipped.reason} for skipped in self.skipped],
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Measurements:
+        """The measurements that ``to_record`` wrote. Raises ``InputError``."""
+        samples, skipped = (_items(record, name) for name in ("samples", "skipped"))
+        accelerator = record.get("accelerator")
+        return cls(
+            device=_checked(Device, _mapping(record.get("device"), "device")),
+            accelerator=None if accelerator is None else _text(accelerator, "accelerator"),
+            software=_text(record.get("software"), "software"),
+            date=_text(record.get("date"), "date"),
+            num_ranks=_count(record.get("num_ranks"), "num_ranks"),
+            rank=_count(record.get("rank"), "rank", least=0),
+            is_complete=record.get("is_complete") is True,
+            samples=tuple(Sample(_case(item), _timing(item)) for item in samples),
+            skipped=tuple(Skipped(_case(item), _text(item.get("reason"), "reason")) for item in skipped),
+        )
+
+
+def _case_record(case: Case) -> Record:
+    return {"case": next(name for name, kind in CASES.items() if isinstance(case, kind))} | asdict(case)
+
+
+def _case(item: Mapping[str, Any]) -> Case:
+    kind = CASES.get(str(item.get("case")))
+    if kind is None:
+        _refuse(f"case is {item.get('case')!r:.60}; it must be one of {', '.join(CASES)}")
+    return _checked(kind, item)
+
+
+def _timing(item: Mapping[str, Any]) -> Timing:
+    number = _count(item.get("num_series"), "num_series")
+    return Timing(time=item.get("time_s", 0), spread=item.get("spread", -1), num_series=number)
+
+
+def _checked(kind: type[Kind], item: Mapping[str, Any]) -> Kind:
+    """An object of ``kind`` (a dataclass of texts, choices and counts) from its fields."""
+    hints = get_type_hints(kind)
+    values: Record = {}
+    for name in (field.name for field in fields(kind)):  # type: ignore[arg-type]  # every kind is a dataclass
+        value, hint = item.get(name), hints[name]
+        if get_origin(hint) is Literal:
+            if value not in get_args(hint):
+                _refuse(f"{name} is {value!r:.60}; it must be one of {', '.join(get_args(hint))}")
+            values[name] = value
+        else:
+            values[name] = _count(value, name) if hint is int else _text(value, name)
+    return kind(**values)
+
+
+def _items(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    items = record.get(name)
+    if not isinstance(items, list):
+        _refuse(f"{name} is {items!r:.60}; it must be a list")
+    return [_mapping(item, name) for item in items]
+
+
+def _mapping(value: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        _refuse(f"{name} holds {value!r:.60}; it must be a set of fields")
+    return value
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str) or not value:
+        _refuse(f"{name} is {value!r:.60}; it must be a text")
+    return value
+
+
+def _count(value: object, name: str, *, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        _refuse(f"{name} is {value!r:.60}; it must be a whole number of at least {least}")
+    return value
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InputError(
+        f"measurements: {message}",
+        rule="measurements are those that the micro-benchmark wrote",
+        hint="run the micro-benchmark again",
+    )

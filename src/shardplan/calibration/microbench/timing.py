@@ -1,0 +1,57 @@
+"""Robust timing: warm up, time series of calls, keep the median and the spread."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shardplan.calibration.microbench.records import Timing
+
+__all__ = ["Effort", "measure", "measure_together"]
+
+Elapsed = Callable[[int], float]
+"""Seconds that so many calls take, all work of the device included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How long to look at one case."""
+
+    warm_up_time: float
+    """Calls are repeated at least this long before the first series. [s]"""
+    series_time: float
+    """Length of one series. [s]"""
+    num_series: int
+    most_calls: int
+    """Calls in one series; a device queues so many without waiting for the host."""
+    limit: float
+    """After this long no further series begins. [s]"""
+
+
+def measure(elapsed: Elapsed, effort: Effort) -> Timing:
+    """Time of one call. The first call pays for compilation and memory; clocks settle while warming up."""
+    start = time.perf_counter()
+    elapsed(1)
+    once = elapsed(1)
+    while time.perf_counter() - start < effort.warm_up_time:
+        once = min(once, elapsed(1))
+    num_calls = math.ceil(min(max(effort.series_time / max(once, 1e-9), 1), effort.most_calls))
+    series: list[float] = []
+    while len(series) < effort.num_series and (len(series) < 3 or time.perf_counter() - start < effort.limit):
+        series.append(elapsed(num_calls) / num_calls)
+    return _timing(series)
+
+
+def measure_together(elapsed: Elapsed, *, num_calls: int, num_series: int) -> Timing:
+    """Time of one call that several processes make together: the number of calls may not depend on their clocks."""
+    elapsed(2)
+    return _timing([elapsed(num_calls) / num_calls for _ in range(num_series)])
+
+
+def _timing(series: list[float]) -> Timing:
+    median = statistics.median(series)
+    low, _, high = statistics.quantiles(series, n=4) if len(series) > 1 else (median, median, median)
+    return Timing(time=median, spread=(high - low) / median if median > 0 else 0.0, num_series=len(series))

@@ -1,0 +1,554 @@
+"""Timings that follow known constants give these constants back; real kernels run where torch is installed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples import llama
+
+from shardplan.calibration.microbench import torch_device
+from shardplan.calibration.microbench.cases import Ranks, cases_of
+from shardplan.calibration.microbench.files import measurements_path, profile_text, read_measurements, write_profile
+from shardplan.calibration.microbench.identify import accelerator_of
+from shardplan.calibration.microbench.measured import LAYER_OPERATORS, LAYER_PRODUCTS, profile_from
+from shardplan.calibration.microbench.records import (
+    Attention,
+    Case,
+    Device,
+    Exchange,
+    Host,
+    Measurements,
+    MemoryPass,
+    Product,
+    Sample,
+    Timing,
+)
+from shardplan.calibration.microbench.run import measure_on, run_microbenchmark
+from shardplan.calibration.microbench.timing import Effort, measure, measure_together
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Constant, assemble, constants_of, load_profile
+from shardplan.workload.layer import layer_block
+from shardplan.workload.ops import Matmul
+from shardplan.workload.shard import Shard
+
+H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", memory_bytes=84_930_000_000, num_cores=132)
+PEAK = {"bf16": 989e12, "fp16": 989e12, "tf32": 494.5e12, "fp32": 67e12, "fp8": 1979e12}
+HBM = 3350e9
+ELEMENT = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp8": 1}
+
+
+@dataclass(kw_only=True)
+class FormulaBackend:
+    """A machine that obeys the formulas of the documentation, written out here once more."""
+
+    device: Device = H100
+    software: str = "formulas 1.0"
+    ranks: Ranks = field(default_factory=Ranks)
+    rank: int = 0
+    formats: tuple[str, ...] = ("bf16", "fp8")
+    efficiency: dict[str, float] = field(default_factory=lambda: {"bf16": 0.62, "fp8": 0.51, "fp16": 0.6, "fp32": 0.9})
+    launch: float = 7e-6
+    half_depth: float = 130.0
+    wave_weight: float = 0.5
+    hbm_share: float = 0.85
+    latency: float = 2e-6
+    attention: float = 0.58
+    half_sequence: float = 600.0
+    exponent: float = 0.35
+    ratio: float = 0.65
+    nvlink: float = 0.6
+    infiniband: float = 0.3
+    all_to_all: float = 0.5
+    exchange_launch: float = 25e-6
+    noise: tuple[float, ...] = (1.0,)
+    refuses: type[Exception] | None = None
+    interrupt_after: int = 10**9
+    num_timed: int = 0
+
+    def precisions(self) -> Sequence[str]:
+        return self.formats
+
+    def close(self) -> None:
+        pass
+
+    def time(self, case: Case) -> Timing:
+        self.num_timed += 1
+        if self.num_timed > self.interrupt_after:
+            raise KeyboardInterrupt
+        if self.refuses is not None and isinstance(case, Product) and case.precision == "fp8":
+            raise self.refuses("no such kernel\nsecond line")
+        exact = self._exact(case)
+        return Timing(time=exact * self.noise[self.num_timed % len(self.noise)], spread=0.01, num_series=5)
+
+    def _exact(self, case: Case) -> float:
+        match case:
+            case MemoryPass():
+                return self.latency + case.bytes / (self.hbm_share * HBM)
+            case Product():
+                return self._product(case)
+            case Attention():
+                return self._attention(case)
+            case Host():
+                return 5e-6 if case.operation == "launch" else 600e-6
+            case Exchange():
+                return self._exchange(case)
+
+    def _product(self, case: Product) -> float:
+        m, k, n = case.m, case.k, case.n
+        waves = [
+            math.ceil(math.ceil(m / 128) * math.ceil(n / columns) / 132) * 132 * 128 * columns / (m * n)
+            for columns in (128, 256)
+        ]
+        slower = 1 + self.wave_weight * (min(waves) - 1)
+        rate = self.efficiency[case.precision] * PEAK[case.precision] * k / (k + self.half_depth)
+        moved = (m * k + k * n + m * n) * ELEMENT[case.precision]
+        return self.launch + max(2 * m * n * k * slower / rate, moved / (self.hbm_share * HBM))
+
+    def _attention(self, case: Attention) -> float:
+        s, d = case.sequence_length, case.head_dim
+        flops = 2 * case.batch_size * s * case.num_heads * (s / 2) * 2 * d
+        rate = self.attention * (d / 128) ** self.exponent * s / (s + self.half_sequence) * PEAK[case.precision]
+        return self.latency + flops / rate * (2.5 / self.ratio if case.direction == "backward" else 1)
+
+    def _exchange(self, case: Exchange) -> float:
+        """On nodes of eight with NVLink of 450 GB/s and an adapter of 50 GB/s each (hgx-h100)."""
+        crosses = case.stride >= 8 or case.size > 8
+        inner = 1 if case.stride >= 8 else min(case.size, 8)
+        outer = case.size // inner
+        near, far = 450e9 * self.nvlink, 50e9 * (self.all_to_all if case.operation == "all_to_all" else self.infiniband)
+        share = 1 if case.operation != "all_reduce" else 2
+        hops = {"all_to_all": math.log2}.get(case.operation, lambda fan: fan - 1)
+        bytes_near, bytes_far = 1 - 1 / inner, 1 / inner - 1 / case.size
+        if case.operation == "all_to_all":
+            bytes_near, bytes_far = (inner - 1) / case.size, (case.size - inner) / case.size
+        if case.operation == "p2p":
+            hops = lambda fan: float(fan > 1)  # noqa: E731
+            bytes_near, bytes_far = float(not crosses), float(crosses)
+        time = max(share * case.bytes * bytes_near / near, share * case.bytes * bytes_far / far)
+        return self.exchange_launch + time + share * (0.936e-6 * hops(inner) + 5e-6 * hops(outer))
+
+
+def number(constant: Constant) -> float:
+    assert isinstance(constant.value, float)
+    return constant.value
+
+
+def alone(constant: Constant, key: str = "") -> float:
+    """Value before the share of it that training reaches."""
+    value = constant.value[key] if isinstance(constant.value, dict) else constant.value
+    shares = {"fraction of dense peak": {"": 0.81}.get(key, 0.92), "fraction of memory bandwidth": 0.89}
+    shares["fraction of nominal bandwidth"] = {"nvlink": 0.94, "infiniband": 0.75}.get(key, 1.0)
+    return float(value) / shares.get(constant.unit, 1.0)
+
+
+HOPPER = load_profile("hopper")
+
+
+def test_constants_are_recovered_from_timings_that_follow_them() -> None:
+    machine = FormulaBackend()
+    constants = profile_from(measure_on(machine, sizes="full"), HOPPER)
+    expected = {
+        ("memory_efficiency", ""): machine.hbm_share,
+        ("memory_pass_latency", ""): machine.latency,
+        ("matmul_efficiency", "bf16"): machine.efficiency["bf16"],
+        ("matmul_efficiency", "fp8"): machine.efficiency["fp8"],
+        ("matmul_launch_time", ""): machine.launch,
+        ("matmul_half_depth", ""): machine.half_depth,
+        ("matmul_wave_weight", ""): machine.wave_weight,
+        ("attention_efficiency", ""): machine.attention,
+        ("attention_half_sequence", ""): machine.half_sequence,
+        ("attention_head_dim_exponent", ""): machine.exponent,
+        ("attention_backward_ratio", ""): machine.ratio,
+    }
+    found = {(name, key): alone(constants[name], key) for name, key in expected}
+    assert found == {place: pytest.approx(value, rel=0.04) for place, value in expected.items()}
+
+
+def test_a_few_shapes_and_noise_still_give_the_rates() -> None:
+    machine = FormulaBackend(noise=(1.0, 1.06, 0.95, 1.02, 0.98, 1.4, 0.99))
+    constants = profile_from(measure_on(machine, sizes="small"), HOPPER)
+    assert alone(constants["matmul_efficiency"], "bf16") == pytest.approx(0.62, rel=0.08)
+    assert alone(constants["attention_efficiency"]) == pytest.approx(0.58, rel=0.12)
+    assert alone(constants["memory_efficiency"]) == pytest.approx(0.85, rel=0.06)
+
+
+def test_network_constants_are_recovered_on_two_nodes() -> None:
+    machine = FormulaBackend(ranks=Ranks(total=16, per_node=8), formats=("bf16",))
+    constants = profile_from(measure_on(machine, sizes="full"), HOPPER)
+    assert alone(constants["network_efficiency"], "nvlink") == pytest.approx(machine.nvlink, rel=0.03)
+    assert alone(constants["network_efficiency"], "infiniband") == pytest.approx(machine.infiniband, rel=0.03)
+    assert alone(constants["all_to_all_efficiency"]) == pytest.approx(machine.all_to_all, rel=0.03)
+    assert alone(constants["collective_launch_time"]) == pytest.approx(machine.exchange_launch, rel=0.05)
+
+
+def test_constants_say_where_they_come_from() -> None:
+    constants = profile_from(measure_on(FormulaBackend(), sizes="small"), HOPPER)
+    for name, constant in constants.items():
+        assert constant.source.startswith("measured on NVIDIA H100 80GB HBM3 with formulas 1.0, 20"), name
+        assert constant.unit == HOPPER.constants[name].unit
+        assert constant.sd is not None
+    source = constants["matmul_efficiency"].source
+    assert re.search(
+        r", 28 shapes, residual 0\.\d%; 0\.6\d+ for bf16 alone times 0\.92 in training, 0\.5\d+ for fp8 alone", source
+    )
+
+
+def test_a_measured_profile_is_a_profile(tmp_path: Path) -> None:
+    measurements = measure_on(FormulaBackend(), sizes="small")
+    constants = profile_from(measurements, HOPPER)
+    raw = write_profile(tmp_path / "my-gpu.yaml", constants, measurements)
+    assert raw == tmp_path / "my-gpu.measurements.json"
+    assert read_measurements(raw) == measurements
+    import yaml
+
+    read = yaml.safe_load((tmp_path / "my-gpu.yaml").read_text())
+    own = {name: Constant(**entry) for name, entry in read.items()}
+    assert own == constants
+    profile = assemble("hopper", constants_of("default"), constants_of("hopper") | own)
+    assert profile.attention_efficiency == constants["attention_efficiency"].value
+    assert profile.matmul_efficiency["mxfp8"] == load_profile("default").matmul_efficiency["mxfp8"]
+
+
+def test_training_is_said_to_be_slower_than_kernels_alone() -> None:
+    constants = profile_from(measure_on(FormulaBackend(), sizes="small"), HOPPER)
+    value = constants["matmul_efficiency"].value
+    assert isinstance(value, dict)
+    assert value["bf16"] < 0.62
+    assert number(constants["attention_efficiency"]) < 0.58
+
+
+def test_the_hosts_time_is_believed_only_where_it_is_slower() -> None:
+    measurements = measure_on(FormulaBackend(formats=("bf16",)), sizes="small")
+    usual = HOPPER.kernel_launch_time["eager"]
+    assert profile_from(measurements, HOPPER)["kernel_launch_time"].value == {"eager": pytest.approx(usual)}
+    slow = replace(
+        measurements,
+        samples=tuple(
+            Sample(one.case, Timing(time=6e-3, spread=0, num_series=5)) if one.case == Host(operation="layer") else one
+            for one in measurements.samples
+        ),
+    )
+    expected = 6e-3 / (2 * LAYER_OPERATORS + LAYER_PRODUCTS)
+    assert profile_from(slow, HOPPER)["kernel_launch_time"].value == {"eager": pytest.approx(expected, rel=1e-3)}
+
+
+def test_the_layer_timed_has_the_operators_that_the_estimate_charges() -> None:
+    model, job = llama(64, 1, 4, 4, 128), Job(sequence_length=16, global_batch_size=1)
+    block = layer_block(model.layers[0], Shard.of(64, job, Batch.of(Plan(), 1, job)))
+    assert len(block.operators) == LAYER_OPERATORS
+    assert sum(isinstance(operator, Matmul) for operator in block.operators) == LAYER_PRODUCTS
+
+
+def test_an_interrupt_keeps_what_was_timed(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    machine = FormulaBackend(interrupt_after=20)
+    measurements = measure_on(machine, sizes="full", progress=lambda done, total: told.append((done, total)))
+    assert len(measurements.samples) == 20
+    assert not measurements.is_complete
+    assert told[0][0] == 0
+    assert told[-1] == (20, told[0][1])
+    constants = profile_from(measurements, HOPPER)
+    assert "memory_efficiency" in constants
+    assert "attention_efficiency" not in constants
+    assert "interrupted" in profile_text(constants, measurements)
+    write_profile(tmp_path / "part.yaml", constants, measurements)
+    assert not read_measurements(tmp_path / "part.measurements.json").is_complete
+
+
+def test_an_interrupt_at_once_keeps_the_empty_record_and_says_so(tmp_path: Path) -> None:
+    measurements = measure_on(FormulaBackend(interrupt_after=0))
+    constants = profile_from(measurements, HOPPER)
+    assert constants == {}
+    with pytest.raises(InputError, match="determine no constant"):
+        write_profile(tmp_path / "none.yaml", constants, measurements)
+    assert (tmp_path / "none.measurements.json").exists()
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, NotImplementedError, TypeError, MemoryError])
+def test_a_case_that_the_device_refuses_is_listed_with_the_reason(kind: type[Exception]) -> None:
+    measurements = measure_on(FormulaBackend(refuses=kind), sizes="small")
+    assert {skipped.reason for skipped in measurements.skipped} == {"no such kernel"}
+    value = profile_from(measurements, HOPPER)["matmul_efficiency"].value
+    assert isinstance(value, dict)
+    assert set(value) == {"bf16"}
+
+
+def test_an_unknown_device_gives_what_needs_no_peak() -> None:
+    unknown = Device(kind="cuda", name="NVIDIA X9000", memory_bytes=10**11, num_cores=132)
+    measurements = measure_on(FormulaBackend(device=unknown, formats=("bf16",)), sizes="full")
+    assert measurements.accelerator is None
+    constants = profile_from(measurements, load_profile("other"))
+    assert {"matmul_efficiency", "attention_efficiency", "memory_efficiency"} & set(constants) == set()
+    assert constants["matmul_launch_time"].value == pytest.approx(7e-6, rel=0.05)
+    assert constants["attention_half_sequence"].value == pytest.approx(600, rel=0.05)
+    assert "not in the catalogue" in profile_text(constants, measurements)
+    named = measure_on(FormulaBackend(device=unknown, formats=("bf16",)), sizes="full", accelerator="h100-sxm-80gb")
+    assert alone(profile_from(named, HOPPER)["matmul_efficiency"], "bf16") == pytest.approx(0.62, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "cores", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", 79.1, 132, "h100-sxm-80gb"),
+        ("NVIDIA H100 PCIe", 79.1, 114, "h100-pcie-80gb"),
+        ("NVIDIA H100 NVL", 93.0, 132, "h100-nvl-94gb"),
+        ("NVIDIA H200", 139.8, 132, "h200-sxm-141gb"),
+        ("NVIDIA H200 NVL", 139.8, 132, "h200-nvl-141gb"),
+        ("NVIDIA A100-SXM4-80GB", 79.25, 108, "a100-sxm-80gb"),
+        ("NVIDIA A100-SXM4-40GB", 39.4, 108, "a100-sxm-40gb"),
+        ("NVIDIA A100 80GB PCIe", 79.25, 108, "a100-pcie-80gb"),
+        ("NVIDIA A100-PCIE-40GB", 39.4, 108, "a100-pcie-40gb"),
+        ("NVIDIA B200", 178.4, 148, "b200-sxm-180gb"),
+        ("NVIDIA GB200", 184.0, 148, "gb200-186gb"),
+        ("NVIDIA B300 SXM6 AC", 267.7, 148, "b300-sxm-288gb"),
+        ("NVIDIA GH200 480GB", 94.5, 132, "gh200-96gb"),
+        ("NVIDIA GeForce RTX 4090", 23.5, 128, "rtx4090-24gb"),
+        ("NVIDIA RTX 6000 Ada Generation", 47.5, 142, "rtx6000-ada-48gb"),
+        ("NVIDIA RTX A6000", 47.5, 84, "a6000-48gb"),
+        ("NVIDIA L40S", 44.5, 142, "l40s-48gb"),
+        ("NVIDIA L4", 22.0, 58, "l4-24gb"),
+        ("NVIDIA A10G", 22.1, 80, "a10g-24gb"),
+        ("Tesla V100-SXM2-32GB", 31.7, 80, "v100-sxm2-32gb"),
+        ("AMD Instinct MI300X", 192.0, 304, "mi300x-192gb"),
+        ("AMD Instinct MI250X", 64.0, 104, None),
+        ("NVIDIA H200 MIG 1g.18gb", 16.0, 16, None),
+        ("NVIDIA T400", 4.0, 6, None),
+        ("", 80.0, 132, None),
+    ],
+)
+def test_devices_are_known_by_name_memory_and_cores(name: str, gib: float, cores: int, expected: str | None) -> None:
+    device = Device(kind="cuda", name=name, memory_bytes=int(gib * 2**30), num_cores=cores)
+    assert accelerator_of(device) == expected
+
+
+def test_a_processor_is_no_accelerator() -> None:
+    assert accelerator_of(Device(kind="cpu", name="H100 fan club", memory_bytes=10**11, num_cores=132)) is None
+
+
+def test_groups_are_a_pair_a_node_a_rank_of_every_node_and_all() -> None:
+    assert Ranks().groups == ()
+    assert Ranks(total=2, per_node=2).groups == ((2, 1),)
+    assert Ranks(total=8, per_node=8).groups == ((2, 1), (8, 1))
+    assert Ranks(total=32, per_node=8).groups == ((2, 1), (8, 1), (4, 8), (32, 1))
+    assert Ranks(total=3, per_node=1).groups == ((3, 1),)
+
+
+def test_full_looks_at_more_than_small() -> None:
+    for kind in ("cpu", "cuda"):
+        device = replace(H100, kind=kind)
+        ranks = Ranks(total=16, per_node=8)
+        few, many = (cases_of(device, sizes, ("bf16",), ranks) for sizes in ("small", "full"))
+        assert len(few) < len(many)
+        assert len(set(many)) == len(many)
+
+
+def test_the_median_is_kept_and_the_spread_told() -> None:
+    times = iter([9.0, 1.0, *([0.4] * 1), 1.0, 1.1, 50.0, 0.9])
+    effort = Effort(warm_up_time=0, series_time=1, num_series=5, most_calls=10, limit=0)
+    timing = measure(lambda _calls: next(times), effort)
+    assert timing.time == pytest.approx(1.0)
+    assert timing.num_series == 3  # the limit was over: three series at least
+    assert timing.spread > 0
+
+
+def test_short_calls_are_timed_in_series() -> None:
+    asked: list[int] = []
+
+    def elapsed(num_calls: int) -> float:
+        asked.append(num_calls)
+        return num_calls * 1e-5
+
+    effort = Effort(warm_up_time=0, series_time=1e-3, num_series=4, most_calls=50, limit=9)
+    timing = measure(elapsed, effort)
+    assert timing.time == pytest.approx(1e-5)
+    assert asked[-1] == 50
+    assert measure_together(elapsed, num_calls=7, num_series=2).time == pytest.approx(1e-5)
+
+
+# Hostile requests and records
+
+
+def test_without_torch_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match="torch") as caught:
+        run_microbenchmark(sizes="small")
+    assert "shardplan[microbench]" in caught.value.hint
+
+
+class NoGpu:
+    """The part of torch that picks a device, on a machine without one."""
+
+    class cuda:  # noqa: N801
+        @staticmethod
+        def is_available() -> bool:
+            return False
+
+        @staticmethod
+        def device_count() -> int:
+            return 0
+
+    @staticmethod
+    def device(name: str) -> str:
+        return name
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:99", "mps", "tpu", "", "cpu:x", "a" * 1000])
+def test_an_unknown_device_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="is not one of cpu"):
+        torch_device.pick_device(NoGpu, name)
+    assert torch_device.pick_device(NoGpu, None) == "cpu"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"sizes": "huge"},
+        {"accelerator": "h1000"},
+        {"accelerator": ""},
+        {"precisions": []},
+        {"precisions": "bf16"},
+        {"precisions": ["bf17"]},
+        {"precisions": ["nvfp4"]},
+    ],
+)
+def test_a_wrong_request_is_refused_before_anything_runs(request_: dict[str, Any]) -> None:
+    machine = FormulaBackend()
+    with pytest.raises(InputError):
+        measure_on(machine, **request_)
+    assert machine.num_timed == 0
+
+
+def test_a_misspelt_precision_brings_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        measure_on(FormulaBackend(), precisions=["bf61"])
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"WORLD_SIZE": "two"},
+        {"WORLD_SIZE": "0"},
+        {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "3"},
+        {"WORLD_SIZE": "2", "RANK": "2"},
+        {"WORLD_SIZE": "2", "RANK": "-1"},
+    ],
+)
+def test_a_broken_launch_is_refused(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(InputError):
+        torch_device.ranks_of_launch()
+
+
+RECORD = measure_on(FormulaBackend(formats=("bf16",), interrupt_after=3), sizes="small").to_record()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"samples": None},
+        {"samples": [1]},
+        {"samples": [{"case": "rocket"}]},
+        {"samples": [RECORD["samples"][0] | {"time_s": 0}]},
+        {"samples": [RECORD["samples"][0] | {"time_s": -1.0}]},
+        {"samples": [RECORD["samples"][0] | {"time_s": float("nan")}]},
+        {"samples": [RECORD["samples"][0] | {"time_s": "1"}]},
+        {"samples": [RECORD["samples"][0] | {"time_s": True}]},
+        {"samples": [RECORD["samples"][0] | {"spread": -1}]},
+        {"samples": [RECORD["samples"][0] | {"num_series": 0}]},
+        {"samples": [RECORD["samples"][0] | {"bytes": 0}]},
+        {"samples": [RECORD["samples"][0] | {"operation": "teleport"}]},
+        {"samples": [RECORD["samples"][0] | {"operation": ["copy"]}]},
+        {"skipped": [RECORD["samples"][0]]},
+        {"device": "H100"},
+        {"device": {}},
+        {"software": ""},
+        {"accelerator": 3},
+        {"num_ranks": True},
+        {"rank": -1},
+    ],
+)
+def test_a_spoilt_record_is_refused(change: dict[str, Any]) -> None:
+    assert Measurements.from_record(RECORD).samples
+    with pytest.raises(InputError, match="measurements: "):
+        Measurements.from_record(RECORD | change)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"samples": []}', "null"])
+def test_a_spoilt_file_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_measurements(path)
+
+
+def test_a_profile_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    measurements = measure_on(FormulaBackend(formats=("bf16",)), sizes="small")
+    constants = profile_from(measurements, HOPPER)
+    for path in (tmp_path / "no" / "such.yaml", Path("\0.yaml")):
+        with pytest.raises(InputError):
+            write_profile(path, constants, measurements)
+    with pytest.raises(InputError):
+        measurements_path("")
+
+
+def test_long_text_of_a_device_stays_one_line_of_yaml(tmp_path: Path) -> None:
+    device = replace(H100, name="NVIDIA: {H100} 'x' # \n evil: true")
+    measurements = measure_on(FormulaBackend(device=device), sizes="small", accelerator="h100-sxm-80gb")
+    constants = profile_from(measurements, HOPPER)
+    write_profile(tmp_path / "x.yaml", constants, measurements)
+    import yaml
+
+    assert "evil" not in yaml.safe_load((tmp_path / "x.yaml").read_text())
+
+
+# Real kernels
+
+
+def test_real_kernels_run_on_this_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("warnings.filters", [])  # torch warns of libraries that it can do without
+    measurements = run_microbenchmark(device="cpu", sizes="small")
+    assert measurements.is_complete
+    assert measurements.skipped == ()
+    assert all(sample.timing.time > 0 for sample in measurements.samples)
+    constants = profile_from(measurements, load_profile("other"))
+    assert 0 < number(constants["matmul_launch_time"]) < 1e-3
+    write_profile(tmp_path / "cpu.yaml", constants, measurements)
+    assert json.loads((tmp_path / "cpu.measurements.json").read_text())["device"]["kind"] == "cpu"
+    with pytest.raises(InputError, match="does not multiply"):
+        run_microbenchmark(device="cpu", sizes="small", precisions=["fp8"])
+
+
+LAUNCHED = """
+import sys
+from shardplan.calibration.microbench import run_microbenchmark
+measurements = run_microbenchmark(device="cpu", sizes="small", precisions=["fp32"])
+if measurements.rank == 0:
+    kinds = {sample.case.operation for sample in measurements.samples if hasattr(sample.case, "stride")}
+    print("RANKS", measurements.num_ranks, "KINDS", *sorted(kinds), "SKIPPED", len(measurements.skipped))
+"""
+
+
+def test_real_collectives_run_between_two_processes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = tmp_path / "launched.py"
+    script.write_text(LAUNCHED)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "RANKS 2 KINDS all_gather all_reduce all_to_all p2p reduce_scatter SKIPPED 0" in done.stdout
