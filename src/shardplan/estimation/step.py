@@ -14,7 +14,7 @@ from shardplan.estimation.load import Load, Loads
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
 from shardplan.memory.activations import applied_share, kept_per_microbatch, working_set
-from shardplan.memory.states import gathered_bytes, local_parameters, model_states
+from shardplan.memory.states import gathered_bytes, local_parameters, model_states, update_bytes
 from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
 from shardplan.workload.stage import Stage
 
@@ -81,6 +81,8 @@ class StageMemory:
     logits: Numbers
     """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
     buffers: Numbers
+    """Gathered weights and unsharded gradients of a layer; and what the update, when activations are gone, needs more
+    than they took."""
     framework: Numbers
 
     @property
@@ -197,13 +199,16 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     recomputed = np.minimum(working_set(brought_back, share), on_device * share * load.freed_bytes)
     factor = profile.activation_factor[job.software.kernels]
     logits = profile.logits_bytes["fused" if job.software.fused_loss else "whole"] * loads.logits * stage.has_head
+    activations = factor * (on_device * one + recomputed)
+    loss = np.maximum(logits - factor * recomputed, 0.0)
+    in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss, 0.0)
     return StageMemory(
         weights=states.weights,
         gradients=states.gradients,
         optimizer=states.optimizer,
-        activations=factor * (on_device * one + recomputed),
-        logits=np.maximum(logits - factor * recomputed, 0.0),
-        buffers=gathered_bytes(layer, job, batch),
+        activations=activations,
+        logits=loss,
+        buffers=gathered_bytes(layer, job, batch) + in_update,
         framework=profile.framework_bytes,
     )
 

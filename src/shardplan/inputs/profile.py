@@ -17,7 +17,7 @@ from shardplan.arrays import Numbers
 from shardplan.errors import InputError
 from shardplan.inputs.documents import parse_document
 
-__all__ = ["Constant", "Profile", "assemble", "constants_of", "generations", "load_profile"]
+__all__ = ["PROFILES", "Constant", "Profile", "assemble", "constants_of", "generations", "load_profile"]
 
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"
 Table = Mapping[str, Numbers]
@@ -140,6 +140,9 @@ class Profile:
     """Workspaces, buffers and small tensors of the framework. [bytes]"""
     context_bytes: Numbers
     """Device context and communicator buffers outside the framework's allocator. [bytes]"""
+    process_bytes: Numbers
+    """What a whole process shows beyond the allocator's reservation on the fullest node: context, communicators of all
+    groups, libraries' workspaces. Only compared with such measurements. [bytes]"""
     fragmentation: Numbers
     """Memory that the allocator reserves beyond what is in use, as a share of it."""
     host_link_efficiency: Numbers

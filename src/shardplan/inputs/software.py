@@ -41,7 +41,10 @@ class Software:
     quantised_weights: bool = False
     """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
     gradient_copy: bool = False
-    """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer)."""
+    """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer, nanotron)."""
+    fp32_weights: bool = False
+    """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
+    otherwise a 16-bit shard lives beside the optimizer's fp32 one."""
 
     def __post_init__(self) -> None:
         """Checks every field. Raises ``InputError``."""

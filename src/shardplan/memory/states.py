@@ -8,10 +8,10 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.job import Job
+from shardplan.inputs.job import DTYPE_BYTES, Job
 from shardplan.workload.layer import Parameters
 
-__all__ = ["States", "gathered_bytes", "local_parameters", "model_states", "weight_bytes"]
+__all__ = ["States", "gathered_bytes", "local_parameters", "model_states", "update_bytes", "weight_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,29 @@ def model_states(held: Parameters, job: Job, batch: Batch) -> States:
     r"""States of ``held`` parameters (ZeRO, arXiv 1910.02054, section 3).
 
     For Adam in mixed precision weights, gradients and optimizer take 2, 4 and 12 bytes per parameter. zero1 shards the
-    optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks.
+    optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks. Where shards
+    of the weights are kept in fp32 alone, these are the master copy.
     """
     whole = held.dense + held.experts
     sharded = held.dense / batch.sharding_degree + held.experts / batch.expert_sharding_degree
     recipe = job.recipe
     weight = weight_bytes(job)
-    weights = weight * np.where(batch.shards_weights, sharded, whole)
-    copy = recipe.weight_bytes if job.software.gradient_copy else 0.0
+    master = recipe.master_bytes if job.software.fp32_weights else 0.0
+    shard = weight - recipe.weight_bytes + master if master else weight
+    weights = np.where(batch.shards_weights, shard * sharded, weight * whole)
+    copy = recipe.weight_bytes if job.software.gradient_copy and job.grad_bytes > recipe.weight_bytes else 0.0
     gradients = (job.grad_bytes + copy) * np.where(batch.shards_gradients, sharded, whole)
     updated = np.where(batch.shards_optimizer, sharded, whole)
-    optimizer = job.optimizer_bytes * np.where(batch.offload_optimizer, 0.0, updated)
+    states = job.optimizer_bytes - np.where(batch.shards_weights, master, 0.0)
+    optimizer = states * np.where(batch.offload_optimizer, 0.0, updated)
     return States(weights, gradients, optimizer)
+
+
+def update_bytes(held: Parameters, job: Job, batch: Batch) -> Numbers:
+    """What the update needs besides the states: 16-bit gradients of its share in fp32 (Megatron's main gradients)."""
+    if job.grad_bytes >= DTYPE_BYTES["fp32"] or job.moment_dtype != "fp32":
+        return 0.0
+    return np.where(batch.offload_optimizer, 0.0, DTYPE_BYTES["fp32"] * local_parameters(held, batch))
 
 
 def weight_bytes(job: Job) -> float:

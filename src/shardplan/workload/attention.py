@@ -49,6 +49,7 @@ def attention(config: Attention, shard: Shard) -> Block:
     saved = (
         Saved(name="qkv", modules=ALWAYS, bytes=shard.tokens * (query + gate + keys_values) * shard.element),
         Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * query * _kept_output(shard)),
+        *_saved_rotation(config, shard, query + keys_values / 2),
         *_saved_scores(config.num_heads, shard),
     )
     collectives = (
@@ -162,6 +163,13 @@ def _rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Operat
         return ()
     moved = times * _rope(shard, rotated)
     return (Pass(name="rope", modules=ALWAYS, forward_bytes=moved, backward_bytes=moved),)
+
+
+def _saved_rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Saved, ...]:
+    """Rotated queries and keys, which eager kernels write beside the projection's output."""
+    if not config.rotary or shard.job.software.kernels == "fused":
+        return ()
+    return (Saved(name="rotated", modules=ALWAYS, bytes=shard.tokens * rotated * shard.element),)
 
 
 def _rope(shard: Shard, rotated: Numbers) -> Numbers:

@@ -77,8 +77,18 @@ def feed_forward(
     saved = (
         Saved(name=f"{name}_fc1_output", modules=modules, bytes=rows * columns * shard.element),
         Saved(name=f"{name}_fc2_input", modules=("activation", *modules), bytes=rows * width * shard.linear_input),
+        *_unfused_gate(name, modules, shard, rows * width, gated=gated),
     )
     return Block(operators=operators, saved=saved)
+
+
+def _unfused_gate(
+    name: str, modules: tuple[str, ...], shard: Shard, elements: Numbers, *, gated: bool
+) -> tuple[Saved, ...]:
+    """The activated gate, which eager kernels keep for the product with its other half."""
+    if not gated or shard.job.software.kernels == "fused":
+        return ()
+    return (Saved(name=f"{name}_gate", modules=("activation", *modules), bytes=elements * shard.element),)
 
 
 def activation(name: str, modules: tuple[str, ...], shard: Shard, elements: Numbers, *, gated: bool) -> Pass:
