@@ -46,7 +46,7 @@ def question_of(run: MeasuredRun) -> Asked:
     _take_job(choices, stack)
     _take_plan(choices, stack)
     apply_options(choices)
-    _settle_sharding(choices)
+    _settle_sharding(choices, stack)
     _settle_recompute(choices, model)
     software = Software(**choices.software)
     job = Job(
@@ -132,9 +132,13 @@ def _say_default(choices: Choices, stack: Stack | None, name: str, value: object
     choices.assumed.append(f"{name} {value if value is not None else 'as usual'} ({origin})")
 
 
-def _settle_sharding(choices: Choices) -> None:
+def _settle_sharding(choices: Choices, stack: Stack | None) -> None:
     """zero3 over fewer ranks than hold the same weights is hsdp, and hsdp over all of them is zero3."""
     plan, run = choices.plan, choices.run
+    pipelined = stack.sharding_with_pipeline if stack else None
+    if pipelined is not None and plan["pp"] > 1 and plan.get("sharding") in ("zero2", "zero3", "hsdp"):
+        choices.assumed.append(f"{plan['sharding']} with a pipeline: {pipelined} (as in {stack.name if stack else ''})")
+        plan["sharding"] = pipelined
     replicas = run.num_accelerators // (plan["tp"] * plan["pp"])
     degree = plan["sharding_degree"]
     if degree is not None and degree >= replicas:

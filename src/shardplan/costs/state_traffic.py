@@ -61,7 +61,7 @@ def _traffic(
             reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, step_bytes=nothing, microbatch_bytes=nothing
         )
     gradients = parameters * job.grad_bytes
-    weights = parameters * job.recipe.weight_bytes
+    weights = parameters * job.gathered_weight_bytes
     gathered = np.where(batch.shards_optimizer, weights, gradients)
     often = np.where(batch.shards_gradients, 1.0, 0.0)
     twice = np.where(batch.shards_weights, 2.0, 0.0)

@@ -145,6 +145,13 @@ class Job:
         return DTYPE_BYTES[self.grad_dtype]
 
     @property
+    def gathered_weight_bytes(self) -> float:
+        """Bytes of one weight as ranks gather it: of the low-precision copies where weights live in these alone."""
+        copies = self.recipe.quantised_weight_bytes
+        alone = self.software.quantised_weights and copies > 0
+        return min(copies, self.recipe.weight_bytes) if alone else self.recipe.weight_bytes
+
+    @property
     def optimizer_bytes(self) -> float:
         """Optimizer states and master copy, bytes per parameter (12 for Adam in mixed precision: arXiv 1910.02054)."""
         return self.recipe.master_bytes + MOMENTS[self.optimizer] * DTYPE_BYTES[self.moment_dtype]

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.inputs.documents import Document, parse_document, read_document
 from shardplan.inputs.job import PRECISIONS, Job
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.software import Software
 
 __all__ = ["STACKED_FIELDS", "Stack", "list_stacks", "load_stack"]
@@ -33,7 +33,16 @@ STACKED_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Fields of each record for which a framework may have a default."""
 
-_HEAD: Final = ("name", "full_name", "date", "frameworks", "where", "layers_per_chunk", "notes")
+_HEAD: Final = (
+    "name",
+    "full_name",
+    "date",
+    "frameworks",
+    "where",
+    "sharding_with_pipeline",
+    "layers_per_chunk",
+    "notes",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,11 +58,14 @@ class Stack:
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Stated values of a recorded run that choose this stack among those of its framework."""
     software: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``Software``."""
+    """Fields of ``Software``; a value may be given for each precision."""
     job: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``Job``; a value may be given for each precision."""
+    """Fields of ``Job``; likewise."""
     plan: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``Plan``."""
+    sharding_with_pipeline: str | None = None
+    """What sharded gradients or weights (zero2, zero3, hsdp) come down to with a pipeline; None: they stay what they
+    are, gathered and reduced in every micro-batch."""
     layers_per_chunk: int | None = None
     """Layers of a model chunk where a pipeline's ``vp`` is left open; None: pipelines are not interleaved."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -66,13 +78,13 @@ class Stack:
         for precision in PRECISIONS:
             Job(sequence_length=1, global_batch_size=1, **self.job_fields(precision))
         Plan(**self.plan_fields())
+        if self.sharding_with_pipeline is not None:
+            Plan(sharding=cast("Sharding", self.sharding_with_pipeline))
 
     def job_fields(self, precision: str) -> dict[str, Any]:
         """Arguments of ``Job`` at this precision, ``software`` among them."""
-        chosen = {name: _at(value, precision) for name, value in self.job.items()}
-        return {name: value for name, value in chosen.items() if value is not None} | {
-            "software": Software(**self.software)
-        }
+        software = Software(**_at_precision(self.software, precision))
+        return _at_precision(self.job, precision) | {"software": software}
 
     def plan_fields(self) -> dict[str, Any]:
         """Arguments of ``Plan``."""
@@ -108,9 +120,10 @@ def _shipped(name: str) -> Stack:
     return _stack_from(document, path.name)
 
 
-def _at(value: Any, precision: str) -> Any:
-    """The value for one precision where it differs by precision (None: the default of ``Job``)."""
-    return value.get(precision) if isinstance(value, Mapping) else value
+def _at_precision(values: Mapping[str, Any], precision: str) -> dict[str, Any]:
+    """Values at one precision; those that are given for others only are left out."""
+    chosen = {name: value.get(precision) if isinstance(value, Mapping) else value for name, value in values.items()}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def _stack_from(document: Document, label: str) -> Stack:
@@ -119,7 +132,7 @@ def _stack_from(document: Document, label: str) -> Stack:
             raise UnknownNameError(f"field of stack file {label}", str(name)[:60], (*_HEAD, *STACKED_FIELDS))
     sources: dict[str, str] = {}
     defaults: dict[str, Any] = {part: _defaults(document.get(part), part, label, sources) for part in STACKED_FIELDS}
-    chunk = document.get("layers_per_chunk")
+    chunk, pipelined = document.get("layers_per_chunk"), document.get("sharding_with_pipeline")
     try:
         return Stack(
             name=_text(document, "name", label),
@@ -129,6 +142,9 @@ def _stack_from(document: Document, label: str) -> Stack:
                 str(column): tuple(_texts(values, f"where.{column}", label))
                 for column, values in _mapping(document.get("where") or {}, "where", label).items()
             },
+            sharding_with_pipeline=(
+                None if pipelined is None else _value(pipelined, "sharding_with_pipeline", label, sources)
+            ),
             layers_per_chunk=None
             if chunk is None
             else _count(_value(chunk, "layers_per_chunk", label, sources), label),
@@ -151,7 +167,7 @@ def _defaults(raw: object, part: str, label: str, sources: dict[str, str]) -> di
         value = _value(entry, f"{part}.{name}", label, sources)
         if isinstance(value, Mapping):
             for precision in value:
-                if part != "job" or precision not in PRECISIONS:
+                if part == "plan" or precision not in PRECISIONS:
                     raise UnknownNameError(
                         f"precision of {part}.{name} in stack file {label}", str(precision)[:60], PRECISIONS
                     )
