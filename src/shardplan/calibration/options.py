@@ -218,19 +218,21 @@ def _remat_tensors(choices: Choices, _key: str, value: str) -> None:
 
 
 def _features(choices: Choices, _key: str, value: str) -> None:
-    """Free text: words that name kernels are understood, the rest is reported."""
-    for word, (name, setting) in FEATURES.items():
+    """Free text: words that name kernels are understood, the rest is reported. Options of their own come later."""
+    for word, settings in FEATURES.items():
         if re.search(word, value, flags=re.IGNORECASE):
-            choices.software.setdefault(name, setting)
+            choices.software.update(settings)
     choices.ignored.append(f"features: {value}")
 
 
-FEATURES: Final[Mapping[str, tuple[str, object]]] = {
-    r"\bliger kernels\b": ("fused_loss", True),
-    r"\bhybridep\b": ("moe_dispatcher", "hybridep"),
-    r"\bdeepep\b": ("moe_dispatcher", "deepep"),
+FEATURES: Final[Mapping[str, Mapping[str, object]]] = {
+    r"\bliger kernels\b": {"fused_loss": True, "kernels": "fused"},
+    r"\bFA2\b|\bFlashAttention-2\b": {"attention_generation": "flash2"},
+    r"\bFA[34]\b|\bFlashAttention-[34]\b|\bcuDNN attention\b": {"attention_generation": "current"},
+    r"\bdeepep\b": {"moe_dispatcher": "deepep"},
+    r"\bhybridep\b": {"moe_dispatcher": "hybridep"},
 }
-"""Words of free text that decide a field of ``Software`` which nothing else decides."""
+"""Words of free text that decide fields of ``Software``."""
 
 
 def _layout(choices: Choices, key: str, value: str) -> None:
@@ -286,6 +288,7 @@ def _words(value: str) -> list[str]:
 
 
 OPTIONS: Final[Mapping[str, Callable[[Choices, str, str], None]]] = {
+    "features": _features,
     "overlap": _overlap,
     "moe_a2a_1f1b": _a2a,
     "cuda_graph": _cuda_graph,
@@ -307,6 +310,5 @@ OPTIONS: Final[Mapping[str, Callable[[Choices, str, str], None]]] = {
     "placement": _placement,
     **{f.name: _of_software for f in fields(Software)},
     "moe_dispatcher": _dispatcher,
-    "features": _features,
 }
 """What each key does, in the order in which they apply."""

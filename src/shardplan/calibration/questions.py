@@ -123,6 +123,9 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
     choices.plan["sharding_degree"] = run.sharding_degree
 
 
+LAYERS_PER_CHUNK = 2
+"""Of a pipeline that is said to be interleaved and no more, as in most published recipes."""
+
 NAMED_POLICIES = {"op_sac": "layernorm,activation", "minimal": "layernorm,activation,core_attn"}
 """Policies of frameworks that keep the outputs of matrix products: PyTorch's (attention kept too) and MaxText's."""
 
@@ -186,6 +189,8 @@ def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
     """The number of chunks nearest to the stack's usual size among those that the micro-batches allow."""
     plan, run = choices.plan, choices.run
     pp, wanted = plan["pp"], stack.layers_per_chunk if stack else None
+    if wanted is None and plan.get("schedule") == "interleaved":
+        wanted = LAYERS_PER_CHUNK
     if pp == 1 or wanted is None:
         return 1
     dp = max(run.num_accelerators // (plan["tp"] * plan["cp"] * pp), 1)
