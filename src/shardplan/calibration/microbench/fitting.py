@@ -17,6 +17,8 @@ __all__ = ["Found", "Solution", "free", "solve"]
 
 WELL_DETERMINED = 0.7
 """A constant whose uncertainty the timings leave above this share of what it was before is not reported."""
+USUAL_RESIDUAL = 0.054
+"""Median of |ln(predicted / measured)| that fits expect; where formulas miss by more, constants are less sure."""
 SHARES = ("matmul_wave_weight",)
 """Constants between zero and one that move in their log-odds."""
 
@@ -65,15 +67,17 @@ def solve(
     # Every sample is a family of its own: they err independently, unlike runs of one team.
     own = tuple(str(index) for index in range(len(times)))
     best = fit(frees, Evidence(residuals=residuals, families=own, tier_weights=np.ones(len(times))))
+    residual = float(np.median(np.abs(best.residuals[:, 0])))
+    uncertain = best.sd * max(1.0, residual / USUAL_RESIDUAL)
     found = {
         (one.name, one.keys[0] if one.keys else ""): Found(float(one.at(move)[0]), float(sd))
-        for one, move, sd in zip(frees, best.theta[0], best.sd, strict=True)
+        for one, move, sd in zip(frees, best.theta[0], uncertain, strict=True)
         if sd < WELL_DETERMINED * one.sd
     }
     return Solution(
         profile=_with(base, {key: entry.value for key, entry in found.items()}),
         found=found,
-        residual=float(np.median(np.expm1(np.abs(best.residuals[:, 0])))),
+        residual=float(np.expm1(residual)),
         num_samples=len(times),
     )
 

@@ -26,6 +26,8 @@ MOST_CYCLES_PER_SECOND = 2.5e9
 """Of any GPU: a delay counted in cycles lasts at least as long as asked for."""
 LONGEST_DELAY = 0.2
 """Of the device, while the host queues calls. [s]"""
+EXCHANGE_DELAY = 5e-3
+"""The same before collectives. [s]"""
 
 
 class TorchBackend:
@@ -52,18 +54,16 @@ class TorchBackend:
         if isinstance(case, Exchange):
             assert self._exchanges is not None
             call, num_calls = self._exchanges.call_of(case)
-            return measure_together(self._clock(call), num_calls=num_calls, num_series=self._effort.num_series)
+            clock = self._wall_clock(call) if self.device.kind == "cpu" else self._device_clock(call, together=True)
+            return measure_together(clock, num_calls=num_calls, num_series=self._effort.num_series)
         call = call_of(self._torch, self._where, case)
         is_host = isinstance(case, Host) or self.device.kind == "cpu"
-        return measure(self._wall_clock(call) if is_host else self._clock(call), self._effort)
+        return measure(self._wall_clock(call) if is_host else self._device_clock(call), self._effort)
 
     def close(self) -> None:
         """Leaves the group of processes."""
         if self._exchanges is not None:
             self._exchanges.close()
-
-    def _clock(self, call: Call) -> Callable[[int], float]:
-        return self._wall_clock(call) if self.device.kind == "cpu" else self._device_clock(call)
 
     def _wall_clock(self, call: Call) -> Callable[[int], float]:
         def elapsed(num_calls: int) -> float:
@@ -76,8 +76,11 @@ class TorchBackend:
 
         return elapsed
 
-    def _device_clock(self, call: Call) -> Callable[[int], float]:
-        """Time on the device alone: it is kept busy while the host queues the calls, so that no gap is timed."""
+    def _device_clock(self, call: Call, *, together: bool = False) -> Callable[[int], float]:
+        """Time on the device alone: it is kept busy while the host queues the calls, so that no gap is timed.
+
+        ``together``: all processes delay alike, and one more call aligns them before the clock starts.
+        """
         cuda = self._torch.cuda
         begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
         issue_time = 0.0
@@ -87,7 +90,10 @@ class TorchBackend:
             self._wait()
             delay = getattr(cuda, "_sleep", None)  # not public; without it small kernels show the host's time
             if delay is not None:
-                delay(int(min(2 * issue_time * num_calls, LONGEST_DELAY) * MOST_CYCLES_PER_SECOND) + 1)
+                wanted = EXCHANGE_DELAY if together else min(2 * issue_time * num_calls, LONGEST_DELAY)
+                delay(int(wanted * MOST_CYCLES_PER_SECOND) + 1)
+            if together:
+                call()
             begin.record()
             start = time.perf_counter()
             for _ in range(num_calls):
@@ -104,7 +110,7 @@ class TorchBackend:
             self._torch.cuda.synchronize(self._where)
 
     def _settle(self) -> None:
-        a = self._torch.randn(4096, 4096, device=self._where)
+        a = self._torch.randn(8192, 8192, device=self._where, dtype=self._torch.float16)
         end = time.perf_counter() + SETTLE_TIME
         while time.perf_counter() < end:
             for _ in range(10):

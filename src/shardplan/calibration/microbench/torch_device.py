@@ -21,7 +21,7 @@ def import_torch() -> Any:
     """The torch module. Raises ``InputError`` where it is missing or broken."""
     try:
         return import_module("torch")
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         raise InputError(
             f"the micro-benchmark runs its kernels with torch, which cannot be imported: {error}",
             rule="torch is installed",
@@ -33,12 +33,12 @@ def pick_device(torch: Any, name: str | None) -> Any:
     """The torch device called ``name``; under torchrun the process's own. Raises ``InputError``."""
     has_gpu = bool(torch.cuda.is_available())
     if name is None:
-        name = f"cuda:{_environment('LOCAL_RANK', 0)}" if has_gpu else "cpu"
+        name = "cuda" if has_gpu else "cpu"
     known = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count() if has_gpu else 0))]
-    chosen = known[1] if name == "cuda" and has_gpu else name
+    chosen = f"cuda:{_environment('LOCAL_RANK', 0)}" if name == "cuda" and has_gpu else name
     if chosen not in known:
         raise InputError(
-            f"device {name!r:.60} is not one of {', '.join(known)}",
+            f"device {chosen!r:.60} is not one of {', '.join(known)}",
             rule="the micro-benchmark runs on a device that torch sees",
             hint=f"choose one of {', '.join(known)}",
         )

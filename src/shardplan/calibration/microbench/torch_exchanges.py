@@ -52,7 +52,7 @@ class Exchanges:
         """A call, and how many of them make a series."""
         group, members = self._groups[case.size, case.stride]
         self._dist.barrier()
-        num_calls = max(2, min(20, VOLUME // case.bytes))
+        num_calls = max(2, min(40, VOLUME // case.bytes))
         return self._call(case, group, members), num_calls
 
     def _call(self, case: Exchange, group: Any, members: list[int]) -> Call:

@@ -71,7 +71,7 @@ def _product(torch: Any, device: Any, case: Product) -> Call:
     if case.precision == "fp8":
         return _scaled_product(torch, rows, weight)
     if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = case.precision == "tf32"
+        torch.set_float32_matmul_precision("high" if case.precision == "tf32" else "highest")
     return lambda: torch.nn.functional.linear(rows, weight)
 
 
