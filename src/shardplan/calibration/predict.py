@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,8 +33,8 @@ __all__ = [
     "predict",
 ]
 
-Profiles = Mapping[str, Profile]
-"""Constants by generation of accelerator; those that are shipped serve a generation that is missing."""
+Profiles = Mapping[str, Profile] | Callable[[str], Profile]
+"""Constants by generation of accelerator. Of a mapping, those that are shipped serve a generation that is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,8 +78,8 @@ class Case:
     def step(self, profiles: Profiles) -> tuple[Question, Step]:
         """Outcome under the constants of its generation: numbers, or arrays over sets of constants."""
         question = self.asked.question
-        if self.generation in profiles:
-            question = replace(question, given_profile=profiles[self.generation])
+        profile = profiles.get(self.generation) if isinstance(profiles, Mapping) else profiles(self.generation)
+        question = question if profile is None else replace(question, given_profile=profile)
         loads = loads_of(price(question, self.batch))
         return question, step_of(question, self.batch, loads, self.kinds, self.whole)
 
@@ -171,11 +171,11 @@ def log_ratios(
         times.append(np.log(step.step_time / (run.step_time or np.nan)))
         memory = measured_memory(step.peak_memory_bytes, run, question.profile)
         memories.append(np.log(memory / (run.peak_memory_bytes or np.nan)))
-    return _rows(times), _rows(memories)
+    width = max((np.size(value) for value in (*times, *memories)), default=1)
+    return _rows(times, width), _rows(memories, width)
 
 
-def _rows(values: list[Numbers]) -> NDArray[np.float64]:
-    width = max((np.size(value) for value in values), default=1)
+def _rows(values: list[Numbers], width: int) -> NDArray[np.float64]:
     table = np.empty((len(values), width))
     for row, value in enumerate(values):
         table[row] = value

@@ -286,16 +286,22 @@ def _number(cell: _Cell, least: float, most: float, unit: str) -> float | None:
 
 
 def _count(cell: _Cell) -> int | None:
-    value = _number(cell, 1, 1e9, "")
-    if value is not None and value != int(value):
-        raise cell.wrong("a whole number, 1 or more")
-    return None if value is None else int(value)
+    """Whole numbers, also as a spreadsheet writes them (``8.0``)."""
+    if not cell.text:
+        return None
+    try:
+        value = float(cell.text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value <= 1e9 or value != int(value) or "_" in cell.text:
+        raise cell.wrong("a whole number from 1 to 1,000,000,000")
+    return int(value)
 
 
 def _required_count(cell: _Cell) -> int:
     value = _count(cell)
     if value is None:
-        raise cell.wrong("a whole number, 1 or more")
+        raise cell.wrong("a whole number from 1 to 1,000,000,000")
     return value
 
 

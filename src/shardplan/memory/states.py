@@ -8,10 +8,13 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.job import DTYPE_BYTES, Job
+from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
 
 __all__ = ["States", "gathered_bytes", "local_parameters", "model_states", "update_bytes", "weight_bytes"]
+
+
+FP32_BYTES = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,9 @@ def model_states(held: Parameters, job: Job, batch: Batch) -> States:
 
 def update_bytes(held: Parameters, job: Job, batch: Batch) -> Numbers:
     """What the update needs besides the states: 16-bit gradients of its share in fp32 (Megatron's main gradients)."""
-    if job.grad_bytes >= DTYPE_BYTES["fp32"] or job.moment_dtype != "fp32":
+    if job.grad_bytes >= FP32_BYTES or job.moment_dtype != "fp32":
         return 0.0
-    return np.where(batch.offload_optimizer, 0.0, DTYPE_BYTES["fp32"] * local_parameters(held, batch))
+    return np.where(batch.offload_optimizer, 0.0, FP32_BYTES * local_parameters(held, batch))
 
 
 def weight_bytes(job: Job) -> float:

@@ -1,0 +1,78 @@
+"""Predictions of measured runs: alone, or under many sets of constants at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.calibration.rows import CELLS, PUBLISHED, asked, run, write
+
+from shardplan.calibration.predict import ask_all, cases_of, log_ratios, measured_memory, predict
+from shardplan.calibration.runs import read_runs
+from shardplan.estimation.estimate import estimate_plan
+from shardplan.inputs.profile import load_profile
+
+
+def test_a_prediction_is_the_estimate_of_the_plan() -> None:
+    questions, skipped = ask_all(read_runs(PUBLISHED))
+    assert skipped == ()
+    for one in predict(questions):
+        whole = estimate_plan(one.asked.question, one.asked.plan)
+        assert one.step_time == pytest.approx(whole.step_time, rel=1e-12)
+        assert one.peak_memory_bytes == pytest.approx(whole.peak_memory_bytes, rel=1e-12)
+        assert one.fits == whole.feasible
+
+
+def test_published_step_times_of_unfused_megatron() -> None:
+    """Korthikanti et al. 2022, arXiv 2205.05198, table 5: within 20 % each."""
+    questions, _ = ask_all(read_runs(PUBLISHED))
+    assert [one.run.id for one in predict(questions) if abs(one.log_time_ratio or 9) > math.log(1.20)] == []
+
+
+def test_ratios_are_logarithms_and_missing_where_nothing_was_measured(tmp_path: Path) -> None:
+    one = predict([asked(tmp_path)])[0]
+    assert one.log_time_ratio == pytest.approx(math.log(one.step_time / 5))
+    assert one.log_memory_ratio is None
+    other = predict([asked(tmp_path, step_time_s="", peak_memory_gb="50")])[0]
+    assert other.log_time_ratio is None
+    assert other.log_memory_ratio == pytest.approx(math.log(other.peak_memory_bytes / 50e9))
+
+
+def test_runs_that_cannot_be_predicted_keep_their_reason(tmp_path: Path) -> None:
+    runs = read_runs(write(tmp_path, CELLS, {**CELLS, "id": "odd", "tp": "3"}, {**CELLS, "id": "who", "model": "x"}))
+    questions, skipped = ask_all(runs)
+    assert [one.run.id for one in questions] == ["run"]
+    assert [one.run.id for one in skipped] == ["odd", "who"]
+    assert skipped[0].reason.startswith("tp x cp x pp divides the accelerators: tp 3")
+    assert skipped[1].rule == "model is known"
+
+
+def test_meters_of_memory(tmp_path: Path) -> None:
+    profile = replace(load_profile("hopper"), fragmentation=0.1, process_bytes=5e9)
+    of = {kind: run(tmp_path, memory_kind=kind) for kind in ("", "allocated", "reserved", "process")}
+    seen = [measured_memory(50e9, of[kind], profile) for kind in of]
+    assert seen == pytest.approx([50e9, 50e9, 55e9, 60e9])
+
+
+def test_many_sets_of_constants_are_as_many_single_ones() -> None:
+    cases = cases_of(ask_all(read_runs(PUBLISHED))[0])
+    shipped = load_profile("ampere")
+    launches, steps = np.array([0.0, 1e-5, 2e-5]), np.array([0.0, 0.1, 1.0])
+    many = replace(shipped, collective_launch_time=launches, step_time=steps)
+    times, memories = log_ratios(cases, {"ampere": many})
+    assert times.shape == memories.shape == (6, 3)
+    assert np.all(np.isnan(memories))
+    for column, (launch, step) in enumerate(zip(launches, steps, strict=True)):
+        single = replace(shipped, collective_launch_time=float(launch), step_time=float(step))
+        alone, _ = log_ratios(cases, lambda _name, single=single: single)  # type: ignore[misc]
+        assert times[:, column] == pytest.approx(alone[:, 0], rel=1e-12)
+
+
+def test_a_generation_that_is_not_given_has_the_shipped_constants() -> None:
+    cases = cases_of(ask_all(read_runs(PUBLISHED))[0])
+    expected = [one.log_time_ratio for one in predict(case.asked for case in cases)]
+    assert log_ratios(cases, {})[0][:, 0] == pytest.approx(expected)
+    assert log_ratios([], {})[0].shape == (0, 1)

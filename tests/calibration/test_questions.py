@@ -1,0 +1,247 @@
+"""How a measured run becomes a question: columns, then options, then the stack of its framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.calibration.rows import asked, run
+
+from shardplan.calibration.options import OPTIONS, WITHOUT_EFFECT, layers_of_layout
+from shardplan.calibration.questions import question_of, stack_of
+from shardplan.calibration.runs import shipped_runs
+from shardplan.errors import InputError, PlanError, ShardplanError, UnknownNameError
+
+
+def test_what_is_stated_is_taken(tmp_path: Path) -> None:
+    one = asked(
+        tmp_path, grad_dtype="bf16", sharding="zero3", recompute="full", sequence_parallel="no", attention="unfused"
+    )
+    assert (one.plan.tp, one.plan.sharding, one.plan.recompute, one.plan.sequence_parallel) == (
+        2,
+        "zero3",
+        "full",
+        False,
+    )
+    assert (one.question.job.grad_dtype, one.question.job.attention) == ("bf16", "unfused")
+
+
+def test_what_is_not_stated_is_the_stacks_and_is_said(tmp_path: Path) -> None:
+    one = asked(tmp_path, framework="megatron-bridge")
+    assert (one.question.job.grad_dtype, one.plan.sharding, one.plan.overlap_dp) == ("bf16", "zero1", True)
+    assert "grad_dtype bf16 (default of megatron-bridge)" in one.assumed
+    assert asked(tmp_path, framework="megatron-lm").question.job.grad_dtype == "fp32"
+
+
+def test_a_framework_without_a_stack_has_the_defaults_of_a_job(tmp_path: Path) -> None:
+    one = asked(tmp_path, framework="somebody")
+    assert one.assumed[0] == "framework 'somebody' has no stack: the defaults of a job and a plan"
+
+
+def test_columns_choose_among_the_stacks_of_a_framework(tmp_path: Path) -> None:
+    names = [
+        getattr(stack_of(run(tmp_path, precision=precision, attention=attention)), "name", None)
+        for precision, attention in (("bf16", "flash"), ("fp16", "unfused"), ("bf16", "unfused"), ("fp16", ""))
+    ]
+    assert names == ["megatron-lm", "megatron-lm-2021", "megatron-lm", "megatron-lm"]
+
+
+def test_an_option_names_the_stack(tmp_path: Path) -> None:
+    assert asked(tmp_path, options="stack=torchtitan").question.job.software.fp32_weights
+    with pytest.raises(UnknownNameError, match="did you mean torchtitan"):
+        asked(tmp_path, options="stack=torchtitn")
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "value"),
+    [
+        ("cuda_graph=full_iteration", "cuda_graphs", "full"),
+        ("cuda_graph=local:full_iteration", "cuda_graphs", "full"),
+        ("cuda_graph=transformer_engine:attn+mamba", "cuda_graphs", "partial"),
+        ("cuda_graph=yes", "cuda_graphs", "partial"),
+        ("cuda_graph=none(unsupported)", "cuda_graphs", "none"),
+        ("cuda_graph=unclear:full_iteration", "cuda_graphs", "none"),
+        ("moe_dispatcher=hybridep", "moe_dispatcher", "hybridep"),
+        ("moe_dispatcher=flex", "moe_dispatcher", "deepep"),
+        ("moe_capacity_factor=1", "moe_capacity", True),
+        ("primary_weights=fp8", "quantised_weights", True),
+        ("compile=no", "kernels", "eager"),
+        ("num_vocab_tiling=16", "fused_loss", True),
+        ("attention_generation=flash2", "attention_generation", "flash2"),
+        ("kernels=eager", "kernels", "eager"),
+        ("fused_accumulation=no", "fused_accumulation", False),
+        ("gradient_copy=yes", "gradient_copy", True),
+        ("features=Liger kernels, FA3", "fused_loss", True),
+        ("features=TE + deepep", "moe_dispatcher", "deepep"),
+        ("moe_dispatcher=alltoall;features=TE + deepep", "moe_dispatcher", "alltoall"),
+    ],
+)
+def test_options_of_the_software(tmp_path: Path, option: str, field: str, value: object) -> None:
+    assert getattr(asked(tmp_path, options=option).question.job.software, field) == value
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "value"),
+    [
+        ("overlap=tp,p2p", "overlap_tp", True),
+        ("overlap=tp,p2p", "overlap_pp", True),
+        ("overlap=none", "overlap_dp", False),
+        ("overlap=no_tp", "overlap_tp", False),
+        ("overlap=fsdp_prefetch", "overlap_dp", True),
+        ("overlap=moe_a2a_1f1b", "overlap_ep", True),
+        ("moe_a2a_1f1b=yes", "overlap_ep", True),
+        ("overlap=moe_a2a_1f1b;moe_a2a_1f1b=no", "overlap_ep", False),
+        ("cp_comm_type=all_gather", "cp_comm", "allgather"),
+        ("cp_comm_type=a2a", "cp_comm", "a2a"),
+        ("recompute_layers=3", "recompute_num_layers", 3),
+        ("remat_policy=minimal", "recompute", "layernorm,activation,core_attn"),
+        ("remat_policy=save_dot_with_context_except_mlp", "recompute", "layernorm,activation,mlp"),
+        ("remat_tensors=decoder_layer_input:offload", "recompute", "full"),
+        (
+            "remat_tensors=query_proj:offload,key_proj:device,value_proj:offload",
+            "recompute",
+            "layernorm,activation,core_attn,mlp",
+        ),
+        ("remat_tensors=qkv_proj:device,context:device,mlpwi:offload", "recompute", "layernorm,activation"),
+        ("remat_tensors=query_proj:remat,key_proj:remat,value_proj:remat", "recompute", "full"),
+        ("placement=tp-cp-ep-pp-dp", "placement", "tp-cp-ep-pp-dp"),
+    ],
+)
+def test_options_of_the_plan(tmp_path: Path, option: str, field: str, value: object) -> None:
+    assert getattr(asked(tmp_path, options=option).plan, field) == value
+
+
+def test_options_of_the_job(tmp_path: Path) -> None:
+    job = asked(tmp_path, options="optimizer_moments=bf16;dropout=yes;optimizer=adamw").question.job
+    assert (job.moment_dtype, job.dropout, job.optimizer) == ("bf16", True, "adam")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "moe_dispatcher=pigeon", "optimizer_moments=fp8", "moe_a2a_1f1b=perhaps", "schedule=zigzag",
+        "cp_comm_type=smoke", "recompute_layers=-1", "pp_layout=xyz", "kernels=handmade", "fused_loss=2",
+    ],
+)  # fmt: skip
+def test_a_bad_option_is_refused(tmp_path: Path, option: str) -> None:
+    with pytest.raises(InputError):
+        asked(tmp_path, options=option)
+
+
+def test_unknown_options_and_those_without_effect_are_reported(tmp_path: Path) -> None:
+    one = asked(tmp_path, options="colour=blue;limit_all_gathers=true;overlap=tp,tides", weather="rain")
+    assert "option colour=blue" in one.ignored
+    assert "overlap tides" in one.ignored
+    assert "column weather" in one.ignored
+    assert any(line.startswith("option limit_all_gathers=true: ") for line in one.ignored)
+
+
+def test_no_option_is_both_known_and_without_effect() -> None:
+    assert set(OPTIONS) & set(WITHOUT_EFFECT) <= {"remat_policy"}
+
+
+@pytest.mark.parametrize(
+    ("sharding", "degree", "expected"),
+    [
+        ("zero3", "4", ("hsdp", 4)),
+        ("zero3", "8", ("zero3", None)),
+        ("hsdp", "", ("zero3", None)),
+        ("zero1", "2", ("zero1", 2)),
+    ],
+)
+def test_sharding_over_a_part_is_hybrid(
+    tmp_path: Path, sharding: str, degree: str, expected: tuple[str, int | None]
+) -> None:
+    plan = asked(tmp_path, sharding=sharding, sharding_degree=degree).plan
+    assert (plan.sharding, plan.sharding_degree) == expected
+
+
+def test_pytorch_reduces_once_per_step_with_a_pipeline(tmp_path: Path) -> None:
+    with_pipeline = asked(tmp_path, framework="torchtitan", sharding="zero3", pp="2")
+    assert with_pipeline.plan.sharding == "zero1"
+    assert any(line.startswith("zero3 with a pipeline: zero1") for line in with_pipeline.assumed)
+    assert asked(tmp_path, framework="torchtitan", sharding="zero3").plan.sharding == "zero3"
+
+
+def test_weights_that_stay_gathered(tmp_path: Path) -> None:
+    plan = asked(tmp_path, framework="torchtitan", sharding="zero3", options="reshard_after_forward=false").plan
+    assert plan.sharding == "zero2"
+
+
+def test_chunks_that_are_not_stated_have_about_two_layers(tmp_path: Path) -> None:
+    one = asked(tmp_path, pp="4")
+    assert one.plan.vp == 4  # 32 layers on 4 ranks are 8 each
+    assert "vp 4: about 2 layers in each model chunk" in one.assumed
+    assert asked(tmp_path, pp="4", global_batch_size="4").plan.vp == 1  # 2 micro-batches fill no group of 4
+    assert asked(tmp_path, pp="4", framework="deepspeed").plan.vp == 1
+    assert asked(tmp_path, pp="4", framework="deepspeed", options="schedule=interleaved").plan.vp == 4
+
+
+def test_chunks_without_a_pipeline_are_ignored(tmp_path: Path) -> None:
+    one = asked(tmp_path, vp="4")
+    assert one.plan.vp == 1
+    assert "vp 4: there is no pipeline" in one.ignored
+
+
+def test_layout_of_a_pipeline() -> None:
+    assert layers_of_layout("Et|(tt|)*2L") == (1, 2, 2, 0)
+    assert layers_of_layout("Et*4|(t*4|)*14tmL") == (4, *[4] * 14, 1)
+    assert layers_of_layout("Et|no") is None
+    assert layers_of_layout("(" * 3000) is None
+    assert layers_of_layout("((((t)*9999)*9999)*9999)*9999") is None
+
+
+def test_a_layout_that_does_not_fit_is_ignored(tmp_path: Path) -> None:
+    fits = asked(tmp_path, pp="2", vp="1", options="pp_layout=Et*15|t*17L").plan
+    assert fits.stage_layers == (15, 17)
+    other = asked(tmp_path, pp="2", vp="1", options="pp_layout=Et*15|t*15|L")
+    assert other.plan.stage_layers is None
+    assert "pp_layout of 3 chunks and 30 layers: it does not fit the plan" in other.ignored
+
+
+def test_modules_that_the_model_lacks_are_not_recomputed(tmp_path: Path) -> None:
+    dense = asked(tmp_path, recompute="moe,layernorm")
+    assert dense.plan.recompute == "layernorm"
+    assert any(line.startswith("recompute of moe") for line in dense.ignored)
+    sparse = asked(tmp_path, model="mixtral-8x7b", recompute="mlp", ep="8")
+    assert sparse.plan.recompute == "none"
+
+
+def test_named_policies(tmp_path: Path) -> None:
+    assert asked(tmp_path, recompute="op_sac").plan.recompute == "layernorm,activation"
+    assert asked(tmp_path, recompute="minimal").plan.recompute == "layernorm,activation,core_attn"
+
+
+def test_domains_and_networks_of_another_size(tmp_path: Path) -> None:
+    cluster = asked(tmp_path, scale_up_size="4", inter_node_gb_s="12.5", tp="1").question.cluster
+    assert cluster.innermost.size == 4
+    assert cluster.tiers[1].bandwidth == pytest.approx(12.5e9)
+
+
+def test_slices_of_a_torus(tmp_path: Path) -> None:
+    cells = {"accelerator": "tpu-v5p", "framework": "maxtext", "num_accelerators": "64", "tp": "1"}
+    inner = asked(tmp_path, scale_up_size="64", **cells).question.cluster.innermost
+    assert (inner.size, inner.torus_shape) == (64, (4, 4, 4))
+
+
+def test_models_beside_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        asked(tmp_path, model="models/own.json")
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        asked(tmp_path, model="lama-3.1-8b")
+
+
+def test_a_plan_that_breaks_a_rule_says_which(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as broken:
+        asked(tmp_path, tp="3")
+    assert broken.value.rule == "tp x cp x pp divides the accelerators"
+
+
+def test_every_shipped_run_is_a_question() -> None:
+    refused: dict[str, str] = {}
+    for one in shipped_runs():
+        try:
+            question_of(one)
+        except ShardplanError as error:
+            refused[one.id] = error.message
+    assert refused == {}

@@ -1,0 +1,161 @@
+"""Files of measured runs: what is read, and what is refused with file, line, run, column, value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.calibration.rows import CELLS, PUBLISHED, run, write
+
+from shardplan.calibration.runs import COLUMNS, SHIPPED_RUNS, read_runs, shipped_runs
+from shardplan.errors import InputError
+
+
+def test_published_rows_are_read_in_order_and_in_si_units() -> None:
+    runs = read_runs(PUBLISHED)
+    assert [one.id for one in runs][:2] == ["175b-full", "175b-present"]
+    first = runs[0]
+    assert (first.step_time, first.inter_node_bandwidth, first.vp, first.cp) == (18.13, 25e9, 3, None)
+    assert (first.sequence_parallel, first.recompute, first.peak_memory_bytes) == (False, "full", None)
+    assert (first.line, first.folder) == (2, PUBLISHED.parent)
+
+
+def test_empty_cells_are_not_stated(tmp_path: Path) -> None:
+    one = run(tmp_path, tp="", precision="", sequence_parallel="", recompute="")
+    assert (one.tp, one.precision, one.sequence_parallel, one.recompute, one.grad_dtype) == (None, None, None, "", None)
+
+
+def test_options_are_pairs_and_unknown_keys_are_kept(tmp_path: Path) -> None:
+    one = run(tmp_path, options=" overlap=dp_grad,tp ; colour=blue;")
+    assert dict(one.options) == {"overlap": "dp_grad,tp", "colour": "blue"}
+
+
+def test_modules_of_the_experts_activation_have_two_names(tmp_path: Path) -> None:
+    assert run(tmp_path, recompute="mlp, moe_act,layernorm").recompute == "mlp,activation,layernorm"
+
+
+def test_memory_is_in_gb_and_step_time_may_be_missing(tmp_path: Path) -> None:
+    one = run(tmp_path, step_time_s="", peak_memory_gb="70.5", memory_kind="reserved")
+    assert (one.step_time, one.peak_memory_bytes, one.memory_kind) == (None, 70.5e9, "reserved")
+
+
+def test_columns_that_the_format_does_not_know_are_kept_by_name(tmp_path: Path) -> None:
+    assert run(tmp_path, weather="rain").unknown == ("weather",)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "wanted"),
+    [
+        ("num_accelerators", "many", "a whole number from 1"),
+        ("num_accelerators", "1.5", "a whole number from 1"),
+        ("num_accelerators", "", "a whole number from 1"),
+        ("num_accelerators", "1_000", "a whole number from 1"),
+        ("num_accelerators", "nan", "a whole number from 1"),
+        ("num_accelerators", "-8", "a whole number from 1"),
+        ("tp", "0", "a whole number from 1"),
+        ("step_time_s", "inf", "a number from 1e-06 to 1e+06 s"),
+        ("step_time_s", "0", "a number from"),
+        ("peak_memory_gb", "80 GB", "a number from"),
+        ("inter_node_gb_s", "fast", "GB/s"),
+        ("precision", "bf61", "did you mean bf16?"),
+        ("attention", "flsh", "did you mean flash?"),
+        ("sharding", "zero4", "did you mean zero3"),
+        ("sequence_parallel", "maybe", "yes or no"),
+        ("recompute", "mpl", "did you mean mlp?"),
+        ("offload", "weights", "none, optimizer, activations"),
+        ("memory_kind", "used", "allocated, reserved, process"),
+        ("tier", "C", "A, A- or B"),
+        ("options", "overlap", "key=value pairs"),
+        ("options", "a=1;a=2", "each key once"),
+        ("model", "", "given"),
+        ("id", "", "given"),
+        ("notes", "x" * 5000, "at most 4000 characters"),
+    ],
+)
+def test_a_bad_cell_is_refused_with_all_that_locates_it(tmp_path: Path, column: str, value: str, wanted: str) -> None:
+    path = write(tmp_path, CELLS, {**CELLS, "id": "second", column: value})
+    with pytest.raises(InputError) as refused:
+        read_runs(path)
+    message = refused.value.message
+    assert str(path) in message
+    assert "line 3" in message
+    assert column in message
+    assert wanted.partition(" (")[0] in message
+    assert column == "id" or "'second'" in message
+    assert value[:20] in message
+
+
+def test_neither_time_nor_memory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="step_time_s is ''; it must be given where peak_memory_gb is not"):
+        run(tmp_path, step_time_s="")
+
+
+def test_an_id_stands_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 3: id 'run' stands in line 2 already"):
+        read_runs(write(tmp_path, CELLS, CELLS))
+
+
+def test_a_column_almost_like_a_missing_one_is_a_slip(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean peak_memory_gb"):
+        run(tmp_path, peak_memory_g="70")
+
+
+@pytest.mark.parametrize("column", ["id", "model", "accelerator", "num_accelerators", "sequence_length"])
+def test_columns_that_must_be_there(tmp_path: Path, column: str) -> None:
+    row = {name: cell for name, cell in CELLS.items() if name != column}
+    with pytest.raises(InputError, match=f"there is no column '{column}'"):
+        read_runs(write(tmp_path, row))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"\xff\xfe\x00", "is not text in UTF-8"),
+        (b"id,model\n", "there is no column 'accelerator'"),
+        (b'id,"mod', "is not CSV"),
+        (b"id,id\n1,2\n", "repeated"),
+        (b"id,model,accelerator,num_accelerators,sequence_length,global_batch_size\n", "has a header and no rows"),
+        (b"id,model,accelerator,num_accelerators,sequence_length,global_batch_size\na,b,c,1,1,1,1\n", "7 cells for 6"),
+        (b"id,model\n" + b"x" * 200_000 + b",b\n", "is not CSV"),
+    ],
+)
+def test_hostile_files(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        read_runs(path)
+
+
+@pytest.mark.parametrize(("path", "said"), [(".", "is a directory"), ("nothing.csv", "does not exist")])
+def test_what_is_no_file(tmp_path: Path, path: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_runs(tmp_path / path)
+
+
+def test_a_path_with_a_null_character() -> None:
+    with pytest.raises(InputError, match="is not a path"):
+        read_runs("runs\0.csv")
+
+
+def test_too_large_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    with path.open("wb") as file:
+        file.truncate(40 * 2**20)
+    with pytest.raises(InputError, match="bytes, more than"):
+        read_runs(path)
+
+
+def test_shipped_runs_have_sources_and_models() -> None:
+    runs = shipped_runs()
+    assert len(runs) == 880
+    assert all(one.source and one.family and one.tier in ("A", "A-", "B") and one.framework for one in runs)
+    assert all(not one.unknown for one in runs)
+    files = {one.model for one in runs if "/" in one.model}
+    assert files == {f"models/{path.name}" for path in (SHIPPED_RUNS.parent / "models").glob("*.json")}
+
+
+def test_documentation_lists_every_column() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inputs" / "measured-runs.md").read_text()
+    missing = [column for column in COLUMNS if f"`{column}`" not in page]
+    assert missing == []
