@@ -72,6 +72,9 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
 def _overlap(choices: Choices, _key: str, value: str) -> None:
     """Kinds of communication that run beside computation; what is not named keeps the framework's default."""
     for word in _words(value):
+        if word == "p2p_scatter_gather":
+            choices.software["split_transfers"] = True
+            continue
         fields_of = OVERLAPS.get(word)
         if fields_of is None:
             choices.ignored.append(f"overlap {word}")

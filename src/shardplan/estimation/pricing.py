@@ -74,8 +74,8 @@ def price(question: Question, batch: Batch) -> Prices:
     part = _pricer(question, batch, groups)
     ends = head(model, shard)
     mtp = layer_block(model.mtp_layer, shard) + mtp_projection(shard) + ends
-    output = shard.split_tokens * model.hidden_size * shard.element
     pair = _neighbours(groups["pp"])
+    output, gathered = _stage_output(question, shard, groups)
     return Prices(
         layers=tuple(
             part(layer_block(kind, shard), layer_parameters(model, kind, batch), kind.mlp) for kind in model.layer_kinds
@@ -83,10 +83,21 @@ def price(question: Question, batch: Batch) -> Prices:
         embedding=part(embedding(model, shard), embedding_parameters(model, batch), None),
         head=part(ends, head_parameters(model, batch, holds_table=batch.pp == 1), None),
         mtp=part(mtp, mtp_parameters(model, batch), model.mtp_layer.mlp),
-        transfer_time=collective_time("p2p", output, pair, network),
+        transfer_time=collective_time("p2p", output, pair, network) + gathered,
         transfer_bytes=collective_bytes("p2p", output, pair),
         logits=logits(model, shard),
     )
+
+
+def _stage_output(question: Question, shard: Shard, groups: dict[str, Group]) -> tuple[Numbers, Numbers]:
+    """Bytes that a rank sends to the next stage, and the time to gather them among tensor-parallel ranks there."""
+    hidden = question.model.hidden_size * shard.element
+    output = shard.split_tokens * hidden
+    if not question.job.software.split_transfers:
+        return output, 0.0
+    parts = shard.tokens / shard.columns * hidden
+    gather = collective_time("all_gather", shard.tokens * hidden, groups["tp"], question.network)
+    return np.minimum(output, parts), np.where(shard.batch.sequence_parallel, 0.0, gather)
 
 
 def _pricer(question: Question, batch: Batch, groups: dict[str, Group]) -> Callable[[Block, Parameters, Mlp], Part]:

@@ -42,6 +42,9 @@ class Software:
     """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
     gradient_copy: bool = False
     """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer, nanotron)."""
+    split_transfers: bool = False
+    """Whether tensor-parallel ranks each send a part of a stage's output and gather it behind, where sequence
+    parallelism does not split it anyway (arXiv 2104.04473, section 4.1; DeepSpeed)."""
     fp32_weights: bool = False
     """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
     otherwise a 16-bit shard lives beside the optimizer's fp32 one."""

@@ -1,0 +1,110 @@
+"""What a framework keeps and sends: each input of ``Software`` changes the bytes that it names, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.examples import cluster, gpt, ideal_profile, llama, tier
+
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.job import GradDtype, Job, Precision
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
+
+MODEL = llama(4096, 8, 32, 32, 11008, vocab_size=8)
+"""Eight layers of Llama 2 7B, their ends left out."""
+
+
+def estimated(
+    *,
+    precision: Precision = "bf16",
+    grad_dtype: GradDtype = "fp32",
+    num_accelerators: int = 8,
+    software: dict[str, Any] | None = None,
+    **plan: Any,
+) -> Estimate:
+    job = Job(
+        sequence_length=2048, global_batch_size=64, precision=precision, grad_dtype=grad_dtype,
+        software=Software(**(software or {})),
+    )  # fmt: skip
+    question = Question(
+        model=MODEL, cluster=cluster(tier("node", 8, 450), tier("network", None, 50)),
+        num_accelerators=num_accelerators, job=job, given_profile=ideal_profile(),
+    )  # fmt: skip
+    return estimate_plan(question, Plan(**plan))
+
+
+def part(name: str, **fields: Any) -> float:
+    return estimated(**fields).memory[0][name]
+
+
+def test_eager_kernels_keep_the_activated_gate_and_rotated_heads() -> None:
+    """Per token and layer: two bytes of the MLP's width, and of the queries' and keys' channels."""
+    more = part("activations", software={"kernels": "eager"}) - part("activations")
+    assert more == pytest.approx(2048 * 8 * 2 * (11008 + 2 * 4096))
+
+
+def test_eager_kernels_of_a_plain_gpt_keep_no_more() -> None:
+    job = Job(sequence_length=2048, global_batch_size=8)
+    eager = Job(sequence_length=2048, global_batch_size=8, software=Software(kernels="eager"))
+    seen = [
+        estimate_plan(Question(model=gpt(2048, 4, 16), cluster=cluster(), num_accelerators=8, job=one), Plan()).memory[
+            0
+        ]["activations"]
+        for one in (job, eager)
+    ]
+    assert seen[0] == pytest.approx(seen[1])
+
+
+def test_fp32_shards_are_the_master_copy() -> None:
+    """FSDP with fp32 parameters keeps 4 + 8 bytes of them and the moments, not 2 + 12 (arXiv 2304.11277)."""
+    both = estimated(sharding="zero3").memory[0]
+    alone = estimated(sharding="zero3", software={"fp32_weights": True}).memory[0]
+    shard = MODEL.num_parameters / 8
+    assert both["weights"] == pytest.approx(2 * shard)
+    assert both["optimizer"] == pytest.approx(12 * shard)
+    assert alone["weights"] == pytest.approx(4 * shard)
+    assert alone["optimizer"] == pytest.approx(8 * shard)
+    assert part("weights", software={"fp32_weights": True}) == part("weights")  # nothing is sharded
+
+
+def test_gradient_copies_live_beside_wider_accumulators_only() -> None:
+    copy = {"gradient_copy": True}
+    n = MODEL.num_parameters
+    assert part("gradients", software=copy) - part("gradients") == pytest.approx(2 * n)
+    assert part("gradients", grad_dtype="bf16", software=copy) == part("gradients", grad_dtype="bf16")
+
+
+def test_an_update_needs_fp32_gradients_of_its_share() -> None:
+    """Four bytes more for 16-bit gradients (Megatron-LM: 20 bytes per parameter with fp16 gradients)."""
+    few = {"recompute": "full", "micro_batch_size": 1, "num_accelerators": 1}
+    n = MODEL.num_parameters
+    update = part("buffers", grad_dtype="bf16", **few)
+    assert update == pytest.approx(4 * n - part("activations", grad_dtype="bf16", **few) - part("logits", **few))
+    assert part("buffers", grad_dtype="fp32", **few) == 0
+    assert part("buffers", grad_dtype="bf16", offload="optimizer", **few) == 0
+
+
+def test_weights_in_eight_bits_are_gathered_in_eight() -> None:
+    alone = {"quantised_weights": True}
+    both, one = (estimated(precision="fp8", sharding="zero3", software=with_) for with_ in ({}, alone))
+    gathered, less = (sum(answer.communication["dp"].values()) for answer in (both, one))
+    saved = 2 * 8 * (2 - 1) * MODEL.num_parameters * 7 / 8  # twice in each of eight micro-batches
+    assert gathered - less == pytest.approx(saved)
+
+
+def test_split_transfers_send_a_part_of_the_stage_output() -> None:
+    pipeline: dict[str, Any] = {"tp": 4, "pp": 4, "num_accelerators": 32, "sequence_parallel": False}
+    whole, split = (
+        sum(estimated(software={"split_transfers": on}, **pipeline).communication["pp"].values())
+        for on in (False, True)
+    )
+    assert split == pytest.approx(whole / 4)
+    times = [
+        estimated(software={"split_transfers": on}, **pipeline).breakdown["pp_communication"] for on in (False, True)
+    ]
+    assert times[1] < times[0]
+    sharded = pipeline | {"sequence_parallel": True}
+    assert estimated(software={"split_transfers": True}, **sharded).step_time == estimated(**sharded).step_time
