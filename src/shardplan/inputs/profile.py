@@ -7,6 +7,7 @@ generation's. Constants are numbers, or arrays with one element per set of const
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from shardplan.arrays import Numbers
-from shardplan.errors import InputError
-from shardplan.inputs.documents import parse_document
+from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.inputs.documents import parse_document, read_document
 
-__all__ = ["PROFILES", "Constant", "Profile", "assemble", "constants_of", "generations", "load_profile"]
+__all__ = ["PROFILES", "Constant", "Profile", "assemble", "constants_of", "generations", "load_profile", "read_profile"]
 
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"
 Table = Mapping[str, Numbers]
@@ -166,6 +167,54 @@ Constants = Mapping[str, Constant]
 def load_profile(generation: str) -> Profile:
     """The profile of an accelerator generation: the defaults, and what its own file replaces. Raises ``InputError``."""
     return assemble(generation, constants_of("default"), constants_of(generation))
+
+
+def read_profile(path: str | os.PathLike[str]) -> Profile:
+    """A profile from a user's file: constants that replace those of the ``generation`` it names. Raises ``InputError``.
+
+    The format is that of the shipped files: for each constant ``value``, ``unit``, ``source``.
+    """
+    file = Path(path)
+    document = dict(read_document(file))
+    generation = document.pop("generation", None)
+    known = generations()
+    if generation not in known:
+        raise UnknownNameError("accelerator generation", str(generation), known, hint=f"generation: {known[0]}")
+    own = {name: _constant(name, entry, file.name) for name, entry in document.items()}
+    base = load_profile(generation)
+    return replace(assemble(file.stem, base.constants, own), name=file.stem)
+
+
+def _constant(name: str, entry: object, label: str) -> Constant:
+    """One constant of a user's file, its value checked against the shipped one's kind."""
+    known = constants_of("default").get(name)
+    rule = "a profile states known constants with value, unit and source"
+    if known is None:
+        raise UnknownNameError("constant", name, constants_of("default"), hint=f"{label}: see shardplan profiles")
+    if not isinstance(entry, Mapping) or set(entry) - CONSTANT_FIELDS or not {"value", "unit", "source"} <= set(entry):
+        raise InputError(
+            f"{label}: {name} is {shown(entry)}", rule=rule, hint=f"{name}: {{value: ..., unit: ..., source: ...}}"
+        )
+    value, table = entry["value"], isinstance(known.value, Mapping)
+    if table != isinstance(value, Mapping):
+        wanted = "a table" if table else "a number"
+        raise InputError(f"{label}: {name} is {shown(value)}; it must be {wanted}", rule=rule, hint=f"as {known.value}")
+    numbers = list(value.values()) if isinstance(value, Mapping) else [value]
+    keys = set(value) - set(known.value) if isinstance(value, Mapping) and isinstance(known.value, Mapping) else set()
+    if keys and name not in OPEN_TABLES:
+        raise UnknownNameError(f"key of {name}", str(min(keys, key=str)), map(str, known.value), hint=label)  # type: ignore[arg-type]  # a table
+    if any(not _is_sound(number) for number in numbers):
+        raise InputError(f"{label}: {name} is {shown(value)}; it must be finite and not negative", rule=rule, hint=name)
+    return Constant(**entry)
+
+
+CONSTANT_FIELDS = {"value", "unit", "source", "prior", "prior_sd", "sd"}
+OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
+"""Tables whose keys are names of accelerators or number formats."""
+
+
+def _is_sound(number: object) -> bool:
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and 0 <= number < 1e30
 
 
 def generations() -> tuple[str, ...]:

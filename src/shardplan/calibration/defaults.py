@@ -1,0 +1,146 @@
+"""The shipped constants, fitted again from the published runs: one command that anyone can rerun, with the same result.
+
+Constants go to ``data/profiles/*.yaml`` with value, prior and standard deviations; the errors of every run under
+constants that never saw its family go to ``data/profiles/residuals.csv``, from which bands are made.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from shardplan.calibration.constants import Free, Vector, free_constants, profiles_at
+from shardplan.calibration.fit import Evidence, Fit, fit
+from shardplan.calibration.predict import Case, ask_all, cases_of, log_ratios
+from shardplan.calibration.runs import MeasuredRun, shipped_runs
+from shardplan.estimation.band import features_of
+from shardplan.inputs.profile import PROFILES, Constant, constants_of, generations
+
+__all__ = ["Refit", "evidence_of", "refit", "residuals_table", "with_fitted", "write_profiles"]
+
+TIER_WEIGHT = {"A": 1.0, "A-": 0.8, "B": 0.3}
+"""A run described in full, with one minor gap, with a gap that matters."""
+DIGITS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refit:
+    """Constants fitted to all published runs, and to all but one family for every family."""
+
+    cases: tuple[Case, ...]
+    fit: Fit
+    time: Vector
+    """ln(predicted / measured) of the step time: cases x folds; NaN where not measured."""
+    memory: Vector
+    """The same of the peak memory."""
+
+    def left_out(self, table: Vector) -> Vector:
+        """Each case's value in the fold that never saw its family."""
+        folds = {family: index for index, family in enumerate(self.fit.folds)}
+        return np.asarray([row[folds[case.asked.run.family]] for row, case in zip(table, self.cases, strict=True)])
+
+
+def refit(*, progress: Callable[[int, float], None] | None = None) -> Refit:
+    """Fits the shipped constants again. Takes minutes on one core."""
+    asked, _ = ask_all(shipped_runs())
+    cases = cases_of(asked)
+    families = sorted({case.asked.run.family for case in cases})
+    frees = free_constants()
+    found = fit(frees, evidence_of(cases, frees), (None, *families), progress=progress)
+    time, memory = _ratios(cases, frees, found.theta)
+    return Refit(cases=cases, fit=found, time=time, memory=memory)
+
+
+def evidence_of(cases: Sequence[Case], frees: Sequence[Free]) -> Evidence:
+    """Residuals of step times, then of memories, of all cases that have them."""
+    runs = [case.asked.run for case in cases]
+    timed = np.asarray([run.step_time is not None for run in runs])
+    metered = np.asarray([run.peak_memory_bytes is not None for run in runs])
+    chosen = [*_chosen(runs, timed), *_chosen(runs, metered)]
+
+    def residuals(theta: Vector) -> Vector:
+        time, memory = _ratios(cases, frees, theta)
+        return np.concatenate([time[timed], memory[metered]])
+
+    return Evidence(
+        residuals=residuals,
+        families=tuple(run.family for run in chosen),
+        tier_weights=np.asarray([TIER_WEIGHT[run.tier] for run in chosen]),
+    )
+
+
+def _chosen(runs: Sequence[MeasuredRun], mask: Any) -> list[MeasuredRun]:
+    return [run for run, kept in zip(runs, mask, strict=True) if kept]
+
+
+def _ratios(cases: Sequence[Case], frees: Sequence[Free], theta: Vector) -> tuple[Vector, Vector]:
+    profile = profiles_at(frees, theta)
+    return log_ratios(cases, {generation: profile(generation) for generation in {case.generation for case in cases}})
+
+
+def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:
+    """A generation's own constants with fitted values and standard deviations in place of the old ones."""
+    constants = dict(constants_of(generation))
+    for column, free in enumerate(found.frees):
+        if free.generation == generation:
+            constants[free.name] = _fitted(constants[free.name], free, found, column)
+    return constants
+
+
+def _fitted(constant: Constant, free: Free, found: Fit, column: int) -> Constant:
+    values = [float(f"{float(value):.{DIGITS}g}") for value in free.at(float(found.theta[0, column]))]
+    sd = float(f"{found.sd[column]:.2g}")
+    if not free.keys:
+        return replace(constant, value=values[0], sd=sd)
+    table: dict[str, Any] = dict(constant.value) if isinstance(constant.value, dict) else {}
+    spread: dict[str, float] = dict(constant.sd) if isinstance(constant.sd, dict) else {}
+    return replace(
+        constant, value=table | dict(zip(free.keys, values, strict=True)), sd=spread | {"+".join(free.keys): sd}
+    )
+
+
+def write_profiles(found: Fit, folder: Path = PROFILES) -> None:
+    """Writes every profile file anew, its heading kept."""
+    for generation in ("default", *generations()):
+        path = folder / f"{generation}.yaml"
+        lines = (PROFILES / path.name).read_text(encoding="utf-8").splitlines()
+        heading = [line for line in lines if line.startswith("#")]
+        records = {name: _record(constant) for name, constant in with_fitted(found, generation).items()}
+        body = yaml.safe_dump(records, sort_keys=False, width=118, allow_unicode=True)
+        path.write_text("\n".join([*heading, body]), encoding="utf-8")
+
+
+def _record(constant: Constant) -> dict[str, Any]:
+    names = ("value", "unit", "source", "prior", "prior_sd", "sd")
+    return {name: getattr(constant, name) for name in names if getattr(constant, name) is not None}
+
+
+COLUMNS = (
+    "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
+    "log_memory_ratio",
+)  # fmt: skip
+
+
+def residuals_table(found: Refit) -> str:
+    """The left-out errors of all runs, as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for case, time, memory in zip(found.cases, found.left_out(found.time), found.left_out(found.memory), strict=True):
+        writer.writerow(_row(case, time, memory))
+    return text.getvalue()
+
+
+def _row(case: Case, time: float, memory: float) -> Iterable[object]:
+    run, features = case.asked.run, features_of(case.asked.question)
+    numbers = (f"{features.parameters:.4g}", f"{features.accelerators:g}")
+    ratios = ("" if np.isnan(ratio) else f"{ratio:.4f}" for ratio in (time, memory))
+    kind = "yes" if features.moe else "no"
+    return (run.id, run.family, features.accelerator, features.generation, features.bits, kind, *numbers, *ratios)
