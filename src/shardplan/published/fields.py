@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from shardplan.errors import InputError, nearest_names
 
-__all__ = ["Count", "Fields", "Positive", "json_object", "read_fields"]
+__all__ = ["LARGEST", "Count", "Fields", "Positive", "json_object", "read_fields"]
 
 LARGEST: Final = 1e30
 """Products of a few numbers up to this stay finite."""
