@@ -289,6 +289,7 @@ def test_a_model_of_impossible_size_is_refused(fields: dict[str, object]) -> Non
             "a token cannot visit 5 of 4 experts",
         ),
         (Layer, {"mixer": None, "mlp": None, "num_norms": 1}, "neither mixer nor mlp"),
+        (Layer, {"mixer": None, "mlp": MLP(intermediate_size=8, gated=True), "num_norms": 10**7}, "num_norms is 1000"),
         (PatchEmbedding, {"image_size": 8, "patch_size": 16, "num_channels": 3}, "patches of 16 pixels"),
     ],
 )

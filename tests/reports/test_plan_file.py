@@ -146,6 +146,7 @@ HOSTILE: dict[str, tuple[tuple[str | int, ...], object]] = {
     "no layers": (("model", "layer_kinds"), []),
     "a layer beyond the kinds": (("model", "layer_pattern"), [7]),
     "a mixer of an unknown kind": (("model", "layer_kinds", 0, "mixer", "kind"), "magic"),
+    "more norms than can be priced": (("model", "layer_kinds", 0, "num_norms"), 10**7),
     "heads that do not divide": (("model", "layer_kinds", 0, "mixer", "num_kv_heads"), 3),
     "a cluster of another kind": (("cluster",), []),
     "a cluster without tiers": (("cluster", "tiers"), []),
