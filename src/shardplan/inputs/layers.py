@@ -138,7 +138,8 @@ class LatentAttention:
             check_counts(self, "q_lora_rank")
         if self.index_topk is not None:
             check_counts(self, "index_topk")
-            check_counts(self, "index_num_heads", "index_head_dim", minimum=0)
+            check_counts(self, "index_num_heads", minimum=0)
+            check_counts(self, "index_head_dim", minimum=min(self.index_num_heads, 1))
             if self.q_lora_rank is None:
                 raise InputError(
                     f"index_topk is {self.index_topk} but q_lora_rank is None: the indexer reads the compressed query",
