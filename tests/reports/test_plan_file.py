@@ -160,6 +160,14 @@ HOSTILE: dict[str, tuple[tuple[str | int, ...], object]] = {
 }
 
 
+def test_a_constant_may_be_zero() -> None:
+    """A limit case: no straggler, nothing hidden."""
+    question = searched().question
+    ideal = replace(question.profile, straggler_growth=0.0, hidden_tp=0.0, constants={})
+    file = PlanFile.of(search_question(replace(question, given_profile=ideal), top=1))
+    assert plan_file_from_record(through_json(plan_file_record(file))) == file
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused_in_words(name: str) -> None:
     record: Any = through_json(plan_file_record(PlanFile.of(searched())))
