@@ -158,6 +158,27 @@ def test_refuses_what_is_no_number_of_accelerators(n: Any) -> None:
         Question(model=SMALL, cluster=cluster(), num_accelerators=n, job=JOB)
 
 
+def test_refuses_a_memory_that_the_context_alone_fills() -> None:
+    with pytest.raises(InputError, match="context and communicators alone take"):
+        Question(model=SMALL, cluster=cluster(part=accelerator(memory_bytes=1e9)), num_accelerators=8, job=JOB)
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {"memory_pass_latency": 1e308},
+        {"memory_pass_factor": 0.0},
+        {"step_time": math.inf},
+        {"framework_bytes": math.nan},
+    ],
+)
+def test_what_cannot_be_computed_is_said_in_words(constants: dict[str, Any]) -> None:
+    question = Question(model=SMALL, cluster=cluster(), num_accelerators=8, job=JOB)
+    strange = replace(question, given_profile=replace(question.profile, **constants))
+    with pytest.raises(InputError, match="no finite number"):
+        estimate_plan(strange, Plan())
+
+
 def test_refuses_a_precision_that_the_part_lacks() -> None:
     with pytest.raises(InputError, match="nvfp4"):
         Question(model=SMALL, cluster=cluster(), num_accelerators=8, job=replace(JOB, precision="nvfp4"))

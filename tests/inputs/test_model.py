@@ -288,7 +288,22 @@ def test_a_model_of_impossible_size_is_refused(fields: dict[str, object]) -> Non
             {"num_experts": 4, "top_k": 5, "intermediate_size": 8, "gated": True},
             "a token cannot visit 5 of 4 experts",
         ),
+        (
+            LatentAttention,
+            {
+                "num_heads": 4,
+                "q_lora_rank": 8,
+                "kv_lora_rank": 8,
+                "qk_nope_head_dim": 8,
+                "qk_rope_head_dim": 8,
+                "v_head_dim": 8,
+                "index_topk": 2,
+                "index_num_heads": 2,
+            },
+            "index_head_dim is 0",
+        ),
         (Layer, {"mixer": None, "mlp": None, "num_norms": 1}, "neither mixer nor mlp"),
+        (Layer, {"mixer": None, "mlp": MLP(intermediate_size=8, gated=True), "num_norms": 10**7}, "num_norms is 1000"),
         (PatchEmbedding, {"image_size": 8, "patch_size": 16, "num_channels": 3}, "patches of 16 pixels"),
     ],
 )

@@ -138,6 +138,10 @@ def test_wrong_fields_are_named(changes: dict[str, Any], named: str) -> None:
     assert caught.value.rule
 
 
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    assert METHOD.answer(case(hardware__num_gpus=64.0, training__batch_size=5.12e2)) == METHOD.answer(CASE)
+
+
 @pytest.mark.parametrize("wrong", [None, [], "case", {"hardware": {}}, {"model": 3}])
 def test_what_is_no_case_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError):

@@ -21,6 +21,7 @@ from shardplan.inputs.job import Job
 from shardplan.published.base import MethodError
 from shardplan.published.check import check_file
 from shardplan.published.fields import read_fields
+from shardplan.published.mapping import even_nodes
 from shardplan.published.searcher.method import Searcher
 from shardplan.published.searcher.search import SearcherCase, result_file, search
 
@@ -168,7 +169,8 @@ def test_a_question_takes_its_work_from_our_own_layers() -> None:
 def test_nodes_are_used_as_far_as_they_divide_and_experts_are_said() -> None:
     racks = cluster(tier("rack", 72, 900), tier("network", None, 50))
     answer = METHOD.plan(deepseek_v3(num_mtp_layers=1), racks, 1000, Job(sequence_length=4096, global_batch_size=1000))
-    assert "125 nodes of 8: 900 GB/s inside, 50 GB/s beyond" in answer.mapped
+    assert "20 nodes of 50: 900 GB/s inside, 50 GB/s beyond" in answer.mapped
+    assert even_nodes(racks, 512) == (8, 64)
     assert any("experts" in line for line in answer.ignored)
     one_tier = METHOD.plan(
         LLAMA_70B, cluster(tier("pod", None, 100)), 16, Job(sequence_length=4096, global_batch_size=16)

@@ -69,6 +69,38 @@ def test_degrees_are_halved_and_doubled() -> None:
     assert any(change.get("sharding") in ("zero3", "zero1") for change in changes)
 
 
+@pytest.mark.parametrize(("size", "others"), [(1, {3}), (3, {1, 9}), (9, {3, 18})])
+def test_odd_degrees_move_to_the_candidates_next_to_half_and_double(size: int, others: set[int]) -> None:
+    question = replace(searched(80e9).question, num_accelerators=1, job=Job(sequence_length=2048, global_batch_size=9))
+    result = search_question(question, top=1)
+    assert result.space["micro_batch_size"] == (1, 3, 9)
+    best = estimate_plan(question, replace(result.estimates[0].plan, micro_batch_size=size))
+    alternatives = explained(replace(result, estimates=(best,))).alternatives
+    assert {each.change.get("micro_batch_size") for each in alternatives} - {None} == others
+
+
+def test_sharding_over_all_ranks_is_the_alternative_to_hybrid_sharding() -> None:
+    result = search_question(searched(80e9).question, top=1, fix={"sharding": ("hsdp",), "sharding_degree": (4,)})
+    alternatives = {each.name: each for each in explained(result).alternatives}
+    for name in ("ZeRO-3", "ZeRO-1") if result.estimates[0].plan.pp == 1 else ("ZeRO-1",):
+        alone = alternatives[name].alone
+        assert alone is not None
+        assert alone.estimate.plan.sharding_degree is None
+
+
+def test_without_replicas_no_kind_of_sharding_is_an_alternative() -> None:
+    question = replace(searched(80e9).question, num_accelerators=1, job=Job(sequence_length=2048, global_batch_size=4))
+    names = {each.name for each in explained(search_question(question, top=1)).alternatives}
+    assert not any("ZeRO" in name for name in names)
+
+
+def test_an_alternative_of_the_same_time_is_as_fast() -> None:
+    result = searched(80e9)
+    for each in explained(result).alternatives:
+        if each.best is not None:
+            assert each.outcome == ("as fast" if each.best.time_lost == 0 else "slower")
+
+
 def test_experts_have_alternatives_where_there_are_experts() -> None:
     assert any("ep" in each.change for each in explained(searched(moe=True)).alternatives)
     assert not any("ep" in each.change for each in explained(searched()).alternatives)

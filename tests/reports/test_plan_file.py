@@ -146,6 +146,7 @@ HOSTILE: dict[str, tuple[tuple[str | int, ...], object]] = {
     "no layers": (("model", "layer_kinds"), []),
     "a layer beyond the kinds": (("model", "layer_pattern"), [7]),
     "a mixer of an unknown kind": (("model", "layer_kinds", 0, "mixer", "kind"), "magic"),
+    "more norms than can be priced": (("model", "layer_kinds", 0, "num_norms"), 10**7),
     "heads that do not divide": (("model", "layer_kinds", 0, "mixer", "num_kv_heads"), 3),
     "a cluster of another kind": (("cluster",), []),
     "a cluster without tiers": (("cluster", "tiers"), []),
@@ -157,6 +158,14 @@ HOSTILE: dict[str, tuple[tuple[str | int, ...], object]] = {
     "rejected of another kind": (("rejected",), 5),
     "a suggestion without a plan": (("suggestions",), [{"change": "more", "num_accelerators": 2}]),
 }
+
+
+def test_a_constant_may_be_zero() -> None:
+    """A limit case: no straggler, nothing hidden."""
+    question = searched().question
+    ideal = replace(question.profile, straggler_growth=0.0, hidden_tp=0.0, constants={})
+    file = PlanFile.of(search_question(replace(question, given_profile=ideal), top=1))
+    assert plan_file_from_record(through_json(plan_file_record(file))) == file
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -113,6 +113,17 @@ def test_sparse_attention_meets_the_selected_keys() -> None:
     assert index.flops == 2 * length * (length / 2) * 64 * 128
 
 
+def test_a_layer_that_reuses_selected_keys_has_no_indexer() -> None:
+    """GLM-5 with shared indexers: most layers take the keys that an earlier one selected."""
+    config = LatentAttention(
+        num_heads=64, q_lora_rank=2048, kv_lora_rank=512, qk_nope_head_dim=192, qk_rope_head_dim=64, v_head_dim=256,
+        index_topk=2048,
+    )  # fmt: skip
+    block = latent_attention(config, shard(6144, length=8192))
+    assert not any(op.name.startswith("index") for op in block.operators)
+    assert core(block).keys < 2048
+
+
 def test_unfused_scores_pass_through_memory() -> None:
     config = Attention(num_heads=64, num_kv_heads=64, head_dim=96, rotary=False)
     fused = {op.name for op in attention(config, shard(6144)).operators}

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 import shardplan
 from shardplan.cli.catalogue import accelerators, clusters, models
 from shardplan.cli.compare import compare
 from shardplan.cli.estimate import estimate
+from shardplan.cli.groups import SETTINGS, Command, Group, examples
 from shardplan.cli.json_target import target_of
+from shardplan.cli.methods import methods
 from shardplan.cli.plan import plan
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 
@@ -29,7 +30,7 @@ BROKEN_PIPE = 141
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """The group of commands; it turns every refusal into words, a record and an exit status."""
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # it always exits
@@ -53,29 +54,6 @@ class Commands(TyperGroup):
             sys.stderr.write("shardplan: interrupted\n")
         sys.exit(status if isinstance(status, int) else 0)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer's, with our words for a name that is none."""
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            raise UnknownNameError("command", args[0][:100], self.commands, hint=f"one of {', '.join(self.commands)}")
-        return super().resolve_command(ctx, args)
-
-
-class Command(TyperCommand):
-    """A command whose help groups its flags, and never cuts their names off."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes arguments and flags under the titles of their groups."""
-        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                title = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name.capitalize()}s"
-                groups.setdefault(title, []).append(record)
-        for title in sorted(groups, key=lambda title: title == "Options"):
-            if groups[title]:
-                with formatter.section(title):
-                    formatter.write_dl(groups[title])
-
 
 def _refuse(error: ShardplanError, arguments: Sequence[str]) -> int:
     """Says what is wrong on standard error, and where ``--json`` points."""
@@ -98,8 +76,7 @@ def _shared_start(error: ShardplanError) -> str:
 def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     """Our error from one of typer's."""
     context = getattr(error, "ctx", None)
-    command = next((each for each in arguments if each in NAMES), "")
-    usage = f"see `shardplan {command} --help`" if command else "see `shardplan --help`"
+    usage = f"see `{' '.join(('shardplan', *_command_of(context, arguments), '--help'))}`"
     option = getattr(error, "option_name", None)
     if option is not None and context is not None and hasattr(error, "possibilities"):
         known = [name for each in context.command.params for name in (*each.opts, *each.secondary_opts)]
@@ -107,6 +84,15 @@ def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     kinds = {"MissingParameter": "nothing needed is missing", "BadParameter": "a value is of its flag's kind"}
     rule = kinds.get(type(error).__name__, "the command line can be read")
     return InputError(str(error.format_message()).rstrip("."), rule=rule, hint=usage)
+
+
+def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:
+    """Words of the command that could not be read."""
+    words: list[str] = []
+    while context is not None and context.parent is not None:
+        words.insert(0, str(context.info_name))
+        context = context.parent
+    return words or [each for each in arguments if each in NAMES][:1]
 
 
 def _abandon_output() -> int:
@@ -122,7 +108,7 @@ app = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
+    context_settings=SETTINGS,
 )
 
 
@@ -155,11 +141,11 @@ EXAMPLES = {
     models: ("shardplan models", "shardplan models deepseek-v3 --json -"),
     clusters: ("shardplan clusters", "shardplan clusters dgx-h100"),
     accelerators: ("shardplan accelerators", "shardplan accelerators h100-sxm-80gb"),
+    methods: ("shardplan methods", "shardplan methods subramanian2024"),
 }
 NAMES = {command.__name__ for command in EXAMPLES}
 for _command, _examples in EXAMPLES.items():
-    _epilog = "Examples:\n\n\b\n" + "\n".join(f"    {example}" for example in _examples)
-    app.command(cls=Command, epilog=_epilog)(_command)
+    app.command(cls=Command, epilog=examples(_examples))(_command)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from shardplan.cli.flags import (
     with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.methods_plan import MethodFlag, plan_with_method
 from shardplan.cli.numbers import whole
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def plan(
     search: SearchFlags,
     overrides: OverrideFlags,
     output: OutputFlags,
+    method: MethodFlag = None,
 ) -> int:
     """Find the fastest plan that fits, and say why.
 
@@ -49,6 +51,9 @@ def plan(
     target = JsonTarget(output.json)
     target.check()
     from shardplan.cli.question import ask, choices
+
+    if method is not None:
+        return plan_with_method(method, lambda: ask(model, cluster, overrides, job), search, target)
     from shardplan.planner.search import search_question
 
     asked = ask(model, cluster, overrides, job)

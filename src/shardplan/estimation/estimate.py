@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from shardplan.arrays import Numbers
+from shardplan.errors import InputError
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import Part, Prices, price
@@ -97,7 +99,22 @@ def estimate_plan(question: Question, plan: Plan) -> Estimate:
     """As ``estimate``, for a question already put."""
     check_plan(plan, question.model, question.cluster, question.num_accelerators, question.job)
     batch = Batch.of(plan, question.num_accelerators, question.job)
-    return _Answer(question, plan, batch).estimate()
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            answer = _Answer(question, plan, batch).estimate()
+    except ArithmeticError as error:
+        raise _not_finite(str(error)) from None
+    if not math.isfinite(answer.step_time + answer.peak_memory_bytes):
+        raise _not_finite(f"{answer.step_time} s, {answer.peak_memory_bytes} bytes")
+    return answer
+
+
+def _not_finite(what: str) -> InputError:
+    return InputError(
+        f"the estimate is no finite number: {what}",
+        rule="model, cluster, job and constants have sizes that can be computed with",
+        hint="look for a value many powers of ten too large or too small in the files that were given",
+    )
 
 
 def whole_model(model: ModelConfig) -> Stage:

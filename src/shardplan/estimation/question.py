@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import Network
 from shardplan.costs.roofline import Machine
@@ -13,6 +15,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, load_profile
+from shardplan.units import format_bytes
 
 __all__ = ["MAX_NUM_ACCELERATORS", "Question"]
 
@@ -32,7 +35,7 @@ class Question:
     """Calibration constants in place of those of the accelerator's generation."""
 
     def __post_init__(self) -> None:
-        """Checks the world size and the number format. Raises ``InputError``."""
+        """Checks the world size, the memory and the number format. Raises ``InputError``."""
         n = self.num_accelerators
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_NUM_ACCELERATORS:
             raise InputError(
@@ -40,6 +43,14 @@ class Question:
                 f"{MAX_NUM_ACCELERATORS:,}",
                 rule="the number of accelerators is a positive whole number",
                 hint="set --gpus",
+            )
+        memory, context = self.cluster.accelerator.memory_bytes, self.profile.context_bytes
+        if np.any(memory <= np.asarray(context)):
+            raise InputError(
+                f"the memory of an accelerator is {format_bytes(memory)}; "
+                f"its context and communicators alone take {format_bytes(float(np.max(context)))}",
+                rule="an accelerator has memory for tensors",
+                hint="set memory in its file, or --memory",
             )
         for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
             self.cluster.accelerator.peak(number_format)

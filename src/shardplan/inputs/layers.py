@@ -17,6 +17,7 @@ from shardplan.errors import InputError
 __all__ = [
     "MAX_DIMENSION",
     "MAX_NUM_LAYERS",
+    "MAX_NUM_NORMS",
     "MLP",
     "Attention",
     "LatentAttention",
@@ -37,6 +38,9 @@ MAX_DIMENSION = 10**9
 
 MAX_NUM_LAYERS = 100_000
 """Largest number of layers accepted."""
+
+MAX_NUM_NORMS = 16
+"""Largest number of norms accepted in a layer, each of which is priced on its own; real layers have one to four."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +138,8 @@ class LatentAttention:
             check_counts(self, "q_lora_rank")
         if self.index_topk is not None:
             check_counts(self, "index_topk")
-            check_counts(self, "index_num_heads", "index_head_dim", minimum=0)
+            check_counts(self, "index_num_heads", minimum=0)
+            check_counts(self, "index_head_dim", minimum=min(self.index_num_heads, 1))
             if self.q_lora_rank is None:
                 raise InputError(
                     f"index_topk is {self.index_topk} but q_lora_rank is None: the indexer reads the compressed query",
@@ -380,7 +385,7 @@ class Layer:
     """Mixer and MLP read the same input and their outputs are added (GPT-NeoX, PaLM)."""
 
     def __post_init__(self) -> None:
-        check_counts(self, "num_norms", minimum=0)
+        check_counts(self, "num_norms", minimum=0, maximum=MAX_NUM_NORMS)
         if self.mixer is None and self.mlp is None:
             raise InputError("a layer has neither mixer nor mlp", rule="a layer does something", hint="give one")
 
@@ -397,13 +402,15 @@ class Layer:
         return total - self.mlp.num_parameters(hidden_size) + self.mlp.num_active_parameters(hidden_size)
 
 
-def check_counts(owner: Any, *fields: str, minimum: int = 1) -> None:  # any of the dataclasses of inputs/
-    """Refuse fields of ``owner`` that are not whole numbers from ``minimum`` to :data:`MAX_DIMENSION`."""
+def check_counts(  # any of the dataclasses of inputs/
+    owner: Any, *fields: str, minimum: int = 1, maximum: int = MAX_DIMENSION
+) -> None:
+    """Refuse fields of ``owner`` that are not whole numbers from ``minimum`` to ``maximum``."""
     for field in fields:
         value = getattr(owner, field)
-        if type(value) is not int or not minimum <= value <= MAX_DIMENSION:
+        if type(value) is not int or not minimum <= value <= maximum:
             raise InputError(
                 f"{type(owner).__name__}.{field} is {value!r}",
-                rule=f"{field} is a whole number from {minimum} to {MAX_DIMENSION:,}",
+                rule=f"{field} is a whole number from {minimum} to {maximum:,}",
                 hint=f"correct {field}",
             )

@@ -6,11 +6,11 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, TypeVar, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from shardplan.errors import InputError, nearest_names
 
-__all__ = ["Count", "Fields", "Positive", "json_object", "read_fields"]
+__all__ = ["LARGEST", "Count", "Fields", "Positive", "Whole", "json_object", "read_fields"]
 
 LARGEST: Final = 1e30
 """Products of a few numbers up to this stay finite."""
@@ -18,7 +18,16 @@ MOST: Final = 2**31
 
 Positive = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
 """A number above zero, of which a few can be multiplied and divided."""
-Count = Annotated[int, Field(ge=1, le=MOST)]
+
+
+def _whole(value: object) -> object:
+    """A whole number that is written as a float, as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number; ``64.0`` is one."""
+Count = Annotated[Whole, Field(ge=1, le=MOST)]
 """A whole number from one to 2^31."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shardplan.arrays import Numbers
+from shardplan.costs import collectives
 from shardplan.errors import InputError
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster
@@ -41,8 +42,10 @@ def domain_size(cluster: Cluster) -> int:
 
 
 def even_nodes(cluster: Cluster, num_accelerators: int) -> tuple[int, int]:
-    """Number of fast domains and how many accelerators of each are used, so that they divide evenly."""
-    used = math.gcd(domain_size(cluster), num_accelerators)
+    """Number of fast domains and accelerators used of each: as in our own estimate, or fewer that divide the job."""
+    inner = cluster.innermost
+    used = domain_size(cluster) if inner.size is None else collectives.domain_size(inner, num_accelerators)
+    used = math.gcd(used, num_accelerators)
     return num_accelerators // used, used
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal
 
@@ -16,7 +16,7 @@ from shardplan.reports.breakdown import Share, step_split
 __all__ = ["Alternative", "Difference", "Explanation", "explain", "explanation_record"]
 
 Change = dict[str, Any]
-Outcome = Literal["slower", "does not fit", "breaks a rule", "not searched"]
+Outcome = Literal["slower", "as fast", "does not fit", "breaks a rule", "not searched"]
 
 COMPUTE: Final = ("matmul", "attention")
 """Terms in which model FLOP are executed; all others are losses."""
@@ -79,7 +79,7 @@ class Alternative:
     def outcome(self) -> Outcome:
         """Why it is not the answer."""
         if self.best is not None:
-            return "slower"
+            return "slower" if self.best.time_lost > 0 else "as fast"
         if self.alone is None:
             return "breaks a rule"
         return "does not fit" if self.alone.missing_bytes else "not searched"
@@ -121,37 +121,45 @@ def explain(result: SearchResult) -> Explanation | None:
         ),
         losses=tuple(share for share in split if share.name not in COMPUTE)[:MOST_LOSSES],
         memory_share=best.peak_memory_bytes / best.usable_memory_bytes,
-        alternatives=tuple(_judged(result, best, name, change) for name, change in _changes(result, best.plan)),
+        alternatives=tuple(_judged(result, best, name, change) for name, change in _changes(result, best)),
     )
 
 
-def _changes(result: SearchResult, plan: Plan) -> Iterator[tuple[str, Change]]:
+def _changes(result: SearchResult, best: Estimate) -> Iterator[tuple[str, Change]]:
     """The alternatives that a person would ask for."""
-    yield from _scaled("tp", plan.tp)
-    yield from _scaled("pp", plan.pp)
-    if plan.cp > 1 or len(result.space.get("cp", ())) > 1:
-        yield from _scaled("cp", plan.cp)
-    if result.question.model.is_moe:
-        yield from _scaled("ep", plan.ep)
-    yield from _scaled("micro_batch_size", plan.micro_batch_size)
+    plan = best.plan
+    scaled = ["tp", "pp", *(["cp"] if plan.cp > 1 or len(result.space.get("cp", ())) > 1 else [])]
+    scaled += ["ep"] if result.question.model.is_moe else []
+    for field in (*scaled, "micro_batch_size"):
+        yield from _scaled(field, getattr(plan, field), result.space.get(field, ()))
     if plan.recompute != "none":
         yield "no recomputation", {"recompute": "none", "recompute_num_layers": None}
     if plan.recompute != "full":
         yield "full recomputation", {"recompute": "full", "recompute_num_layers": None}
+    everywhere = {"sharding_degree": None}
     if plan.pp > 1:
-        yield "ZeRO-3, no pipeline", {"pp": 1, "sharding": "zero3"}
-    elif plan.sharding != "zero3":
-        yield "ZeRO-3", {"sharding": "zero3"}
-    if plan.sharding != "zero1":
-        yield "ZeRO-1", {"sharding": "zero1"}
+        yield "ZeRO-3, no pipeline", {"pp": 1, "sharding": "zero3", **everywhere}
+    elif plan.sharding != "zero3" and _has_replicas(result.question, plan):
+        yield "ZeRO-3", {"sharding": "zero3", **everywhere}
+    if plan.sharding != "zero1" and _has_replicas(result.question, plan):
+        yield "ZeRO-1", {"sharding": "zero1", **everywhere}
 
 
-def _scaled(field: str, degree: int) -> Iterator[tuple[str, Change]]:
-    """Half the degree and twice the degree."""
+def _has_replicas(question: Question, plan: Plan) -> bool:
+    """Whether several ranks hold the same weights: without, every kind of sharding is the same plan."""
+    n = question.num_accelerators
+    return n > plan.tp * plan.pp or (question.model.is_moe and n > plan.ep * plan.etp * plan.pp)
+
+
+def _scaled(field: str, degree: int, candidates: Sequence[object]) -> Iterator[tuple[str, Change]]:
+    """Half the degree and twice the degree, or what the space has next to these."""
     words = "micro-batch" if field == "micro_batch_size" else field
+    known = [value for value in candidates if isinstance(value, int)]
     if degree > 1:
-        yield f"{words} {degree} -> {degree // 2}", {field: degree // 2}
-    yield f"{words} {degree} -> {2 * degree}", {field: 2 * degree}
+        below = max((value for value in known if 2 * value <= degree), default=degree // 2)
+        yield f"{words} {degree} -> {below}", {field: below}
+    above = min((value for value in known if value >= 2 * degree), default=2 * degree)
+    yield f"{words} {degree} -> {above}", {field: above}
 
 
 def _judged(result: SearchResult, best: Estimate, name: str, change: Change) -> Alternative:

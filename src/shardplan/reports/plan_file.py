@@ -283,7 +283,7 @@ def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> tuple[P
     if given.keys() != usual.keys() or not all(_is_like(value, usual[name]) for name, value in given.items()):
         return None, True
     for name, value in given.items():
-        if not _is_plausible(value, usual[name]):
+        if not _is_plausible(value):
             raise _wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
     return Profile(**given), False
 
@@ -295,11 +295,11 @@ def _is_like(value: object, usual: object) -> bool:
     return isinstance(value, str) == isinstance(usual, str) and not isinstance(value, Mapping)
 
 
-def _is_plausible(value: Any, usual: Any) -> bool:
-    """Whether every number is above zero where the usual one is."""
-    if isinstance(usual, Mapping):
-        return all(_is_plausible(value[key], part) for key, part in usual.items())
-    return isinstance(value, str) or value > 0 or (value == 0 and usual == 0)
+def _is_plausible(value: Any) -> bool:
+    """Whether no number is below zero. Zero is a limit case: nothing hidden, no launch time."""
+    if isinstance(value, Mapping):
+        return all(_is_plausible(part) for part in value.values())
+    return isinstance(value, str) or value >= 0
 
 
 def _estimate_fields() -> dict[str, Any]:

@@ -134,8 +134,8 @@ def _query_projection(config: LatentAttention, shard: Shard, query: Numbers) -> 
 
 
 def _indexer(config: LatentAttention, shard: Shard) -> tuple[Operator, ...]:
-    """The light heads that choose which keys each query attends to (DeepSeek-V3.2)."""
-    if config.index_topk is None:
+    """The light heads that choose which keys each query attends to (DeepSeek-V3.2), unless an earlier layer chose."""
+    if config.index_topk is None or not config.index_num_heads:
         return ()
     heads = share(config.index_num_heads, shard.columns)
     keys = mean_keys(shard.job.sequence_length, causal=config.causal)

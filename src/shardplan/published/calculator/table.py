@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from shardplan.errors import InputError
-from shardplan.published.fields import Count, Fields, Positive
+from shardplan.published.fields import Count, Fields, Positive, Whole
 
 __all__ = [
     "ADAM_BYTES",
@@ -45,11 +45,11 @@ class CalculatorModel(Fields):
 
     params_billions: Positive
     """Stated parameters: used for gradient traffic only."""
-    hidden_size: Annotated[int, Field(ge=1, le=10_000_000)] = 8192
-    num_layers: Annotated[int, Field(ge=1, le=1_000_000)] = 80
+    hidden_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 8192
+    num_layers: Annotated[Whole, Field(ge=1, le=1_000_000)] = 80
     num_heads: Count = 64
     """Asked for and not used."""
-    vocab_size: Annotated[int, Field(ge=0, le=1_000_000_000)] = 128000
+    vocab_size: Annotated[Whole, Field(ge=0, le=1_000_000_000)] = 128000
     intermediate_ratio: Positive = 4.0
     """Width of the MLP over the hidden size."""
     is_moe: bool = False
@@ -82,7 +82,7 @@ class CalculatorTraining(Fields):
 
     batch_size: Count = 1024
     sequence_length: Count = 4096
-    dtype_bytes: Annotated[int, Field(ge=1, le=8)] = 2
+    dtype_bytes: Annotated[Whole, Field(ge=1, le=8)] = 2
     num_microbatches: Count | None = None
     """Of one replica, for the bubble; where not given each micro-batch is one sequence, batch_size / dp of them."""
 

@@ -16,7 +16,7 @@ from shardplan.published.data_movement.layer import Device, LayerTime, LinearLay
 from shardplan.published.data_movement.limits import SCANNED, Cliff, LimitPoint, cliffs, limits_curve
 from shardplan.published.data_movement.scaling import Assumptions
 from shardplan.published.data_movement.search import LayerSearch, Matrix, search_layers
-from shardplan.published.fields import Count, Fields, Positive, read_fields
+from shardplan.published.fields import Count, Fields, Positive, Whole, read_fields
 
 __all__ = ["RESULTS", "answer_case"]
 
@@ -75,7 +75,7 @@ class LayerCase(Fields):
     layer: LayerFields
     b: Positive | None = None
     """Tokens of a micro-batch over all replicas; without it only the end of the batch is priced."""
-    num_devices: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
+    num_devices: Annotated[Whole, Field(ge=1, le=MOST_DEVICES)] | None = None
     """Searches tp_in, tp_out and dp with this product."""
     num_microbatches: Count = 1
     """Of a batch, in a search."""
@@ -95,7 +95,7 @@ class LimitsFields(Fields):
 
     min_flop: Annotated[float, Field(ge=1e15, le=1e40)] = 1e20
     max_flop: Annotated[float, Field(ge=1e15, le=1e40)] = 1e33
-    points_per_decade: Annotated[int, Field(ge=1, le=50)] = 5
+    points_per_decade: Annotated[Whole, Field(ge=1, le=50)] = 5
     variants: bool = False
     """Whether the cliffs of every variant are located too."""
     training_time_s: Positive | None = None

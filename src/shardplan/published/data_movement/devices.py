@@ -12,7 +12,7 @@ from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.documents import parse_document
 from shardplan.published.data_movement.layer import Device
 
-__all__ = ["DEFAULT_DEVICE", "device_called", "device_of", "list_devices", "notebook_devices"]
+__all__ = ["DEFAULT_DEVICE", "FIELDS", "device_called", "device_of", "list_devices", "notebook_devices"]
 
 DEFAULT_DEVICE: Final = "H100 SXM5"
 TABLE: Final = Path(__file__).parents[2] / "data" / "published" / "data-movement-devices.yaml"

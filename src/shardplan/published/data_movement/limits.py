@@ -27,7 +27,7 @@ __all__ = ["LEVELS", "SCANNED", "Cliff", "LimitPoint", "best_configuration", "cl
 
 LEVELS: Final = (0.9, 0.5, 0.1, 0.0)
 """Shares of the device's base utilisation down to which cliffs are located; 0: whatever ends in time."""
-SCANNED: Final = (20.0, 45.0, 0.5)
+SCANNED: Final = (20.0, 45.0, 0.25)
 """Decades of training compute in which they are looked for, and the step."""
 PRECISION: Final = 1e-3
 """Of a cliff, in decades."""

@@ -45,7 +45,7 @@ TENSOR_DEGREES: Final = 2.0 ** np.arange(34)
 """Products of tp_in and tp_out."""
 SHARES: Final = np.unique(np.concatenate([2.0 ** np.arange(60), 3.0 * 2.0 ** np.arange(60)]))
 """Into how many parts replicas and micro-batches together divide a batch."""
-MOST_TOKENS: Final = 2.0**20
+MOST_TOKENS: Final = 2.0**16
 """Of one micro-batch and replica; larger ones gain nothing."""
 STAGES_AND_MICROBATCHES: Final = np.array([(2.0**p, 2.0**m) for p in range(11) for m in range(15) if p <= m or p == 0])
 """A pipeline that interleaves its stages needs as many micro-batches."""

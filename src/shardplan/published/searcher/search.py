@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
-from shardplan.published.fields import LARGEST, Fields, Positive
+from shardplan.published.fields import LARGEST, Fields, Positive, Whole
 
 __all__ = ["Configurations", "SearcherCase", "evaluate", "result_file", "search"]
 
@@ -39,8 +39,8 @@ Numbers = Annotated[Sequence[NotNegative], Field(min_length=1, max_length=100_00
 class SearcherCluster(Fields):
     """The cluster in the searcher's words."""
 
-    n_node: Annotated[int, Field(ge=1, le=MOST_GPUS)]
-    n_gpu_per_node: Annotated[int, Field(ge=1, le=MOST_GPUS)]
+    n_node: Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
+    n_gpu_per_node: Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
     gpu_gflops: Positive
     bw_gpu_to_gpu: Positive
     """Inside a node. [GB/s]"""
@@ -68,7 +68,7 @@ class SearcherModel(Fields):
     dp_sum_gradient_MB: NotNegative  # noqa: N815  # the name in the file
     tp_comm_sum_MB: NotNegative  # noqa: N815
     layer_activation_MB: Numbers  # noqa: N815
-    num_layers: Annotated[int, Field(ge=1, le=100_000)]
+    num_layers: Annotated[Whole, Field(ge=1, le=100_000)]
     """Deepest pipeline that is tried."""
 
 

@@ -40,8 +40,9 @@ def collective_time(call: Collective, system: System, corrected: Corrections, *,
     With :math:`c = (g - 1)/g` (1 for broadcast and reduce), efficient bandwidths :math:`b_s` and :math:`b_f`, latencies
     :math:`\ell_s` and :math:`\ell_f`, :math:`\nu` adapters per accelerator and :math:`x` = 2 for an all-reduce, else 1:
 
-    .. math:: \ell_s (g/t - 1) + \ell_f (g - g/t) + c V \cdot \begin{cases} 1 / b_s & t = 1 \\ 1 / b_f & t = g \\
-        x \max(1 / (\nu t b_s), 1 / b_f) & \text{else} \end{cases}
+    .. math:: \ell_s (g/t - 1) + \ell_f (g - g/t) + x c V \max(1 / (\nu t b_s), 1 / b_f)
+
+    with only the first rate and x = 1 where :math:`t = 1`, and only the second and x = 1 where :math:`t = g`.
 
     As published only the last case knows the factor x (Q3). Nothing to send, or nobody to send to, takes no time.
     """

@@ -1,0 +1,203 @@
+"""``shardplan methods`` and ``shardplan plan --method``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from tests.cli.commands import answer, run
+
+import shardplan
+from shardplan.inputs.plan import Plan
+from shardplan.published import catalogue
+from shardplan.published.base import Case, Method, MethodAnswer, MethodRow
+
+BUILT_IN = ("calculator", "subramanian2024", "data-movement", "searcher")
+QUESTION = ("llama-2-70b", "--cluster", "dgx-h100", "--gpus", 64)
+
+
+class Mine(Method):
+    """A method of another package, right or wrong."""
+
+    name, title, source, counts, leaves_out = "mine", "one line", "a paper", ("time",), ("memory",)
+
+    def answer(self, case: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"step_s": 1 / case["rate"], "infinite": float("inf"), "nested": {"rows": [{"a": 1}, {"a": 2}]}}
+
+    def cases(self, text: str) -> Iterator[Case] | None:
+        return None if "mine" not in text else iter([Case(name="one", expected={"t": 1.0}, computed={"t": 1.0})])
+
+    def plan(self, *_: Any, top: int = 10) -> MethodAnswer:
+        row = MethodRow(degrees={"dp": 64, "tp": 1, "pp": 1}, step_time=1.0)
+        return MethodAnswer(method=self.name, rows=(row,)[:top], mapped=("as it is",), ignored=())
+
+
+class Broken(Mine):
+    name = "broken"
+
+    def plan(self, *_: Any, top: int = 10) -> MethodAnswer:
+        raise KeyError(top)
+
+
+@pytest.fixture
+def other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two methods of other packages beside the built-in ones, and one that cannot be loaded."""
+    own = list(catalogue.entry_points(group=catalogue.GROUP))
+    others = [
+        EntryPoint(name=name, value=value, group=catalogue.GROUP)
+        for name, value in (
+            ("mine", f"{__name__}:Mine"),
+            ("broken", f"{__name__}:Broken"),
+            ("gone", "no_such_package:Method"),
+        )
+    ]
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [*own, *others] if group == catalogue.GROUP else [])
+
+
+def test_ours_and_the_four_say_what_they_count_and_leave_out() -> None:
+    methods = answer("methods")["methods"]
+    assert [method["name"] for method in methods] == ["shardplan", *BUILT_IN]
+    for method in methods:
+        assert all(method[name] for name in ("title", "source", "counts", "leaves_out"))
+    text = run("methods").stdout
+    for name in ("shardplan", *BUILT_IN, "2410.00273", "2411.01137", "leaves out"):
+        assert name in text
+
+
+@pytest.mark.parametrize("name", ["shardplan", *BUILT_IN])
+def test_one_method_shows_all_of_itself(name: str) -> None:
+    (record,) = answer("methods", name)["methods"]
+    text = " ".join(run("methods", name, columns=120).stdout.split())
+    for entry in (*record["counts"], *record["leaves_out"], record["source"]):
+        assert entry in text
+
+
+@pytest.mark.usefixtures("other_packages")
+def test_methods_of_other_packages_stand_in_the_same_list() -> None:
+    methods = {method["name"]: method for method in answer("methods")["methods"]}
+    assert methods["mine"]["counts"] == ["time"]
+    assert "No module named 'no_such_package'" in methods["gone"]["fault"]
+    assert "No module named" in run("methods").stdout
+    wrong = run("methods", "gone")
+    assert wrong.exit_code == 2
+    assert "cannot be used" in wrong.stderr
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_question_of_ours_in_the_terms_of_a_method(name: str) -> None:
+    record = answer("plan", *QUESTION, "--method", name, "--top", 4)
+    assert record["method"] == name
+    assert record["mapped"]
+    assert record["ignored"]
+    assert len(record["rows"]) == 4
+    for row in record["rows"]:
+        assert {"dp", "tp", "pp"} <= set(row["degrees"])
+        assert row["degrees"]["dp"] * row["degrees"]["tp"] * row["degrees"]["pp"] * row["degrees"].get("cp", 1) == 64
+
+
+def test_our_estimate_stands_beside_every_row() -> None:
+    record = answer("plan", *QUESTION, "--method", "searcher", "--top", 3)
+    job = shardplan.Job(**record["job"])
+    for row in record["rows"]:
+        plan = Plan(tp=row["degrees"]["tp"], pp=row["degrees"]["pp"])
+        model, cluster = shardplan.load_model("llama-2-70b"), shardplan.load_cluster("dgx-h100")
+        ours = shardplan.estimate(model, cluster, job, plan, num_accelerators=64)
+        assert row["ours"]["step_time_s"] == ours.step_time
+        assert row["ours"]["peak_memory_bytes"] == ours.peak_memory_bytes
+    assert any("micro-batches of one sequence" in text for text in record["assumptions"])
+
+
+def test_a_row_that_breaks_a_rule_of_ours_says_which() -> None:
+    record = answer("plan", "gpt2", "--cluster", "dgx-h100", "--gpus", 16, "--method", "data-movement", "--top", 50)
+    refused = [row for row in record["rows"] if "broken_rule" in row["ours"]]
+    assert refused
+    assert all("tp" in row["ours"]["broken_rule"] for row in refused)
+    assert (
+        "No plan of ours:"
+        in run("plan", "gpt2", "--cluster", "dgx-h100", "--gpus", 16, "--method", "data-movement").stdout
+    )
+
+
+def test_a_grid_of_one_row_is_one_dimensional_and_more_are_summa() -> None:
+    flags = ("--cluster", "dgx-a100", "--gpus", 512, "--global-batch-size", 1536, "--sequence-length", 2048)
+    record = answer("plan", "gpt3-175b", *flags, "--method", "subramanian2024", "--top", 20)
+    rows = {
+        row["degrees"].get("tp_rows"): row["ours"]["plan"]["tp_kind"] for row in record["rows"] if "plan" in row["ours"]
+    }
+    assert rows[1] == "1d"
+    assert rows[None] == "1d"
+    assert all(kind == "summa" for degree, kind in rows.items() if degree and degree > 1)
+
+
+def test_the_calculator_leaves_accelerators_over_and_ours_takes_the_same() -> None:
+    record = answer("plan", "llama-2-70b", "--cluster", "dgx-h100", "--gpus", 24, "--method", "calculator")
+    row = next(row for row in record["rows"] if row["degrees"]["tp"] * row["degrees"]["pp"] == 16)
+    assert row["degrees"]["dp"] == 1
+    assert "step_time_s" in row["ours"]
+
+
+def test_where_nothing_fits_by_its_own_rule_the_answer_is_no() -> None:
+    result = run("plan", "llama-3.1-405b", "--cluster", "dgx-h100", "--gpus", 8, "--method", "calculator")
+    assert result.exit_code == 1
+    assert "Nothing fits by its own rule." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "words"),
+    [
+        ("mixtral-8x7b", "data-movement", "attention and a dense MLP"),
+        ("mixtral-8x7b", "subramanian2024", "mixtures of experts"),
+        ("deepseek-v3", "subramanian2024", "LatentAttention"),
+        ("nemotron-h-56b", "calculator", "layers without attention"),
+    ],
+)
+def test_a_method_refuses_what_it_cannot_speak_of(model: str, name: str, words: str) -> None:
+    result = run("plan", model, "--cluster", "dgx-h100", "--gpus", 64, "--method", name, "--json", "-")
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert words in error["message"]
+    assert "shardplan methods" in error["hint"]
+    assert "hint:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--method", "sercher"), "did you mean searcher?"),
+        (("--method", ""), "unknown method"),
+        (("--method", "searcher", "--top", "0"), "--top is"),
+        (("--method", "searcher", "--fix", "tp=2"), "--fix is given with --method searcher"),
+        (("--method", "searcher", "--limit", "tp=2"), "--limit is given"),
+        (("--method", "searcher", "--gpus", "x"), "--gpus is"),
+    ],
+)
+def test_wrong_flags_with_a_method_are_refused(flags: tuple[str, ...], words: str) -> None:
+    result = run("plan", *QUESTION, *flags)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+@pytest.mark.usefixtures("other_packages")
+def test_a_method_of_another_package_answers_the_same_question() -> None:
+    record = answer("plan", *QUESTION, "--method", "mine")
+    assert record["rows"][0]["step_time_s"] == 1.0
+    assert record["rows"][0]["ours"]["step_time_s"] > 1
+    assert "Its best: dp 64, tp 1, pp 1, 1.00 s a step" in run("plan", *QUESTION, "--method", "mine").stdout
+    result = run("plan", *QUESTION, "--method", "broken")
+    assert result.exit_code == 2
+    assert "method 'broken' fails: KeyError" in result.stderr
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    "arguments",
+    [("methods",), ("methods", "calculator"), *(("plan", *QUESTION, "--method", name) for name in BUILT_IN)],
+    ids=lambda arguments: f"{arguments[0]} {arguments[-1]}",
+)
+def test_no_line_is_wider_than_the_terminal(arguments: tuple[object, ...], columns: int) -> None:
+    lines = run(*arguments, columns=columns).stdout.splitlines()
+    assert [line for line in lines if len(line) > columns and not line.startswith(("  shardplan ", "  --"))] == []
+    assert [line for line in lines if line != line.rstrip()] == []
