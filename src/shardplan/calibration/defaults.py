@@ -28,6 +28,7 @@ __all__ = ["Refit", "evidence_of", "refit", "residuals_table", "with_fitted", "w
 TIER_WEIGHT = {"A": 1.0, "A-": 0.8, "B": 0.3}
 """A run described in full, with one minor gap, with a gap that matters."""
 DIGITS = 4
+PUBLISHED = "the published runs that ship with the product"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +99,14 @@ def _fitted(constant: Constant, free: Free, found: Fit, column: int) -> Constant
     values = [float(f"{float(value):.{DIGITS}g}") for value in free.at(float(found.theta[0, column]))]
     sd = float(f"{found.sd[column]:.2g}")
     if not free.keys:
-        return replace(constant, value=values[0], sd=sd)
+        return replace(constant, value=values[0], sd=sd, fitted_on=PUBLISHED)
     table: dict[str, Any] = dict(constant.value) if isinstance(constant.value, dict) else {}
     spread: dict[str, float] = dict(constant.sd) if isinstance(constant.sd, dict) else {}
     return replace(
-        constant, value=table | dict(zip(free.keys, values, strict=True)), sd=spread | {"+".join(free.keys): sd}
+        constant,
+        value=table | dict(zip(free.keys, values, strict=True)),
+        sd=spread | {"+".join(free.keys): sd},
+        fitted_on=PUBLISHED,
     )
 
 
@@ -118,13 +122,13 @@ def write_profiles(found: Fit, folder: Path = PROFILES) -> None:
 
 
 def _record(constant: Constant) -> dict[str, Any]:
-    names = ("value", "unit", "source", "prior", "prior_sd", "sd")
+    names = ("value", "unit", "source", "prior", "prior_sd", "sd", "fitted_on")
     return {name: getattr(constant, name) for name in names if getattr(constant, name) is not None}
 
 
 COLUMNS = (
     "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
-    "log_memory_ratio",
+    "log_memory_ratio", "setting",
 )  # fmt: skip
 
 
@@ -143,4 +147,11 @@ def _row(case: Case, time: float, memory: float) -> Iterable[object]:
     numbers = (f"{features.parameters:.4g}", f"{features.accelerators:g}")
     ratios = ("" if np.isnan(ratio) else f"{ratio:.4f}" for ratio in (time, memory))
     kind = "yes" if features.moe else "no"
-    return (run.id, run.family, features.accelerator, features.generation, features.bits, kind, *numbers, *ratios)
+    described = (run.id, run.family, features.accelerator, features.generation, features.bits, kind)
+    return (*described, *numbers, *ratios, _setting(run) if run.tier != "B" else "")
+
+
+def _setting(run: MeasuredRun) -> str:
+    """What the configurations of one comparison share."""
+    shared = (Path(run.model).stem, run.num_accelerators, run.scale_up_size or "", run.sequence_length, run.precision)
+    return "/".join(str(part) for part in shared)

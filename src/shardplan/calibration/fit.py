@@ -20,7 +20,7 @@ from shardplan.calibration.constants import Free, Vector
 
 __all__ = ["Evidence", "Fit", "fit", "fold_weights"]
 
-SCALE = 0.08
+SCALE = 0.05
 """Error of a run that the model describes well (logarithm)."""
 HUBER = 1.5
 """Residuals beyond this many scales count linearly."""

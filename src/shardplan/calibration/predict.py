@@ -12,6 +12,7 @@ from shardplan.arrays import Numbers
 from shardplan.calibration.questions import Asked, question_of
 from shardplan.calibration.runs import MeasuredRun
 from shardplan.errors import ShardplanError
+from shardplan.estimation.band import band_of
 from shardplan.estimation.estimate import whole_model
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
@@ -142,14 +143,13 @@ def predict(asked: Iterable[Asked], profiles: Profiles | None = None) -> tuple[P
 
 def _prediction(case: Case, profiles: Profiles) -> Prediction:
     question, step = case.step(profiles)
-    kind = "moe" if question.model.is_moe else "dense"
-    low, high = question.profile.band(kind)
+    sure = band_of(question)
     time = float(step.step_time)
     return Prediction(
         asked=case.asked,
         step_time=time,
-        step_time_p10=time * float(low),
-        step_time_p90=time * float(high),
+        step_time_p10=time * sure.low,
+        step_time_p90=time * sure.high,
         peak_memory_bytes=float(measured_memory(step.peak_memory_bytes, case.asked.run, question.profile)),
         fits=bool(step.fits),
     )

@@ -1,11 +1,12 @@
 r"""How sure an estimate is: bands from the errors of comparable measured runs.
 
-``data/profiles/residuals.csv`` holds for every published run the error of a prediction whose constants were fitted without
-that run's family. A band is made of weighted quantiles of these errors; a run weighs the more, the more alike it is,
+``data/profiles/residuals.csv`` holds for every published run the error of a prediction whose constants were fitted
+without that run's family. A band is made of weighted quantiles of these errors; a run weighs the more, the more alike it is,
 
-.. math:: w_i = e^{-d_i^2 / 2} / \sqrt{n_{family}}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
+.. math:: w_i = e^{-d_i^2 / 2} / n_{family}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
 
-over accelerator, number format, kind of model, size and scale. Where little is alike the band is wider, and says so.
+over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so each family
+weighs as one. Where little is alike the band is wider, and says so. ``calibration.coverage`` counts how often it holds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,17 @@ from numpy.typing import NDArray
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import PROFILES
 
-__all__ = ["RESIDUALS", "Band", "Features", "Residual", "band_of", "features_of", "read_residuals"]
+__all__ = [
+    "CONTRADICTORY_MEMORY",
+    "RESIDUALS",
+    "Band",
+    "Features",
+    "Residual",
+    "band_among",
+    "band_of",
+    "features_of",
+    "read_residuals",
+]
 
 RESIDUALS = PROFILES / "residuals.csv"
 LOW, HIGH = 0.1, 0.9
@@ -32,6 +43,8 @@ UNMEASURED = 1.5
 """Factor on the width (logarithm) for a generation that no run covers."""
 BEYOND = 0.15
 """Growth of the width per doubling of the accelerators beyond the largest measured run of that kind."""
+CONTRADICTORY_MEMORY = ("internevo",)
+"""Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
 FORMAT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "mxfp8": 8, "nvfp4": 4}
 
 
@@ -57,6 +70,13 @@ class Residual:
     features: Features
     time: float | None
     memory: float | None
+    setting: str = ""
+    """What the configurations of one comparison share (model, accelerators, sequence); empty: not fully described."""
+
+    def has(self, quantity: str) -> bool:
+        """Whether it is evidence of ``time`` or ``memory``."""
+        is_doubted = quantity == "memory" and self.family in CONTRADICTORY_MEMORY
+        return getattr(self, quantity) is not None and not is_doubted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,14 +103,24 @@ def features_of(question: Question) -> Features:
 
 
 def band_of(question: Question, quantity: str = "time", residuals: Sequence[Residual] | None = None) -> Band:
-    """Band of the step time (``time``) or the peak memory (``memory``)."""
-    known = [run for run in (residuals or read_residuals()) if getattr(run, quantity) is not None]
-    asked = features_of(question)
+    """Band of the step time (``time``) or the peak memory (``memory``), by the shipped errors or by others."""
+    asked, part = features_of(question), question.cluster.accelerator.full_name
+    return _shipped_band(asked, part, quantity) if residuals is None else band_among(asked, part, quantity, residuals)
+
+
+@lru_cache(maxsize=256)
+def _shipped_band(asked: Features, part: str, quantity: str) -> Band:
+    return band_among(asked, part, quantity, read_residuals())
+
+
+def band_among(asked: Features, part: str, quantity: str, residuals: Sequence[Residual]) -> Band:
+    """Band of ``asked`` on the accelerator that is called ``part``, by these errors."""
+    known = [run for run in residuals if run.has(quantity)]
     errors = np.asarray([-getattr(run, quantity) for run in known])
     weights = _weights(known, asked)
     low, high = (_quantile(errors, weights, share) for share in (LOW, HIGH))
     covered = [run for run in known if run.features.generation == asked.generation]
-    factor, note = _extrapolation(covered, asked, question.cluster.accelerator.full_name)
+    factor, note = _extrapolation(covered, asked, part)
     return Band(low=math.exp(min(low, 0.0) * factor), high=math.exp(max(high, 0.0) * factor), note=note)
 
 
@@ -113,13 +143,15 @@ def _residual(row: dict[str, str]) -> Residual:
         accelerators=float(row["accelerators"]),
     )
     time, memory = (float(row[name]) if row[name] else None for name in ("log_time_ratio", "log_memory_ratio"))
-    return Residual(id=row["id"], family=row["family"], features=features, time=time, memory=memory)
+    return Residual(
+        id=row["id"], family=row["family"], features=features, time=time, memory=memory, setting=row.get("setting", "")
+    )
 
 
 def _distance(one: Features, other: Features) -> float:
     """Squared distance in units of how much each difference matters."""
     return (
-        (0.0 if one.generation == other.generation else 4.0)
+        (0.0 if one.generation == other.generation else 2.0)
         + (0.0 if one.accelerator == other.accelerator else 0.5)
         + 4.0 * (one.moe != other.moe)
         + (math.log2(one.bits / other.bits)) ** 2
@@ -133,7 +165,7 @@ def _weights(known: Sequence[Residual], asked: Features) -> NDArray[np.float64]:
     counts: dict[str, int] = {}
     for run in known:
         counts[run.family] = counts.get(run.family, 0) + 1
-    family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known])
+    family = np.asarray([1 / counts[run.family] for run in known])
     alike = np.asarray([math.exp(-_distance(run.features, asked) / 2) for run in known])
     same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known])
     effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)

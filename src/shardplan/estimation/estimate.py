@@ -11,6 +11,7 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError
+from shardplan.estimation.band import band_of
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import Part, Prices, price
@@ -66,6 +67,10 @@ class Estimate:
     """The same with recomputed FLOP counted."""
     peak_memory_bytes: float
     """Fullest stage. [bytes]"""
+    peak_memory_p10_bytes: float
+    """A tenth of comparable measured runs took less than this. [bytes]"""
+    peak_memory_p90_bytes: float
+    """A tenth took more. [bytes]"""
     usable_memory_bytes: float
     """What tensors can fill of the accelerator's memory. [bytes]"""
     memory: tuple[dict[str, float], ...]
@@ -145,14 +150,15 @@ class _Answer:
         peak = question.cluster.accelerator.peak(peak_format)
         per_token = model_flops_per_token(question.model, job.sequence_length)
         capacity = step_time * question.num_accelerators * peak
-        low, high = question.profile.band(self._kind())
+        sure, sure_memory = band_of(question), band_of(question, "memory")
+        peak_memory = float(self.step.peak_memory_bytes)
         return Estimate(
             plan=self.plan,
             dp=int(self.batch.dp),
             num_microbatches=int(self.batch.num_microbatches),
             step_time=step_time,
-            step_time_p10=float(step_time * low),
-            step_time_p90=float(step_time * high),
+            step_time_p10=step_time * sure.low,
+            step_time_p90=step_time * sure.high,
             breakdown=self._breakdown(slowest, step_time),
             tokens_per_second_per_accelerator=job.tokens_per_step / (step_time * question.num_accelerators),
             model_flops_per_token=per_token,
@@ -161,7 +167,9 @@ class _Answer:
             peak_format=peak_format,
             mfu=per_token * job.tokens_per_step / capacity,
             hfu=self._hardware_flops() / capacity,
-            peak_memory_bytes=float(self.step.peak_memory_bytes),
+            peak_memory_bytes=peak_memory,
+            peak_memory_p10_bytes=peak_memory * sure_memory.low,
+            peak_memory_p90_bytes=peak_memory * sure_memory.high,
             usable_memory_bytes=float(question.usable_memory),
             memory=tuple(_parts(memory) for memory in self.memory),
             communication=self._communication(self.stages[slowest]),
@@ -255,11 +263,6 @@ class _Answer:
             f"with {format_bytes(parts[largest])}: {_KNOBS[largest]}"
         )
 
-    def _kind(self) -> str:
-        if self.question.cluster.accelerator.generation not in MEASURED_GENERATIONS:
-            return "unmeasured"
-        return "moe" if self.question.model.is_moe else "dense"
-
     def _assumptions(self) -> tuple[str, ...]:
         question = self.question
         texts = list(question.cluster.assumptions)
@@ -274,15 +277,10 @@ class _Answer:
         if question.model.is_moe:
             texts.append("tokens are routed evenly to the experts")
             texts.append("one copy of a token crosses a slow tier for all its experts behind it")
-        if self._kind() == "unmeasured":
-            name = question.cluster.accelerator.full_name
-            texts.append(f"no measured run covers {name}: the band is wider, by judgement")
+        texts.extend(note for note in (band_of(question).note,) if note)
         texts.extend(question.model.notes)
         return tuple(texts)
 
-
-MEASURED_GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "blackwell-ultra", "tpu", "ascend")
-"""Generations of which published training runs were at hand when the profiles were made."""
 
 _KNOBS = {
     "weights": "raise tp or pp, or shard them (zero3)",

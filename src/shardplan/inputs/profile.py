@@ -37,6 +37,8 @@ class Constant:
     """How far it may lie from there: standard deviation of its logarithm (of its log-odds for a share)."""
     sd: float | dict[str, float] | None = None
     """The same after the fit."""
+    fitted_on: str | None = None
+    """Runs that moved the value from its prior, of which ``source`` speaks; None: the value is that of the source."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,14 +152,8 @@ class Profile:
     """Fraction of the nominal host link that transfers reach."""
     host_memory_bandwidth: Numbers
     """Host memory bandwidth of one accelerator's share of its node. [bytes/s]"""
-    step_time_band: Table
-    """10th and 90th percentile of measured / predicted step time: ``dense_p10`` ... ``unmeasured_p90``."""
     constants: Mapping[str, Constant] = field(repr=False, default_factory=dict)
     """Unit and source of every constant."""
-
-    def band(self, kind: str) -> tuple[Numbers, Numbers]:
-        """Factors from the prediction to the 10th and 90th percentile for ``dense``, ``moe`` or ``unmeasured``."""
-        return self.step_time_band[f"{kind}_p10"], self.step_time_band[f"{kind}_p90"]
 
 
 Constants = Mapping[str, Constant]
@@ -208,7 +204,7 @@ def _constant(name: str, entry: object, label: str) -> Constant:
     return Constant(**entry)
 
 
-CONSTANT_FIELDS = {"value", "unit", "source", "prior", "prior_sd", "sd"}
+CONSTANT_FIELDS = {"value", "unit", "source", "prior", "prior_sd", "sd", "fitted_on"}
 OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
 """Tables whose keys are names of accelerators or number formats."""
 

@@ -1,0 +1,50 @@
+r"""Which plans are too close to call: errors of configurations on one cluster, compared with one another.
+
+Configurations of one model on one cluster share most of their error, so their *order* is surer than either step time. From
+runs that share family, model, accelerators and sequence,
+
+.. math:: s = \text{the 68 \% quantile of } |r_i - r_j|, \quad r = \ln(predicted / measured)
+
+over all pairs of a setting, a setting of n runs weighing as n. A quantile bears the few runs that have a cause of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+
+from shardplan.estimation.band import Residual, read_residuals
+
+__all__ = ["UNKNOWN_SD", "difference_sd", "tie_factor"]
+
+UNKNOWN_SD = 0.1
+"""Standard deviation taken where no runs can be compared; what the shipped runs give, rounded."""
+ONE_SD = 0.6827
+"""Share of a normal distribution within one standard deviation."""
+NORMAL_P90 = 1.2816
+"""90th percentile of the standard normal distribution."""
+
+
+def difference_sd(residuals: Iterable[Residual]) -> float:
+    """Standard deviation of ln(predicted ratio / measured ratio) of two configurations in one setting."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for run in residuals:
+        if run.setting and run.time is not None:
+            groups.setdefault((run.family, run.setting), []).append(run.time)
+    pairs = [(abs(a - b), 2 / (len(errors) - 1)) for errors in groups.values() for a, b in combinations(errors, 2)]
+    return _quantile(pairs, ONE_SD) if pairs else UNKNOWN_SD
+
+
+def _quantile(pairs: Sequence[tuple[float, float]], share: float) -> float:
+    values, weights = np.asarray(sorted(pairs)).T
+    return float(np.interp(share * weights.sum(), np.cumsum(weights) - weights / 2, values))
+
+
+@cache
+def tie_factor() -> float:
+    """Step times within this factor of one another are ties: the wrong one is picked in at least one case of ten."""
+    return math.exp(NORMAL_P90 * difference_sd(read_residuals()))
