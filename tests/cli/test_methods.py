@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import pytest
@@ -38,6 +38,9 @@ class Mine(Method):
 class Broken(Mine):
     name = "broken"
 
+    def cases(self, text: str) -> Iterator[Case] | None:
+        return 1 // 0 if "ours" in text else None  # type: ignore[return-value]  # it fails
+
     def plan(self, *_: Any, top: int = 10) -> MethodAnswer:
         raise KeyError(top)
 
@@ -45,7 +48,7 @@ class Broken(Mine):
 @pytest.fixture
 def other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two methods of other packages beside the built-in ones, and one that cannot be loaded."""
-    own = list(catalogue.entry_points(group=catalogue.GROUP))
+    own = list(entry_points(group=catalogue.GROUP))
     others = [
         EntryPoint(name=name, value=value, group=catalogue.GROUP)
         for name, value in (

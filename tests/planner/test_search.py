@@ -81,6 +81,30 @@ def test_evaluated_and_rejected_plans_make_up_the_declared_space() -> None:
     assert result.num_plans_evaluated + sum(result.rejected.values()) == declared
 
 
+@pytest.mark.parametrize(
+    ("restriction", "rule"),
+    [
+        ({"recompute": ["moe"]}, "recomputed modules exist in the model"),
+        ({"pp": [16]}, "every stage has layers"),
+        ({"vp": [40]}, "every stage has layers"),
+        ({"dp": [5]}, "dp is one of those asked for"),
+        ({"schedule": ["interleaved"], "pp": [1]}, "interleaving has whole groups of micro-batches"),
+    ],
+)
+def test_where_no_plan_is_valid_the_rule_is_counted(restriction: dict[str, Any], rule: str) -> None:
+    result = search_question(question(), limit=restriction, top=1)
+    assert result.num_plans_evaluated == 0
+    assert result.rejected[rule] > 0
+
+
+def test_what_a_field_loses_to_a_rule_is_counted() -> None:
+    limit = {**CANDIDATES, "placement": ["tp-cp-ep-dp-pp"], "recompute_num_layers": [None], "pp": [2, 4]}
+    limit |= {"recompute": ["none", "moe"], "vp": [1, 2, 40]}
+    result = search_question(question(), limit=limit, top=1)
+    assert result.num_plans_evaluated
+    assert result.num_plans_evaluated + sum(result.rejected.values()) == math.prod(map(len, limit.values()))
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_arrays_and_one_plan_at_a_time_agree(data: st.DataObject) -> None:

@@ -22,8 +22,9 @@ LINE = 110
 class JsonTarget:
     """A file or ``-``; made from None it swallows what is written."""
 
-    def __init__(self, where: str | None) -> None:
-        self.where = where
+    def __init__(self, where: str | None, flag: str = "--json") -> None:
+        """``flag``: by which it was given, for errors."""
+        self.where, self.flag = where, flag
 
     @property
     def is_stdout(self) -> bool:
@@ -38,7 +39,7 @@ class JsonTarget:
     def check(self) -> None:
         """Finds out early whether the file can be written. Raises InputError."""
         if self.where == "":
-            raise _unwritable(self.where, "it is empty")
+            raise self._unwritable(self.where, "it is empty")
         if self.path is not None and not _is_device(self.path):
             beside = self._beside(self.path)
             self._attempt(lambda: beside.open("x").close())
@@ -46,7 +47,11 @@ class JsonTarget:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Writes ``record``; a file holds either what it held before or all of it. Raises InputError."""
-        text = json_text(record) + "\n"
+        if self.where is not None:
+            self.write_text(json_text(record) + "\n")
+
+    def write_text(self, text: str) -> None:
+        """Writes ``text`` as a whole. Raises InputError."""
         if self.is_stdout:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -57,7 +62,7 @@ class JsonTarget:
     def _beside(self, path: Path) -> Path:
         """A file for the text until it is complete."""
         if self._attempt(path.is_dir):
-            raise _unwritable(path, "it is a directory")
+            raise self._unwritable(path, "it is a directory")
         target: Path = self._attempt(path.resolve)
         return target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
 
@@ -65,9 +70,16 @@ class JsonTarget:
         try:
             return action()
         except OSError as error:
-            raise _unwritable(self.where, error.strerror or str(error)) from None
+            raise self._unwritable(self.where, error.strerror or str(error)) from None
         except (ValueError, RuntimeError) as error:  # a null character; a loop of links
-            raise _unwritable(self.where, str(error)) from None
+            raise self._unwritable(self.where, str(error)) from None
+
+    def _unwritable(self, path: object, why: str) -> InputError:
+        return InputError(
+            f"cannot write {str(path)[:200]!r}: {why}",
+            rule=f"the file of {self.flag} can be written",
+            hint=f"give {self.flag} a file in a folder that exists and can be written, or - for standard output",
+        )
 
 
 def target_of(arguments: Sequence[str]) -> JsonTarget:
@@ -101,14 +113,6 @@ def _is_device(path: Path) -> bool:
         return not stat.S_ISREG(path.stat().st_mode) and not stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError):
         return False
-
-
-def _unwritable(path: object, why: str) -> InputError:
-    return InputError(
-        f"cannot write {str(path)[:200]!r}: {why}",
-        rule="the JSON file can be written",
-        hint="give --json a file in a folder that exists and can be written, or - for standard output",
-    )
 
 
 def json_text(value: Any, indent: int = 0) -> str:

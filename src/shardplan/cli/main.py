@@ -18,6 +18,7 @@ from shardplan.cli.groups import SETTINGS, Command, Group, examples
 from shardplan.cli.json_target import target_of
 from shardplan.cli.methods import methods
 from shardplan.cli.plan import plan
+from shardplan.cli.published import app as published_app
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 
 __all__ = ["app", "main"]
@@ -146,6 +147,7 @@ EXAMPLES = {
 NAMES = {command.__name__ for command in EXAMPLES}
 for _command, _examples in EXAMPLES.items():
     app.command(cls=Command, epilog=examples(_examples))(_command)
+app.add_typer(published_app, name="published")
 
 
 def main() -> None:

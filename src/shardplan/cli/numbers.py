@@ -1,16 +1,18 @@
-"""Whole numbers as people write them on a command line."""
+"""Numbers as people write them on a command line."""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
 from shardplan.errors import InputError
 
-__all__ = ["whole"]
+__all__ = ["number", "whole"]
 
 WRITTEN: Final = re.compile(r"\d{1,18}|\d{1,3}([,_]\d{3}){1,5}", re.ASCII)
 """4096, 4,096 or 4_096."""
+LARGEST: Final = 1e30
 
 
 def whole(text: str, flag: str, *, least: int = 1, most: int) -> int:
@@ -19,6 +21,20 @@ def whole(text: str, flag: str, *, least: int = 1, most: int) -> int:
     if WRITTEN.fullmatch(text.strip()) and least <= int(bare) <= most:
         return int(bare)
     wanted = f"a whole number from {least:,} to {most:,}"
+    raise InputError(
+        f"{flag} is {text[:60]!r}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
+    )
+
+
+def number(text: str, flag: str, *, most: float = LARGEST) -> float:
+    """The number above zero that ``text`` means: 70, 0.5, 1e28. Raises InputError."""
+    try:
+        value = float(text.strip().replace(",", "")) if text.isascii() else math.nan
+    except ValueError:
+        value = math.nan
+    if 0 < value <= most:
+        return value
+    wanted = f"a number above 0, at most {most:g}"
     raise InputError(
         f"{flag} is {text[:60]!r}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
     )

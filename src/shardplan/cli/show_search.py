@@ -154,7 +154,8 @@ def show_account(page: Page, result: SearchResult) -> None:
     if rejected:
         total = f"{sum(number for _, number in rejected):,}"
         rules = [f"{rule} ({number:,})" for rule, number in rejected[:MOST_RULES]]
-        more = f", and {len(rejected) - MOST_RULES} other rules" if len(rejected) > MOST_RULES else ""
+        others = len(rejected) - MOST_RULES
+        more = f", and {others} other rule{'s' if others > 1 else ''}" if others > 0 else ""
         page.line(f"{total} more combinations break a rule: {'; '.join(rules)}{more}.")
 
 

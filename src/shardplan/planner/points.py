@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ Recomputation = tuple[str, int | None]
 NEEDS = {"cp_comm": "cp", "sequence_parallel": "tp", "overlap_tp": "tp", "overlap_ep": "ep", "tp_kind": "tp"}
 """Fields whose alternatives are the same plan where this degree is one."""
 DUPLICATE = "the same plan in other words"
+ANOTHER_DP = "dp is one of those asked for"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,7 @@ def families(question: Question, space: Space, rejected: Counter[str]) -> Iterat
     """All valid plans of ``space``; ``rejected`` is filled with the number of others by the rule they break."""
     setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
     for pp, switches in itertools.product(space.axes["pp"], space.switches()):
-        draft = _Draft.of(setting, space, pp, switches)
+        draft = _Draft.of(setting, space, pp, switches, rejected)
         if draft.size:
             family = draft.family(rejected)
             if family.num_points:
@@ -95,21 +97,27 @@ class _Draft:
     shardings: tuple[Sharding, ...]
 
     @classmethod
-    def of(cls, setting: Setting, space: Space, pp: int, switches: dict[str, Any]) -> _Draft:
+    def of(cls, setting: Setting, space: Space, pp: int, switches: dict[str, Any], rejected: Counter[str]) -> _Draft:
         """The axes of this pipeline depth."""
 
         def holds(rule: Rule, **fields: Any) -> bool:
             return bool(np.all(rule.holds(setting, Degrees.of(Plan(pp=pp, **fields)))))
 
-        vps = space.virtual_stages(pp, switches.get("schedule"))
+        chunks, policies = space.virtual_stages(pp, switches.get("schedule")), space.recomputations(pp)
+        vps = tuple(vp for vp in chunks if holds(LAYERS, vp=vp, **switches))
+        recomputations = tuple(pair for pair in policies if holds(MODULES, recompute=pair[0]))
+        shardings = space.shardings()
+        others = len(shardings) * math.prod(len(space.axes[name]) for name in POINT)
+        rejected[LAYERS.name] += (len(chunks) - len(vps)) * len(policies) * others
+        rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * others
         return cls(
             setting=setting,
             space=space,
             pp=pp,
             switches=switches,
-            vps=tuple(vp for vp in vps if holds(LAYERS, vp=vp, **switches)),
-            recomputations=tuple(pair for pair in space.recomputations(pp) if holds(MODULES, recompute=pair[0])),
-            shardings=space.shardings(),
+            vps=vps,
+            recomputations=recomputations,
+            shardings=shardings,
         )
 
     @property
@@ -142,7 +150,7 @@ class _Draft:
 
     def _points(self, rejected: Counter[str]) -> Points:
         """Points that keep all rules; each rule sees those that kept the rules before it."""
-        points = self._declared()
+        points = self._declared(rejected)
         checks = [(rule.name, rule.holds) for rule in POINT_RULES]
         for reason, holds in [*checks, (DUPLICATE, lambda _setting, degrees: self._distinct(degrees))]:
             kept = np.broadcast_to(np.asarray(holds(self.setting, self._degrees(points))), points["tp"].shape)
@@ -152,7 +160,7 @@ class _Draft:
                 points = {name: values[kept] for name, values in points.items()}
         return points
 
-    def _declared(self) -> Points:
+    def _declared(self, rejected: Counter[str]) -> Points:
         """The product of the candidates of every field of ``POINT``, less what the user's dp leaves out."""
         axes = [np.asarray(self.space.axes[name], dtype=np.int64) for name in POINT]
         grid = np.meshgrid(*axes, indexing="ij")
@@ -160,6 +168,7 @@ class _Draft:
         if self.space.dp is None:
             return points
         allowed = np.isin(self.setting.num_accelerators // (points["tp"] * points["cp"] * self.pp), self.space.dp)
+        rejected[ANOTHER_DP] += int(np.count_nonzero(~allowed)) * self.size
         return {name: values[allowed] for name, values in points.items()}
 
     def _degrees(self, points: Points) -> Degrees:

@@ -77,10 +77,13 @@ class Space:
     """Data-parallel degrees that the user allows; all where None."""
 
     def virtual_stages(self, pp: int, schedule: str | None) -> tuple[int, ...]:
-        """Chunks per rank: as many as leave all but the first and the last a layer; one without a pipeline."""
+        """Chunks per rank: as many as leave all but the first and the last a layer; one without a pipeline.
+
+        The smallest number is always declared, so that a pipeline too deep for the model is seen to break a rule.
+        """
         least = 2 if schedule == "interleaved" else 1
         most = (self.num_layers + 2) // pp if pp > 1 and schedule in {None, "interleaved"} else 1
-        return tuple(vp for vp in self.axes.get("vp", range(least, most + 1)) if self._admits("vp", vp))
+        return tuple(vp for vp in self.axes.get("vp", range(least, max(least, most) + 1)) if self._admits("vp", vp))
 
     def declared(self) -> dict[str, tuple[Any, ...]]:
         """Candidates of every searched field; those that depend on the pipeline depth for all depths together."""

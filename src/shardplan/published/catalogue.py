@@ -5,13 +5,16 @@ A package adds one by an entry point of the group ``shardplan.methods`` whose na
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import Final, TypeVar
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.published.base import Method
 
-__all__ = ["GROUP", "broken_methods", "list_methods", "load_method", "load_methods"]
+__all__ = ["GROUP", "asked_of", "broken_methods", "list_methods", "load_method", "load_methods"]
+
+Answer = TypeVar("Answer")
 
 GROUP: Final = "shardplan.methods"
 OWN: Final = ("calculator", "subramanian2024", "data-movement", "searcher")
@@ -48,6 +51,22 @@ def broken_methods() -> dict[str, str]:
     """Methods that cannot be used, and why."""
     faults = {name: _load(point)[1] for name, point in _entry_points().items()}
     return {name: fault for name, fault in faults.items() if fault}
+
+
+def asked_of(method: Method, ask: Callable[[], Answer]) -> Answer:
+    """What ``ask`` returns; whatever escapes from a method of another package becomes an ``InputError``."""
+    try:
+        return ask()
+    except ShardplanError:
+        raise
+    except Exception as error:
+        if type(method).__module__.startswith("shardplan."):
+            raise
+        raise InputError(
+            f"method '{method.name}' fails: {type(error).__name__}: {error!s:.200}",
+            rule="a method answers, or refuses with an error of shardplan",
+            hint=f"correct {type(method).__module__}",
+        ) from error
 
 
 def _entry_points() -> dict[str, EntryPoint]:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from shardplan.errors import InputError
 from shardplan.inputs.documents import parse_document
 from shardplan.published.base import Case, Method
-from shardplan.published.catalogue import load_methods
+from shardplan.published.catalogue import asked_of, load_methods
 
-__all__ = ["TOLERANCE", "ZERO_TOLERANCE", "CaseCheck", "FileCheck", "check_file", "check_text", "compare"]
+__all__ = [
+    "TOLERANCE",
+    "ZERO_TOLERANCE",
+    "CaseCheck",
+    "FileCheck",
+    "check_file",
+    "check_text",
+    "compare",
+    "reference_text",
+]
 
 TOLERANCE: Final = 1e-9
 """Largest relative difference that passes."""
@@ -86,7 +96,7 @@ class FileCheck:
 
 def check_file(path: Path, methods: Sequence[Method] | None = None) -> FileCheck:
     """Recomputes every case of the file at ``path``. Raises ``InputError`` where no method knows it."""
-    text = _read(path)
+    text = reference_text(path)
     if path.suffix.lower() == ".json":
         parse_document(text, label=str(path), is_json=True)  # says what is wrong with a malformed one
     return check_text(text, str(path), methods)
@@ -95,10 +105,9 @@ def check_file(path: Path, methods: Sequence[Method] | None = None) -> FileCheck
 def check_text(text: str, label: str, methods: Sequence[Method] | None = None) -> FileCheck:
     """As ``check_file`` for a text already read; ``methods``: those that may own it, all where not given."""
     for method in load_methods() if methods is None else methods:
-        cases = method.cases(text)
-        if cases is None:
+        checked = asked_of(method, partial(_checked, method, text))
+        if checked is None:
             continue
-        checked = tuple(compare(case) for case in cases)
         if not any(case.num_values for case in checked):
             raise InputError(
                 f"{label} holds no published figure that {method.name} could be checked against",
@@ -111,6 +120,11 @@ def check_text(text: str, label: str, methods: Sequence[Method] | None = None) -
         rule="a reference file belongs to a method",
         hint="see the formats in the documentation of the published models",
     )
+
+
+def _checked(method: Method, text: str) -> tuple[CaseCheck, ...] | None:
+    cases = method.cases(text)
+    return None if cases is None else tuple(compare(case) for case in cases)
 
 
 def compare(case: Case) -> CaseCheck:
@@ -195,7 +209,8 @@ def _relative(expected: float, computed: float) -> float:
     return difference if math.isfinite(difference) else math.inf
 
 
-def _read(path: Path) -> str:
+def reference_text(path: Path) -> str:
+    """What the file at ``path`` holds. Raises ``InputError`` where that is no text of moderate length."""
     try:
         fault = _fault(path)
         text = "" if fault else path.read_text(encoding="utf-8-sig")

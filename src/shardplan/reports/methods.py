@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.errors import UnknownNameError
 from shardplan.published.base import Method
 from shardplan.published.catalogue import broken_methods, list_methods, load_method, load_methods
 
-__all__ = ["OURS", "MethodEntry", "asked_of", "method_entries", "method_entry", "methods_record", "plain"]
-
-Answer = TypeVar("Answer")
+__all__ = [
+    "OURS",
+    "MethodEntry",
+    "answer_record",
+    "method_entries",
+    "method_entry",
+    "methods_record",
+    "plain",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,25 +87,15 @@ def method_entry(name: str) -> MethodEntry:
     return OURS if name == OURS.name else MethodEntry.of(load_method(name))
 
 
-def asked_of(method: Method, ask: Callable[[], Answer]) -> Answer:
-    """What ``ask`` returns; whatever escapes from a method of another package becomes an ``InputError``."""
-    try:
-        return ask()
-    except ShardplanError:
-        raise
-    except Exception as error:
-        if type(method).__module__.startswith("shardplan."):
-            raise
-        raise InputError(
-            f"method '{method.name}' fails: {type(error).__name__}: {error!s:.200}",
-            rule="a method answers, or refuses with an error of shardplan",
-            hint=f"correct {type(method).__module__}",
-        ) from error
-
-
 def methods_record(entries: Iterable[MethodEntry]) -> dict[str, Any]:
     """The list as a mapping that JSON can hold."""
     return {"schema": "shardplan/methods/1", "methods": [plain(asdict(entry)) for entry in entries]}
+
+
+def answer_record(name: str, case: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a method to a case in its own terms, as a mapping that JSON can hold."""
+    head = {"schema": "shardplan/published-answer/1", "method": name, "case": plain(case)}
+    return head | {key: value for key, value in plain(answer).items() if key not in head}
 
 
 def plain(value: Any) -> Any:

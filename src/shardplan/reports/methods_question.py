@@ -14,7 +14,8 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.catalog import cluster_record
 from shardplan.inputs.plan import Plan
 from shardplan.published.base import Method, MethodAnswer, MethodRow
-from shardplan.reports.methods import MethodEntry, asked_of, plain
+from shardplan.published.catalogue import asked_of
+from shardplan.reports.methods import MethodEntry, plain
 from shardplan.reports.model_record import model_record
 from shardplan.reports.plan_file import estimate_record
 

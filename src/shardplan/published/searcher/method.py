@@ -14,7 +14,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import Case, Method, MethodAnswer, MethodRow
 from shardplan.published.fields import json_object, read_fields
 from shardplan.published.mapping import even_nodes, layer_work, put
-from shardplan.published.searcher.search import Configurations, SearcherCase, search
+from shardplan.published.searcher.search import Configurations, SearcherCase, result_file, search
 
 __all__ = ["FLAWS", "Searcher"]
 
@@ -54,6 +54,10 @@ class Searcher(Method):
             "best": found.row(found.best),
             "notes": list(FLAWS),
         }
+
+    def result_file(self, case: Mapping[str, Any]) -> str:
+        """The searcher's JSON result file for a case. Raises ``InputError``."""
+        return result_file(search(read_fields(SearcherCase, case, owner=self.name, results=RESULTS)))
 
     def cases(self, text: str) -> Iterator[Case] | None:
         """Cases of a file that holds ``cluster`` and ``model`` of each."""
