@@ -118,7 +118,7 @@ IDEAL_CONSTANTS: dict[str, Any] = {
          "hidden_tp", "hidden_tp_overlapped", "hidden_cp", "hidden_ep", "hidden_ep_overlapped", "hidden_pp",
          "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "moe_host_time", "unfused_accumulation_bytes",
          "microbatch_time", "optimizer_bytes_per_parameter", "step_time", "straggler_growth", "framework_bytes",
-         "context_bytes", "process_bytes", "fragmentation"),
+         "context_bytes", "process_bytes", "fragmentation", "fragmentation_when_full"),
         0.0,
     ),
     **dict.fromkeys(

@@ -167,7 +167,7 @@ def test_refuses_a_memory_that_the_context_alone_fills() -> None:
     "constants",
     [
         {"memory_pass_latency": 1e308},
-        {"memory_pass_factor": 0.0},
+        {"memory_pass_factor": {"fused": 0.0}},
         {"step_time": math.inf},
         {"framework_bytes": math.nan},
     ],
@@ -204,9 +204,9 @@ def test_assumptions_are_stated() -> None:
     assert of(SMALL, cluster(), 8) == ""
 
 
-def test_bands_widen_from_dense_to_mixtures_to_unmeasured_parts() -> None:
+def test_bands_are_wider_for_parts_that_no_run_covers() -> None:
     widths = []
-    for model, part in (SMALL, accelerator()), (mixtral(2), accelerator()), (SMALL, accelerator(generation="gaudi")):
+    for model, part in (SMALL, accelerator()), (SMALL, accelerator(generation="gaudi")):
         job = Job(sequence_length=4096, global_batch_size=8)
         answer = estimate(model, cluster(part=part), job, Plan(), num_accelerators=8)
         widths.append(answer.step_time_p90 / answer.step_time_p10)

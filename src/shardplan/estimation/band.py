@@ -1,12 +1,13 @@
 r"""How sure an estimate is: bands from the errors of comparable measured runs.
 
 ``data/profiles/residuals.csv`` holds for every published run the error of a prediction whose constants were fitted
-without that run's family. A band is made of weighted quantiles of these errors; a run weighs the more, the more alike it is,
+without that run's family. A band is made of weighted quantiles of these errors; a run weighs the more, the more alike
+it is,
 
 .. math:: w_i = e^{-d_i^2 / 2} / n_{family}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
 
-over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so each family
-weighs as one. Where little is alike the band is wider, and says so. ``calibration.coverage`` counts how often it holds.
+over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so each
+family weighs as one. Where little is alike the band is wider, and says so. ``calibration.coverage`` counts how often it holds.
 """
 
 from __future__ import annotations

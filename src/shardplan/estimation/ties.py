@@ -1,11 +1,11 @@
 r"""Which plans are too close to call: errors of configurations on one cluster, compared with one another.
 
-Configurations of one model on one cluster share most of their error, so their *order* is surer than either step time. From
-runs that share family, model, accelerators and sequence,
+Configurations of one model on one cluster share most of their error, so their *order* is surer than either step time.
+From runs that share family, model, accelerators and sequence,
 
 .. math:: s = \text{the 68 \% quantile of } |r_i - r_j|, \quad r = \ln(predicted / measured)
 
-over all pairs of a setting, a setting of n runs weighing as n. A quantile bears the few runs that have a cause of their own.
+over all pairs of a setting, a setting of n runs weighing as n. A quantile bears the few runs with a cause of their own.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NORMAL_P90 = 1.2816
 
 def difference_sd(residuals: Iterable[Residual]) -> float:
     """Standard deviation of ln(predicted ratio / measured ratio) of two configurations in one setting."""
-    groups: dict[tuple[str, str], list[float]] = {}
+    groups: dict[tuple[str, ...], list[float]] = {}
     for run in residuals:
         if run.setting and run.time is not None:
-            groups.setdefault((run.family, run.setting), []).append(run.time)
+            groups.setdefault((run.family, run.features.accelerator, run.setting), []).append(run.time)
     pairs = [(abs(a - b), 2 / (len(errors) - 1)) for errors in groups.values() for a, b in combinations(errors, 2)]
     return _quantile(pairs, ONE_SD) if pairs else UNKNOWN_SD
 
