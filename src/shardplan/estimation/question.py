@@ -78,4 +78,5 @@ class Question:
     @property
     def usable_memory(self) -> Numbers:
         """Device memory that tensors can fill: all, less context and communicators, less fragmentation. [bytes]"""
-        return (self.cluster.accelerator.memory_bytes - self.profile.context_bytes) / (1 + self.profile.fragmentation_when_full)
+        left = self.cluster.accelerator.memory_bytes - self.profile.context_bytes
+        return left / (1 + self.profile.fragmentation_when_full)

@@ -24,7 +24,7 @@ class Software:
     """Behaviour of a framework."""
 
     attention_generation: AttentionGeneration = "current"
-    """Fused attention kernels: the best for the accelerator (FlashAttention-3, cuDNN), FlashAttention-2, or the first."""
+    """Fused attention kernels: the best for the part (FlashAttention-3, cuDNN), FlashAttention-2, or the first."""
     kernels: Kernels = "fused"
     """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel
     for every operation, more passes over memory, more kept tensors, more work for the host."""
@@ -37,7 +37,7 @@ class Software:
     fused_loss: bool = False
     """Whether the loss is computed in pieces without keeping the logits (Liger kernels, vocabulary tiling)."""
     fused_accumulation: bool = True
-    """Whether weight-gradient products add to the gradient in place; otherwise each micro-batch passes over all of it."""
+    """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
     quantised_weights: bool = False
     """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
     gradient_copy: bool = False
