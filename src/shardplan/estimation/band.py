@@ -7,7 +7,8 @@ it is,
 .. math:: w_i = e^{-d_i^2 / 2} / n_{family}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
 
 over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so each
-family weighs as one. Where little is alike the band is wider, and says so. ``calibration.coverage`` counts how often it holds.
+family weighs as one. Where little is alike the band is wider, and says so. ``calibration.coverage``
+counts how often it holds.
 """
 
 from __future__ import annotations

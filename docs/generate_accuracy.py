@@ -1,0 +1,79 @@
+"""Writes ``docs/accuracy.md`` and its figures: predictions of the published runs against their measurements.
+
+python docs/generate_accuracy.py           write them
+python docs/generate_accuracy.py --check   exit with 1 where they are not what the program would write now
+
+Predictions are made afresh; left-out errors come from ``data/profiles/residuals.csv``, which ``shardplan calibrate
+--defaults`` writes. The check bears the last digit of a number, which can differ between machines.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardplan.calibration.validate import validate
+from shardplan.estimation.band import read_residuals
+from shardplan.reports.accuracy import accuracy_record
+from shardplan.reports.accuracy_figures import accuracy_figures
+from shardplan.reports.accuracy_page import accuracy_markdown
+from shardplan.reports.svg import drawn
+
+DOCS = Path(__file__).parent
+PAGE = "accuracy.md"
+HEADING = """# Accuracy
+
+Generated from the published runs by `docs/generate_accuracy.py`. `shardplan validate` shows the same in the terminal,
+and for a [file of your own](inputs/measured-runs.md).
+"""
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def files() -> dict[str, str]:
+    """Text of the page and of its figures by path."""
+    record = accuracy_record(validate(), read_residuals())
+    figures = accuracy_figures(record)
+    links = {
+        name: "\n".join(
+            f"![{figure.title}](assets/accuracy-{name}-{theme}.svg#only-{theme})" for theme in ("light", "dark")
+        )
+        for name, figure in figures.items()
+    }
+    drawings = {
+        f"assets/accuracy-{name}-{theme}.svg": drawn(figure, theme)
+        for name, figure in figures.items()
+        for theme in ("light", "dark")
+    }
+    return {PAGE: accuracy_markdown(record, links, HEADING), **drawings}
+
+
+def is_current(written: Mapping[str, str], folder: Path = DOCS) -> bool:
+    """Whether the files say this: the same words, and numbers that differ in the last digit at most."""
+    return all((folder / path).exists() and _alike((folder / path).read_text(), text) for path, text in written.items())
+
+
+def _alike(old: str, new: str) -> bool:
+    if NUMBER.sub("0", old) != NUMBER.sub("0", new):
+        return False
+    pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)
+    return all(first == second or _close(float(first), float(second)) for first, second in pairs)
+
+
+def _close(first: float, second: float) -> bool:
+    return abs(first - second) <= max(0.11, 0.005 * abs(first))
+
+
+def main(arguments: list[str]) -> int:
+    """Writes or checks the files; returns the exit status."""
+    written = files()
+    if "--check" in arguments:
+        return int(not is_current(written))
+    for path, text in written.items():
+        (DOCS / path).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

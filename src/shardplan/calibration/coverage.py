@@ -1,0 +1,92 @@
+"""How often bands hold: each run against the band that all other families make for it.
+
+A run that lies inside its 10-90 band under constants and errors that never saw its family is what a user with a new
+stack can expect; four in five should.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardplan.estimation.band import Residual, band_among
+
+__all__ = ["Coverage", "Covered", "coverage_by_family", "coverage_of", "covered_runs"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Covered:
+    """A run with the band that other families make for it."""
+
+    id: str
+    family: str
+    measured: float
+    """Measured / predicted."""
+    low: float
+    """10th percentile of the band / predicted."""
+    high: float
+    """90th percentile of the band / predicted."""
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the measurement lies in the band."""
+        return self.low <= self.measured <= self.high
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Coverage:
+    """Runs inside their band, and outside it on either side."""
+
+    n: int
+    inside: float
+    """Share inside."""
+    below: float
+    """Share measured below the band."""
+    above: float
+    """Share measured above it."""
+    width: float
+    """Median of the upper over the lower end."""
+
+
+def covered_runs(residuals: Sequence[Residual], quantity: str = "time") -> tuple[Covered, ...]:
+    """Every run that is evidence of ``time`` or ``memory``, with a band of the other families' errors.
+
+    A family that is alone has no band.
+    """
+    known = [run for run in residuals if run.has(quantity)]
+    others = {family: [run for run in known if run.family != family] for family in {run.family for run in known}}
+    return tuple(_covered(run, others[run.family], quantity) for run in known if others[run.family])
+
+
+def _covered(run: Residual, others: Sequence[Residual], quantity: str) -> Covered:
+    band = band_among(run.features, run.features.accelerator, quantity, others)
+    measured = math.exp(-getattr(run, quantity))
+    return Covered(id=run.id, family=run.family, measured=measured, low=band.low, high=band.high)
+
+
+def coverage_of(runs: Iterable[Covered]) -> Coverage | None:
+    """Shares over all of ``runs``; None of no runs."""
+    table = np.asarray([(run.measured, run.low, run.high) for run in runs])
+    if not table.size:
+        return None
+    measured, low, high = table.T
+    below, above = measured < low, measured > high
+    return Coverage(
+        n=len(table),
+        inside=float(np.mean(~(below | above))),
+        below=float(np.mean(below)),
+        above=float(np.mean(above)),
+        width=float(np.median(high / low)),
+    )
+
+
+def coverage_by_family(runs: Sequence[Covered], smallest: int = 8) -> dict[str, Coverage]:
+    """Shares of every family that has at least ``smallest`` runs, in the order of their names."""
+    families: dict[str, list[Covered]] = {}
+    for run in runs:
+        families.setdefault(run.family, []).append(run)
+    found = {name: coverage_of(families[name]) for name in sorted(families) if len(families[name]) >= smallest}
+    return {name: coverage for name, coverage in found.items() if coverage is not None}

@@ -1,0 +1,198 @@
+"""How right predictions are: the record from which the accuracy page and the report of ``validate`` are made.
+
+*In-sample*: constants fitted to all published runs. *Left out*: constants that never saw the run's family, the figure
+that counts for a run of one's own. Everything is plain values; shares, seconds and bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from shardplan.calibration.coverage import Coverage, coverage_by_family, coverage_of, covered_runs
+from shardplan.calibration.errors import GROUPINGS, Errors, errors_of, sweeps_of
+from shardplan.calibration.predict import Prediction
+from shardplan.calibration.validate import Validation
+from shardplan.estimation.band import CONTRADICTORY_MEMORY, Residual
+from shardplan.estimation.ties import difference_sd
+from shardplan.reports.accuracy_claims import claims
+from shardplan.reports.accuracy_targets import targets
+
+__all__ = ["accuracy_record", "left_out_validation"]
+
+SCALES = (1, 8, 64, 512, 4096)
+"""Lower ends of the classes of world size."""
+NUM_WORST = 25
+LEAST_OF_A_FAMILY = 2
+
+
+def left_out_validation(fresh: Validation, residuals: Sequence[Residual]) -> Validation:
+    """The same runs as predicted by constants that never saw their family; those without a residual are not in it."""
+    known = {residual.id: residual for residual in residuals}
+    moved = tuple(_moved(one, known[one.run.id]) for one in fresh.predictions if one.run.id in known)
+    return Validation(predictions=moved, skipped=(), sweeps=sweeps_of(moved))
+
+
+def _moved(one: Prediction, residual: Residual) -> Prediction:
+    time, memory = one.run.step_time, one.run.peak_memory_bytes
+    return replace(
+        one,
+        step_time=one.step_time if time is None or residual.time is None else time * math.exp(residual.time),
+        peak_memory_bytes=(
+            one.peak_memory_bytes if memory is None or residual.memory is None else memory * math.exp(residual.memory)
+        ),
+    )
+
+
+def accuracy_record(fresh: Validation, residuals: Sequence[Residual] = ()) -> dict[str, Any]:
+    """The record of a validation. ``residuals``: left-out errors; what needs them is None where there are none."""
+    left_out = left_out_validation(fresh, residuals) if residuals else None
+    return {
+        "counts": fresh.to_record()["counts"],
+        "targets": targets(fresh, left_out) if left_out else None,
+        "step_time": {group: _table(fresh, left_out, name_of, _time) for group, name_of in GROUPINGS.items()},
+        "scale": _table(fresh, left_out, _scale, _time),
+        "peak_memory": {
+            group: _table(fresh, left_out, GROUPINGS[group], _memory) for group in ("family", "accelerator", "tier")
+        },
+        "meter": _table(fresh, left_out, lambda one: one.run.memory_kind or "unstated", _memory),
+        "ranking": _ranking(fresh, left_out),
+        "coverage": _coverage(residuals) if residuals else {"in_sample": fresh.coverage()},
+        "difference_sd": difference_sd(residuals) if residuals else None,
+        "worst": _worst(fresh, left_out),
+        "skipped": [{"id": one.run.id, "family": one.run.family, "reason": one.reason} for one in fresh.skipped],
+        "not_fitting": [one.run.id for one in fresh.not_fitting],
+        "claims": claims(fresh, left_out) if left_out else None,
+        "points": _points(fresh, left_out),
+    }
+
+
+def _time(one: Prediction) -> float | None:
+    return one.log_time_ratio
+
+
+def _memory(one: Prediction) -> float | None:
+    return None if one.run.family in CONTRADICTORY_MEMORY else one.log_memory_ratio
+
+
+def _scale(one: Prediction) -> str:
+    index = int(np.searchsorted(SCALES, one.run.num_accelerators, side="right"))
+    return f"{SCALES[index - 1]:,} to {SCALES[index] - 1:,}" if index < len(SCALES) else f"{SCALES[-1]:,} and more"
+
+
+def _table(
+    fresh: Validation,
+    left_out: Validation | None,
+    name_of: Callable[[Prediction], str],
+    ratio: Callable[[Prediction], float | None],
+) -> list[dict[str, Any]]:
+    """A row for every name with a measurement, in-sample and left out, largest first (scales: smallest first)."""
+    seen = _errors(fresh, name_of, ratio)
+    unseen = _errors(left_out, name_of, ratio) if left_out else {}
+    rows = [
+        {"name": name, "in_sample": asdict(errors), "left_out": asdict(unseen[name]) if name in unseen else None}
+        for name, errors in seen.items()
+        if errors.n
+    ]
+    if name_of is _scale:
+        return sorted(rows, key=lambda row: int(row["name"].split(" ")[0].replace(",", "")))
+    return sorted(rows, key=lambda row: (-row["in_sample"]["n"], row["name"]))
+
+
+def _errors(
+    checked: Validation, name_of: Callable[[Prediction], str], ratio: Callable[[Prediction], float | None]
+) -> dict[str, Errors]:
+    groups: dict[str, list[float]] = {}
+    for one in checked.predictions:
+        value = ratio(one)
+        groups.setdefault(name_of(one) or "unstated", []).append(math.nan if value is None else value)
+    return {name: errors_of(ratios) for name, ratios in groups.items()}
+
+
+def _ranking(fresh: Validation, left_out: Validation | None) -> dict[str, Any]:
+    sides = {"in_sample": fresh} | ({"left_out": left_out} if left_out else {})
+    return {
+        "summary": {name: _by_tier(checked) for name, checked in sides.items()},
+        "sweeps": {name: [asdict(sweep) for sweep in checked.sweeps] for name, checked in sides.items()},
+    }
+
+
+def _by_tier(checked: Validation) -> dict[str, Any]:
+    """Order within sweeps: all, and those of runs that are described in full."""
+    described = sweeps_of([one for one in checked.predictions if one.run.tier != "B"])
+    return {"all": checked.ranking(), "described": replace(checked, sweeps=described).ranking()}
+
+
+def _coverage(residuals: Sequence[Residual]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for quantity in ("time", "memory"):
+        runs = covered_runs(residuals, quantity)
+        whole_steps = [run for run in runs if run.family not in COMPOSED]
+        families = coverage_by_family(runs)
+        result[quantity] = {
+            "all": _plain(coverage_of(runs)),
+            "end_to_end": _plain(coverage_of(whole_steps)),
+            "family": {name: asdict(coverage) for name, coverage in families.items()},
+        }
+    return result
+
+
+COMPOSED = ("vtrain-single",)
+"""Families whose step times were put together from times of layers rather than measured as steps."""
+
+
+def _plain(coverage: Coverage | None) -> dict[str, Any] | None:
+    return None if coverage is None else asdict(coverage)
+
+
+def _worst(fresh: Validation, left_out: Validation | None) -> list[dict[str, Any]]:
+    """Runs of the largest error (left out, where that is known), few of any one family."""
+    unseen = {one.run.id: one for one in left_out.predictions} if left_out else {}
+    timed = [(one, unseen.get(one.run.id)) for one in fresh.predictions if one.log_time_ratio is not None]
+    timed.sort(key=lambda pair: -abs((pair[1] or pair[0]).log_time_ratio or 0.0))
+    num_families = len({one.run.family for one, _ in timed})
+    most = max(LEAST_OF_A_FAMILY, NUM_WORST // max(num_families, 1))
+    taken: dict[str, int] = {}
+    rows: list[dict[str, Any]] = []
+    for one, without in timed:
+        taken[one.run.family] = taken.get(one.run.family, 0) + 1
+        if taken[one.run.family] <= most and len(rows) < NUM_WORST:
+            rows.append(_worst_row(one, without))
+    return rows
+
+
+def _worst_row(one: Prediction, left_out: Prediction | None) -> dict[str, Any]:
+    return {
+        "id": one.run.id,
+        "family": one.run.family,
+        "tier": one.run.tier,
+        "in_sample": math.exp(one.log_time_ratio or 0.0),
+        "left_out": None if left_out is None else math.exp(left_out.log_time_ratio or 0.0),
+        "notes": one.run.notes,
+        "assumed": list(one.asked.assumed),
+    }
+
+
+def _points(fresh: Validation, left_out: Validation | None) -> list[dict[str, Any]]:
+    """What the figures draw."""
+    unseen = {one.run.id: one for one in left_out.predictions} if left_out else {}
+    return [_point(one, unseen.get(one.run.id)) for one in fresh.predictions]
+
+
+def _point(one: Prediction, left_out: Prediction | None) -> dict[str, Any]:
+    return {
+        "id": one.run.id,
+        "family": one.run.family,
+        "kind": GROUPINGS["kind"](one),
+        "num_accelerators": one.run.num_accelerators,
+        "measured_step_time_s": one.run.step_time,
+        "predicted_step_time_s": one.step_time,
+        "left_out_step_time_s": None if left_out is None else left_out.step_time,
+        "measured_peak_memory_bytes": one.run.peak_memory_bytes,
+        "predicted_peak_memory_bytes": one.peak_memory_bytes,
+        "left_out_peak_memory_bytes": None if left_out is None else left_out.peak_memory_bytes,
+    }

@@ -1,0 +1,153 @@
+"""What is aimed at, beside what is reached: in-sample, and with the run's family left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of
+from shardplan.calibration.predict import Prediction
+from shardplan.calibration.validate import Validation
+from shardplan.estimation.band import CONTRADICTORY_MEMORY
+
+__all__ = ["targets"]
+
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Median and 90th percentile of the error over some runs: the least that is asked, and what is wanted."""
+
+    label: str
+    chosen: Callable[[Prediction], bool]
+    quantity: str = "time"
+    floors: Mapping[str, Pair] = field(default_factory=dict)
+    aims: Mapping[str, Pair] = field(default_factory=dict)
+
+
+def _is_described(one: Prediction) -> bool:
+    return one.run.tier != "B"
+
+
+def _is_trusted(one: Prediction) -> bool:
+    return one.run.family not in CONTRADICTORY_MEMORY
+
+
+def _kind(one: Prediction) -> str:
+    return GROUPINGS["kind"](one)
+
+
+TARGETS = (
+    Target(
+        label="step time, all",
+        chosen=_is_described,
+        floors={"in_sample": (0.055, 0.19), "left_out": (0.085, 0.28)},
+        aims={"in_sample": (0.04, 0.14), "left_out": (0.06, 0.20)},
+    ),
+    Target(
+        label="step time, dense",
+        chosen=lambda one: _is_described(one) and _kind(one) == "dense",
+        floors={"in_sample": (0.045, 0.14), "left_out": (0.06, 0.22)},
+        aims={"in_sample": (0.03, 0.10), "left_out": (0.045, 0.16)},
+    ),
+    Target(
+        label="step time, mixture of experts",
+        chosen=lambda one: _is_described(one) and _kind(one) == "moe",
+        floors={"in_sample": (0.11, 0.28), "left_out": (0.18, 0.40)},
+        aims={"in_sample": (0.08, 0.20), "left_out": (0.12, 0.30)},
+    ),
+    Target(
+        label="step time, megatron-bridge alone",
+        chosen=lambda one: _is_described(one) and one.run.family == "megatron-bridge",
+    ),
+    Target(
+        label="step time, all without megatron-bridge",
+        chosen=lambda one: _is_described(one) and one.run.family != "megatron-bridge",
+    ),
+    Target(
+        label="peak memory, all tiers",
+        chosen=_is_trusted,
+        quantity="memory",
+        floors={"in_sample": (0.035, 0.14), "left_out": (0.05, 0.18)},
+        aims={"in_sample": (0.025, 0.08), "left_out": (0.035, 0.11)},
+    ),
+    Target(
+        label="peak memory, tier A",
+        chosen=lambda one: _is_trusted(one) and one.run.tier == "A",
+        quantity="memory",
+        floors={"in_sample": (0.033, 0.09), "left_out": (0.05, 0.11)},
+    ),
+)
+"""Tiers A and A- where nothing else is said; peak memory without the families whose rows contradict themselves."""
+
+TOO_SMALL = (0.04, 0.01)
+"""Share of memories predicted more than 10 % below the measurement: floor and aim."""
+REGRET = (0.03, 0.015)
+IN_ORDER = (0.85, 0.95)
+
+
+def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
+    """Every target with what is reached. Shares."""
+    sides = {"in_sample": fresh, "left_out": left_out}
+    return {
+        "errors": [_reached(target, sides) for target in TARGETS],
+        "shares": [
+            {
+                "label": "peak memory more than 10 % below the measurement",
+                "floor": TOO_SMALL[0],
+                "aim": TOO_SMALL[1],
+                **{name: _too_small(checked) for name, checked in sides.items()},
+            },
+            *_ranking(sides),
+        ],
+    }
+
+
+def _reached(target: Target, sides: Mapping[str, Validation]) -> dict[str, Any]:
+    row: dict[str, Any] = {"label": target.label}
+    for name, checked in sides.items():
+        errors = asdict(errors_of([_ratio(one, target.quantity) for one in checked.predictions if target.chosen(one)]))
+        floor = target.floors.get(name)
+        met = floor is not None and errors["n"] and errors["median"] <= floor[0] and errors["p90"] <= floor[1]
+        row[name] = {
+            **errors,
+            "floor": floor,
+            "aim": target.aims.get(name),
+            "meets_floor": None if floor is None else bool(met),
+        }
+    return row
+
+
+def _ratio(one: Prediction, quantity: str) -> float:
+    ratio = one.log_time_ratio if quantity == "time" else one.log_memory_ratio
+    return math.nan if ratio is None else ratio
+
+
+def _too_small(checked: Validation) -> float | None:
+    return errors_of([_ratio(one, "memory") for one in checked.predictions if _is_trusted(one)]).too_small
+
+
+def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
+    """Order within the sweeps of runs that are described: mean regret, pairs in order."""
+    orders = {
+        name: sweeps_of([one for one in checked.predictions if _is_described(one)]) for name, checked in sides.items()
+    }
+    regret = {name: float(np.mean([s.regret for s in sweeps])) if sweeps else None for name, sweeps in orders.items()}
+    pairs = {name: sum(s.num_pairs for s in sweeps) for name, sweeps in orders.items()}
+    right = {name: sum(s.num_pairs * (s.pairs_in_order or 0.0) for s in sweeps) for name, sweeps in orders.items()}
+    order = {name: right[name] / pairs[name] if pairs[name] else None for name in orders}
+    return [
+        {"label": "mean regret of the predicted best, in sweeps", "floor": REGRET[0], "aim": REGRET[1], **regret},
+        {
+            "label": "pairs that differ by more than 5 %, in order",
+            "floor": IN_ORDER[0],
+            "aim": IN_ORDER[1],
+            **order,
+            "more_is_better": True,
+        },
+    ]

@@ -1,0 +1,50 @@
+"""How often bands hold, by hand, and for the shipped errors."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from shardplan.calibration.coverage import Covered, coverage_by_family, coverage_of, covered_runs
+from shardplan.estimation.band import Features, Residual, read_residuals
+
+H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
+
+
+def run(time: float, family: str) -> Residual:
+    return Residual(id=f"{family} {time}", family=family, features=H100, time=time, memory=None)
+
+
+def test_shares_and_width() -> None:
+    runs = [
+        Covered(id=str(measured), family="one", measured=measured, low=0.9, high=1.2)
+        for measured in (0.8, 0.9, 1.0, 1.3)
+    ]
+    found = coverage_of(runs)
+    assert found is not None
+    assert (found.n, found.inside, found.below, found.above) == (4, 0.5, 0.25, 0.25)
+    assert found.width == pytest.approx(1.2 / 0.9)
+    assert coverage_of([]) is None
+    assert coverage_by_family(runs, smallest=5) == {}
+    assert coverage_by_family(runs, smallest=4) == {"one": found}
+
+
+def test_a_family_is_held_against_the_others_alone() -> None:
+    runs = [run(0.5, "far"), run(0.5, "far"), run(0.1, "a"), run(-0.1, "b")]
+    far, *_, b = covered_runs(runs)
+    assert not far.is_inside
+    assert far.measured == pytest.approx(math.exp(-0.5))
+    assert far.low >= math.exp(-0.1) - 1e-9
+    assert b.high < math.exp(0.1)
+    assert covered_runs([run(0.1, "alone"), run(0.2, "alone")]) == ()
+
+
+def test_four_of_five_left_out_runs_lie_in_their_band() -> None:
+    runs = [one for one in covered_runs(read_residuals()) if one.family != "vtrain-single"]
+    found = coverage_of(runs)
+    assert found is not None
+    assert 0.7 <= found.inside <= 0.9
+    families = coverage_by_family(runs, smallest=30)
+    assert len(families) >= 5
+    assert all(0.65 <= one.inside <= 0.95 for one in families.values())
