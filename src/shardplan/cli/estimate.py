@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,9 @@ from shardplan.cli.flags import (
     OverrideFlags,
     PickFlag,
     PlanFlags,
+    ProfileFlag,
+    SoftwareFlags,
+    StackFlag,
     with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
     from shardplan.inputs.plan import Plan
+    from shardplan.inputs.stack import Stack
     from shardplan.reports.plan_file import PlanFile
 
 __all__ = ["estimate"]
@@ -48,9 +53,12 @@ def estimate(
     cluster: ClusterFlags,
     plan: PlanFlags,
     job: JobFlags,
+    software: SoftwareFlags,
     overrides: OverrideFlags,
     output: OutputFlags,
     model: ModelArgument = None,
+    stack: StackFlag = None,
+    profile: ProfileFlag = None,
     file: FromFlag = None,
     pick: PickFlag = "1",
 ) -> int:
@@ -60,18 +68,25 @@ def estimate(
     """
     target = JsonTarget(output.json)
     target.check()
-    from shardplan.cli.question import ask, ask_again, plan_from
+    from shardplan.cli.question import QuestionFlags, ask, ask_again, given, plan_from
+    from shardplan.cli.stack import SWITCHES, plan_of_stack
     from shardplan.estimation.estimate import estimate_plan
 
+    flags = QuestionFlags(
+        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
+    )
     if file is None:
-        asked, base = ask(model, cluster, overrides, job), None
+        asked, base = ask(model, flags), None
     else:
         found = _read(file, model)
-        asked, base = ask_again(found, cluster, overrides, job), found.pick(whole(pick, "--pick", most=MOST_PICK)).plan
-    wanted = plan_from(plan, base)
+        asked, base = ask_again(found, flags), found.pick(whole(pick, "--pick", most=MOST_PICK)).plan
+    stated = (
+        set(given(plan)) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*given(plan)}
+    )
+    wanted, of_stack = plan_of_stack(asked.stack, plan_from(plan, base), asked.question, stated)
     answer = estimate_plan(asked.question, wanted)
-    taken = _taken(wanted, plan) if file is None else ()
-    answer = replace(answer, assumptions=(*asked.assumptions, *taken, *answer.assumptions))
+    taken = _taken(wanted, {*stated, *_of_stack(asked.stack, wanted)}) if file is None else ()
+    answer = replace(answer, assumptions=(*asked.assumptions, *of_stack, *taken, *answer.assumptions))
     _answer(asked.question, answer, target)
     return 0 if answer.feasible else 1
 
@@ -89,9 +104,14 @@ def _read(file: Path, model: str | None) -> PlanFile:
     return read_plan_file(file)
 
 
-def _taken(plan: Plan, flags: PlanFlags) -> tuple[str, ...]:
+def _of_stack(stack: Stack | None, plan: Plan) -> tuple[str, ...]:
+    """Fields that the stack has filled."""
+    return () if stack is None else (*stack.plan_fields(), *(["vp"] if plan.vp > 1 else []))
+
+
+def _taken(plan: Plan, stated: Collection[str]) -> tuple[str, ...]:
     """The degrees that took their defaults."""
-    names = [field.name for field in fields(plan)[:9] if getattr(flags, field.name) is None]
+    names = [field.name for field in fields(plan)[:9] if field.name not in stated]
     texts = [f"{name} {getattr(plan, name)}".lower() for name in names]
     return (f"fields of the plan that were not given: {', '.join(texts)} ...",) if texts else ()
 

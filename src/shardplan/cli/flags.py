@@ -11,12 +11,14 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
+from importlib import import_module
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from shardplan.inputs.job import AttentionKernel, GradDtype, Job, Optimizer, Precision
 from shardplan.inputs.plan import CpComm, Offload, Plan, Schedule, Sharding, TpKind
+from shardplan.inputs.software import AttentionGeneration, CudaGraphs, Kernels, MoeDispatcher, Software
 
 __all__ = [
     "ClusterFlags",
@@ -26,7 +28,10 @@ __all__ = [
     "OverrideFlags",
     "PickFlag",
     "PlanFlags",
+    "ProfileFlag",
     "SearchFlags",
+    "SoftwareFlags",
+    "StackFlag",
     "with_flags",
 ]
 
@@ -71,6 +76,12 @@ def _named(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
+def _completed(module: str, function: str, incomplete: str) -> list[str]:
+    """Names that a function of the inputs lists and that start so."""
+    names = getattr(import_module(f"shardplan.inputs.{module}"), function)()
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def _default(record: type[Any], name: str) -> str:
     """The documented default of a field of the job or the plan, where it is a value."""
     value = next(field.default for field in fields(record) if field.name == name)
@@ -85,6 +96,10 @@ def _job(name: str, text: str, **more: Any) -> Any:
 
 def _plan(name: str, text: str, **more: Any) -> Any:
     return _field(Plan, name, text, rich_help_panel="Plan", **more)
+
+
+def _software(name: str, text: str, **more: Any) -> Any:
+    return _field(Software, name, text, rich_help_panel="Software", **more)
 
 
 def _field(record: type[Any], name: str, text: str, choices: Any = None, **more: Any) -> Any:
@@ -120,6 +135,26 @@ ModelArgument = Annotated[
         show_default=False,
         help="A built-in name (see `shardplan models`), or the path of a config.json or its folder.",
         autocompletion=_named("models"),
+    ),
+]
+StackFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        metavar="NAME|FILE",
+        help="Training framework whose defaults fill what is not given (see `shardplan stacks`).",
+        rich_help_panel="Software",
+        autocompletion=lambda incomplete: _completed("stack", "list_stacks", incomplete),
+    ),
+]
+ProfileFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="FILE|GENERATION",
+        help="Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
+        rich_help_panel="Constants",
+        autocompletion=lambda incomplete: _completed("profile", "generations", incomplete),
     ),
 ]
 PickFlag = Annotated[
@@ -202,6 +237,45 @@ class JobFlags:
     dropout: Annotated[bool | None, _job("dropout", "Whether dropout runs.")] = None
     tokens: Annotated[
         str | None, _job("tokens", "Tokens to train on, for the time to train: 15.6e12, 15.6T.", metavar="N")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftwareFlags:
+    """How the training framework runs the job."""
+
+    attention_generation: Annotated[
+        str | None, _software("attention_generation", "Fused attention kernels:", choices=AttentionGeneration)
+    ] = None
+    kernels: Annotated[
+        str | None, _software("kernels", "Norms, rotations and activations in few kernels or many:", choices=Kernels)
+    ] = None
+    cuda_graphs: Annotated[
+        str | None, _software("cuda_graphs", "Kernels replayed without the host:", choices=CudaGraphs)
+    ] = None
+    moe_dispatcher: Annotated[
+        str | None, _software("moe_dispatcher", "How tokens reach their experts:", choices=MoeDispatcher)
+    ] = None
+    moe_capacity: Annotated[
+        bool | None, _software("moe_capacity", "Experts take a fixed number of tokens: the host need not wait.")
+    ] = None
+    fused_loss: Annotated[
+        bool | None, _software("fused_loss", "Compute the loss in pieces, without keeping the logits.")
+    ] = None
+    fused_accumulation: Annotated[
+        bool | None, _software("fused_accumulation", "Weight-gradient products add to the gradient in place.")
+    ] = None
+    quantised_weights: Annotated[
+        bool | None, _software("quantised_weights", "Keep the weights in the low-precision format alone.")
+    ] = None
+    gradient_copy: Annotated[
+        bool | None, _software("gradient_copy", "Keep 16-bit gradients beside their fp32 accumulation buffer.")
+    ] = None
+    split_transfers: Annotated[
+        bool | None, _software("split_transfers", "Tensor-parallel ranks each send a part of a stage's output.")
+    ] = None
+    fp32_weights: Annotated[
+        bool | None, _software("fp32_weights", "Keep fully sharded weights in fp32 alone and cast what is gathered.")
     ] = None
 
 

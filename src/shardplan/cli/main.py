@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import shardplan
+from shardplan.cli.calibrate import calibrate
 from shardplan.cli.catalogue import accelerators, clusters, models
 from shardplan.cli.compare import compare
 from shardplan.cli.estimate import estimate
@@ -18,7 +19,9 @@ from shardplan.cli.groups import SETTINGS, Command, Group, examples
 from shardplan.cli.json_target import target_of
 from shardplan.cli.methods import methods
 from shardplan.cli.plan import plan
+from shardplan.cli.profiles import profiles, stacks
 from shardplan.cli.published import app as published_app
+from shardplan.cli.validate import validate
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 
 __all__ = ["app", "main"]
@@ -142,6 +145,13 @@ EXAMPLES = {
     models: ("shardplan models", "shardplan models deepseek-v3 --json -"),
     clusters: ("shardplan clusters", "shardplan clusters dgx-h100"),
     accelerators: ("shardplan accelerators", "shardplan accelerators h100-sxm-80gb"),
+    stacks: ("shardplan stacks", "shardplan stacks torchtitan"),
+    profiles: ("shardplan profiles", "shardplan profiles hopper"),
+    validate: ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
+    calibrate: (
+        "shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",
+        "shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --holdout 0 --out my-cluster.yaml",
+    ),
     methods: ("shardplan methods", "shardplan methods subramanian2024"),
 }
 NAMES = {command.__name__ for command in EXAMPLES}

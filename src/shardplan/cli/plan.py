@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +11,10 @@ from shardplan.cli.flags import (
     ModelArgument,
     OutputFlags,
     OverrideFlags,
+    ProfileFlag,
     SearchFlags,
+    SoftwareFlags,
+    StackFlag,
     with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
@@ -23,13 +22,12 @@ from shardplan.cli.methods_plan import MethodFlag, plan_with_method
 from shardplan.cli.numbers import whole
 
 if TYPE_CHECKING:
+    from shardplan.cli.question import Asked
     from shardplan.planner.result import SearchResult
 
 __all__ = ["plan"]
 
 MOST_PLANS = 1000
-SLOW = 0.5
-"""Seconds after which a search shows how far it is."""
 
 
 @with_flags
@@ -38,9 +36,12 @@ def plan(
     model: ModelArgument,
     cluster: ClusterFlags,
     job: JobFlags,
+    software: SoftwareFlags,
     search: SearchFlags,
     overrides: OverrideFlags,
     output: OutputFlags,
+    stack: StackFlag = None,
+    profile: ProfileFlag = None,
     method: MethodFlag = None,
 ) -> int:
     """Find the fastest plan that fits, and say why.
@@ -50,25 +51,40 @@ def plan(
     """
     target = JsonTarget(output.json)
     target.check()
-    from shardplan.cli.question import ask, choices
+    from shardplan.cli.question import QuestionFlags, ask
 
+    flags = QuestionFlags(
+        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
+    )
     if method is not None:
-        return plan_with_method(method, lambda: ask(model, cluster, overrides, job), search, target)
-    from shardplan.planner.search import search_question
-
-    asked = ask(model, cluster, overrides, job)
-    with _progress() as progress:
-        result = search_question(
-            asked.question,
-            top=whole(search.top, "--top", most=MOST_PLANS),
-            fix=choices("--fix", search.fix),
-            limit=choices("--limit", search.limit),
-            exclude=choices("--exclude", search.exclude),
-            progress=progress,
-        )
-    estimates = tuple(replace(e, assumptions=(*asked.assumptions, *e.assumptions)) for e in result.estimates)
+        return plan_with_method(method, lambda: ask(model, flags), search, target)
+    asked = ask(model, flags)
+    result, of_stack = _search(asked, search)
+    said = (*asked.assumptions, *of_stack)
+    estimates = tuple(replace(e, assumptions=(*said, *e.assumptions)) for e in result.estimates)
     _answer(replace(result, estimates=estimates), target)
     return 0 if result.estimates else 1
+
+
+def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, ...]]:
+    """The answer, and what was taken from the stack."""
+    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.question import choices
+    from shardplan.cli.stack import switches_of_stack
+    from shardplan.planner.search import search_question
+
+    fix, limit, exclude = (choices(f"--{name}", getattr(flags, name)) for name in ("fix", "limit", "exclude"))
+    switches, of_stack = switches_of_stack(asked.stack, {*fix, *limit, *exclude})
+    with progress_bar("searching") as progress:
+        result = search_question(
+            asked.question,
+            top=whole(flags.top, "--top", most=MOST_PLANS),
+            fix={**switches, **fix},
+            limit=limit,
+            exclude=exclude,
+            progress=progress,
+        )
+    return result, of_stack
 
 
 def _answer(result: SearchResult, target: JsonTarget) -> None:
@@ -100,22 +116,3 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
         show_search.show_account(page, result)
         show_answer.show_assumptions(page, best)
     show_answer.show_way_on(page, target, result.estimates)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on standard error, where that is a terminal and the search takes its time."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    started = time.monotonic()
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("searching", total=None, visible=False)
-
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, visible=time.monotonic() - started > SLOW)
-
-        yield advance

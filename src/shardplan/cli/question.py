@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from shardplan.cli.flags import ClusterFlags, JobFlags, OverrideFlags, PlanFlags
+from shardplan.cli.flags import ClusterFlags, JobFlags, OverrideFlags, PlanFlags, SoftwareFlags
 from shardplan.cli.numbers import whole
-from shardplan.errors import InputError, ShardplanError
+from shardplan.cli.stack import job_of_stack
+from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.inputs.catalog import cluster_of_accelerator, load_cluster, load_model
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.overrides import Overrides, override
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
+from shardplan.inputs.stack import Stack, load_stack
 from shardplan.units import parse_count
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from shardplan.inputs.cluster import Cluster
     from shardplan.reports.plan_file import PlanFile
 
-__all__ = ["Asked", "ask", "ask_again", "choices", "given", "plan_from"]
+__all__ = ["Asked", "QuestionFlags", "ask", "ask_again", "choices", "given", "plan_from", "profile_named"]
 
 
 WHOLE: Final = frozenset(
@@ -39,6 +43,20 @@ class Asked:
 
     question: Question
     assumptions: tuple[str, ...] = ()
+    stack: Stack | None = None
+    """The framework that was named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionFlags:
+    """All flags that put a question."""
+
+    cluster: ClusterFlags
+    overrides: OverrideFlags
+    job: JobFlags
+    software: SoftwareFlags
+    stack: str | None = None
+    profile: str | None = None
 
 
 def given(flags: Any) -> dict[str, Any]:
@@ -55,42 +73,81 @@ def _whole(name: str, value: str) -> int:
     return whole(value, flag, least=int(name != "recompute_num_layers"), most=MOST)
 
 
-def ask(model: str | None, cluster: ClusterFlags, overrides: OverrideFlags, job: JobFlags) -> Asked:
+def ask(model: str | None, flags: QuestionFlags) -> Asked:
     """The question that the flags put. Raises InputError."""
     from shardplan.estimation.question import Question
 
     if model is None:
         raise _missing("no model is given", "MODEL", "name one of `shardplan models`, or the path of a config.json")
-    num_accelerators = _world(cluster)
+    num_accelerators = _world(flags.cluster)
     if num_accelerators is None:
         raise _missing("the number of accelerators is not given", "--gpus", "add --gpus N")
-    config, hardware = load_model(model), _cluster(cluster, overrides)
-    wanted, assumptions = default_job(config, hardware, num_accelerators, **_job_fields(job))
-    question = Question(model=config, cluster=hardware, num_accelerators=num_accelerators, job=wanted)
-    return Asked(question=question, assumptions=assumptions)
+    config, hardware = load_model(model), _cluster(flags.cluster, flags.overrides)
+    fields, stack = _job_fields(flags.job), _stack(flags)
+    usual, assumptions = default_job(config, hardware, num_accelerators, **fields)
+    job, of_stack = job_of_stack(usual, stack, fields, given(flags.software))
+    profile, of_profile = _profile(flags.profile, hardware)
+    question = Question(
+        model=config, cluster=hardware, num_accelerators=num_accelerators, job=job, given_profile=profile
+    )
+    return Asked(question=question, assumptions=(*assumptions, *of_stack, *of_profile), stack=stack)
 
 
-def ask_again(file: PlanFile, cluster: ClusterFlags, overrides: OverrideFlags, job: JobFlags) -> Asked:
+def ask_again(file: PlanFile, flags: QuestionFlags) -> Asked:
     """The question of a plan file, with the given flags in place of what stands there. Raises InputError."""
     before, hardware = file.question, file.question.cluster
-    if cluster.cluster is not None or cluster.accelerator is not None:
-        hardware = _cluster(cluster, overrides)
-    elif given(overrides):
-        hardware = override(hardware, _overrides(overrides))
+    if flags.cluster.cluster is not None or flags.cluster.accelerator is not None:
+        hardware = _cluster(flags.cluster, flags.overrides)
+    elif given(flags.overrides):
+        hardware = override(hardware, _overrides(flags.overrides))
     same_part = hardware.accelerator.generation == before.cluster.accelerator.generation
+    fields, stack = _job_fields(flags.job), _stack(flags)
+    job, of_stack = job_of_stack(replace(before.job, **fields), stack, fields, given(flags.software))
+    profile, of_profile = _profile(flags.profile, hardware)
     changed = replace(
         before,
         cluster=hardware,
-        num_accelerators=_world(cluster) or before.num_accelerators,
-        job=_changed_job(before.job, job),
-        given_profile=before.given_profile if same_part else None,
+        num_accelerators=_world(flags.cluster) or before.num_accelerators,
+        job=job,
+        given_profile=profile or (before.given_profile if same_part else None),
     )
     other = "the file has constants of another version of shardplan: this version's are taken"
-    return Asked(question=changed, assumptions=(other,) if file.has_other_constants else ())
+    outdated = (other,) if file.has_other_constants and profile is None else ()
+    return Asked(question=changed, assumptions=(*outdated, *of_stack, *of_profile), stack=stack)
 
 
-def _changed_job(before: Job, flags: JobFlags) -> Job:
-    return replace(before, **_job_fields(flags))
+def _stack(flags: QuestionFlags) -> Stack | None:
+    return None if flags.stack is None else load_stack(flags.stack)
+
+
+def _profile(name: str | None, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:
+    """Constants that take the place of the accelerator's generation's, and what there is to say about them."""
+    if name is None:
+        return None, ()
+    profile, generation = profile_named(name)
+    part = cluster.accelerator
+    other = "" if generation == part.generation else f", which is made for {generation}, not for {part.generation}"
+    return profile, (f"constants of the profile {profile.name}{other}",)
+
+
+def profile_named(name: str) -> tuple[Profile, str]:
+    """A profile by generation or from a file, and the generation that it is made for. Raises InputError."""
+    known = ("default", *generations())
+    if name in known:
+        return load_profile(name), name
+    if not ("/" in name or name.lower().endswith((".yaml", ".yml", ".json")) or _exists(name)):
+        hint = f"give a generation ({', '.join(known)}) or the path of a file"
+        raise UnknownNameError("profile", name[:100], known, hint=hint)
+    from shardplan.reports.profiles import generation_of
+
+    return read_profile(name), generation_of(name)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return bool(name) and Path(name).exists()
+    except (OSError, ValueError):  # too long, or with a null character
+        return False
 
 
 def _job_fields(flags: JobFlags) -> dict[str, Any]:

@@ -175,9 +175,11 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     file = Path(path)
     document = dict(read_document(file))
     generation = document.pop("generation", None)
-    known = generations()
+    known = ("default", *generations())
     if generation not in known:
-        raise UnknownNameError("accelerator generation", str(generation), known, hint=f"generation: {known[0]}")
+        raise UnknownNameError(
+            "accelerator generation", str(generation), known, hint=f"generation: one of {', '.join(known)}"
+        )
     own = {name: _constant(name, entry, file.name) for name, entry in document.items()}
     base = load_profile(generation)
     return replace(assemble(file.stem, base.constants, own), name=file.stem)
@@ -201,8 +203,15 @@ def _constant(name: str, entry: object, label: str) -> Constant:
     keys = set(value) - set(known.value) if isinstance(value, Mapping) and isinstance(known.value, Mapping) else set()
     if keys and name not in OPEN_TABLES:
         raise UnknownNameError(f"key of {name}", str(min(keys, key=str)), map(str, known.value), hint=label)  # type: ignore[arg-type]  # a table
-    if any(not _is_sound(number) for number in numbers):
-        raise InputError(f"{label}: {name} is {shown(value)}; it must be finite and not negative", rule=rule, hint=name)
+    if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
+        raise InputError(f"{label}: {name} is {shown(value)}; its keys must be text", rule=rule, hint=name)
+    usual = list(known.value.values()) if isinstance(known.value, Mapping) else [known.value]
+    least = "above zero" if all(float(number) > 0 for number in usual) else "zero or more"
+    most = 1.0 if known.unit == SHARE else MOST
+    if any(not _is_sound(number, most) or (least == "above zero" and number == 0) for number in numbers):
+        raise InputError(
+            f"{label}: {name} is {shown(value)}; it must be {least} and at most {most:g}", rule=rule, hint=name
+        )
     return Constant(**entry)
 
 
@@ -211,8 +220,12 @@ OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
 """Tables whose keys are names of accelerators or number formats."""
 
 
-def _is_sound(number: object) -> bool:
-    return isinstance(number, (int, float)) and not isinstance(number, bool) and 0 <= number < 1e30
+MOST = 1e15
+SHARE = "share"
+
+
+def _is_sound(number: object, most: float) -> bool:
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and 0 <= number <= most
 
 
 def generations() -> tuple[str, ...]:

@@ -8,7 +8,9 @@ from typing import Any, Final, Literal
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
+from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.reports.breakdown import PARTS, step_split, term_label
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.plan_words import field_text
@@ -106,10 +108,14 @@ def _question_rows(sides: Sequence[Side]) -> Iterator[Row]:
     yield _row("question", "cluster", "text", [q.cluster.name for q in questions])
     yield _row("question", "accelerator", "text", [q.cluster.accelerator.name for q in questions])
     yield _row("question", "num_accelerators", "count", [q.num_accelerators for q in questions], "accelerators")
-    for field in fields(questions[0].job):
-        values = [getattr(q.job, field.name) for q in questions]
-        unit: Unit = "count" if field.name in ("sequence_length", "global_batch_size", "tokens") else "text"
-        yield _row("question", field.name, unit, values)
+    for field in fields(Job):
+        if field.name != "software":
+            values = [getattr(q.job, field.name) for q in questions]
+            unit: Unit = "count" if field.name in ("sequence_length", "global_batch_size", "tokens") else "text"
+            yield _row("question", field.name, unit, values)
+    for field in fields(Software):
+        settings = [field_text(getattr(q.job.software, field.name)) for q in questions]
+        yield _row("question", field.name, "text", settings)
     for index in range(max(len(q.cluster.tiers) for q in questions)):
         tiers = [q.cluster.tiers[index] if index < len(q.cluster.tiers) else None for q in questions]
         links = [tier and f"{tier.kind}, {format_rate(tier.bandwidth)}" for tier in tiers]

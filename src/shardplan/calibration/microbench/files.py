@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from shardplan.calibration.microbench.records import Measurements
 from shardplan.errors import InputError
+from shardplan.inputs.catalog import load_accelerator
 from shardplan.inputs.documents import read_document
 from shardplan.inputs.profile import Constant
 
@@ -64,7 +65,9 @@ def profile_text(constants: Mapping[str, Constant], measurements: Measurements) 
         lines.append(
             "# The device is not in the catalogue: rates relative to a peak are left out. Name its accelerator."
         )
-    body = {name: _entry(constant) for name, constant in constants.items()}
+    generation = load_accelerator(measurements.accelerator).generation if measurements.accelerator else "default"
+    body: dict[str, Any] = {"generation": generation}
+    body |= {name: _entry(constant) for name, constant in constants.items()}
     return "\n".join(lines) + "\n" + yaml.safe_dump(body, sort_keys=False, width=WIDTH, allow_unicode=True)
 
 
@@ -88,8 +91,14 @@ def _measurements_text(measurements: Measurements) -> str:
 
 
 def _write(path: Path, text: str) -> None:
+    """A file holds either what it held before or all of the text."""
+    beside = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
     try:
-        path.write_text(text, encoding="utf-8")
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(

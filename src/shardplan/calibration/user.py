@@ -1,0 +1,304 @@
+"""A profile for one's own cluster: the shipped constants moved by a few measured runs, with errors before and after.
+
+The fit is that of the shipped constants. Its priors are the shipped values, as uncertain as published runs left them:
+few runs move what they inform and nothing else. Some runs are held out: their errors tell what the profile is
+worth on runs that it has not seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import yaml
+
+from shardplan.calibration.constants import Free, Vector, free_constants, profiles_at
+from shardplan.calibration.errors import Errors, errors_of
+from shardplan.calibration.fit import Evidence, Fit, fit
+from shardplan.calibration.predict import Case, Skipped, ask_all, cases_of, log_ratios
+from shardplan.calibration.runs import MeasuredRun
+from shardplan.errors import InputError
+from shardplan.inputs.catalog import load_accelerator
+from shardplan.inputs.cluster import Accelerator
+from shardplan.inputs.profile import Constant, Profile, assemble, constants_of, load_profile
+
+__all__ = ["Change", "Comparison", "UserFit", "calibrate_runs", "held_out", "profile_text", "user_constants"]
+
+DEFAULT: Final = "default"
+RATE: Final = "accelerator_rate"
+MOST_HELD_OUT: Final = 0.9
+WEIGHTS: Final = {"A-": 0.8, "B": 0.3}
+"""Weight of runs whose description has gaps; all others count in full."""
+DIGITS: Final = 4
+LEAST_MOVE: Final = 0.02
+"""Constants that move by less, in standard deviations of their prior, stay as they are shipped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Errors of some runs before and after the fit."""
+
+    num_runs: int
+    step_time: tuple[Errors, Errors]
+    peak_memory: tuple[Errors, Errors]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One constant, or keys of one table that move together."""
+
+    label: str
+    unit: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    sd_before: float
+    """Of the logarithm (of the log-odds of a share)."""
+    sd_after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserFit:
+    """A profile fitted to measured runs of one accelerator."""
+
+    accelerator: str
+    generation: str
+    fitted: tuple[str, ...]
+    """Runs it was fitted to."""
+    held_out: tuple[str, ...]
+    """Runs it has not seen."""
+    skipped: tuple[Skipped, ...]
+    """Runs that could not be used, each with the reason."""
+    on_fitted: Comparison
+    on_held_out: Comparison
+    changes: tuple[Change, ...]
+    """Constants that moved, the most in terms of their prior first."""
+    constants: Mapping[str, Constant]
+    """What the profile states: moved values only."""
+
+
+def calibrate_runs(
+    runs: Sequence[MeasuredRun],
+    accelerator: str,
+    *,
+    file: str,
+    date: str,
+    holdout: float = 0.3,
+    seed: int = 0,
+    progress: Callable[[int, float], None] | None = None,
+) -> UserFit:
+    """Fits the constants of ``accelerator`` to its measured runs.
+
+    ``file``, ``date``: what the constants' sources say. ``holdout``: share of the runs that the fit does not see.
+    Raises ``InputError`` where no run is usable.
+    """
+    if not 0 <= holdout <= MOST_HELD_OUT:
+        raise InputError(
+            f"the share held out is {holdout:g}; it must be from 0 to {MOST_HELD_OUT:g}",
+            rule=f"the share of runs held out is from 0 to {MOST_HELD_OUT:g}",
+            hint="--holdout 0.3",
+        )
+    part = load_accelerator(accelerator)
+    usable, skipped = _usable(runs, part)
+    unseen = held_out([case.asked.run.id for case in usable], holdout, seed)
+    seen = [case for case in usable if case.asked.run.id not in unseen]
+    rest = [case for case in usable if case.asked.run.id in unseen]
+    frees = user_constants(part)
+    found = fit(frees, _evidence(seen, frees), progress=progress)
+    constants = _constants(found, f"{len(seen)} runs of {file}, {date}")
+    base = load_profile(part.generation)
+    profile = assemble(part.generation, base.constants, constants)
+    return UserFit(
+        accelerator=part.name,
+        generation=part.generation,
+        fitted=tuple(case.asked.run.id for case in seen),
+        held_out=tuple(case.asked.run.id for case in rest),
+        skipped=skipped,
+        on_fitted=_compare(seen, part.generation, base, profile),
+        on_held_out=_compare(rest, part.generation, base, profile),
+        changes=_changes(found),
+        constants=constants,
+    )
+
+
+def _usable(runs: Sequence[MeasuredRun], part: Accelerator) -> tuple[tuple[Case, ...], tuple[Skipped, ...]]:
+    """Runs of the part that can be predicted, and the others."""
+    asked, skipped = ask_all(runs)
+    own = [one for one in asked if one.question.cluster.accelerator.name == part.name]
+    rule = f"runs are of {part.name}"
+    others = [
+        Skipped(run=one.run, rule=rule, reason=f"{rule}: it is of {one.question.cluster.accelerator.name}")
+        for one in asked
+        if one.question.cluster.accelerator.name != part.name
+    ]
+    left = (*skipped, *others)
+    if not own:
+        reasons = "; ".join(dict.fromkeys(f"'{one.run.id:.60}' {one.reason:.200}" for one in left[:3]))
+        raise InputError(
+            f"none of the {len(runs)} runs can be used: {reasons}",
+            rule=f"some runs are of {part.name} and can be predicted",
+            hint="correct the rows, or give --accelerator the part that they were measured on",
+        )
+    return cases_of(own), left
+
+
+def held_out(ids: Sequence[str], share: float, seed: int) -> frozenset[str]:
+    """Names of the runs that a fit does not see: the same for the same names and seed, and never all."""
+    number = min(round(share * len(ids)), len(ids) - 1)
+    shuffled = sorted(ids, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).hexdigest())
+    return frozenset(shuffled[: max(number, 0)])
+
+
+def user_constants(part: Accelerator) -> tuple[Free, ...]:
+    """Free constants that apply to a part, around their shipped values as uncertain as published runs left them.
+
+    The part's own rate relative to its generation is always free: power limits and clocks differ between sites.
+    """
+    own = constants_of(part.generation)
+    frees = [
+        _around_shipped(free)
+        for free in free_constants()
+        if free.generation in (DEFAULT, part.generation) and free.name != RATE and not _is_hidden(free, own)
+    ]
+    rates = constants_of(DEFAULT)[RATE]
+    table = rates.value if isinstance(rates.value, dict) else {}
+    spreads = list(rates.prior_sd.values()) if isinstance(rates.prior_sd, dict) else [0.05]
+    spread = _spread(rates, (part.name,)) or max(spreads)
+    rate = Free(DEFAULT, RATE, (part.name,), (float(table.get(part.name, 1.0)),), spread, is_share=False)
+    return tuple(
+        free for free in (rate, *frees) if all(0 < prior < (1 if free.is_share else np.inf) for prior in free.priors)
+    )
+
+
+def _is_hidden(free: Free, own: Mapping[str, Constant]) -> bool:
+    """Whether the generation's own file states all that a default constant says."""
+    if free.generation != DEFAULT or free.name not in own:
+        return False
+    value = own[free.name].value
+    return not free.keys or (isinstance(value, dict) and set(free.keys) <= set(value))
+
+
+def _around_shipped(free: Free) -> Free:
+    constant = constants_of(free.generation)[free.name]
+    table = constant.value if isinstance(constant.value, dict) else {}
+    values = tuple(float(table[key]) for key in free.keys) if free.keys else (float(constant.value),)  # type: ignore[arg-type]  # no table
+    return replace(free, priors=values, sd=_spread(constant, free.keys) or free.sd)
+
+
+def _spread(constant: Constant, keys: tuple[str, ...]) -> float | None:
+    """Uncertainty after the shipped fit; None where there is none."""
+    sd = constant.sd.get("+".join(keys)) if isinstance(constant.sd, dict) else constant.sd
+    return float(sd) if sd else None
+
+
+def _evidence(cases: Sequence[Case], frees: Sequence[Free]) -> Evidence:
+    """Residuals of step times, then of memories; every run counts in full: what they share is what is to be learnt."""
+    runs = [case.asked.run for case in cases]
+    timed = [place for place, run in enumerate(runs) if run.step_time is not None]
+    metered = [place for place, run in enumerate(runs) if run.peak_memory_bytes is not None]
+    chosen = [runs[place] for place in (*timed, *metered)]
+
+    def residuals(theta: Vector) -> Vector:
+        time, memory = log_ratios(cases, profiles_at(frees, theta))
+        return np.concatenate([time[timed], memory[metered]])
+
+    return Evidence(
+        residuals=residuals,
+        families=tuple(str(place) for place in range(len(chosen))),
+        tier_weights=np.asarray([WEIGHTS.get(run.tier, 1.0) for run in chosen]),
+    )
+
+
+def _constants(found: Fit, origin: str) -> dict[str, Constant]:
+    """The moved constants; values of one table that move apart are put together."""
+    constants: dict[str, Constant] = {}
+    for column, free in enumerate(found.frees):
+        if abs(found.theta[0, column]) < LEAST_MOVE * free.sd:
+            continue
+        constant = _moved(free, found, column, origin)
+        if free.name in constants:
+            constant = _joined(constants[free.name], constant)
+        constants[free.name] = constant
+    return constants
+
+
+def _moved(free: Free, found: Fit, column: int, origin: str) -> Constant:
+    values, before = _values(free, float(found.theta[0, column])), [_short(value) for value in free.priors]
+    sd, group = float(f"{found.sd[column]:.2g}"), "+".join(free.keys)
+    source = f"fitted to {origin}; was {', '.join(dict.fromkeys(f'{value:g}' for value in before))}"
+    unit = constants_of(free.generation)[free.name].unit
+    if not free.keys:
+        return Constant(
+            value=values[0], unit=unit, source=source, prior=before[0], prior_sd=free.sd, sd=sd, fitted_on=origin
+        )
+    return Constant(
+        value=dict(zip(free.keys, values, strict=True)),
+        unit=unit,
+        source=f"{source} ({group})" if len(free.keys) < len(_table(free)) else source,
+        prior=dict(zip(free.keys, before, strict=True)),
+        prior_sd={group: free.sd},
+        sd={group: sd},
+        fitted_on=origin,
+    )
+
+
+def _table(free: Free) -> Mapping[str, Any]:
+    value = constants_of(free.generation)[free.name].value
+    return value if isinstance(value, dict) else {}
+
+
+def _joined(one: Constant, other: Constant) -> Constant:
+    """Two parts of a table."""
+    merged: dict[str, Any] = {
+        name: {**getattr(one, name), **getattr(other, name)} for name in ("value", "prior", "prior_sd", "sd")
+    }
+    return replace(one, **merged, source=f"{one.source}; {other.source.partition('; ')[2]}")
+
+
+def _values(free: Free, theta: float) -> list[float]:
+    return [_short(float(value)) for value in free.at(theta)]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _changes(found: Fit) -> tuple[Change, ...]:
+    moves = [(abs(float(found.theta[0, column])) / free.sd, column, free) for column, free in enumerate(found.frees)]
+    return tuple(
+        Change(
+            label=f"{free.name}[{'+'.join(free.keys)}]" if free.keys else free.name,
+            unit=constants_of(free.generation)[free.name].unit,
+            before=tuple(_short(prior) for prior in free.priors),
+            after=tuple(_values(free, float(found.theta[0, column]))),
+            sd_before=free.sd,
+            sd_after=float(found.sd[column]),
+        )
+        for move, column, free in sorted(moves, key=lambda each: -each[0])
+        if move >= LEAST_MOVE
+    )
+
+
+def _compare(cases: Sequence[Case], generation: str, before: Profile, after: Profile) -> Comparison:
+    ratios = [log_ratios(cases, {generation: profile}) for profile in (before, after)]
+    (time_before, memory_before), (time_after, memory_after) = ratios
+    return Comparison(
+        num_runs=len(cases),
+        step_time=(errors_of(time_before), errors_of(time_after)),
+        peak_memory=(errors_of(memory_before), errors_of(memory_after)),
+    )
+
+
+def profile_text(found: UserFit, *, file: str, date: str) -> str:
+    """The profile as the text of a file that ``read_profile`` reads."""
+    names = ("value", "unit", "source", "prior", "prior_sd", "sd", "fitted_on")
+    body: dict[str, Any] = {"generation": found.generation}
+    for name, constant in found.constants.items():
+        body[name] = {key: getattr(constant, key) for key in names if getattr(constant, key) is not None}
+    heading = (
+        f"# Constants of {found.accelerator}, fitted to {len(found.fitted)} runs of {' '.join(file.split())} on {date}."
+    )
+    heading += "\n# All others are those of its generation. Made by `shardplan calibrate`."
+    return f"{heading}\n{yaml.safe_dump(body, sort_keys=False, width=118, allow_unicode=True)}"

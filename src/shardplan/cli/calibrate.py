@@ -1,0 +1,250 @@
+"""``shardplan calibrate``: constants from one's own measured steps, from kernels, or all shipped ones again."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.numbers import whole
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    from shardplan.calibration.defaults import Refit
+
+__all__ = ["calibrate"]
+
+MOST_SEED = 2**31
+
+
+def _option(text: str, *names: str, panel: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+RunsArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="RUNS.csv", show_default=False, help="Measured runs of one accelerator, a row for each."),
+]
+AcceleratorFlag = Annotated[
+    str | None,
+    _option("What the runs were measured on (see `shardplan accelerators`).", panel="Fit", metavar="NAME|FILE"),
+]
+OutFlag = Annotated[str | None, _option("Where the profile goes.", panel="Output", metavar="FILE")]
+HoldoutFlag = Annotated[
+    str, _option("Share of the runs that the fit does not see, to check it; 0: none.", panel="Fit", metavar="SHARE")
+]
+SeedFlag = Annotated[str, _option("Which runs these are.", panel="Fit", metavar="N")]
+DefaultsFlag = Annotated[
+    bool,
+    _option(
+        "For developers: fit all shipped constants again from the published runs, with every family left out once. "
+        "Takes minutes.",
+        "--defaults",
+        panel="Shipped constants",
+    ),
+]
+WriteFlag = Annotated[
+    bool, _option("Replace the shipped profiles and left-out errors.", "--write", panel="Shipped constants")
+]
+MicrobenchFlag = Annotated[
+    bool,
+    _option(
+        "Time kernels on this machine with torch, and collectives under torchrun.", "--microbench", panel="Kernels"
+    ),
+]
+DeviceFlag = Annotated[
+    str | None, _option("cpu, cuda or cuda:1. Default: the GPU where there is one.", panel="Kernels", metavar="NAME")
+]
+SizesFlag = Annotated[str, _option("small (under a minute) or full.", panel="Kernels", metavar="NAME")]
+
+
+@with_flags
+def calibrate(
+    *,
+    output: OutputFlags,
+    runs: RunsArgument = None,
+    accelerator: AcceleratorFlag = None,
+    out: OutFlag = None,
+    holdout: HoldoutFlag = "0.3",
+    seed: SeedFlag = "0",
+    microbench: MicrobenchFlag = False,
+    device: DeviceFlag = None,
+    sizes: SizesFlag = "full",
+    defaults: DefaultsFlag = False,
+    write: WriteFlag = False,
+) -> int:
+    """Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.
+
+    The profile that is written holds the constants that moved, each with its uncertainty and what it was; `--profile`
+    of plan, estimate and validate reads it. The fit starts from the shipped constants and moves them as far as the runs
+    ask for, against how well they are known.
+    """
+    target = JsonTarget(output.json)
+    target.check()
+    ways = [name for name, given in (("RUNS.csv", runs is not None), ("--microbench", microbench)) if given]
+    ways += ["--defaults"] if defaults else []
+    if len(ways) != 1:
+        raise InputError(
+            f"{' and '.join(ways)} are given" if ways else "nothing to calibrate with is given",
+            rule="one of RUNS.csv, --microbench and --defaults is given",
+            hint="shardplan calibrate my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",
+        )
+    if write and not defaults:
+        raise InputError("--write is given without --defaults", rule="--write goes with --defaults", hint="--out FILE")
+    if defaults:
+        return _defaults(target, write=write)
+    if out is None or out == "-":
+        raise InputError(
+            "no file for the profile is given", rule="--out names the file of the profile", hint="--out my-cluster.yaml"
+        )
+    if microbench:
+        return _microbench(target, out, device=device, sizes=sizes, accelerator=accelerator)
+    assert runs is not None
+    return _runs(
+        target, runs, accelerator, out, holdout=_share(holdout), seed=whole(seed, "--seed", least=0, most=MOST_SEED)
+    )
+
+
+def _share(text: str) -> float:
+    """0.3, or 30 %."""
+    try:
+        value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 0.9 or "_" in text:
+        raise InputError(
+            f"--holdout is {text[:60]!r}; it must be a share from 0 to 0.9",
+            rule="--holdout is a share from 0 to 0.9",
+            hint="--holdout 0.3",
+        )
+    return value
+
+
+def _runs(target: JsonTarget, runs: str, accelerator: str | None, out: str, *, holdout: float, seed: int) -> int:
+    """A profile from measured runs."""
+    if accelerator is None:
+        raise InputError(
+            "the accelerator of the runs is not given",
+            rule="--accelerator names what the runs were measured on",
+            hint="add --accelerator NAME (see `shardplan accelerators`)",
+        )
+    page = JsonTarget(out, "--out")
+    page.check()
+    from shardplan.calibration.fit import MOST_ITERATIONS
+    from shardplan.calibration.runs import read_runs
+    from shardplan.calibration.user import calibrate_runs, profile_text
+    from shardplan.reports.calibration import calibration_record
+
+    date, file = datetime.now(UTC).date().isoformat(), Path(runs).name
+    read = read_runs(runs)
+    with _iterations(MOST_ITERATIONS) as progress:
+        found = calibrate_runs(read, accelerator, file=file, date=date, holdout=holdout, seed=seed, progress=progress)
+    page.write_text(profile_text(found, file=file, date=date))
+    target.write(calibration_record(found, out))
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show_calibration import show_calibration
+
+        show_calibration(Page(), found, out)
+    return 0
+
+
+def _microbench(target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None) -> int:
+    """A profile from timed kernels. An interrupt keeps what was timed until then."""
+    JsonTarget(out, "--out").check()
+    from shardplan.calibration import microbench
+    from shardplan.cli.progress import progress_bar
+    from shardplan.inputs.catalog import load_accelerator
+    from shardplan.inputs.profile import load_profile
+
+    if sizes not in ("small", "full"):
+        raise InputError(f"--sizes is {sizes[:60]!r}", rule="--sizes is small or full", hint="--sizes small")
+    with progress_bar("timing kernels") as progress:
+        measured = microbench.run_microbenchmark(
+            device=device,
+            sizes="small" if sizes == "small" else "full",
+            accelerator=accelerator,
+            progress=progress,
+        )
+    if measured.rank != 0:
+        return 0  # under torchrun the first process speaks for all
+    generation = load_accelerator(measured.accelerator).generation if measured.accelerator else "default"
+    constants = microbench.profile_from(measured, load_profile(generation))
+    raw = microbench.write_profile(out, constants, measured)
+    from shardplan.reports.calibration import microbench_record
+
+    target.write(microbench_record(measured, constants, out, str(raw)))
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show_calibration import show_microbench
+
+        show_microbench(Page(), measured, constants, out, str(raw))
+    if not measured.is_complete:
+        raise KeyboardInterrupt
+    return 0
+
+
+def _defaults(target: JsonTarget, *, write: bool) -> int:
+    """The shipped constants, fitted again."""
+    from shardplan.calibration import defaults
+    from shardplan.calibration.fit import MOST_ITERATIONS
+    from shardplan.reports.calibration import refit_changes, refit_record
+
+    with _iterations(MOST_ITERATIONS) as progress:
+        found = defaults.refit(progress=progress)
+    changes = refit_changes(found)
+    if write:
+        _write_defaults(found)
+    target.write(refit_record(found, changes, is_written=write))
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show_calibration import show_refit
+
+        show_refit(Page(), found, changes, is_written=write)
+    return 0
+
+
+def _write_defaults(found: Refit) -> None:
+    """Replaces the shipped files once all of them are made."""
+    from shardplan.calibration.defaults import residuals_table, write_profiles
+    from shardplan.estimation.band import RESIDUALS
+    from shardplan.inputs.profile import PROFILES
+
+    try:
+        with TemporaryDirectory(dir=PROFILES.parent, prefix=".profiles.") as name:
+            folder = Path(name)
+            write_profiles(found.fit, folder)
+            (folder / RESIDUALS.name).write_text(residuals_table(found), encoding="utf-8")
+            for path in sorted(folder.iterdir()):
+                os.replace(path, PROFILES / path.name)  # noqa: PTH105 # Path.replace is the same
+    except OSError as error:
+        raise InputError(
+            f"the shipped profiles cannot be written: {error.strerror or error}",
+            rule="the shipped profiles can be written",
+            hint="run it in a checkout of the source code",
+        ) from None
+
+
+@contextlib.contextmanager
+def _iterations(most: int) -> Any:
+    """Progress of a fit."""
+    from shardplan.cli.progress import progress_bar
+
+    with progress_bar("fitting") as bar:
+        advance: Callable[[int, float], None] | None = None
+        if bar is not None:
+            bar(0, most)
+
+            def advance(iteration: int, _objective: float) -> None:
+                bar(iteration, most)
+
+        yield advance

@@ -1,0 +1,104 @@
+"""``shardplan profiles`` and ``stacks``: constants of the estimate and defaults of frameworks, each with its origin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.json_target import JsonTarget
+
+if TYPE_CHECKING:
+    from shardplan.inputs.stack import Stack
+
+__all__ = ["profiles", "stacks"]
+
+ProfileArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", show_default=False, help="A generation of accelerators, or the path of a profile."),
+]
+StackArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
+]
+
+
+@with_flags
+def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
+    """List the calibration profiles, or show every constant of one.
+
+    A constant has a value and a unit, what it was read from or fitted on, its value before the fit, and how uncertain
+    it is.
+    """
+    target = JsonTarget(output.json)
+    target.check()
+    from shardplan.reports import profiles as reports
+
+    if name is None:
+        entries = reports.profile_entries()
+        target.write({"schema": "shardplan/profiles/1", "profiles": [_plain(entry) for entry in entries]})
+    else:
+        from shardplan.cli.question import profile_named
+
+        profile, generation = profile_named(name)
+        target.write(reports.profile_record(profile, generation))
+    if not target.is_stdout:
+        from shardplan.cli import show_profiles
+        from shardplan.cli.layout import Page
+
+        if name is None:
+            show_profiles.show_profile_list(Page(), entries)
+        else:
+            show_profiles.show_profile(Page(), profile, reports.constant_rows(profile, generation), generation)
+    return 0
+
+
+@with_flags
+def stacks(*, output: OutputFlags, name: StackArgument = None) -> int:
+    """List the training frameworks whose defaults are known, or show those of one.
+
+    Every default is shown with its source.
+    """
+    target = JsonTarget(output.json)
+    target.check()
+    from shardplan.inputs.stack import list_stacks, load_stack
+
+    found = [load_stack(each) for each in (list_stacks() if name is None else [name])]
+    if name is None:
+        rows = [{"name": stack.name, "title": stack.full_name} for stack in found]
+        target.write({"schema": "shardplan/stacks/1", "stacks": rows})
+    else:
+        target.write(_stack_record(found[0]))
+    if not target.is_stdout:
+        from shardplan.cli import show_profiles
+        from shardplan.cli.layout import Page
+
+        if name is None:
+            show_profiles.show_stack_list(Page(), found)
+        else:
+            show_profiles.show_stack(Page(), found[0])
+    return 0
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """A record whose tuples are lists."""
+    values = {name: getattr(record, name) for name in record.__dataclass_fields__}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _stack_record(stack: Stack) -> dict[str, Any]:
+    """Every default of a stack with its source."""
+    return {
+        "schema": "shardplan/stack/1",
+        "name": stack.name,
+        "title": stack.full_name,
+        "frameworks": list(stack.frameworks),
+        "where": {column: list(values) for column, values in stack.where.items()},
+        "software": dict(stack.software),
+        "job": dict(stack.job),
+        "plan": dict(stack.plan),
+        "sharding_with_pipeline": stack.sharding_with_pipeline,
+        "layers_per_chunk": stack.layers_per_chunk,
+        "sources": dict(stack.sources),
+        "notes": stack.notes,
+    }

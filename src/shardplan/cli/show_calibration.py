@@ -1,0 +1,151 @@
+"""The answers of ``calibrate``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from shardplan.calibration.defaults import Refit
+from shardplan.calibration.errors import Errors
+from shardplan.calibration.microbench import Measurements
+from shardplan.calibration.user import Change, Comparison, UserFit
+from shardplan.cli.layout import Column, Page
+from shardplan.cli.show_profiles import number
+from shardplan.cli.show_validation import error_columns
+from shardplan.inputs.profile import Constant
+from shardplan.reports.calibration import RefitChange, refit_errors
+
+__all__ = ["show_calibration", "show_microbench", "show_refit"]
+
+MOST_CHANGES = 15
+MOST_SKIPPED = 5
+MOST_LINES = 2
+
+
+def show_calibration(page: Page, found: UserFit, out: str) -> None:
+    """Errors before and after, constants that moved, what was left out."""
+    runs = _runs(len(found.fitted))
+    page.line(f"Fitted to {runs} of {found.accelerator} ({found.generation})", style="bold", indent=0)
+    page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
+    for title, quantity in (("Step time", "step_time"), ("Peak memory", "peak_memory")):
+        rows = _compared(found.on_fitted, "fitted", quantity) + _compared(found.on_held_out, "held out", quantity)
+        if rows:
+            page.heading(title)
+            _errors(page, rows)
+    _verdict(page, found)
+    _changed(page, found.changes)
+    if found.skipped:
+        page.heading("Not used", f"{_runs(len(found.skipped))}")
+        page.bullets(
+            [f"{one.run.id[:60]}: {one.reason}" for one in found.skipped[:MOST_SKIPPED]], most_lines=MOST_LINES
+        )
+    page.heading("Go on")
+    page.line(f"Saved in {out}:")
+    page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
+    page.verbatim(f"shardplan profiles {shlex.quote(out if '/' in out else './' + out)}")
+    if found.held_out:
+        page.line("To use every run, fit again with --holdout 0.")
+
+
+def _runs(number_of: int) -> str:
+    return f"{number_of:,} run" + "s" * (number_of != 1)
+
+
+def _compared(compared: Comparison, name: str, quantity: str) -> list[tuple[str, Errors]]:
+    before, after = getattr(compared, quantity)
+    return [(f"{name}, before", before), (f"{name}, after", after)] if before.n else []
+
+
+def _errors(page: Page, rows: Sequence[tuple[str, Errors]]) -> None:
+    names = Column(title="", cells=[name for name, _ in rows], is_text=True)
+    page.table([names, *error_columns([errors for _, errors in rows])])
+
+
+def _verdict(page: Page, found: UserFit) -> None:
+    """Whether the fit helps where it was not made."""
+    before, after = found.on_held_out.step_time
+    if before.median is None or after.median is None:
+        return
+    page.console.print()
+    if after.median > before.median:
+        page.line("The runs held out are predicted no better: their shipped constants serve as well.", style="yellow")
+
+
+def _changed(page: Page, changes: Sequence[Change]) -> None:
+    if not changes:
+        page.heading("Constants")
+        page.line("None moved: the shipped constants agree with the runs.")
+        return
+    page.heading("Constants", "that moved most; sd: relative uncertainty")
+    shown = changes[:MOST_CHANGES]
+    page.table(
+        [
+            Column(title="constant", cells=[_short(change.label) for change in shown], is_text=True),
+            Column(title="before", cells=[_values(change.before) for change in shown]),
+            Column(title="after", cells=[_values(change.after) for change in shown]),
+            Column(title="sd", cells=[number(float(f"{change.sd_after:.2g}")) for change in shown], rank=1),
+            Column(title="unit", cells=[change.unit for change in shown], is_text=True, rank=2),
+        ]
+    )
+    if len(changes) > len(shown):
+        page.line(f"and {len(changes) - len(shown)} more that moved less")
+
+
+def _short(label: str) -> str:
+    """Of keys that move together the first two."""
+    name, bracket, keys = label.partition("[")
+    parts = keys.rstrip("]").split("+")
+    return label if len(parts) < 3 else f"{name}{bracket}{'+'.join(parts[:2])}+...]"
+
+
+def _values(values: Sequence[float]) -> str:
+    return " / ".join(dict.fromkeys(number(value) for value in values[:2]))
+
+
+def show_microbench(
+    page: Page, measured: Measurements, constants: Mapping[str, Constant], out: str, measurements: str
+) -> None:
+    """What was timed and what follows from it."""
+    device = measured.accelerator or "not in the catalogue: rates relative to a peak are left out"
+    page.line(f"Timed on {measured.device.name} ({device})", style="bold", indent=0)
+    skipped = f", {len(measured.skipped)} skipped" if measured.skipped else ""
+    page.line(f"{len(measured.samples)} cases with {measured.software}{skipped}", style="dim", indent=0)
+    rows = [
+        (name if key is None else f"{name}[{key}]", value, constant.unit)
+        for name, constant in constants.items()
+        for key, value in (constant.value.items() if isinstance(constant.value, dict) else [(None, constant.value)])
+    ]
+    page.heading("Constants")
+    page.table(
+        [
+            Column(title="constant", cells=[name for name, _, _ in rows], is_text=True),
+            Column(title="value", cells=[number(float(value)) for _, value, _ in rows]),
+            Column(title="unit", cells=[unit for _, _, unit in rows], is_text=True, rank=1),
+        ]
+    )
+    page.heading("Go on")
+    page.line(f"Saved in {out}, every timing in {measurements}:")
+    page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
+
+
+def show_refit(page: Page, found: Refit, changes: Sequence[RefitChange], *, is_written: bool) -> None:
+    """Errors in-sample and left out, and what would change."""
+    families = len(found.fit.folds) - 1
+    page.line(f"{len(found.cases):,} published runs, each of {families} families left out once", style="bold", indent=0)
+    for title, (in_sample, left_out) in zip(("Step time", "Peak memory"), refit_errors(found).values(), strict=True):
+        page.heading(title)
+        _errors(page, [("in-sample", in_sample), ("family left out", left_out)])
+    if not changes:
+        page.heading("Constants")
+        page.line("None would change.")
+        return
+    page.heading("Constants", "that changed" if is_written else "that would change (--write changes them)")
+    page.table(
+        [
+            Column(title="constant", cells=[change.label for change in changes], is_text=True),
+            Column(title="shipped", cells=[number(change.before) for change in changes]),
+            Column(title="fitted", cells=[number(change.after) for change in changes]),
+            Column(title="sd", cells=[number(float(f"{change.sd:.2g}")) for change in changes], rank=1),
+            Column(title="unit", cells=[change.unit for change in changes], is_text=True, rank=2),
+        ]
+    )

@@ -1,0 +1,116 @@
+"""The answer of ``validate``: errors by group, worst rows, skipped rows, order within sweeps, coverage of bands."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from shardplan.calibration.errors import Errors
+from shardplan.calibration.validate import Validation
+from shardplan.cli.layout import Column, Page
+from shardplan.cli.show_answer import percent
+from shardplan.reports.validation import Group, Worst, groups_of, skipped_by_rule, worst_of
+from shardplan.units import format_bytes, format_time
+
+__all__ = ["error_columns", "show_validation"]
+
+MOST_RULES = 8
+MOST_NAMES = 3
+LONGEST_NAME = 60
+MOST_LINES = 2
+"""Lines that a reason takes on the terminal; the JSON has all of it."""
+
+
+def show_validation(page: Page, found: Validation, by: str, *, named: str, profile: str | None) -> None:
+    """All of it."""
+    _verdict(page, found, named, profile)
+    if found.predictions:
+        groups = groups_of(found, by)
+        _errors(page, "Step time", by, [(group.name, group.step_time) for group in groups])
+        _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
+        _worst(page, worst_of(found.predictions))
+        _order(page, found)
+    _skipped(page, found)
+
+
+def _verdict(page: Page, found: Validation, named: str, profile: str | None) -> None:
+    total = len(found.predictions) + len(found.skipped)
+    constants = f" with the constants of {profile}" if profile else ""
+    text = f"{total:,} rows of {named}{constants}: {len(found.predictions):,} predicted, {len(found.skipped):,} skipped"
+    page.line(text, style="bold", indent=0)
+    page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
+    if found.not_fitting:
+        page.line(f"{len(found.not_fitting):,} rows are predicted not to fit in memory, although they ran.", indent=0)
+
+
+def _with_memory(groups: tuple[Group, ...]) -> list[Group]:
+    return [group for group in groups if group.peak_memory.n]
+
+
+def _errors(page: Page, title: str, by: str, rows: list[tuple[str, Errors]]) -> None:
+    if not rows or not rows[-1][1].n:
+        return
+    shown = [(name, errors) for name, errors in rows if errors.n]
+    page.heading(title)
+    columns = [Column(title=by, cells=[name for name, _ in shown], is_text=True)]
+    page.table([*columns, *error_columns([errors for _, errors in shown])], styles=[""] * (len(shown) - 1) + ["bold"])
+
+
+def error_columns(rows: list[Errors]) -> list[Column]:
+    """Number of rows, median, 90th percentile and bias."""
+    return [
+        Column(title="n", cells=[f"{errors.n:,}" for errors in rows]),
+        Column(title="median", cells=[_share(errors.median) for errors in rows]),
+        Column(title="90th pct", cells=[_share(errors.p90) for errors in rows]),
+        Column(title="bias", cells=["-" if e.bias is None else f"{100 * e.bias:+.1f} %" for e in rows]),
+        Column(title="over 10 % too small", cells=[_share(errors.too_small) for errors in rows], rank=1),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)
+
+
+def _worst(page: Page, rows: tuple[Worst, ...]) -> None:
+    page.heading("Furthest off", "predicted against measured, and what is not stated or not understood")
+    for row in rows:
+        name = row.prediction.run.id
+        name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+        page.hanging(Text(f"{row.factor:.2f}x".rjust(6)), Text(f"{name}: {_against(row)}"), gap=1)
+        page.bullets([row.reason], style="dim", most_lines=MOST_LINES)
+
+
+def _against(row: Worst) -> str:
+    one, run = row.prediction, row.prediction.run
+    if row.quantity == "memory":
+        return f"memory {format_bytes(one.peak_memory_bytes)} against {format_bytes(run.peak_memory_bytes or 0.0)}"
+    return f"{format_time(one.step_time)} against {format_time(run.step_time or 0.0)}"
+
+
+def _order(page: Page, found: Validation) -> None:
+    coverage = found.coverage()
+    if coverage is not None:
+        page.heading("Bands")
+        page.line(f"{percent(coverage)} of the measured step times lie inside their band, which is made for 80 %.")
+    ranking = found.ranking()
+    if not ranking["sweeps"]:
+        return
+    page.heading("Order within sweeps", "three or more configurations of one model on one cluster")
+    parts = [f"{ranking['sweeps']} sweeps"]
+    parts.append(f"the pick is {percent(ranking['mean_regret'] or 0.0)} slower than the best on average")
+    if ranking["pairs_in_order"] is not None:
+        parts.append(f"{percent(ranking['pairs_in_order'])} of {ranking['pairs']:,} clearly different pairs in order")
+    parts.append(f"median rank correlation {ranking['median_spearman']:.2f}")
+    page.line("; ".join(parts) + ".")
+
+
+def _skipped(page: Page, found: Validation) -> None:
+    rules = skipped_by_rule(found)
+    if not rules:
+        return
+    page.heading("Skipped", "rows that cannot be predicted, by the rule that they break")
+    for rule, names in list(rules.items())[:MOST_RULES]:
+        listed = ", ".join(name[:LONGEST_NAME] for name in names[:MOST_NAMES])
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        page.hanging(Text(f"{len(names):,}".rjust(4)), Text(f"{rule}: {listed}{more}"), gap=1)
+        first = next(one for one in found.skipped if one.rule == rule)
+        page.bullets([first.reason], style="dim", most_lines=MOST_LINES)

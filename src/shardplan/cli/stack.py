@@ -1,0 +1,108 @@
+"""``--stack``: the defaults of a training framework in place of what flags leave open, each of them said."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from shardplan.estimation.question import Question
+    from shardplan.inputs.job import Job
+    from shardplan.inputs.plan import Plan
+    from shardplan.inputs.software import Software
+    from shardplan.inputs.stack import Stack
+
+__all__ = ["SWITCHES", "job_of_stack", "plan_of_stack", "switches_of_stack"]
+
+SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
+"""Defaults of a plan that a search does not vary by itself."""
+SHARDED: Final = ("zero2", "zero3", "hsdp")
+"""Sharding that a pipeline with frameworks of its own rule turns into something else."""
+
+
+def job_of_stack(
+    job: Job, stack: Stack | None, job_given: Collection[str], software_given: Mapping[str, Any]
+) -> tuple[Job, tuple[str, ...]]:
+    """The job with the stack's defaults where no flag was given, and what was taken, in words. Raises InputError."""
+    if stack is None:
+        return replace(job, software=replace(job.software, **software_given)), ()
+    defaults = stack.job_fields(job.precision)
+    of_stack: Software = defaults.pop("software")
+    software = replace(of_stack, **software_given)
+    taken = {name: value for name, value in defaults.items() if name not in job_given}
+    stated = {
+        name: getattr(software, name)
+        for name, value in stack.software.items()
+        if name not in software_given and not (isinstance(value, Mapping) and job.precision not in value)
+    }
+    words = _words({**stated, **taken})
+    assumed = (f"stack {stack.name}: {words}",) if words else (f"stack {stack.name}",)
+    return replace(job, software=software, **taken), assumed
+
+
+def plan_of_stack(
+    stack: Stack | None, plan: Plan, question: Question, given: Collection[str]
+) -> tuple[Plan, tuple[str, ...]]:
+    """A plan whose fields beside the ``given`` ones are the stack's, and what was taken, in words."""
+    if stack is None:
+        return plan, ()
+    taken: dict[str, Any] = {name: value for name, value in stack.plan_fields().items() if name not in given}
+    if "sequence_parallel" in taken and question.job.sequence_length % plan.tp:
+        del taken["sequence_parallel"]  # a default must not break a rule
+    pipelined = stack.sharding_with_pipeline
+    sharding = taken.get("sharding", plan.sharding)
+    notes: list[str] = []
+    if plan.pp > 1 and pipelined is not None and sharding in SHARDED:
+        if "sharding" in taken:
+            taken["sharding"] = pipelined
+        else:
+            notes.append(
+                f"{stack.name} with a pipeline: {sharding} costs what {pipelined} does (--sharding {pipelined})"
+            )
+    chunks = (
+        _chunks(stack, replace(plan, **taken), question) if not {"vp", "schedule", "stage_layers"} & {*given} else 1
+    )
+    if chunks > 1:
+        taken["vp"] = chunks
+    words = _words(taken)
+    return replace(plan, **taken), (*([f"plan as usual in {stack.name}: {words}"] if words else []), *notes)
+
+
+def _chunks(stack: Stack, plan: Plan, question: Question) -> int:
+    """Model chunks of a pipeline rank: the number nearest to the stack's usual size that the micro-batches allow."""
+    dp = plan.dp(question.num_accelerators)
+    microbatches = question.job.global_batch_size // max(dp * plan.micro_batch_size, 1)
+    layers = question.model.num_hidden_layers // plan.pp
+    wanted = stack.layers_per_chunk
+    if wanted is None or plan.pp == 1 or layers < 1 or not microbatches or microbatches % plan.pp:
+        return 1
+    counts = [vp for vp in range(1, layers + 1) if layers % vp == 0]
+    return min(counts, key=lambda vp: abs(layers / vp - wanted))
+
+
+def switches_of_stack(
+    stack: Stack | None, restricted: Collection[str]
+) -> tuple[dict[str, tuple[object, ...]], tuple[str, ...]]:
+    """Fields of the plan that a search takes from the stack, as ``--fix`` has them, and what is said about it.
+
+    Fields that the search varies stay free: a stack says what is usual, not what is possible.
+    """
+    if stack is None:
+        return {}, ()
+    defaults = stack.plan_fields()
+    taken: dict[str, Any] = {name: defaults[name] for name in SWITCHES if name in defaults and name not in restricted}
+    left = [name.replace("_", " ") for name in defaults if name not in taken and name not in restricted]
+    texts = [f"plans have {_words(taken)} as usual in {stack.name}"] if taken else []
+    if left:
+        texts.append(f"not taken from {stack.name}, so that the search is free: {', '.join(left)} (--fix takes one)")
+    return {name: (value,) for name, value in taken.items()}, tuple(texts)
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    """Fields with their values as a person reads them."""
+    return ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in values.items())
+
+
+def _word(value: object) -> str:
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,95 @@
+"""``shardplan validate``: predictions against measured runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.cli.flags import OutputFlags, ProfileFlag, with_flags
+from shardplan.cli.json_target import JsonTarget
+from shardplan.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from shardplan.calibration.validate import Validation
+
+__all__ = ["validate"]
+
+GROUPS = ("family", "accelerator", "framework", "tier", "precision", "kind")
+RunsArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUNS.csv",
+        show_default=False,
+        help="Measured runs in the format of the documentation. Default: the published runs that ship with shardplan.",
+    ),
+]
+ByFlag = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"What errors are told apart by: {', '.join(GROUPS)} (dense or MoE).",
+        rich_help_panel="Output",
+        autocompletion=lambda incomplete: [name for name in GROUPS if name.startswith(incomplete)],
+    ),
+]
+HtmlFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write a report with figures to this file.",
+        rich_help_panel="Output",
+    ),
+]
+
+
+@with_flags
+def validate(
+    *,
+    output: OutputFlags,
+    runs: RunsArgument = None,
+    by: ByFlag = "family",
+    profile: ProfileFlag = None,
+    html: HtmlFlag = None,
+) -> int:
+    """Hold predictions against measured runs.
+
+    The error of a row is exp|ln(predicted / measured)| - 1: twice too slow and twice too fast are both 100 %. Rows that
+    cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.
+    """
+    target, page = JsonTarget(output.json), JsonTarget(html, "--html")
+    target.check()
+    if html == "-":
+        raise InputError("--html is '-'", rule="the report is written to a file", hint="--html report.html")
+    page.check()
+    if by not in GROUPS:
+        raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
+    found = _validation(runs, profile)
+    target.write({"schema": "shardplan/validation/1", **found.to_record()})
+    if html is not None:
+        page.write_text(_report(found, is_published=runs is None and profile is None))
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show_validation import show_validation
+
+        show_validation(Page(), found, by, named=runs or "the published runs", profile=profile)
+    return 0 if found.predictions else 1
+
+
+def _validation(runs: str | None, profile: str | None) -> Validation:
+    from shardplan.calibration.validate import validate as compare
+    from shardplan.cli.question import profile_named
+
+    if profile is None:
+        return compare(runs)
+    constants, generation = profile_named(profile)
+    return compare(runs, {generation: constants})
+
+
+def _report(found: Validation, *, is_published: bool) -> str:
+    """The report as one page; left-out errors are known of the published runs."""
+    from shardplan.estimation.band import read_residuals
+    from shardplan.reports.accuracy import accuracy_record
+    from shardplan.reports.accuracy_page import accuracy_html
+
+    return accuracy_html(accuracy_record(found, read_residuals() if is_published else ()))

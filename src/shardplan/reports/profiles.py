@@ -1,0 +1,156 @@
+"""Every constant of a calibration profile: value, unit, what it was fitted on or read from, prior, uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.inputs.catalog import list_accelerators, load_accelerator
+from shardplan.inputs.documents import read_document
+from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
+
+__all__ = [
+    "ConstantRow",
+    "ProfileEntry",
+    "constant_rows",
+    "generation_of",
+    "profile_entries",
+    "profile_record",
+]
+
+DEFAULT: Final = "default"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantRow:
+    """One number of a profile."""
+
+    name: str
+    key: str | None
+    """Which of a table's values; None where the constant is a number."""
+    value: float
+    unit: str
+    source: str
+    stated_in: str
+    """The profile that states it: ``default``, a generation, or a user's file."""
+    prior: float | None
+    prior_sd: float | None
+    """Standard deviation of the prior's logarithm (of its log-odds for a share)."""
+    sd: float | None
+    """The same after the fit; None where nothing was fitted."""
+    fitted_on: str | None
+    """Runs it was fitted to; None where it was read from ``source`` and left at that."""
+
+    @property
+    def label(self) -> str:
+        """As reports name it."""
+        return self.name if self.key is None else f"{self.name}[{self.key}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileEntry:
+    """One line of the list of profiles."""
+
+    name: str
+    accelerators: tuple[str, ...]
+    """Parts of the catalogue that use it."""
+    num_own: int
+    """Numbers that it states itself."""
+    num_fitted: int
+    """Those of them that training runs have moved."""
+
+
+def profile_entries() -> tuple[ProfileEntry, ...]:
+    """All shipped profiles, the one that holds for every part first."""
+    parts: dict[str, list[str]] = {}
+    for name in list_accelerators():
+        generation = load_accelerator(name).generation
+        parts.setdefault(generation if generation in generations() else DEFAULT, []).append(name)
+    return tuple(_entry(name, parts.get(name, [])) for name in (DEFAULT, *generations()))
+
+
+def _entry(name: str, parts: list[str]) -> ProfileEntry:
+    rows = [row for constant in constants_of(name).items() for row in _rows(*constant, name)]
+    fitted = sum(row.sd is not None for row in rows)
+    return ProfileEntry(name=name, accelerators=tuple(parts), num_own=len(rows), num_fitted=fitted)
+
+
+def constant_rows(profile: Profile, generation: str) -> tuple[ConstantRow, ...]:
+    """Every number of a profile with its origin; ``generation``: that it belongs to or is made for."""
+    layers = [(DEFAULT, constants_of(DEFAULT))]
+    if generation != DEFAULT:
+        layers.append((generation, constants_of(generation)))
+    if profile.name not in (DEFAULT, generation):
+        layers.append((profile.name, _own(profile, load_profile(generation))))
+    found: dict[tuple[str, str | None], ConstantRow] = {}
+    for stated_in, constants in layers:
+        for name, constant in constants.items():
+            found |= {(row.name, row.key): row for row in _rows(name, constant, stated_in) if _is_new(row, found)}
+    order = list(profile.constants)
+    return tuple(sorted(found.values(), key=lambda row: order.index(row.name)))
+
+
+def _is_new(row: ConstantRow, found: Mapping[tuple[str, str | None], ConstantRow]) -> bool:
+    """Whether a row is stated where it stands: a user's tables hold the values below them too."""
+    below = found.get((row.name, row.key))
+    return row.stated_in in (DEFAULT, *generations()) or below is None or row.value != below.value
+
+
+def _own(profile: Profile, base: Profile) -> dict[str, Constant]:
+    """Constants in which a user's profile differs from the one below it."""
+    return {name: constant for name, constant in profile.constants.items() if constant != base.constants[name]}
+
+
+def _rows(name: str, constant: Constant, stated_in: str) -> Iterator[ConstantRow]:
+    table = constant.value if isinstance(constant.value, Mapping) else {None: constant.value}
+    for key, value in table.items():
+        yield ConstantRow(
+            name=name,
+            key=key,
+            value=float(value),
+            unit=str(constant.unit),
+            source=str(constant.source),
+            stated_in=stated_in,
+            prior=_of(constant.prior, key),
+            prior_sd=_of(constant.prior_sd, key),
+            sd=(sd := _of(constant.sd, key)),
+            fitted_on=None if sd is None else constant.fitted_on,
+        )
+
+
+def _of(entry: object, key: str | None) -> float | None:
+    """The number of ``key``; keys that were moved together share one."""
+    if isinstance(entry, Mapping) and key is not None:
+        entry = next((value for keys, value in entry.items() if key in str(keys).split("+")), None)
+    return float(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else None
+
+
+def profile_record(profile: Profile, generation: str) -> dict[str, Any]:
+    """The record of ``profiles NAME --json``."""
+    return {
+        "schema": "shardplan/profile/1",
+        "name": profile.name,
+        "generation": generation,
+        "constants": [
+            {
+                "name": row.name,
+                "key": row.key,
+                "value": row.value,
+                "unit": row.unit,
+                "source": row.source,
+                "stated_in": row.stated_in,
+                "prior": row.prior,
+                "prior_sd": row.prior_sd,
+                "sd": row.sd,
+                "fitted_on": row.fitted_on,
+            }
+            for row in constant_rows(profile, generation)
+        ],
+    }
+
+
+def generation_of(path: str) -> str:
+    """The generation that a user's profile is made for. Raises InputError."""
+    return str(read_document(Path(path)).get("generation"))
