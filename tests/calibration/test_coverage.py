@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from shardplan.calibration.coverage import Covered, coverage_by_family, coverage_of, covered_runs
-from shardplan.estimation.band import Features, Residual, read_residuals
+from shardplan.calibration.coverage import (
+    Covered,
+    coverage_by_family,
+    coverage_by_generation,
+    coverage_of,
+    covered_runs,
+)
+from shardplan.estimation.band import UNMEASURED, Features, Residual, read_residuals
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 
@@ -18,7 +25,7 @@ def run(time: float, family: str) -> Residual:
 
 def test_shares_and_width() -> None:
     runs = [
-        Covered(id=str(measured), family="one", measured=measured, low=0.9, high=1.2)
+        Covered(id=str(measured), family="one", generation="hopper", measured=measured, low=0.9, high=1.2)
         for measured in (0.8, 0.9, 1.0, 1.3)
     ]
     found = coverage_of(runs)
@@ -38,6 +45,15 @@ def test_a_family_is_held_against_the_others_alone() -> None:
     assert far.low >= math.exp(-0.1) - 1e-9
     assert b.high < math.exp(0.1)
     assert covered_runs([run(0.1, "alone"), run(0.2, "alone")]) == ()
+
+
+def test_a_generation_can_be_kept_from_its_own_band() -> None:
+    runs = [run(0.1, "a"), run(-0.1, "b"), replace(run(0.3, "c"), features=replace(H100, generation="ampere"))]
+    first, second, third = covered_runs(runs, unmeasured=True)
+    assert first.low == second.low == pytest.approx(math.exp(-0.3 * UNMEASURED))
+    assert third.low <= math.exp(-0.1)
+    assert set(coverage_by_generation([first, second, third], smallest=1)) == {"hopper", "ampere"}
+    assert covered_runs(runs[:2], unmeasured=True) == ()
 
 
 def test_four_of_five_left_out_runs_lie_in_their_band() -> None:

@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.calibration.rows import PUBLISHED
 
+from shardplan.calibration.predict import Skipped
 from shardplan.calibration.validate import Validation, validate
 from shardplan.estimation.band import Residual, features_of
 from shardplan.reports.accuracy import accuracy_record, left_out_validation
@@ -87,6 +88,18 @@ def test_runs_of_ones_own_have_a_record_without_left_out_errors(fresh: Validatio
     assert "Worst runs" in titles
     assert "Targets and what is reached" not in titles
     assert "left out" not in accuracy_markdown(record, {}, "# Own")
+
+
+def test_runs_without_step_times_or_predictions_have_a_page_too(fresh: Validation) -> None:
+    first = fresh.predictions[0]
+    untimed = replace(first.asked.run, step_time=None, peak_memory_bytes=5e10)
+    metered = replace(first, asked=replace(first.asked, run=untimed))
+    skipped = Skipped(run=untimed, rule="a rule", reason="a rule: it is broken | so")
+    for predictions in ((metered,), ()):
+        checked = Validation(predictions=predictions, skipped=(skipped,), sweeps=())
+        record = accuracy_record(checked)
+        assert "it is broken | so" in accuracy_html(record)
+        assert "## Step time" not in accuracy_markdown(record, {}, "# Own")
 
 
 def test_the_worst_runs_come_first(record: dict[str, Any]) -> None:

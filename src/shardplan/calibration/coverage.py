@@ -7,14 +7,14 @@ stack can expect; four in five should.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardplan.estimation.band import Residual, band_among
 
-__all__ = ["Coverage", "Covered", "coverage_by_family", "coverage_of", "covered_runs"]
+__all__ = ["Coverage", "Covered", "coverage_by_family", "coverage_by_generation", "coverage_of", "covered_runs"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +23,7 @@ class Covered:
 
     id: str
     family: str
+    generation: str
     measured: float
     """Measured / predicted."""
     low: float
@@ -51,20 +52,35 @@ class Coverage:
     """Median of the upper over the lower end."""
 
 
-def covered_runs(residuals: Sequence[Residual], quantity: str = "time") -> tuple[Covered, ...]:
+def covered_runs(
+    residuals: Sequence[Residual], quantity: str = "time", *, unmeasured: bool = False
+) -> tuple[Covered, ...]:
     """Every run that is evidence of ``time`` or ``memory``, with a band of the other families' errors.
 
-    A family that is alone has no band.
+    ``unmeasured``: without the errors of its generation of accelerators too, as if no run had ever covered it. A run
+    without others has no band.
     """
     known = [run for run in residuals if run.has(quantity)]
-    others = {family: [run for run in known if run.family != family] for family in {run.family for run in known}}
-    return tuple(_covered(run, others[run.family], quantity) for run in known if others[run.family])
+    others: dict[tuple[str, str], list[Residual]] = {}
+    for family, generation in {(run.family, run.features.generation) for run in known}:
+        others[family, generation] = [
+            run for run in known if run.family != family and not (unmeasured and run.features.generation == generation)
+        ]
+    found = [(run, others[run.family, run.features.generation]) for run in known]
+    return tuple(_covered(run, rest, quantity) for run, rest in found if rest)
 
 
 def _covered(run: Residual, others: Sequence[Residual], quantity: str) -> Covered:
     band = band_among(run.features, run.features.accelerator, quantity, others)
     measured = math.exp(-getattr(run, quantity))
-    return Covered(id=run.id, family=run.family, measured=measured, low=band.low, high=band.high)
+    return Covered(
+        id=run.id,
+        family=run.family,
+        generation=run.features.generation,
+        measured=measured,
+        low=band.low,
+        high=band.high,
+    )
 
 
 def coverage_of(runs: Iterable[Covered]) -> Coverage | None:
@@ -85,8 +101,17 @@ def coverage_of(runs: Iterable[Covered]) -> Coverage | None:
 
 def coverage_by_family(runs: Sequence[Covered], smallest: int = 8) -> dict[str, Coverage]:
     """Shares of every family that has at least ``smallest`` runs, in the order of their names."""
+    return _coverage_by(runs, lambda run: run.family, smallest)
+
+
+def coverage_by_generation(runs: Sequence[Covered], smallest: int = 8) -> dict[str, Coverage]:
+    """The same by generation of accelerators."""
+    return _coverage_by(runs, lambda run: run.generation, smallest)
+
+
+def _coverage_by(runs: Sequence[Covered], name_of: Callable[[Covered], str], smallest: int) -> dict[str, Coverage]:
     families: dict[str, list[Covered]] = {}
     for run in runs:
-        families.setdefault(run.family, []).append(run)
+        families.setdefault(name_of(run), []).append(run)
     found = {name: coverage_of(families[name]) for name in sorted(families) if len(families[name]) >= smallest}
     return {name: coverage for name, coverage in found.items() if coverage is not None}

@@ -46,5 +46,5 @@ def _quantile(pairs: Sequence[tuple[float, float]], share: float) -> float:
 
 @cache
 def tie_factor() -> float:
-    """Step times within this factor of one another are ties: the wrong one is picked in at least one case of ten."""
+    """Step times within this factor of one another are ties: the 10-90 band of the error of a ratio, were it normal."""
     return math.exp(NORMAL_P90 * difference_sd(read_residuals()))

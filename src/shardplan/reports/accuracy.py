@@ -13,7 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.calibration.coverage import Coverage, coverage_by_family, coverage_of, covered_runs
+from shardplan.calibration.coverage import (
+    Coverage,
+    coverage_by_family,
+    coverage_by_generation,
+    coverage_of,
+    covered_runs,
+)
 from shardplan.calibration.errors import GROUPINGS, Errors, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
@@ -138,6 +144,8 @@ def _coverage(residuals: Sequence[Residual]) -> dict[str, Any]:
             "end_to_end": _plain(coverage_of(whole_steps)),
             "family": {name: asdict(coverage) for name, coverage in families.items()},
         }
+    new = [run for run in covered_runs(residuals, unmeasured=True) if run.family not in COMPOSED]
+    result["generation"] = {name: asdict(coverage) for name, coverage in coverage_by_generation(new).items()}
     return result
 
 

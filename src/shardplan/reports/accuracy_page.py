@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardplan.reports.accuracy_figures import accuracy_figures
+from shardplan.reports.sections import Section, html_of, markdown_of
 from shardplan.reports.svg import drawn
 
-__all__ = ["Section", "accuracy_html", "accuracy_markdown", "accuracy_sections"]
+__all__ = ["accuracy_html", "accuracy_markdown", "accuracy_sections"]
 
 Record = Mapping[str, Any]
-Rows = Sequence[Sequence[str]]
 GROUP_TITLES = {
     "family": "By family",
     "accelerator": "By accelerator",
@@ -29,19 +27,6 @@ ERROR = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """A heading with what stands beneath it: paragraphs, a figure, a table."""
-
-    title: str
-    level: int = 2
-    text: str = ""
-    figure: str = ""
-    """One of ``accuracy_figures``."""
-    columns: Sequence[str] = ()
-    rows: Rows = ()
-
-
 def accuracy_sections(record: Record) -> list[Section]:
     """All sections of a record, in order; those for which it has nothing are left out."""
     found = [
@@ -53,73 +38,13 @@ def accuracy_sections(record: Record) -> list[Section]:
 
 def accuracy_markdown(record: Record, figures: Mapping[str, str], heading: str) -> str:
     """The page as Markdown beneath its heading. ``figures``: Markdown of every figure by name."""
-    return (
-        heading.rstrip() + "\n" + "".join(line for one in accuracy_sections(record) for line in _markdown(one, figures))
-    )
+    return heading.rstrip() + "\n" + markdown_of(accuracy_sections(record), figures)
 
 
 def accuracy_html(record: Record, title: str = "Predicted against measured") -> str:
     """The same as one HTML file with its figures inside."""
     figures = {name: drawn(figure, "auto") for name, figure in accuracy_figures(record).items()}
-    body = "".join(_html(section, figures) for section in accuracy_sections(record))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_PAGE_STYLE}</style></head>\n'
-        f"<body><h1>{escape(title)}</h1>\n{body}</body></html>\n"
-    )
-
-
-_PAGE_STYLE = (
-    ":root{color-scheme:light dark}"
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:72em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;margin:1em 0;font-size:14px}"
-    "td,th{padding:.25em .7em;text-align:right;border-bottom:1px solid #8884;vertical-align:top}"
-    "td:first-child,th:first-child,.w td,.w th{text-align:left}svg{max-width:40em;display:block}"
-)
-
-
-def _markdown(section: Section, figures: Mapping[str, str]) -> Iterator[str]:
-    yield f"\n{'#' * section.level} {section.title}\n"
-    if section.text:
-        yield f"\n{_wrapped(section.text)}\n"
-    if section.figure in figures:
-        yield f"\n{figures[section.figure]}\n"
-    if section.rows:
-        sides = ["---" if _is_wordy(section) or column == 0 else "--:" for column in range(len(section.columns))]
-        yield "\n" + "\n".join(_line(row) for row in (section.columns, sides, *section.rows)) + "\n"
-
-
-def _html(section: Section, figures: Mapping[str, str]) -> str:
-    parts = [f"<h{section.level}>{escape(section.title)}</h{section.level}>"]
-    parts += [f"<p>{escape(section.text)}</p>"] if section.text else []
-    parts += [figures[section.figure]] if section.figure in figures else []
-    if section.rows:
-        head = "".join(f"<th>{escape(column)}</th>" for column in section.columns)
-        lines = "\n".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows
-        )
-        css = ' class="w"' if _is_wordy(section) else ""
-        parts.append(f"<table{css}><tr>{head}</tr>\n{lines}</table>")
-    return "\n".join(parts) + "\n"
-
-
-def _is_wordy(section: Section) -> bool:
-    """Whether the table holds sentences."""
-    return any(len(cell) > 60 for row in section.rows for cell in row)
-
-
-def _wrapped(text: str) -> str:
-    """Text in lines of at most 130 letters."""
-    lines = [""]
-    for word in text.split():
-        if len(lines[-1]) + len(word) > 129:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return "\n".join(lines)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("_", "\\_").replace("*", "\\*") for cell in cells) + " |"
+    return html_of(accuracy_sections(record), figures, title)
 
 
 def _percent(value: float | None, digits: int = 1) -> str:
@@ -223,6 +148,8 @@ def _marked(row: list[str], source: Record) -> list[str]:
 
 
 def _step_times(record: Record) -> Iterator[Section]:
+    if not record["step_time"]["family"]:
+        return
     yield Section(title="Step time", text="Dashed: 20 % on either side of equality.", figure="time")
     for group, title in GROUP_TITLES.items():
         columns, rows = _table(record["step_time"][group], "")
@@ -323,12 +250,14 @@ def _coverage(record: Record) -> Iterator[Section]:
         ]
         if found is not None
     ]
+    rows += [_covered(f"new generation, {name}", found) for name, found in coverage["generation"].items()]
     yield Section(
         title="Bands",
         text="The 10-90 band of every run, made of the left-out errors of all other families and held against the run "
         "under constants that never saw it: 80 % should lie inside. Families of at least 8 runs; those of one family "
         "share most of their error, so that a small family is inside or outside as a whole. Composed steps: "
-        "vtrain-single, put together from times of layers.",
+        "vtrain-single, put together from times of layers. New generation: bands made as if no run of that generation "
+        "of accelerators had been measured (step time, without composed steps).",
         columns=["", "runs", "inside", "measured below", "measured above", "median width"],
         rows=rows,
     )

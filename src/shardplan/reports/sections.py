@@ -1,0 +1,90 @@
+"""A report as sections of words, figures and tables, written as Markdown or as one file of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+__all__ = ["Section", "html_of", "markdown_of"]
+
+Rows = Sequence[Sequence[str]]
+_PAGE_STYLE = (
+    ":root{color-scheme:light dark}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:72em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse;margin:1em 0;font-size:14px}"
+    "td,th{padding:.25em .7em;text-align:right;border-bottom:1px solid #8884;vertical-align:top}"
+    "td:first-child,th:first-child,.w td,.w th{text-align:left}svg{max-width:40em;display:block}"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading with what stands beneath it: paragraphs, a figure, a table."""
+
+    title: str
+    level: int = 2
+    text: str = ""
+    figure: str = ""
+    """Its name."""
+    columns: Sequence[str] = ()
+    rows: Rows = ()
+
+
+def markdown_of(sections: Iterable[Section], figures: Mapping[str, str]) -> str:
+    """Sections as Markdown. ``figures``: Markdown of every figure by name."""
+    return "".join(line for section in sections for line in _markdown(section, figures))
+
+
+def _markdown(section: Section, figures: Mapping[str, str]) -> Iterator[str]:
+    yield f"\n{'#' * section.level} {section.title}\n"
+    if section.text:
+        yield f"\n{_wrapped(section.text)}\n"
+    if section.figure in figures:
+        yield f"\n{figures[section.figure]}\n"
+    if section.rows:
+        sides = ["---" if _is_wordy(section) or column == 0 else "--:" for column in range(len(section.columns))]
+        yield "\n" + "\n".join(_line(row) for row in (section.columns, sides, *section.rows)) + "\n"
+
+
+def html_of(sections: Iterable[Section], figures: Mapping[str, str], title: str) -> str:
+    """Sections as one HTML file that loads nothing. ``figures``: SVG of every figure by name."""
+    body = "".join(_html(section, figures) for section in sections)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_PAGE_STYLE}</style></head>\n'
+        f"<body><h1>{escape(title)}</h1>\n{body}</body></html>\n"
+    )
+
+
+def _html(section: Section, figures: Mapping[str, str]) -> str:
+    parts = [f"<h{section.level}>{escape(section.title)}</h{section.level}>"]
+    parts += [f"<p>{escape(section.text)}</p>"] if section.text else []
+    parts += [figures[section.figure]] if section.figure in figures else []
+    if section.rows:
+        head = "".join(f"<th>{escape(column)}</th>" for column in section.columns)
+        lines = "\n".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows
+        )
+        css = ' class="w"' if _is_wordy(section) else ""
+        parts.append(f"<table{css}><tr>{head}</tr>\n{lines}</table>")
+    return "\n".join(parts) + "\n"
+
+
+def _is_wordy(section: Section) -> bool:
+    """Whether the table holds sentences."""
+    return any(len(cell) > 60 for row in section.rows for cell in row)
+
+
+def _wrapped(text: str) -> str:
+    """Text in lines of at most 130 letters."""
+    lines = [""]
+    for word in text.split():
+        if len(lines[-1]) + len(word) > 129:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("_", "\\_").replace("*", "\\*") for cell in cells) + " |"
