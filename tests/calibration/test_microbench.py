@@ -222,6 +222,7 @@ def test_a_measured_profile_is_a_profile(tmp_path: Path) -> None:
     import yaml
 
     read = yaml.safe_load((tmp_path / "my-gpu.yaml").read_text())
+    assert read.pop("generation") == "hopper"
     own = {name: Constant(**entry) for name, entry in read.items()}
     assert own == constants
     profile = assemble("hopper", constants_of("default"), constants_of("hopper") | own)

@@ -7,12 +7,15 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from shardplan.cli.flags import JobFlags, OverrideFlags, PlanFlags, with_flags
+from shardplan.cli.flags import JobFlags, OverrideFlags, PlanFlags, SoftwareFlags, with_flags
 from shardplan.cli.main import EXAMPLES, app
-from shardplan.inputs import job, plan
+from shardplan.inputs import job, plan, software
 from shardplan.inputs.job import Job
 from shardplan.inputs.overrides import Overrides
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
+
+JOB = [field.name for field in fields(Job)]
 
 
 def options(command: str) -> dict[str, Any]:
@@ -22,16 +25,18 @@ def options(command: str) -> dict[str, Any]:
 
 def test_every_field_has_a_flag() -> None:
     assert [field.name for field in fields(PlanFlags)] == [field.name for field in fields(Plan)]
-    assert [field.name for field in fields(JobFlags)] == [field.name for field in fields(Job)]
+    assert [field.name for field in fields(JobFlags)] == [name for name in JOB if name != "software"]
+    assert [field.name for field in fields(SoftwareFlags)] == [field.name for field in fields(Software)]
     assert [field.name for field in fields(OverrideFlags)] == list(Overrides.__annotations__)
     assert {field.name for field in fields(Plan)} <= options("estimate").keys()
     for command in ("plan", "estimate"):
-        assert {field.name for field in fields(Job)} | set(Overrides.__annotations__) <= options(command).keys()
+        flags = {*JOB, *(field.name for field in fields(Software)), "stack", "profile"} - {"software"}
+        assert flags | set(Overrides.__annotations__) <= options(command).keys()
 
 
 def test_help_states_the_defaults() -> None:
     shown = options("estimate")
-    for record in (Plan, Job):
+    for record in (Plan, Job, Software):
         for field in fields(record):
             default: Any = field.default
             if default is not None and default is not MISSING:
@@ -43,6 +48,15 @@ def test_help_states_the_choices() -> None:
     shown = options("estimate")
     for module, names in (
         (plan, {"sharding": "Sharding", "schedule": "Schedule", "offload": "Offload", "cp_comm": "CpComm"}),
+        (
+            software,
+            {
+                "attention_generation": "AttentionGeneration",
+                "kernels": "Kernels",
+                "cuda_graphs": "CudaGraphs",
+                "moe_dispatcher": "MoeDispatcher",
+            },
+        ),
         (job, {"precision": "Precision", "optimizer": "Optimizer", "attention": "AttentionKernel"}),
     ):
         for field, name in names.items():

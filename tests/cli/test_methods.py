@@ -12,6 +12,7 @@ from tests.cli.commands import answer, run
 
 import shardplan
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.published import catalogue
 from shardplan.published.base import Case, Method, MethodAnswer, MethodRow
 
@@ -103,7 +104,7 @@ def test_a_question_of_ours_in_the_terms_of_a_method(name: str) -> None:
 
 def test_our_estimate_stands_beside_every_row() -> None:
     record = answer("plan", *QUESTION, "--method", "searcher", "--top", 3)
-    job = shardplan.Job(**record["job"])
+    job = shardplan.Job(**record["job"] | {"software": Software(**record["job"]["software"])})
     for row in record["rows"]:
         plan = Plan(tp=row["degrees"]["tp"], pp=row["degrees"]["pp"])
         model, cluster = shardplan.load_model("llama-2-70b"), shardplan.load_cluster("dgx-h100")

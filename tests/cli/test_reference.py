@@ -58,7 +58,7 @@ def test_every_exit_status_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [line for lines in EXAMPLES.values() for line in lines], ids=lambda line: str(line)[10:60]
+    "command", [line for lines in EXAMPLES.values() for line in lines], ids=lambda line: str(line)[10:80]
 )
 def test_examples_of_the_help_run_on_a_fresh_clone(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

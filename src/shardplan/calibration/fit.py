@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardplan.calibration.constants import Free, Vector
 
-__all__ = ["Evidence", "Fit", "fit", "fold_weights"]
+__all__ = ["MOST_ITERATIONS", "Evidence", "Fit", "fit", "fold_weights"]
 
 SCALE = 0.05
 """Error of a run that the model describes well (logarithm)."""
@@ -89,7 +89,7 @@ def fit(
         seen = problem.linearised(trial)
         value = problem.objective(seen.residuals, trial)
         better = value < best
-        change = np.where(better, (best - value) / best, 0.0)
+        change = np.where(better, (best - value) / np.maximum(best, np.finfo(float).tiny), 0.0)
         theta = np.where(better[:, None], trial, theta)
         at = at.where(better, seen)
         best = np.where(better, value, best)

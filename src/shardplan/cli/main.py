@@ -136,6 +136,7 @@ EXAMPLES = {
     ),
     estimate: (
         "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 4 --pp 4 --vp 5",
+        "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 8 --stack torchtitan",
         "shardplan estimate --from examples/plans.json --pick 2 --micro-batch-size 2",
     ),
     compare: (
@@ -148,10 +149,7 @@ EXAMPLES = {
     stacks: ("shardplan stacks", "shardplan stacks torchtitan"),
     profiles: ("shardplan profiles", "shardplan profiles hopper"),
     validate: ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
-    calibrate: (
-        "shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",
-        "shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --holdout 0 --out my-cluster.yaml",
-    ),
+    calibrate: ("shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",),
     methods: ("shardplan methods", "shardplan methods subramanian2024"),
 }
 NAMES = {command.__name__ for command in EXAMPLES}

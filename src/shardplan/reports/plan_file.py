@@ -55,6 +55,9 @@ KEYS: Final = {
 }
 """Fields of an estimate that carry their unit in a file."""
 
+LATER: Final = ("peak_memory_p10_bytes", "peak_memory_p90_bytes")
+"""Fields that the first files lack: read as a band without width."""
+
 MAX_FILE_BYTES: Final = 64_000_000
 """Largest plan file that is read; a hundred plans of 64 stages stay under two million."""
 
@@ -252,7 +255,10 @@ def _estimate(checked: Any) -> Estimate:
     for name in ("slowest_stage", "fullest_stage"):
         if not 0 <= getattr(checked, name) < len(checked.memory):
             raise _wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
-    return Estimate(**{field.name: getattr(checked, field.name) for field in fields(Estimate)})
+    values = {field.name: getattr(checked, field.name) for field in fields(Estimate)}
+    for name in LATER:
+        values[name] = checked.peak_memory_bytes if values[name] is None else values[name]
+    return Estimate(**values)
 
 
 def _account(checked: Any) -> SearchAccount | None:
@@ -307,9 +313,12 @@ def _estimate_fields() -> dict[str, Any]:
     from pydantic import Field
 
     hints = get_type_hints(Estimate)
-    return {
-        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name))) for field in fields(Estimate)
+    required = {
+        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name)))
+        for field in fields(Estimate)
+        if field.name not in LATER
     }
+    return required | {name: (hints[name] | None, None) for name in LATER}
 
 
 @cache

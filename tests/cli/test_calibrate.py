@@ -1,0 +1,231 @@
+"""``shardplan calibrate``: what it writes, what it says, what it refuses; nothing half-written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.calibration.rows import CELLS, write
+from tests.cli.commands import answer, run
+
+from shardplan.calibration import defaults, microbench
+from shardplan.calibration.constants import free_constants
+from shardplan.calibration.microbench.records import Device, Measurements, MemoryPass, Sample, Timing
+from shardplan.calibration.runs import shipped_runs
+from shardplan.inputs import profile as profiles
+from shardplan.inputs.profile import read_profile
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my-runs.csv"
+H100 = ("--accelerator", "h100-sxm-80gb")
+
+
+def test_measured_steps_give_a_profile(tmp_path: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    record = answer("calibrate", EXAMPLE, *H100, "--out", out)
+    assert record["schema"] == "shardplan/calibration/1"
+    assert (record["accelerator"], record["generation"]) == ("h100-sxm-80gb", "hopper")
+    seen, unseen = record["fitted"], record["held_out"]
+    assert (len(seen["runs"]), len(unseen["runs"])) == (8, 4)
+    for part in (seen, unseen):
+        assert part["step_time"]["after"]["median"] < part["step_time"]["before"]["median"]
+    profile = read_profile(out)
+    moved = {change["name"]: change["after"][0] for change in record["constants"]}
+    assert profile.accelerator_rate["h100-sxm-80gb"] == moved["accelerator_rate[h100-sxm-80gb]"] != 1
+    assert all(change["sd_after"] <= change["sd_before"] for change in record["constants"])
+    used = answer("validate", EXAMPLE, "--profile", out)["summary"]["all"]["median"]
+    assert used < answer("validate", EXAMPLE)["summary"]["all"]["median"]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_constants_say_where_they_come_from(tmp_path: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    text = run("calibrate", EXAMPLE, *H100, "--out", out).stdout
+    for words in ("Fitted to 8 runs", "held out, before", "held out, after", "accelerator_rate", "--profile"):
+        assert words in text
+    rows = [row for row in answer("profiles", out)["constants"] if row["stated_in"] == "mine"]
+    assert rows
+    for row in rows:
+        assert "fitted to 8 runs of my-runs.csv, 20" in row["source"]
+        assert "was " in row["source"]
+        assert row["sd"] <= row["prior_sd"]
+
+
+def test_the_same_again_is_the_same(tmp_path: Path) -> None:
+    for seed in (0, 0, 1):
+        run("calibrate", EXAMPLE, *H100, "--out", tmp_path / f"{seed}.yaml", "--seed", seed)
+    first = answer("calibrate", EXAMPLE, *H100, "--out", tmp_path / "x.yaml")
+    assert (tmp_path / "x.yaml").read_text() == (tmp_path / "0.yaml").read_text()
+    other = answer("calibrate", EXAMPLE, *H100, "--out", tmp_path / "x.yaml", "--seed", 1)
+    assert first["held_out"]["runs"] != other["held_out"]["runs"]
+
+
+@pytest.mark.parametrize(("share", "number"), [("0", 0), ("0.5", 6), ("50%", 6), ("0.9", 11)])
+def test_how_many_are_held_out(share: str, number: int, tmp_path: Path) -> None:
+    record = answer("calibrate", EXAMPLE, *H100, "--out", tmp_path / "x.yaml", "--holdout", share)
+    assert len(record["held_out"]["runs"]) == number
+
+
+def test_one_run_is_enough_and_others_are_left_out(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, CELLS, {**CELLS, "id": "odd", "tp": "3"}, {**CELLS, "id": "a", "accelerator": "a100-sxm-80gb"}
+    )
+    record = answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml")
+    assert record["fitted"]["runs"] == ["run"]
+    assert {each["id"] for each in record["skipped"]} == {"odd", "a"}
+    text = run("calibrate", path, *H100, "--out", tmp_path / "x.yaml").stdout
+    assert "runs are of h100-sxm-80gb: it is of a100-sxm-80gb" in " ".join(text.split())
+
+
+def test_memory_alone_is_enough(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "step_time_s": "", "peak_memory_gb": "60", "memory_kind": "reserved"})
+    record = answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml")
+    assert record["fitted"]["step_time"]["before"]["n"] == 0
+    memory = record["fitted"]["peak_memory"]
+    assert memory["after"]["median"] <= memory["before"]["median"]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_lines_fit_the_terminal(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path, CELLS, {**CELLS, "id": "long-" * 40, "tp": "3"})
+    lines = run("calibrate", path, *H100, "--out", "x.yaml", columns=columns).stdout.splitlines()
+    assert max(len(line) for line in lines if "shardplan " not in line) <= max(columns, 60)
+
+
+def test_an_interrupt_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "mine.yaml"
+    out.write_text("before")
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardplan.calibration.user.fit", interrupted)
+    result = run("calibrate", EXAMPLE, *H100, "--out", out)
+    assert result.exit_code == 130
+    assert out.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+OUT = ("--out", "x.yaml")
+WRONG: dict[str, tuple[tuple[object, ...], str]] = {
+    "nothing": ((), "nothing to calibrate with"),
+    "two ways": ((EXAMPLE, "--microbench"), "RUNS.csv and --microbench are given"),
+    "no accelerator": ((EXAMPLE, *OUT), "accelerator of the runs is not given"),
+    "an unknown accelerator": ((EXAMPLE, "--accelerator", "h100-sxm-80", *OUT), "did you mean h100-sxm-80gb"),
+    "another accelerator": ((EXAMPLE, "--accelerator", "b200-sxm-180gb", *OUT), "none of the 12 runs can be used"),
+    "no file for the profile": ((EXAMPLE, *H100), "no file for the profile"),
+    "standard output for the profile": ((EXAMPLE, *H100, "--out", "-"), "no file for the profile"),
+    "an empty name": ((EXAMPLE, *H100, "--out", ""), "it is empty"),
+    "a folder": ((EXAMPLE, *H100, "--out", "."), "it is a directory"),
+    "no folder": ((EXAMPLE, *H100, "--out", "none/x.yaml"), "No such file"),
+    "no runs": (("none.csv", *H100, *OUT), "does not exist"),
+    "all held out": ((EXAMPLE, *H100, *OUT, "--holdout", "1"), "--holdout is '1'"),
+    "a share in words": ((EXAMPLE, *H100, *OUT, "--holdout", "half"), "--holdout is 'half'"),
+    "no share": ((EXAMPLE, *H100, *OUT, "--holdout", "nan"), "--holdout is 'nan'"),
+    "less than none": ((EXAMPLE, *H100, *OUT, "--holdout", "-0.1"), "--holdout is '-0.1'"),
+    "no seed": ((EXAMPLE, *H100, *OUT, "--seed", "x"), "--seed is 'x'"),
+    "written without a fit": ((EXAMPLE, *H100, *OUT, "--write"), "--write is given without --defaults"),
+    "no size": (("--microbench", *OUT, "--sizes", "huge"), "--sizes is 'huge'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, words = WRONG[name]
+    result = run("calibrate", *arguments, "--json", "-")
+    assert result.exit_code == 2, result.output
+    assert words in json.loads(result.stdout)["error"]["message"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The shipped fit over few runs and constants, and a copy of the profiles to write to."""
+    runs = tuple(one for one in shipped_runs() if one.family in ("korthikanti", "llama3-paper"))
+    frees = tuple(one for one in free_constants() if one.name == "memory_pass_factor")
+    monkeypatch.setattr(defaults, "shipped_runs", lambda: runs)
+    monkeypatch.setattr(defaults, "free_constants", lambda: frees)
+    folder = tmp_path / "data" / "profiles"
+    folder.mkdir(parents=True)
+    for path in profiles.PROFILES.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    for module in (profiles, defaults):
+        monkeypatch.setattr(module, "PROFILES", folder)
+    monkeypatch.setattr("shardplan.estimation.band.RESIDUALS", folder / "residuals.csv")
+    return folder
+
+
+def test_the_shipped_fit_shows_what_would_change(few: Path) -> None:
+    before = {path.name: path.read_bytes() for path in few.iterdir()}
+    record = answer("calibrate", "--defaults")
+    assert record["schema"] == "shardplan/refit/1"
+    assert record["families"] == ["korthikanti", "llama3-paper"]
+    assert record["step_time"]["in_sample"]["n"] == record["step_time"]["left_out"]["n"] > 0
+    assert {change["label"].partition("[")[0] for change in record["constants"]} == {"memory_pass_factor"}
+    assert {path.name: path.read_bytes() for path in few.iterdir()} == before
+    text = run("calibrate", "--defaults").stdout
+    for words in ("in-sample", "family left out", "that would change"):
+        assert words in text
+
+
+def test_the_shipped_fit_is_written_as_a_whole(few: Path) -> None:
+    names = sorted(path.name for path in few.iterdir())
+    record = answer("calibrate", "--defaults", "--write")
+    assert record["is_written"] is True
+    assert sorted(path.name for path in few.iterdir()) == names
+    assert [path.name for path in few.parent.iterdir()] == ["profiles"]
+    written = profiles.constants_of("default")["memory_pass_factor"].value
+    assert isinstance(written, dict)
+    assert written["fused"] in {change["after"] for change in record["constants"]}
+    assert len((few / "residuals.csv").read_text().splitlines()) == record["num_runs"] + 1
+    assert answer("calibrate", "--defaults")["constants"] == []
+
+
+def _measured(**changes: Any) -> Measurements:
+    device = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 10**9, num_cores=132)
+    cases = [MemoryPass(operation="copy", bytes=size) for size in (2**16, 2**24, 2**28, 2**30)]
+    samples = tuple(Sample(case, Timing(time=2e-6 + case.bytes / 2.5e12, spread=0.01, num_series=5)) for case in cases)
+    made = Measurements(
+        device=device, accelerator="h100-sxm-80gb", software="torch 0", date="2026-01-01", num_ranks=1, rank=0,
+        is_complete=True, samples=samples, skipped=(),
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def _timed(monkeypatch: pytest.MonkeyPatch, measured: Measurements) -> None:
+    monkeypatch.setattr(microbench, "run_microbenchmark", lambda **_: measured)
+
+
+def test_timed_kernels_give_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _timed(monkeypatch, _measured())
+    out = tmp_path / "gpu.yaml"
+    record = answer("calibrate", "--microbench", "--out", out)
+    assert record["accelerator"] == "h100-sxm-80gb"
+    assert "memory_efficiency" in {constant["name"] for constant in record["constants"]}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.measurements.json", "gpu.yaml"]
+    assert read_profile(out).memory_efficiency != profiles.load_profile("hopper").memory_efficiency
+    assert "memory_efficiency" in run("calibrate", "--microbench", "--out", out).stdout
+
+
+def test_a_device_that_nobody_knows_has_the_default_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _timed(monkeypatch, _measured(accelerator=None))
+    out = tmp_path / "gpu.yaml"
+    assert run("calibrate", "--microbench", "--out", out).exit_code == 0
+    assert answer("profiles", out)["generation"] == "default"
+
+
+def test_an_interrupted_measurement_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _timed(monkeypatch, _measured(is_complete=False))
+    assert run("calibrate", "--microbench", "--out", tmp_path / "gpu.yaml").exit_code == 130
+    assert (tmp_path / "gpu.yaml").exists()
+
+
+def test_the_first_process_speaks_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _timed(monkeypatch, _measured(rank=1, num_ranks=2))
+    result = run("calibrate", "--microbench", "--out", tmp_path / "gpu.yaml")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,89 @@
+"""``shardplan profiles`` and ``stacks``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import answer, run
+
+from shardplan.inputs.profile import generations, load_profile
+from shardplan.inputs.stack import list_stacks, load_stack
+
+
+def test_lists_are_complete() -> None:
+    assert [each["name"] for each in answer("profiles")["profiles"]] == ["default", *generations()]
+    assert [each["name"] for each in answer("stacks")["stacks"]] == list_stacks()
+    listed = [part for each in answer("profiles")["profiles"] for part in each["accelerators"]]
+    assert "h100-sxm-80gb" in listed
+    assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize("name", ["default", *generations()])
+def test_every_constant_of_a_profile_has_its_origin(name: str) -> None:
+    record, profile = answer("profiles", name), load_profile(name)
+    values = {(row["name"], row["key"]): row["value"] for row in record["constants"]}
+    for constant, described in profile.constants.items():
+        table = described.value if isinstance(described.value, dict) else {None: described.value}
+        assert {key: values.pop((constant, key)) for key in table} == table
+    assert values == {}
+    assert all(row["unit"] and row["source"] for row in record["constants"])
+    assert all((row["sd"] is None) or row["fitted_on"] for row in record["constants"])
+    text = run("profiles", name, columns=140).stdout
+    assert [row["name"] for row in record["constants"] if row["name"] not in text] == []
+
+
+def test_fitted_constants_show_what_they_were() -> None:
+    rows = {(row["name"], row["key"]): row for row in answer("profiles", "hopper")["constants"]}
+    row = rows["matmul_efficiency", "bf16"]
+    assert row["prior"] > 0
+    assert row["prior_sd"] > row["sd"] > 0
+    assert row["stated_in"] == "hopper"
+    assert rows["memory_efficiency", None]["stated_in"] == "default"
+
+
+def test_a_profile_of_ones_own_shows_what_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("generation: hopper\nmatmul_efficiency: {value: {bf16: 0.7}, unit: x, source: my own}\n")
+    rows = answer("profiles", path)["constants"]
+    assert [(row["name"], row["key"]) for row in rows if row["stated_in"] == "mine"] == [("matmul_efficiency", "bf16")]
+    assert [row["key"] for row in rows if row["source"] == "my own"] == ["bf16"]
+    text = run("profiles", path).stdout
+    assert "matmul_efficiency[bf16]**" in text
+    assert "matmul_efficiency[fp8]*" in text
+
+
+@pytest.mark.parametrize("name", list_stacks())
+def test_every_default_of_a_stack_has_its_source(name: str) -> None:
+    record, stack = answer("stacks", name), load_stack(name)
+    stated = {f"{part}.{field}" for part in ("software", "job", "plan") for field in record[part]}
+    assert stated <= set(record["sources"])
+    assert record["plan"] == stack.plan_fields()
+    text = run("stacks", name, columns=120).stdout
+    assert [field for field in record["software"] if field not in text] == []
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+@pytest.mark.parametrize("arguments", [("profiles",), ("profiles", "hopper"), ("stacks",), ("stacks", "torchtitan")])
+def test_lines_fit_the_terminal(arguments: tuple[str, ...], columns: int) -> None:
+    lines = run(*arguments, columns=columns).stdout.splitlines()
+    assert max(map(len, lines)) <= max(columns, 60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("profiles", "hoper"), "did you mean hopper"),
+        (("profiles", ""), "unknown profile"),
+        (("profiles", "./none.yaml"), "does not exist"),
+        (("profiles", "a\0b/"), "not a path"),
+        (("profiles", "x" * 5000), "unknown profile"),
+        (("stacks", "torchtita"), "did you mean torchtitan"),
+        (("stacks", "./none.yaml"), "does not exist"),
+        (("stacks", ""), "unknown stack"),
+    ],
+)
+def test_unknown_names(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert words in result.stderr

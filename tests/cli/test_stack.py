@@ -1,0 +1,193 @@
+"""``--stack``, ``--profile`` and the software flags: what they fill, what they leave free, what they say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.commands import FEW, SMALL, answer, run
+
+from shardplan.cli.stack import SWITCHES
+from shardplan.inputs.profile import load_profile
+from shardplan.inputs.software import Software
+from shardplan.inputs.stack import list_stacks, load_stack
+from shardplan.reports.plan_file import read_plan_file
+
+TWO_STAGES = ("--pp", 2, "--tp", 2)
+
+
+def assumed(record: dict[str, Any]) -> str:
+    return " | ".join(record["plans"][0]["assumptions"])
+
+
+@pytest.mark.parametrize("name", list_stacks())
+def test_a_stack_fills_what_is_not_given(name: str) -> None:
+    record, stack = answer("estimate", *SMALL, "--tp", 2, "--stack", name), load_stack(name)
+    for field, value in stack.job_fields("bf16").items():
+        expected = asdict(value) if isinstance(value, Software) else value
+        assert record["job"][field] == expected, field
+    plan = record["plans"][0]["plan"]
+    assert {field: plan[field] for field in stack.plan_fields()} == stack.plan_fields()
+    assert f"stack {name}" in assumed(record)
+
+
+def test_flags_take_the_place_of_the_stack() -> None:
+    given = ("--kernels", "fused", "--grad-dtype", "bf16", "--sharding", "zero2", "--fused-loss", "--no-overlap-dp")
+    record = answer("estimate", *SMALL, "--stack", "nanotron", *given)
+    assert load_stack("nanotron").software["kernels"] == "eager"
+    assert record["job"]["software"]["kernels"] == "fused"
+    assert record["job"]["software"]["fused_loss"] is True
+    assert record["job"]["grad_dtype"] == "bf16"
+    plan = record["plans"][0]["plan"]
+    assert (plan["sharding"], plan["overlap_dp"]) == ("zero2", False)
+    assert "kernels" not in assumed(record)
+
+
+def test_the_precision_decides_what_a_stack_does() -> None:
+    for precision, expected in (("bf16", False), ("fp8", True)):
+        record = answer("estimate", *SMALL, "--stack", "megatron-bridge", "--precision", precision)
+        assert record["job"]["software"]["quantised_weights"] is expected
+        assert ("quantised weights" in assumed(record)) is expected
+
+
+def test_a_pipeline_has_the_chunks_and_the_sharding_of_the_stack() -> None:
+    plan = answer("estimate", *SMALL, *TWO_STAGES, "--stack", "megatron-bridge")["plans"][0]["plan"]
+    assert plan["vp"] == 4  # two of eight layers in each chunk
+    record = answer("estimate", *SMALL, *TWO_STAGES, "--stack", "megatron-bridge", "--vp", 2)
+    assert record["plans"][0]["plan"]["vp"] == 2
+    torchtitan = ("--stack", "torchtitan")
+    assert answer("estimate", *SMALL, *TWO_STAGES, *torchtitan)["plans"][0]["plan"]["sharding"] == "zero1"
+    record = answer("estimate", *SMALL, *TWO_STAGES, *torchtitan, "--sharding", "zero3")
+    assert record["plans"][0]["plan"]["sharding"] == "zero3"
+    assert "--sharding zero1" in assumed(record)
+
+
+def test_a_default_does_not_break_a_rule() -> None:
+    question = ("llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--global-batch-size", 8, "--tp", 4)
+    record = answer("estimate", *question, "--sequence-length", 4096, "--stack", "megatron-lm")
+    assert record["plans"][0]["plan"]["sequence_parallel"] is True
+
+
+def test_a_search_takes_only_what_it_does_not_vary() -> None:
+    free, stacked = answer("plan", *SMALL, *FEW), answer("plan", *SMALL, *FEW, "--stack", "megatron-deepspeed")
+    assert answer("plan", *SMALL, *FEW, "--stack", "nanotron")["num_plans_evaluated"] == free["num_plans_evaluated"]
+    assert all(not each["plan"]["overlap_dp"] for each in stacked["plans"])
+    for name, values in free["space"].items():
+        if name not in (*SWITCHES, "recompute"):  # unfused attention can be recomputed in more ways
+            assert stacked["space"][name] == values
+    words = assumed(stacked)
+    assert "plans have overlap dp off" in words
+    assert "not taken from megatron-deepspeed" in words
+    own = answer("plan", *SMALL, *FEW, "--stack", "megatron-deepspeed", "--fix", "overlap_dp=true")
+    assert all(each["plan"]["overlap_dp"] for each in own["plans"])
+
+
+def test_a_plan_file_is_asked_again_under_another_stack(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    run("estimate", *SMALL, "--tp", 2, "--sharding", "zero3", "--no-overlap-dp", "--json", path)
+    record = answer("estimate", "--from", path, "--stack", "nanotron", "--attention-generation", "flash1")
+    plan = record["plans"][0]["plan"]
+    assert (plan["tp"], plan["sharding"], plan["overlap_dp"]) == (2, "zero3", True)
+    assert record["job"]["software"]["attention_generation"] == "flash1"
+    assert record["job"]["software"]["kernels"] == "eager"
+
+
+def test_software_is_kept_in_plan_files(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    run("estimate", *SMALL, "--kernels", "eager", "--moe-capacity", "--json", path)
+    job = read_plan_file(path).question.job
+    assert (job.software.kernels, job.software.moe_capacity) == ("eager", True)
+    again = answer("estimate", "--from", path, "--fp32-weights")
+    assert again["job"]["software"] == asdict(job.software) | {"fp32_weights": True}
+    compared = answer("compare", path, _written(tmp_path / "other.json", again))
+    assert [row["name"] for row in compared["rows"] if row["section"] == "question"] == ["fp32_weights"]
+
+
+def _written(path: Path, record: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_plan_files_from_before_software_stay_readable(tmp_path: Path) -> None:
+    record = answer("estimate", *SMALL)
+    del record["job"]["software"]
+    assert read_plan_file(_written(tmp_path / "old.json", record)).question.job.software == Software()
+
+
+@pytest.mark.parametrize("software", [None, [], {"kernels": "slow"}, {"kernel": "fused"}, {"fused_loss": 1}, "fused"])
+def test_software_is_read_strictly(software: object, tmp_path: Path) -> None:
+    record = answer("estimate", *SMALL)
+    record["job"]["software"] = software
+    result = run("estimate", "--from", _written(tmp_path / "plan.json", record), "--json", "-")
+    assert result.exit_code == 2, result.output
+    assert "error" in json.loads(result.stdout)
+
+
+def test_every_field_of_software_matters_to_the_help() -> None:
+    text = run("estimate", "--help").stdout
+    assert [field.name for field in fields(Software) if f"--{field.name.replace('_', '-')}" not in text] == []
+
+
+def _profile(folder: Path, text: str = "generation: hopper\nstep_time: {value: 1, unit: s, source: a test}\n") -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+    usual, record = (answer("estimate", *SMALL, *more) for more in ((), ("--profile", _profile(tmp_path))))
+    base = float(load_profile("hopper").step_time)
+    growth = record["plans"][0]["step_time_s"] - usual["plans"][0]["step_time_s"]
+    assert growth == pytest.approx(1 - base, rel=0.02)
+    assert "constants of the profile mine" in assumed(record)
+    assert (record["profile"]["name"], record["profile"]["step_time"]) == ("mine", 1)
+    again = answer("estimate", "--from", _written(tmp_path / "plan.json", record))
+    assert again["plans"][0]["step_time_s"] == record["plans"][0]["step_time_s"]
+    found = answer("plan", *SMALL, *FEW, "--profile", tmp_path / "mine.yaml")
+    assert "constants of the profile mine" in assumed(found)
+
+
+def test_constants_of_another_generation_are_pointed_out() -> None:
+    record = answer("estimate", *SMALL, "--profile", "blackwell")
+    assert "made for blackwell, not for hopper" in assumed(record)
+    assert record["profile"]["name"] == "blackwell"
+
+
+HOSTILE = {
+    "empty": "",
+    "no generation": "step_time: {value: 1, unit: s, source: x}",
+    "an unknown generation": "generation: hoper",
+    "an unknown constant": "generation: hopper\nstep_tme: {value: 1, unit: s, source: x}",
+    "no source": "generation: hopper\nstep_time: {value: 1, unit: s}",
+    "a bare number": "generation: hopper\nstep_time: 1",
+    "a rate of nothing": "generation: hopper\nmatmul_efficiency: {value: {bf16: 0}, unit: x, source: x}",
+    "more than all of it": "generation: hopper\nhidden_tp: {value: 1.5, unit: share, source: x}",
+    "no number": "generation: hopper\nstep_time: {value: fast, unit: s, source: x}",
+    "not a number": "generation: hopper\nstep_time: {value: .nan, unit: s, source: x}",
+    "without end": "generation: hopper\nstep_time: {value: .inf, unit: s, source: x}",
+    "a table for a number": "generation: hopper\nstep_time: {value: {a: 1}, unit: s, source: x}",
+    "a number for a table": "generation: hopper\nmatmul_efficiency: {value: 1, unit: x, source: x}",
+    "keys that are no text": "generation: hopper\nmatmul_efficiency: {value: {1: 1}, unit: x, source: x}",
+    "a key too many": "generation: hopper\nkernel_launch_time: {value: {fusd: 1}, unit: s, source: x}",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_profile_is_refused(name: str, tmp_path: Path) -> None:
+    path = _profile(tmp_path, HOSTILE[name])
+    for command in (("estimate", *SMALL, "--profile", path), ("profiles", path), ("validate", "--profile", path)):
+        result = run(*command, "--json", "-")
+        assert result.exit_code == 2, result.output
+        assert set(json.loads(result.stdout)) == {"error"}
+
+
+def test_plan_files_from_before_bands_of_memory_stay_readable(tmp_path: Path) -> None:
+    record = answer("estimate", *SMALL)
+    (plan,) = record["plans"]
+    for name in ("peak_memory_p10_bytes", "peak_memory_p90_bytes"):
+        del plan[name]
+    read = read_plan_file(_written(tmp_path / "old.json", record)).pick(1)
+    assert read.peak_memory_p10_bytes == read.peak_memory_p90_bytes == read.peak_memory_bytes

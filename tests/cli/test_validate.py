@@ -1,0 +1,106 @@
+"""``shardplan validate``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.calibration.rows import CELLS, PUBLISHED, write
+from tests.cli.commands import answer, run
+
+from shardplan.cli.validate import GROUPS
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my-runs.csv"
+
+
+def test_groups_are_those_of_the_statistics() -> None:
+    from shardplan.calibration.errors import GROUPINGS
+
+    assert set(GROUPS) == set(GROUPINGS)
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_errors_are_told_apart(by: str) -> None:
+    text = run("validate", PUBLISHED, "--by", by).stdout
+    table = text.split("Step time\n")[1].split("\n\n")[0].splitlines()
+    assert table[0].split()[:3] == [by, "n", "median"]
+    assert table[-1].split()[:2] == ["all", "6"]
+
+
+def test_the_text_tells_errors_order_and_coverage() -> None:
+    text = run("validate", EXAMPLE).stdout
+    assert text.startswith("12 rows of ")
+    for words in ("Step time", "Furthest off", "assumed: grad_dtype bf16 (default of nemo)", "inside their band"):
+        assert words in " ".join(text.split())
+    assert "Peak memory" not in text  # nothing was measured
+
+
+def test_skipped_rows_are_listed_by_rule(tmp_path: Path) -> None:
+    rows = [{**CELLS, "id": f"odd-{number}", "tp": "3"} for number in range(5)]
+    path = write(tmp_path, {**CELLS, "peak_memory_gb": "60"}, *rows)
+    result = run("validate", path)
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "6 rows of" in text
+    assert "1 predicted, 5 skipped" in text
+    assert "5 tp x cp x pp divides the accelerators: odd-0, odd-1, odd-2 and 2 more" in text
+    assert "Peak memory" in text
+    record = answer("validate", path)
+    assert record["schema"] == "shardplan/validation/1"
+    assert record["counts"]["skipped_by_rule"] == {"tp x cp x pp divides the accelerators": 5}
+
+
+def test_nothing_can_be_predicted(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "tp": "3"})
+    result = run("validate", path, "--html", tmp_path / "report.html")
+    assert result.exit_code == 1, result.output
+    assert "0 predicted, 1 skipped" in result.stdout
+    assert answer("validate", path, status=1)["summary"]["all"]["n"] == 0
+
+
+def test_a_profile_applies_to_runs_of_its_generation(tmp_path: Path) -> None:
+    profile = tmp_path / "mine.yaml"
+    profile.write_text("generation: hopper\nstep_time: {value: 100, unit: s, source: a test}\n")
+    path = write(tmp_path, CELLS, {**CELLS, "id": "other", "accelerator": "a100-sxm-80gb"})
+    usual, own = answer("validate", path), answer("validate", path, "--profile", profile)
+    before, after = ([row["predicted_step_time_s"] for row in record["rows"]] for record in (usual, own))
+    assert after[0] - before[0] == pytest.approx(100, rel=0.01)
+    assert after[1] == before[1]
+    assert "with the constants of" in run("validate", path, "--profile", profile, columns=200).stdout
+
+
+def test_the_report_is_one_page(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    result = run("validate", EXAMPLE, "--html", page)
+    assert result.exit_code == 0, result.output
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_lines_fit_the_terminal(columns: int, tmp_path: Path) -> None:
+    path = write(tmp_path, CELLS, {**CELLS, "id": "long-" * 40}, {**CELLS, "id": "odd", "tp": "3"})
+    lines = run("validate", path, columns=columns).stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+
+
+WRONG = {
+    "no file": (("none.csv",), "does not exist"),
+    "a folder": ((".",), "is a directory"),
+    "a null character": (("a\0b.csv",), "is not a path"),
+    "no runs": ((Path(__file__),), "column"),
+    "a group that is none": (("--by", "famly"), "did you mean family?"),
+    "a profile that is none": (("--profile", "hoper"), "did you mean hopper?"),
+    "a page on standard output": (("--html", "-"), "--html is '-'"),
+    "a page in no folder": (("--html", "none/report.html"), "cannot write"),
+    "a page that is a folder": (("--html", "."), "it is a directory"),
+    "two files": (("a.csv", "b.csv"), "unexpected extra argument"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input(name: str) -> None:
+    arguments, words = WRONG[name]
+    result = run("validate", *arguments, "--json", "-")
+    assert result.exit_code == 2, result.output
+    assert words in json.loads(result.stdout)["error"]["message"] + result.stderr
