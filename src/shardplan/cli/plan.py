@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardplan.cli.flags import (
@@ -66,8 +65,7 @@ def plan(
             exclude=choices("--exclude", search.exclude),
             progress=progress,
         )
-    estimates = tuple(replace(e, assumptions=(*asked.assumptions, *e.assumptions)) for e in result.estimates)
-    _answer(replace(result, estimates=estimates), target)
+    _answer(result.stating_what_was_not_searched().assuming(asked.assumptions), target)
     return 0 if result.estimates else 1
 
 
@@ -90,6 +88,9 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
     if explanation is None:
         show_search.show_no_answer(page, result)
         show_search.show_account(page, result)
+        nearest = [e for e in (result.smallest, *(each.estimate for each in result.suggestions)) if e is not None]
+        if nearest:
+            show_answer.show_assumptions(page, nearest[0])
     else:
         best = result.estimates[0]
         show_answer.show_verdict(page, result.question, best)
@@ -99,7 +100,7 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
         show_search.show_explanation(page, explanation, result.estimates)
         show_search.show_account(page, result)
         show_answer.show_assumptions(page, best)
-    show_answer.show_way_on(page, target, result.estimates)
+    show_answer.show_way_on(page, target, result.question, result.estimates)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page, joined
-from shardplan.cli.show_answer import percent, show_memory
+from shardplan.cli.show_answer import percent, show_memory, show_plan
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
@@ -169,6 +169,7 @@ def show_no_answer(page: Page, result: SearchResult) -> None:
         verdict.append("Every combination of the declared space breaks a rule.")
     page.line(verdict, indent=0)
     if result.smallest is not None:
+        show_plan(page, result.smallest)
         show_memory(page, result.smallest)
     if not result.suggestions:
         page.line("None of the changes that were tried (more accelerators, offload, fewer restrictions) fits.")
