@@ -12,6 +12,7 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
+from shardplan.estimation.knobs import knobs
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import Part, Prices, price
 from shardplan.estimation.question import Question
@@ -252,7 +253,7 @@ class _Answer:
         return (
             f"stage {fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, "
             f"{format_bytes(need - usable)} too much; its largest part is {largest} "
-            f"with {format_bytes(parts[largest])}: {_KNOBS[largest]}"
+            f"with {format_bytes(parts[largest])}: {knobs(largest, self.plan, self.question.job)}"
         )
 
     def _kind(self) -> str:
@@ -283,16 +284,6 @@ class _Answer:
 
 MEASURED_GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "blackwell-ultra", "tpu", "ascend")
 """Generations of which published training runs were at hand when the profiles were made."""
-
-_KNOBS = {
-    "weights": "raise tp or pp, or shard them (zero3)",
-    "gradients": "raise tp or pp, shard them (zero2, zero3), or accumulate them in bf16 (--grad-dtype bf16)",
-    "optimizer": "shard it over more ranks (zero1), raise tp or pp, or move it to the host (--offload optimizer)",
-    "activations": "recompute more (--recompute full), lower the micro-batch size, or raise tp, cp or pp",
-    "logits": "lower the micro-batch size, or raise tp or cp",
-    "buffers": "raise tp, or shard less (zero1)",
-    "framework": "use an accelerator with more memory",
-}
 
 
 def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:
