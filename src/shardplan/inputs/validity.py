@@ -298,7 +298,10 @@ RULES: tuple[Rule, ...] = (
             f"a sequence of {s.job.sequence_length} tokens (micro-batch {p.micro_batch_size}) over cp {p.cp}, tp {p.tp}"
             + (f" and {p.tp_rows} rows" if p.tp_rows > 1 else "")
         ),
-        lambda _s, _p: "the sequence must divide by 2 cp under a causal mask, and by cp tp with sequence parallelism",
+        lambda _s, _p: (
+            "the sequence must divide by 2 cp under a causal mask, and the micro-batch's tokens by cp tp with sequence "
+            "parallelism: another micro-batch size, or --no-sequence-parallel"
+        ),
     ),
     Rule(
         "all-to-all context parallelism shares heads",
