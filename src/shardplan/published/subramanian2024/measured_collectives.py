@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,8 +87,6 @@ def _measured() -> dict[CollectiveKind, Columns]:
     rows = list(csv.DictReader(lines))
     names = ("num_nodes", "gpus_per_node", "size_bytes", "time_us")
     return {
-        cast(CollectiveKind, kind): {
-            name: np.array([float(row[name]) for row in rows if row["collective"] == kind]) for name in names
-        }
+        kind: {name: np.array([float(row[name]) for row in rows if row["collective"] == kind]) for name in names}
         for kind in KINDS
     }
