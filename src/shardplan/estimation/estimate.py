@@ -272,6 +272,11 @@ class _Answer:
                 texts.append(
                     f"{used} of the {tier.size} accelerators of each {tier.name} are used, so that {n:,} divide evenly"
                 )
+            elif n > used and n % used:
+                texts.append(
+                    f"{n:,} accelerators do not fill every {tier.name} of {used}: a group of all of them is priced "
+                    f"with {math.gcd(n, used)} in each"
+                )
         if question.model.is_moe:
             texts.append("tokens are routed evenly to the experts")
             texts.append("one copy of a token crosses a slow tier for all its experts behind it")
