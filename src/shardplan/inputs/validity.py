@@ -305,8 +305,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "all-to-all context parallelism shares heads",
-        lambda s, d: _all_divided(_columns(d) * d.cp, s.heads) if d.plan.cp_comm == "a2a" else True,
-        lambda s, p: f"tp {p.tp} x cp {p.cp} with {_list(s.heads)} heads",
+        # Transformer Engine shares key-value heads like heads: none are copied where they are fewer than the ranks.
+        lambda s, d: (
+            np.equal(d.cp, 1) | _all_divided(_columns(d) * d.cp, (*s.heads, *s.kv_heads))
+            if d.plan.cp_comm == "a2a"
+            else True
+        ),
+        lambda s, p: f"tp {p.tp} x cp {p.cp} with {_list(s.heads)} heads and {_list(s.kv_heads or s.heads)} for keys",
         lambda _s, _p: "lower cp, or exchange by p2p or allgather",
     ),
     Rule(
