@@ -18,6 +18,7 @@ from shardplan.reports.plan_words import (
     short_changes,
     short_policy,
     short_recompute,
+    short_sharding,
     variant_flag,
 )
 
@@ -76,3 +77,8 @@ def test_the_variant_to_try_next_is_valid() -> None:
     odd = replace(QUESTION, num_accelerators=1, job=replace(QUESTION.job, global_batch_size=7))
     assert variant_flag(odd, Plan(micro_batch_size=7)) == "--recompute full"
     assert variant_flag(odd, Plan(micro_batch_size=7, recompute="full")) == "--recompute none"
+
+
+def test_sharding_over_some_ranks_says_over_how_many() -> None:
+    assert short_sharding(Plan(sharding="zero3")) == "zero3"
+    assert short_sharding(Plan(sharding="hsdp", sharding_degree=64)) == "hsdp/64"

@@ -17,6 +17,7 @@ __all__ = [
     "short_changes",
     "short_policy",
     "short_recompute",
+    "short_sharding",
     "variant_flag",
 ]
 
@@ -74,6 +75,11 @@ def short_recompute(plan: Plan) -> str:
     """What is recomputed, short enough for a table; ``full/12`` for 12 layers of each stage."""
     text = short_policy(plan.recompute)
     return text if plan.recompute_num_layers is None else f"{text}/{plan.recompute_num_layers}"
+
+
+def short_sharding(plan: Plan) -> str:
+    """What is sharded; ``hsdp/64`` over 64 ranks where not over all."""
+    return plan.sharding if plan.sharding_degree is None else f"{plan.sharding}/{plan.sharding_degree}"
 
 
 def short_changes(changes: dict[str, object], plan: Plan) -> list[str]:
