@@ -19,7 +19,8 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "a misspelt command": (("plna",), "did you mean plan?"),
     "a misspelt flag": ((*PLAN, "--clustr", "x"), "did you mean --cluster?"),
     "a misspelt flag of a plan": ((*ESTIMATE, "--micro-batchsize", 2), "did you mean --micro-batch-size"),
-    "a flag of another command": ((*PLAN, "--tp", 4), "unknown flag '--tp'"),
+    "a field of a plan for the search": ((*PLAN, "--tp", 4), "the search chooses tp--fix tp="),
+    "a switch of a plan for the search": ((*PLAN, "--no-overlap-dp"), "the search chooses overlap_dp"),
     "a value for a switch": ((*ESTIMATE, "--overlap-dp=yes"), "does not take a value"),
     "an argument too many": ((*PLAN, "llama-3.1-8b"), "unexpected extra argument"),
     "no model": (("plan", *HERE), "MODEL"),
@@ -101,7 +102,8 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("placement=tp-cp", "placement is"),
         )
     },
-    "a field fixed twice": ((*PLAN, "--fix", "tp=1", "--fix", "tp=2"), "names tp twice"),
+    "a field fixed twice": ((*PLAN, "--fix", "tp=1", "--fix", "tp=2"), "names tp twice--limit tp="),
+    "a field limited twice": ((*PLAN, "--limit", "tp=1", "--limit", "tp=2"), "names tp twice--limit tp="),
     "a field fixed and limited": ((*PLAN, "--fix", "tp=1", "--limit", "tp=1,2"), "fixed and limited"),
     "nothing left": ((*PLAN, "--limit", "tp=1,2", "--exclude", "tp=1,2"), "no candidate of tp"),
     # one plan

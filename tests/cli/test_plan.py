@@ -77,7 +77,13 @@ def test_defaults_are_stated() -> None:
     for text in ("sequence length 8,192", "global batch 512 sequences", "no cluster given", "latency of tier"):
         assert text in result.stdout
     record = answer("plan", "llama-3.2-1b", "--accelerator", "h100-sxm-80gb", "--gpus", 8, *FEW)
-    assert any("global batch" in text for text in record["plans"][0]["assumptions"])
+    assumptions = record["plans"][0]["assumptions"]
+    assert any("global batch" in text for text in assumptions)
+    assert (
+        "fields of the job that were not given: precision bf16, optimizer adam, attention flash, grad_dtype fp32, "
+        "moment_dtype fp32, dropout false" in assumptions
+    )
+    assert any(text.startswith("not searched: sequence_parallel true, offload none") for text in assumptions)
     assert record["job"]["sequence_length"] == 8192
 
 
@@ -144,7 +150,9 @@ def test_where_nothing_fits_the_answer_is_no_and_says_what_would() -> None:
     big = ("llama-3.1-405b", "--cluster", "dgx-h100", "--gpus", 16, "--fix", "cp=1")
     result = run("plan", *big)
     assert result.exit_code == 1
-    assert result.stdout.index("Nothing fits.") < result.stdout.index("What would fit")
+    parts = ("Nothing fits.", "Plan  tp", "What would fit", "Searched", "Assumed")
+    assert sorted(parts, key=result.stdout.index) == list(parts)
+    assert "global batch 512 sequences" in result.stdout
     assert "--gpus 128" in result.stdout
     record = answer("plan", *big, status=1)
     assert record["plans"] == []

@@ -84,6 +84,16 @@ def test_the_plan_is_given_as_flags_that_work() -> None:
     assert f"Fits: {best[1]} a step" in again
 
 
+def test_the_table_shows_every_field_in_which_plans_differ() -> None:
+    fix = ("--fix", "pp=1", "--fix", "recompute=none", "--limit", "tp=2,4", "--fix", "cp=1", "--fix", "sharding=zero1")
+    text = run("plan", *SMALL, *fix, "--limit", "tp_kind=1d,summa", "--limit", "tp_rows=1,2", columns=120).stdout
+    table = text[text.index("Best plans") : text.index("What limits")].strip().splitlines()[1:]
+    assert "rows" in table[0]
+    assert "tp kind" in table[0]
+    shown = [row.split("  ", 1)[1].split()[4:] for row in table[1:]]
+    assert len({tuple(row) for row in shown}) == len(shown)
+
+
 def test_the_bar_of_memory_fills_by_parts() -> None:
     text = run(*QUESTIONS["plan"]).stdout
     bar = re.search(r"^  \[(.*)\]$", text, re.MULTILINE)

@@ -204,6 +204,20 @@ def test_assumptions_are_stated() -> None:
     assert of(SMALL, cluster(), 8) == ""
 
 
+@pytest.mark.parametrize(
+    ("n", "says"),
+    [(1009, "1,009 accelerators do not fill every node of 8"), (44, "with 4 in each"), (100, "5 of the 8"), (64, None)],
+)
+def test_worlds_that_do_not_fill_nodes_are_said(n: int, says: str | None) -> None:
+    job = replace(JOB, global_batch_size=n)
+    lines = estimate(SMALL, cluster(), job, Plan(), num_accelerators=n).assumptions
+    assert (
+        [says in line for line in lines if "accelerators" in line] == [True]
+        if says
+        else not any("accelerators" in line for line in lines)
+    )
+
+
 def test_bands_are_wider_for_parts_that_no_run_covers() -> None:
     widths = []
     for model, part in (SMALL, accelerator()), (SMALL, accelerator(generation="gaudi")):

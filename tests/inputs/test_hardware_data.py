@@ -248,3 +248,11 @@ def test_latencies_are_those_of_their_sources() -> None:
     assert latency["nvlink"] == (0.936, "us")
     assert latency["infiniband"] == (5, "us")
     assert latency["ici"] == (1, "us")
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"), [("gh200-96gb", 450e9), ("gh200-144gb", 450e9), ("gb200-186gb", 225e9), ("gb300-288gb", 225e9)]
+)
+def test_parts_beside_grace_reach_the_host_over_its_own_link(name: str, rate: float) -> None:
+    """NVLink-C2C: 450 GB/s per direction and superchip, which holds one GPU (GH200) or two (GB200, GB300)."""
+    assert load_accelerator(name).host_link_bandwidth == rate

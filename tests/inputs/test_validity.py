@@ -80,6 +80,10 @@ BREACHES = [
         "all-to-all context parallelism shares heads", LLAMA_70B, 128, 128, Plan(tp=8, cp=16, cp_comm="a2a"),
         ("8", "16", "64"), "cp",
     ),
+    Breach(
+        "all-to-all context parallelism shares heads", LLAMA_70B, 64, 64, Plan(tp=4, cp=4, cp_comm="a2a"),
+        ("4", "64 heads", "8 for keys"), "p2p",
+    ),
     Breach("experts are shared only where there are experts", LLAMA_70B, 8, 8, Plan(ep=8), ("8", "llama"), "ep"),
     Breach("experts are shared only where there are experts", LLAMA_70B, 8, 8, Plan(etp=2), ("2", "llama"), "etp"),
     Breach("expert-parallel ranks share experts evenly", MIXTRAL, 16, 16, Plan(ep=16), ("16", "8"), "ep"),

@@ -183,6 +183,26 @@ def test_better_hardware_never_makes_the_best_plan_slower(
     assert better(asked, tiers=(network[0], replace(network[1], latency=network[1].latency / factor))) <= limit
 
 
+def test_what_was_taken_for_granted_is_said_from_python_too() -> None:
+    asked = question()
+    lines = search(asked.model, asked.cluster, num_accelerators=16, top=1).estimates[0].assumptions
+    assert any(line.startswith("global batch") for line in lines)
+    assert any(line.startswith("fields of the job that were not given: precision bf16") for line in lines)
+    given = search(asked.model, asked.cluster, asked.job, num_accelerators=16, limit={"cp_comm": ["a2a"]}, top=1)
+    assert not any("of the job" in line for line in given.estimates[0].assumptions)
+    first = given.stating_what_was_not_searched().estimates[0].assumptions[0]
+    assert first.startswith("not searched: sequence_parallel true, offload none")
+    assert "cp_comm" not in first
+
+
+def test_suggestions_say_their_own_values() -> None:
+    tight = search_question(question(16, model=LLAMA_70B, memory=40 * GB), limit={"tp": [8]}, top=1)
+    assert tight.suggestions
+    for each in tight.stating_what_was_not_searched().suggestions:
+        line = next(text for text in each.estimate.assumptions if text.startswith("not searched"))
+        assert f"offload {each.estimate.plan.offload}" in line
+
+
 def test_a_wider_space_never_has_a_slower_best_plan() -> None:
     asked = question(32)
     narrow = search_question(asked, top=1, limit={"tp": [2, 4], "recompute": ["full"]}).estimates[0].step_time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from tests.examples import SMALL, cluster
 
@@ -18,6 +18,8 @@ from shardplan.reports.plan_words import (
     short_changes,
     short_policy,
     short_recompute,
+    short_sharding,
+    variant_flag,
 )
 
 QUESTION = Question(
@@ -67,3 +69,16 @@ def test_changes_say_what_is_new_and_not_what_follows() -> None:
     words = short_changes({name: changes[name] for name in ("pp", "vp", "sharding", "recompute", "offload")}, plan)
     assert words == ["pp 2", "zero3", "no recomputation", "offload optimizer"]
     assert short_changes({"vp": 3, "micro_batch_size": 1}, plan) == ["vp 3", "micro-batch 1"]
+
+
+def test_the_variant_to_try_next_is_valid() -> None:
+    assert variant_flag(QUESTION, Plan(tp=2)) == "--micro-batch-size 2"
+    assert variant_flag(QUESTION, Plan(tp=2, micro_batch_size=8)) == "--micro-batch-size 4"
+    odd = replace(QUESTION, num_accelerators=1, job=replace(QUESTION.job, global_batch_size=7))
+    assert variant_flag(odd, Plan(micro_batch_size=7)) == "--recompute full"
+    assert variant_flag(odd, Plan(micro_batch_size=7, recompute="full")) == "--recompute none"
+
+
+def test_sharding_over_some_ranks_says_over_how_many() -> None:
+    assert short_sharding(Plan(sharding="zero3")) == "zero3"
+    assert short_sharding(Plan(sharding="hsdp", sharding_degree=64)) == "hsdp/64"

@@ -110,10 +110,10 @@ def _of_stack(stack: Stack | None, plan: Plan) -> tuple[str, ...]:
 
 
 def _taken(plan: Plan, stated: Collection[str]) -> tuple[str, ...]:
-    """The degrees that took their defaults."""
-    names = [field.name for field in fields(plan)[:9] if field.name not in stated]
-    texts = [f"{name} {getattr(plan, name)}".lower() for name in names]
-    return (f"fields of the plan that were not given: {', '.join(texts)} ...",) if texts else ()
+    """The fields that took their defaults; those without one follow from others."""
+    names = [field.name for field in fields(plan) if field.name not in stated]
+    texts = [f"{name} {getattr(plan, name)}".lower() for name in names if getattr(plan, name) is not None]
+    return (f"fields of the plan that were not given: {', '.join(texts)}",) if texts else ()
 
 
 def _answer(question: Question, answer: Estimate, target: JsonTarget) -> None:
@@ -134,4 +134,4 @@ def _answer(question: Question, answer: Estimate, target: JsonTarget) -> None:
     show_answer.show_step(page, answer)
     show_answer.show_traffic(page, answer)
     show_answer.show_assumptions(page, answer)
-    show_answer.show_way_on(page, target, (answer,))
+    show_answer.show_way_on(page, target, question, (answer,))

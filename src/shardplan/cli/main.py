@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -23,6 +24,7 @@ from shardplan.cli.profiles import profiles, stacks
 from shardplan.cli.published import app as published_app
 from shardplan.cli.validate import validate
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.inputs.plan import Plan
 
 __all__ = ["app", "main"]
 
@@ -30,6 +32,9 @@ WRONG_INPUT = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """As a shell reports a program that the end of its pipe has stopped."""
+
+SEARCHED = ("dp", *(field.name for field in fields(Plan)))
+"""Fields of a plan: flags of ``estimate``, but not of ``plan``."""
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
@@ -83,6 +88,13 @@ def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     usage = f"see `{' '.join(('shardplan', *_command_of(context, arguments), '--help'))}`"
     option = getattr(error, "option_name", None)
     if option is not None and context is not None and hasattr(error, "possibilities"):
+        field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
+        if context.info_name == "plan" and field in SEARCHED:
+            return InputError(
+                f"unknown flag '{option}': the search chooses {field}",
+                rule="flag is known",
+                hint=f"--fix {field}=VALUE, or `shardplan estimate` for a single plan",
+            )
         known = [name for each in context.command.params for name in (*each.opts, *each.secondary_opts)]
         return UnknownNameError("flag", option[:100], (name for name in known if name.startswith("--")), hint=usage)
     kinds = {"MissingParameter": "nothing needed is missing", "BadParameter": "a value is of its flag's kind"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardplan.cli.flags import (
@@ -60,9 +59,7 @@ def plan(
         return plan_with_method(method, lambda: ask(model, flags), search, target)
     asked = ask(model, flags)
     result, of_stack = _search(asked, search)
-    said = (*asked.assumptions, *of_stack)
-    estimates = tuple(replace(e, assumptions=(*said, *e.assumptions)) for e in result.estimates)
-    _answer(replace(result, estimates=estimates), target)
+    _answer(result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack)), target)
     return 0 if result.estimates else 1
 
 
@@ -106,6 +103,9 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
     if explanation is None:
         show_search.show_no_answer(page, result)
         show_search.show_account(page, result)
+        nearest = [e for e in (result.smallest, *(each.estimate for each in result.suggestions)) if e is not None]
+        if nearest:
+            show_answer.show_assumptions(page, nearest[0])
     else:
         best = result.estimates[0]
         show_answer.show_verdict(page, result.question, best)
@@ -115,4 +115,4 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
         show_search.show_explanation(page, explanation, result.estimates)
         show_search.show_account(page, result)
         show_answer.show_assumptions(page, best)
-    show_answer.show_way_on(page, target, result.estimates)
+    show_answer.show_way_on(page, target, result.question, result.estimates)

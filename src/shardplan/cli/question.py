@@ -212,7 +212,9 @@ def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]
         field = name.strip("-").replace("-", "_")
         if field in found:
             raise InputError(
-                f"{flag} names {field} twice", rule="a field is named once", hint=f"{flag} {field}=value,value"
+                f"{flag} names {field} twice",
+                rule="a field is named once",
+                hint=f"{'--limit' if flag == '--fix' else flag} {field}=value,value",
             )
         found[field] = tuple(part.strip() for part in value.split(","))
     return found
@@ -224,7 +226,7 @@ def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
             raise InputError(
-                f"{flag} is {text[:100]!r}",
+                f"{flag} is {text[:100]!r}; it takes name=value",
                 rule=f"{flag} takes name=value",
                 hint=f"write {flag} {name.strip()[:40] or 'tp'}=value",
             )

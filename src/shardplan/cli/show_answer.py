@@ -12,13 +12,14 @@ from shardplan.cli.layout import HARD_SPACE, Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
-from shardplan.reports.plan_words import plan_flags, plan_words
+from shardplan.reports.plan_words import plan_flags, plan_words, variant_flag
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 
 __all__ = [
     "percent",
     "show_assumptions",
     "show_memory",
+    "show_plan",
     "show_question",
     "show_step",
     "show_traffic",
@@ -57,7 +58,8 @@ def show_question(page: Page, question: Question) -> None:
     where = f"{question.num_accelerators:,} x {cluster.accelerator.full_name}"
     page.line(f"{model.name} on {where}", style="bold", indent=0)
     dot = page.glyph(" \u00b7 ", ", ")
-    step = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step"
+    sequences = "sequence" if job.global_batch_size == 1 else "sequences"
+    step = f"{job.global_batch_size:,} {sequences} of {job.sequence_length:,} tokens a step"
     parts = (f"{parameters} parameters", cluster.name, step, job.precision, job.optimizer)
     page.line(dot.join(parts), indent=0, style="dim")
 
@@ -79,6 +81,11 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     page.line(verdict, indent=0)
     for line in _rates(question, estimate):
         page.line(line, indent=0)
+    show_plan(page, estimate)
+
+
+def show_plan(page: Page, estimate: Estimate) -> None:
+    """A plan in words."""
     page.hanging(Text("Plan", style="bold"), Text(page.glyph(" \u00b7 ", ", ").join(plan_words(estimate))), indent=0)
 
 
@@ -171,7 +178,7 @@ def show_assumptions(page: Page, estimate: Estimate) -> None:
     page.bullets([f"MFU counts {estimate.flops_convention}"], style="dim")
 
 
-def show_way_on(page: Page, target: JsonTarget, estimates: Sequence[Estimate]) -> None:
+def show_way_on(page: Page, target: JsonTarget, question: Question, estimates: Sequence[Estimate]) -> None:
     """What to do next with the answer."""
     if not estimates:
         return
@@ -181,7 +188,7 @@ def show_way_on(page: Page, target: JsonTarget, estimates: Sequence[Estimate]) -
     saved = f"Saved in {file}" if target.path is not None else f"Save the answer with --json {file}"
     page.line(f"{saved}; then try a variant, or put plans side by side:")
     file = shlex.quote(file)
-    page.verbatim(f"shardplan estimate --from {file} --micro-batch-size {2 * estimates[0].plan.micro_batch_size}")
+    page.verbatim(f"shardplan estimate --from {file} {variant_flag(question, estimates[0].plan)}")
     page.verbatim(f"shardplan compare {file} --pick 1,2" if several else f"shardplan compare {file} other.json")
     page.line("The plan as flags of `shardplan estimate`:")
     page.verbatim(" ".join(plan_flags(estimates[0].plan)) or "none: every field has its default")

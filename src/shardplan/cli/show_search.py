@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page, joined
-from shardplan.cli.show_answer import percent, show_memory
+from shardplan.cli.show_answer import percent, show_memory, show_plan
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Alternative, Difference, Explanation
-from shardplan.reports.plan_words import short_changes, short_recompute
+from shardplan.reports.plan_words import field_text, short_changes, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
 
 __all__ = ["show_account", "show_explanation", "show_no_answer", "show_plans"]
 
 MOST_RULES = 3
+SWITCHES = ("tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep")
+"""Fields that stand in the table of plans only where plans differ in them."""
 SMALLEST_CHANGE = 5e6
 WIDE = 100
 """From this width on alternatives stand in columns."""
@@ -38,7 +40,8 @@ def show_plans(page: Page, estimates: Sequence[Estimate]) -> None:
         Column(title="MFU", cells=[percent(e.mfu) for e in estimates], rank=2),
         Column(title="memory", cells=[format_bytes(e.peak_memory_bytes) for e in estimates]),
         *_degrees(estimates),
-        Column(title="sharding", cells=[e.plan.sharding for e in estimates], is_text=True, rank=1),
+        *_switches(estimates),
+        Column(title="sharding", cells=[short_sharding(e.plan) for e in estimates], is_text=True, rank=1),
         Column(title="recompute", cells=[short_recompute(e.plan) for e in estimates], is_text=True, rank=1),
     ]
     page.table(columns, styles=["bold"])
@@ -46,12 +49,23 @@ def show_plans(page: Page, estimates: Sequence[Estimate]) -> None:
 
 def _degrees(estimates: Sequence[Estimate]) -> list[Column]:
     """The degrees; those that are one in every plan are left out."""
-    values = {name: [getattr(e.plan, name) for e in estimates] for name in ("tp", "cp", "pp", "vp", "ep", "etp")}
+    names = {"tp": "tp", "rows": "tp_rows", "cp": "cp", "pp": "pp", "vp": "vp", "ep": "ep", "etp": "etp"}
+    values = {title: [getattr(e.plan, name) for e in estimates] for title, name in names.items()}
     shown = {name: degrees for name, degrees in values.items() if any(degree != 1 for degree in degrees)}
     columns = [Column(title=name, cells=[str(degree) for degree in degrees]) for name, degrees in shown.items()]
     columns.append(Column(title="dp", cells=[str(e.dp) for e in estimates]))
     columns.append(Column(title="mb", cells=[str(e.plan.micro_batch_size) for e in estimates]))
     return columns
+
+
+def _switches(estimates: Sequence[Estimate]) -> list[Column]:
+    """Other fields in which the plans differ."""
+    values = {name: [field_text(getattr(e.plan, name)) for e in estimates] for name in SWITCHES}
+    return [
+        Column(title=name.replace("_", " "), cells=cells, is_text=True, rank=4)
+        for name, cells in values.items()
+        if len(set(cells)) > 1
+    ]
 
 
 def show_explanation(page: Page, explanation: Explanation, estimates: Sequence[Estimate]) -> None:
@@ -169,6 +183,7 @@ def show_no_answer(page: Page, result: SearchResult) -> None:
         verdict.append("Every combination of the declared space breaks a rule.")
     page.line(verdict, indent=0)
     if result.smallest is not None:
+        show_plan(page, result.smallest)
         show_memory(page, result.smallest)
     if not result.suggestions:
         page.line("None of the changes that were tried (more accelerators, offload, fewer restrictions) fits.")

@@ -13,6 +13,7 @@ from shardplan.arrays import Numbers
 from shardplan.errors import InputError
 from shardplan.estimation.band import band_of
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
+from shardplan.estimation.knobs import knobs
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import Part, Prices, price
 from shardplan.estimation.question import Question
@@ -260,7 +261,7 @@ class _Answer:
         return (
             f"stage {fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, "
             f"{format_bytes(need - usable)} too much; its largest part is {largest} "
-            f"with {format_bytes(parts[largest])}: {_KNOBS[largest]}"
+            f"with {format_bytes(parts[largest])}: {knobs(largest, self.plan, self.question.job)}"
         )
 
     def _assumptions(self) -> tuple[str, ...]:
@@ -274,23 +275,17 @@ class _Answer:
                 texts.append(
                     f"{used} of the {tier.size} accelerators of each {tier.name} are used, so that {n:,} divide evenly"
                 )
+            elif n > used and n % used:
+                texts.append(
+                    f"{n:,} accelerators do not fill every {tier.name} of {used}: a group of all of them is priced "
+                    f"with {math.gcd(n, used)} in each"
+                )
         if question.model.is_moe:
             texts.append("tokens are routed evenly to the experts")
             texts.append("one copy of a token crosses a slow tier for all its experts behind it")
         texts.extend(note for note in (band_of(question).note,) if note)
         texts.extend(question.model.notes)
         return tuple(texts)
-
-
-_KNOBS = {
-    "weights": "raise tp or pp, or shard them (zero3)",
-    "gradients": "raise tp or pp, shard them (zero2, zero3), or accumulate them in bf16 (--grad-dtype bf16)",
-    "optimizer": "shard it over more ranks (zero1), raise tp or pp, or move it to the host (--offload optimizer)",
-    "activations": "recompute more (--recompute full), lower the micro-batch size, or raise tp, cp or pp",
-    "logits": "lower the micro-batch size, or raise tp or cp",
-    "buffers": "raise tp, or shard less (zero1)",
-    "framework": "use an accelerator with more memory",
-}
 
 
 def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:

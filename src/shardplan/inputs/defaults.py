@@ -20,6 +20,8 @@ LARGE_SCALE = 4096
 """Accelerators from which on a step has ``TOKENS_PER_LARGE_STEP``."""
 TOKENS_PER_LARGE_STEP = 2**24
 """Sixteen million tokens, as for Llama 3 405B on 16,384 accelerators (arXiv 2407.21783, section 3.4)."""
+CHOICES = ("optimizer", "attention", "grad_dtype", "moment_dtype", "dropout")
+"""Fields of a job, besides the precision, that have a default of their own."""
 
 
 def default_job(
@@ -34,6 +36,7 @@ def default_job(
 ) -> tuple[Job, tuple[str, ...]]:
     """The job with its gaps filled, and what was assumed, in words. ``fields``: others of Job. Raises InputError."""
     assumed: list[str] = []
+    open_fields = [name for name in CHOICES if name not in fields]
     if sequence_length is None:
         sequence_length = default_sequence_length(model)
         assumed.append(f"sequence length {sequence_length:,}: the model's own, {LONGEST_SEQUENCE:,} at most")
@@ -45,8 +48,11 @@ def default_job(
         precision = _widest_supported(cluster.accelerator)
         if precision != "bf16":
             assumed.append(f"precision {precision}: {cluster.accelerator.full_name} has no bf16 peak")
+        else:
+            open_fields.insert(0, "precision")
     job = Job(sequence_length=sequence_length, global_batch_size=global_batch_size, precision=precision, **fields)
-    return job, tuple(assumed)
+    taken = ", ".join(f"{name} {getattr(job, name)}".lower() for name in open_fields)
+    return job, (*assumed, *([f"fields of the job that were not given: {taken}"] if taken else []))
 
 
 def _widest_supported(accelerator: Accelerator) -> Precision:

@@ -31,7 +31,10 @@ DEFAULT_PLACEMENT = "tp-cp-ep-dp-pp"
 """Megatron's order of the parallel dimensions, innermost (fastest network) first."""
 
 RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp", "moe", "shared_experts")
-"""Parts of a layer whose kept tensors can be dropped and computed again (names as in Megatron)."""
+"""Parts of a layer whose kept tensors can be dropped and computed again.
+
+Names as in Megatron, where ``activation`` is ``moe_act`` and for experts only.
+"""
 
 RECOMPUTE_PRESETS = {"none": (), "selective": ("core_attn",), "full": RECOMPUTE_MODULES}
 """``full`` keeps the input of each layer only."""

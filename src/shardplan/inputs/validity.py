@@ -298,12 +298,20 @@ RULES: tuple[Rule, ...] = (
             f"a sequence of {s.job.sequence_length} tokens (micro-batch {p.micro_batch_size}) over cp {p.cp}, tp {p.tp}"
             + (f" and {p.tp_rows} rows" if p.tp_rows > 1 else "")
         ),
-        lambda _s, _p: "the sequence must divide by 2 cp under a causal mask, and by cp tp with sequence parallelism",
+        lambda _s, _p: (
+            "the sequence must divide by 2 cp under a causal mask, and the micro-batch's tokens by cp tp with sequence "
+            "parallelism: another micro-batch size, or --no-sequence-parallel"
+        ),
     ),
     Rule(
         "all-to-all context parallelism shares heads",
-        lambda s, d: _all_divided(_columns(d) * d.cp, s.heads) if d.plan.cp_comm == "a2a" else True,
-        lambda s, p: f"tp {p.tp} x cp {p.cp} with {_list(s.heads)} heads",
+        # Transformer Engine shares key-value heads like heads: none are copied where they are fewer than the ranks.
+        lambda s, d: (
+            np.equal(d.cp, 1) | _all_divided(_columns(d) * d.cp, (*s.heads, *s.kv_heads))
+            if d.plan.cp_comm == "a2a"
+            else True
+        ),
+        lambda s, p: f"tp {p.tp} x cp {p.cp} with {_list(s.heads)} heads and {_list(s.kv_heads or s.heads)} for keys",
         lambda _s, _p: "lower cp, or exchange by p2p or allgather",
     ),
     Rule(

@@ -22,7 +22,7 @@ from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import RECOMPUTE_MODULES, Plan, recompute_modules
 from shardplan.planner.points import Family
-from shardplan.workload.stage import Stage, kinds_of_stage, side_by_side, stages
+from shardplan.workload.stage import Stage, kinds_of_stage, layers_before, side_by_side, stages
 
 __all__ = ["Objective", "Table", "batch_of", "best_chunks", "evaluate", "fastest", "smallest"]
 
@@ -157,7 +157,8 @@ def _sorted(family: Family) -> Family:
 def _plans(question: Question, family: Family) -> _Plans:
     batch = batch_of(question, family)
     layers = family.switches.get("stage_layers")
-    kinds = [kinds_of_stage(stages(question.model, family.pp, vp, layers)) for vp in family.vps]
+    before = layers_before(question.model)
+    kinds = [kinds_of_stage(stages(question.model, family.pp, vp, layers, before=before)) for vp in family.vps]
     return _Plans(
         batch=batch,
         loads=loads_of(price(question, batch)),

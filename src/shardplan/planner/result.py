@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
 
 __all__ = ["SearchResult", "Suggestion"]
 
@@ -45,3 +46,27 @@ class SearchResult:
     best_where: Callable[..., Estimate | None] = field(default=lambda **_fields: None, repr=False, compare=False)
     """The best feasible plan with the given field values, such as ``best_where(tp=8, pp=4, recompute="none")``; fields:
     tp, cp, pp, ep, etp, micro_batch_size, recompute, recompute_num_layers, sharding."""
+
+    def assuming(self, assumptions: tuple[str, ...]) -> SearchResult:
+        """The same, with what was assumed in putting the question said of every estimate."""
+        return self._with(lambda estimate: replace(estimate, assumptions=(*assumptions, *estimate.assumptions)))
+
+    def stating_what_was_not_searched(self) -> SearchResult:
+        """The same, with the value of every field that the space leaves alone among the assumptions."""
+        names = [each.name for each in fields(Plan) if each.name not in self.space]
+
+        def stated(estimate: Estimate) -> Estimate:
+            values = {name: getattr(estimate.plan, name) for name in names}
+            texts = ", ".join(f"{name} {value}".lower() for name, value in values.items() if value is not None)
+            line = (f"not searched: {texts}",) if texts else ()
+            return replace(estimate, assumptions=(*line, *estimate.assumptions))
+
+        return self._with(stated)
+
+    def _with(self, change: Callable[[Estimate], Estimate]) -> SearchResult:
+        return replace(
+            self,
+            estimates=tuple(change(estimate) for estimate in self.estimates),
+            smallest=None if self.smallest is None else change(self.smallest),
+            suggestions=tuple(replace(each, estimate=change(each.estimate)) for each in self.suggestions),
+        )

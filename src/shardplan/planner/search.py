@@ -37,10 +37,12 @@ def search(
     ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": [8]}``. Raises
     ``InputError`` for unknown fields or values. That nothing fits is an answer: no estimates, but suggestions.
     """
+    assumed: tuple[str, ...] = ()
     if job is None:
-        job, _ = default_job(model, cluster, num_accelerators)
+        job, assumed = default_job(model, cluster, num_accelerators)
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
-    return search_question(question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress)
+    result = search_question(question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress)
+    return result.assuming(assumed)
 
 
 def search_question(

@@ -256,7 +256,8 @@ def _checked(name: str, value: Any) -> Any:
         raise InputError(
             message,
             rule=error.rule.replace("tp is", f"{name} is"),
-            hint=f"--fix {name}=VALUE or --limit {name}=VALUE,VALUE; {error.hint}",
+            hint=f"--fix {name}=VALUE or --limit {name}=VALUE,VALUE"
+            + (f"; {error.hint}" if isinstance(error, UnknownNameError) else ""),
         ) from None
 
 

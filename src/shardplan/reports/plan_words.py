@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.validity import Setting, broken_rule
 
 __all__ = [
     "changed_fields",
@@ -15,6 +17,8 @@ __all__ = [
     "short_changes",
     "short_policy",
     "short_recompute",
+    "short_sharding",
+    "variant_flag",
 ]
 
 NAMED = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute", "recompute_num_layers")
@@ -73,6 +77,11 @@ def short_recompute(plan: Plan) -> str:
     return text if plan.recompute_num_layers is None else f"{text}/{plan.recompute_num_layers}"
 
 
+def short_sharding(plan: Plan) -> str:
+    """What is sharded; ``hsdp/64`` over 64 ranks where not over all."""
+    return plan.sharding if plan.sharding_degree is None else f"{plan.sharding}/{plan.sharding_degree}"
+
+
 def short_changes(changes: dict[str, object], plan: Plan) -> list[str]:
     """Fields in which ``plan`` differs from another, in few words; what only follows from these is left out."""
     words = [f"{name} {changes[name]}" for name in ("tp", "cp", "pp", "ep", "etp") if name in changes]
@@ -97,3 +106,13 @@ def _flag(name: str, value: object) -> str:
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"
     return f"--{name} {field_text(value)}"
+
+
+def variant_flag(question: Question, plan: Plan) -> str:
+    """A flag that turns ``plan`` into another valid one, to try next."""
+    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    sizes = (2 * plan.micro_batch_size, plan.micro_batch_size // 2)
+    for size in sizes:
+        if size and broken_rule(setting, replace(plan, micro_batch_size=size)) is None:
+            return f"--micro-batch-size {size}"
+    return "--recompute none" if plan.recompute == "full" else "--recompute full"

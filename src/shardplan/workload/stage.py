@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.model import ModelConfig
 
-__all__ = ["Stage", "chunk_layers", "kinds_of_stage", "side_by_side", "stages"]
+__all__ = ["Stage", "chunk_layers", "kinds_of_stage", "layers_before", "side_by_side", "stages"]
 
 Part = TypeVar("Part")
 
@@ -58,27 +59,41 @@ def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ..
     return tuple(base + (chunk in longer) for chunk in range(num_chunks))
 
 
-def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None = None) -> tuple[Stage, ...]:
-    """Every stage of a pipeline: rank r holds the chunks r, r + pp, r + 2 pp ... of the model."""
+def stages(
+    model: ModelConfig,
+    pp: int,
+    vp: int,
+    layers: tuple[int, ...] | None = None,
+    *,
+    before: NDArray[np.int64] | None = None,
+) -> tuple[Stage, ...]:
+    """Every stage of a pipeline: rank r holds the chunks r, r + pp, r + 2 pp ... of the model.
+
+    ``before``: ``layers_before(model)`` where it is at hand already.
+    """
     sizes = layers or chunk_layers(model.num_hidden_layers, pp * vp, model.num_mtp_layers)
+    before = layers_before(model) if before is None else before
     ends = np.cumsum(sizes)
-    kinds = len(model.layer_kinds)
-    held = np.zeros((kinds, model.num_hidden_layers + 1), dtype=np.int64)
-    held[list(model.layer_pattern), np.arange(model.num_hidden_layers)] = 1
-    before = np.concatenate([np.zeros((kinds, 1), dtype=np.int64), np.cumsum(held[:, :-1], axis=1)], axis=1)
     per_chunk = before[:, ends] - before[:, ends - np.asarray(sizes)]
-    per_rank = per_chunk.reshape(kinds, vp, pp).sum(axis=1)
+    per_rank = per_chunk.reshape(len(before), vp, pp).sum(axis=1)
     return tuple(
         Stage(
             rank=rank,
-            num_layers=int(per_rank[:, rank].sum()),
-            counts=tuple(int(count) for count in per_rank[:, rank]),
+            num_layers=sum(counts),
+            counts=tuple(counts),
             has_embedding=int(rank == 0),
             has_head=int(rank == pp - 1),
             num_mtp_layers=model.num_mtp_layers if rank == pp - 1 else 0,
         )
-        for rank in range(pp)
+        for rank, counts in enumerate(per_rank.T.tolist())
     )
+
+
+def layers_before(model: ModelConfig) -> NDArray[np.int64]:
+    """Layers of every kind before each position of a model: kinds x (layers + 1)."""
+    pattern = np.asarray(model.layer_pattern)
+    held = pattern[None, :] == np.arange(len(model.layer_kinds))[:, None]
+    return np.cumsum(np.pad(held, ((0, 0), (1, 0))), axis=1)
 
 
 def kinds_of_stage(all_stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -87,7 +102,8 @@ def kinds_of_stage(all_stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     An earlier stage keeps at least as many micro-batches in memory, so if it exceeds in work it exceeds in memory too.
     """
     kept: list[Stage] = []
-    for stage in all_stages:
+    alike = {_parts(stage): stage for stage in reversed(all_stages)}
+    for stage in reversed(alike.values()):
         if not any(_exceeds(other, stage) for other in kept):
             kept.append(stage)
     return tuple(kept)

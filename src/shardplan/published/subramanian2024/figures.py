@@ -14,6 +14,7 @@ from shardplan.published.subramanian2024.candidates import candidates_of, places
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
 from shardplan.published.subramanian2024.inputs import System, load_model, load_system
 from shardplan.published.subramanian2024.iteration import Configuration
+from shardplan.published.subramanian2024.measured_collectives import collective_rows
 from shardplan.published.subramanian2024.records import configuration_records
 from shardplan.published.subramanian2024.search import price_candidates
 from shardplan.published.subramanian2024.strategies import strategy_of
@@ -51,7 +52,7 @@ class Figure:
 
 
 def figure(name: str, results: Study | None = None, *, corrected: Corrections = FAITHFUL) -> Figure:
-    """The figure called ``name`` (F1 to F7); ``results`` of the study, if they are at hand. Raises on other names."""
+    """The figure called ``name`` (F1 to F8); ``results`` of the study, if they are at hand. Raises on other names."""
     if name.upper() not in FIGURES:
         raise UnknownNameError("figure", f"{name:.40}", FIGURES, hint=f"one of {', '.join(FIGURES)}")
     title, rows = FIGURES[name.upper()]
@@ -255,6 +256,12 @@ def _cell(system: System, days: float | None, *, name: str | None) -> Row:
     }
 
 
+def measured_collectives(results: Study | None, corrected: Corrections) -> Iterator[Row]:
+    """F8: time of collectives by the network model beside measurements on Perlmutter."""
+    del results
+    return collective_rows(corrected)
+
+
 def _label(entry: Entry) -> Row:
     return {"model": entry.model, "strategy": entry.strategy, "system": entry.system, "nvs": entry.nvs}
 
@@ -272,5 +279,6 @@ FIGURES: Final[dict[str, tuple[str, Callable[[Study | None, Corrections], Iterat
     "F5": ("Configurations picked by hand, memory limit ignored", hand_picked),
     "F6": ("Training days over memory capacity and bandwidth", capacity_and_bandwidth),
     "F7": ("Training days over matrix rate and memory capacity", flops_and_capacity),
+    "F8": ("Time of collectives, model and measurement", measured_collectives),
 }
-"""Title and rows of every figure. F8 compares collectives with measurements and stands elsewhere."""
+"""Title and rows of every figure."""
