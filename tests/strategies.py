@@ -211,7 +211,8 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
     fields = draw(degrees(model, num_accelerators))
     replicas = num_accelerators // (fields["tp"] * fields["pp"])
     alone: tuple[Sharding, ...] = ("ddp", "zero1")
-    sharding = draw(st.sampled_from(get_args(Sharding) if replicas > 1 else alone))
+    kinds = [kind for kind in get_args(Sharding) if kind != "zero2" or fields["pp"] == 1]
+    sharding = draw(st.sampled_from(kinds if replicas > 1 else alone))
     smaller = [d for d in divisors(replicas) if d < replicas]
     degree = draw(st.sampled_from(smaller if sharding == "hsdp" else [None, None, *divisors(replicas)]))
     interleaved = fields["vp"] > 1

@@ -42,7 +42,7 @@ def test_flags_give_what_python_gives() -> None:
 def test_every_field_of_a_plan_has_a_flag() -> None:
     flags = (
         "--tp", 4, "--cp", 2, "--pp", 2, "--vp", 2, "--micro-batch-size", 2, "--no-sequence-parallel",
-        "--sharding", "zero2", "--sharding-degree", 4, "--schedule", "interleaved", "--microbatch-group-size", 2,
+        "--sharding", "zero1", "--sharding-degree", 4, "--schedule", "interleaved", "--microbatch-group-size", 2,
         "--recompute", "full", "--recompute-num-layers", 3, "--offload", "optimizer", "--cp-comm", "a2a",
         "--overlap-tp", "--no-overlap-dp", "--no-overlap-pp", "--overlap-ep", "--placement", "tp-cp-ep-pp-dp",
         "--stage-layers", "19,21,19,21",
@@ -51,7 +51,7 @@ def test_every_field_of_a_plan_has_a_flag() -> None:
     assert plan.exit_code in (0, 1), plan.output
     written = json.loads(plan.stdout)["plans"][0]["plan"]
     assert Plan(**{**written, "stage_layers": tuple(written["stage_layers"])}) == Plan(
-        tp=4, cp=2, pp=2, vp=2, micro_batch_size=2, sequence_parallel=False, sharding="zero2", sharding_degree=4,
+        tp=4, cp=2, pp=2, vp=2, micro_batch_size=2, sequence_parallel=False, sharding="zero1", sharding_degree=4,
         schedule="interleaved", microbatch_group_size=2, recompute="full", recompute_num_layers=3,
         offload="optimizer", cp_comm="a2a", overlap_tp=True, overlap_dp=False, overlap_pp=False, overlap_ep=True,
         placement="tp-cp-ep-pp-dp", stage_layers=(19, 21, 19, 21),

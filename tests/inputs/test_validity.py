@@ -113,6 +113,10 @@ BREACHES = [
         ("1f1b", "2"), "vp",
     ),
     Breach(
+        "gradients are sharded without a pipeline", LLAMA_70B, 64, 64, Plan(tp=8, pp=2, sharding="zero2"),
+        ("zero2", "2"), "zero1",
+    ),
+    Breach(
         "sharding groups divide the replicas", LLAMA_70B, 64, 64, Plan(tp=8, sharding_degree=3),
         ("3", "8"), "sharding_degree",
     ),

@@ -1,7 +1,7 @@
 r"""Which constants a fit may move, how far, and the profiles at any values of them.
 
-A constant is free where its profile file states a prior and its standard deviation. Moves are multiplicative: a value is
-its prior times :math:`e^\theta`; a share of one moves in its log-odds. A table's keys joined by ``+`` move together.
+A constant is free where its profile file states a prior and its standard deviation. Moves are multiplicative: a value
+is its prior times :math:`e^\theta`; a share of one moves in its log-odds. A table's keys joined by ``+`` move together.
 """
 
 from __future__ import annotations

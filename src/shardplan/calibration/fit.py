@@ -1,6 +1,6 @@
 r"""Maximum a posteriori fit of the free constants to measured runs: to all, and with each family left out, at once.
 
-.. math:: \min_\theta \sum_i w_i\,\rho\!\left(\frac{r_i(\theta)}{s}\right) + \frac12 \sum_j \frac{\theta_j^2}{\sigma_j^2}
+.. math:: \min_\theta \sum_i w_i\,\rho(r_i(\theta) / s) + \frac12 \sum_j \theta_j^2 / \sigma_j^2
 
 with residuals :math:`r_i = \ln(predicted / measured)`, Huber's loss :math:`\rho`, and priors of standard deviation
 :math:`\sigma_j` around component measurements. A family of n runs weighs as :math:`\sqrt n` of them: runs of one team

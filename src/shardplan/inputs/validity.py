@@ -379,6 +379,12 @@ RULES: tuple[Rule, ...] = (
         lambda _s, _p: "choose a sharding_degree that divides dp cp; hsdp needs one, and smaller",
     ),
     Rule(
+        "gradients are sharded without a pipeline",
+        lambda _s, d: np.logical_or(np.asarray(d.pp) == 1, d.plan.sharding != "zero2"),
+        lambda _s, p: f"sharding zero2 with pp {p.pp}: stages accumulate whole gradients before they reduce them",
+        lambda _s, _p: "choose zero1 (or zero3, which gathers weights too), or pp 1",
+    ),
+    Rule(
         "recomputed modules exist in the model",
         lambda s, d: _modules_exist(s, d.plan),
         lambda s, p: f"recompute {p.recompute} for {s.model.name}",

@@ -81,7 +81,8 @@ LAYERS = _rule("every stage has layers")
 MODULES = _rule("recomputed modules exist in the model")
 INTERLEAVING = _rule("interleaving has whole groups of micro-batches")
 SHARDING = _rule("sharding groups divide the replicas")
-POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, INTERLEAVING, SHARDING))
+PIPELINED = _rule("gradients are sharded without a pipeline")
+POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, INTERLEAVING, SHARDING, PIPELINED))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +107,13 @@ class _Draft:
         chunks, policies = space.virtual_stages(pp, switches.get("schedule")), space.recomputations(pp)
         vps = tuple(vp for vp in chunks if holds(LAYERS, vp=vp, **switches))
         recomputations = tuple(pair for pair in policies if holds(MODULES, recompute=pair[0]))
-        shardings = space.shardings()
-        others = len(shardings) * math.prod(len(space.axes[name]) for name in POINT)
+        kinds = space.shardings()
+        shardings = tuple(pair for pair in kinds if holds(PIPELINED, sharding=pair[0]))
+        others = len(kinds) * math.prod(len(space.axes[name]) for name in POINT)
         rejected[LAYERS.name] += (len(chunks) - len(vps)) * len(policies) * others
         rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * others
+        unshared = (len(kinds) - len(shardings)) * others // len(kinds)
+        rejected[PIPELINED.name] += len(vps) * len(recomputations) * unshared
         return cls(
             setting=setting,
             space=space,
