@@ -20,6 +20,7 @@ from shardplan.cli.json_target import target_of
 from shardplan.cli.methods import methods
 from shardplan.cli.plan import plan
 from shardplan.cli.published import app as published_app
+from shardplan.cli.study import study
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.inputs.plan import Plan
 
@@ -155,6 +156,7 @@ EXAMPLES = {
     clusters: ("shardplan clusters", "shardplan clusters dgx-h100"),
     accelerators: ("shardplan accelerators", "shardplan accelerators h100-sxm-80gb"),
     methods: ("shardplan methods", "shardplan methods subramanian2024"),
+    study: ("shardplan study subramanian2024", "shardplan study subramanian2024 --figure F1,F3 --workers 2"),
 }
 NAMES = {command.__name__ for command in EXAMPLES}
 for _command, _examples in EXAMPLES.items():
