@@ -19,7 +19,6 @@ from shardplan.costs.collectives import (
     domain_size,
     groups_of,
     sharding_groups,
-    with_bandwidth,
 )
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster, NetworkTier
@@ -49,6 +48,11 @@ def flat(bandwidth: float = RATE, latency: float = LATENCY) -> Network:
 def nodes(inner: float = 400, outer: float = 50, *, latency: float = LATENCY, size: int = 8) -> Network:
     """Nodes of eight on a slower network; bandwidths in GB/s."""
     return network(tier("node", size, inner, latency=latency), tier("network", None, outer, latency=latency))
+
+
+def with_bandwidth(given: Network, factor: float) -> Network:
+    """The same network with every bandwidth multiplied."""
+    return replace(given, tiers=tuple(replace(each, bandwidth=each.bandwidth * factor) for each in given.tiers))
 
 
 def of(num_ranks: int, *, inside: int = 1) -> Group:

@@ -35,9 +35,17 @@ JOB = Job(sequence_length=8192, global_batch_size=128)
     ],
 )
 def test_advice_fits_the_plan(part: str, plan: Plan, says: str, says_not: str) -> None:
-    text = knobs(part, plan, JOB)
+    text = knobs(part, plan, JOB, has_replicas=True)
     assert says in text
     assert says_not not in text
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero3"])
+@pytest.mark.parametrize("part", ["weights", "gradients", "optimizer"])
+def test_where_nothing_is_held_twice_nothing_can_be_sharded(part: str, sharding: Any) -> None:
+    text = knobs(part, Plan(tp=8, sharding=sharding), JOB, has_replicas=False)
+    assert text
+    assert "shard" not in text
 
 
 def peak(part: str, plan: Plan) -> float:

@@ -55,9 +55,14 @@ class JsonTarget:
         if self.is_stdout:
             sys.stdout.write(text)
             sys.stdout.flush()
-        elif self.path is not None:
+        else:
+            self.write_bytes(self._attempt(lambda: text.encode("utf-8")))
+
+    def write_bytes(self, content: bytes) -> None:
+        """Writes ``content`` to the file as a whole. Raises InputError."""
+        if self.path is not None:
             path = self.path
-            self._attempt(lambda: _replace(path, self._beside(path), text))
+            self._attempt(lambda: _replace(path, self._beside(path), content))
 
     def _beside(self, path: Path) -> Path:
         """A file for the text until it is complete."""
@@ -93,12 +98,12 @@ def target_of(arguments: Sequence[str]) -> JsonTarget:
     return JsonTarget(where or None)
 
 
-def _replace(path: Path, beside: Path, text: str) -> None:
+def _replace(path: Path, beside: Path, content: bytes) -> None:
     if _is_device(path):
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content)
         return
     try:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_bytes(content)
         if path.exists():
             beside.chmod(stat.S_IMODE(path.stat().st_mode))
         beside.replace(path.resolve())

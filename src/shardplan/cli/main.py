@@ -22,6 +22,7 @@ from shardplan.cli.methods import methods
 from shardplan.cli.plan import plan
 from shardplan.cli.profiles import profiles, stacks
 from shardplan.cli.published import app as published_app
+from shardplan.cli.study import study
 from shardplan.cli.validate import validate
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.inputs.plan import Plan
@@ -163,6 +164,7 @@ EXAMPLES = {
     validate: ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
     calibrate: ("shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",),
     methods: ("shardplan methods", "shardplan methods subramanian2024"),
+    study: ("shardplan study subramanian2024", "shardplan study subramanian2024 --figure F1,F3 --workers 2"),
 }
 NAMES = {command.__name__ for command in EXAMPLES}
 for _command, _examples in EXAMPLES.items():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags import OutputFlags, with_flags
 from shardplan.cli.groups import SETTINGS, Command, Group, examples
 from shardplan.cli.json_target import JsonTarget
@@ -27,6 +28,7 @@ from shardplan.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from shardplan.cli.layout import Page
+    from shardplan.plotting.chart import Chart
 
 __all__ = ["EXAMPLES", "app"]
 
@@ -161,8 +163,16 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
     base = read_case(case, method)
     asked = merged(base, _limits_case(layer, limits) if limits.limits or "limits" in base else _layer_case(layer))
     _check_limits(limits, asked)
+    files = None if limits.out is None else FigureFiles(limits.out, ("limits",))
     record = _answered("data-movement", asked, method.answer(asked))
-    return _show(record, target, lambda page: _shower("data_movement").show(page, record))
+    written = "" if files is None else files.write(_limits_chart(record), record["points"])
+    return _show(record, target, lambda page: _shower("data_movement").show(page, record, written=written))
+
+
+def _limits_chart(record: Mapping[str, Any]) -> Chart:
+    from shardplan.plotting.limits import limits_chart
+
+    return limits_chart(record)
 
 
 def _layer_case(flags: LayerFlags) -> dict[str, Any]:

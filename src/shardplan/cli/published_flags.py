@@ -99,6 +99,10 @@ class LimitsFlags:
     training_time: Annotated[
         str | None, _text("Limits", "Within which a run must end: 30days, 720h. [default: 3 months]", metavar="TIME")
     ] = None
+    out: Annotated[
+        Path | None,
+        _text("Output", "Write the curve there as a page, a picture and a table.", metavar="DIR"),
+    ] = None
     variants: Annotated[
         bool | None, _text("Limits", "Show how batch size, shape, links and latency move the cliff.", metavar="")
     ] = None

@@ -38,10 +38,13 @@ ASSUMED: Final = {
 """Assumptions of the limits curve in words."""
 
 
-def show(page: Page, record: Mapping[str, Any]) -> None:
-    """Whichever of the three was asked for."""
+def show(page: Page, record: Mapping[str, Any], *, written: str = "") -> None:
+    """Whichever of the three was asked for, and what was ``written``."""
     if "points" in record:
         _show_limits(page, record)
+        if written:
+            page.heading("Written")
+            page.bullets([written])
     elif "configs" in record:
         _show_search(page, record)
     else:

@@ -8,7 +8,7 @@ enters a domain enters it once and is spread inside.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
@@ -219,8 +219,3 @@ def _usable_share(tier: NetworkTier, fan_out: Numbers) -> Numbers:
         needed = np.ceil(np.log(np.maximum(fan_out, 2)) / math.log(side) - 1e-9)
         return np.clip(needed, 1, axes) / axes
     return 1.0
-
-
-def with_bandwidth(network: Network, factor: float) -> Network:
-    """The same network with every bandwidth multiplied (a limit case for tests and what-if questions)."""
-    return replace(network, tiers=tuple(replace(tier, bandwidth=tier.bandwidth * factor) for tier in network.tiers))

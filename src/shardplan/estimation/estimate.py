@@ -256,12 +256,14 @@ class _Answer:
         if bool(self.step.fits):
             return None
         parts = _parts(self.memory[fullest])
+        has_replicas = float(self.batch.replicas) > 1 or (self.question.model.is_moe and float(self.batch.edp) > 1)
         need, usable = float(self.memory[fullest].total), float(self.question.usable_memory)
         largest = max(parts, key=lambda name: parts[name])
         return (
             f"stage {fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, "
             f"{format_bytes(need - usable)} too much; its largest part is {largest} "
-            f"with {format_bytes(parts[largest])}: {knobs(largest, self.plan, self.question.job)}"
+            f"with {format_bytes(parts[largest])}: "
+            + knobs(largest, self.plan, self.question.job, has_replicas=has_replicas)
         )
 
     def _assumptions(self) -> tuple[str, ...]:

@@ -8,29 +8,31 @@ from shardplan.inputs.plan import Plan
 __all__ = ["knobs"]
 
 
-def knobs(part: str, plan: Plan, job: Job) -> str:
+def knobs(part: str, plan: Plan, job: Job, *, has_replicas: bool) -> str:
     """What makes a part of the memory smaller, of that which the plan does not do already.
 
     States that all replicas share take :math:`b P / N` bytes whatever tp and pp; a pipeline keeps as many micro-batches
-    in flight as it has stages, so that depth frees no activations.
+    in flight as it has stages, so that depth frees no activations. ``has_replicas``: whether several ranks hold the
+    same weights, so that there is something to shard.
     """
-    whole = plan.sharding_degree is None
+    whole = plan.sharding_degree is None and has_replicas
     shards_weights = plan.sharding in ("zero3", "hsdp")
+    shards_gradients = shards_weights or plan.sharding == "zero2"
     ways = {
         "weights": (
             ("raise tp or pp", not (shards_weights and whole)),
-            ("shard them (zero3)", not shards_weights),
-            ("use more accelerators", shards_weights),
+            ("shard them (zero3)", has_replicas and not shards_weights),
+            ("use more accelerators", shards_weights and has_replicas),
         ),
         "gradients": (
-            ("raise tp or pp", not (plan.sharding in ("zero2", "zero3") and whole)),
-            ("shard them (zero2, zero3)", plan.sharding in ("ddp", "zero1")),
+            ("raise tp or pp", not (shards_gradients and whole)),
+            ("shard them (zero2, zero3)", has_replicas and not shards_gradients),
             ("accumulate them in bf16 (--grad-dtype bf16)", job.grad_dtype == "fp32"),
-            ("use more accelerators", plan.sharding not in ("ddp", "zero1")),
+            ("use more accelerators", shards_gradients and has_replicas),
         ),
         "optimizer": (
-            ("shard it (zero1)", plan.sharding == "ddp"),
-            ("shard it over more ranks", plan.sharding != "ddp" and not whole),
+            ("shard it (zero1)", has_replicas and plan.sharding == "ddp"),
+            ("shard it over more ranks", has_replicas and plan.sharding != "ddp" and not whole),
             ("move it to the host (--offload optimizer)", plan.offload != "optimizer"),
             ("keep moments in bf16 (--moment-dtype bf16)", job.moment_dtype == "fp32"),
             ("use more accelerators", True),

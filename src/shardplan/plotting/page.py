@@ -1,0 +1,174 @@
+"""A chart as one HTML page that needs nothing else: drawn by plotly, which is inside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shardplan.plotting.chart import Axis, Chart, Panel, Series
+from shardplan.plotting.libraries import plotly_parts
+
+__all__ = ["html_page"]
+
+MARGIN: Final = 150
+"""Height of title and legend. [pixels]"""
+CONTROLS: Final = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud"], "plotlyServerURL": ""}
+"""What a reader can do with a chart: not upload it to a host."""
+NUM_CONTOURS: Final = 25
+MARKERS: Final = {"circle": "circle", "square": "square", "triangle": "triangle-up"}
+
+
+def html_page(chart: Chart) -> str:
+    """The page as text. Raises ``InputError`` where plotly is not installed."""
+    objects, make_subplots = plotly_parts()
+    has_right = any(panel.right is not None for panel, _, _ in chart.placed)
+    figure = make_subplots(
+        rows=chart.num_rows,
+        cols=chart.num_columns,
+        specs=_places(chart),
+        subplot_titles=[panel.title for panel, _, _ in chart.placed],
+        horizontal_spacing=(0.42 if has_right else 0.28) / chart.num_columns,
+        vertical_spacing=0.36 / chart.num_rows,
+    )
+    named: set[str] = set()
+    for panel, row, column in chart.placed:
+        at = {"row": row + 1, "col": column + 1}
+        _add_field(figure, objects, panel, chart, at)
+        heights: dict[float | str, float] = {}
+        for series in panel.series:
+            trace = _trace(objects, series, is_named=series.name in named or not series.name)
+            if series.kind == "bars":
+                trace.update(_bar_place(series, heights, is_stacked=panel.is_stacked))
+            named.add(series.name)
+            figure.add_trace(trace, **at, **({"secondary_y": series.is_on_right} if panel.right is not None else {}))
+            _add_labels(figure, series, at)
+        _set_axes(figure, panel, at)
+    width, height = chart.panel_size
+    figure.update_layout(
+        title={"text": chart.title},
+        barmode="group",
+        template="plotly_white",
+        legend={"orientation": "h", "yanchor": "top", "y": -0.3 / chart.num_rows},
+        width=width * chart.num_columns + MARGIN,
+        height=height * chart.num_rows + MARGIN,
+    )
+    page: str = figure.to_html(include_plotlyjs=True, full_html=True, div_id=chart.name, config=CONTROLS)
+    note = f"<p style='font-family: sans-serif; max-width: 60em'>{_escaped(chart.note)}</p></body>"
+    head = f"<head><title>{_escaped(chart.title)}</title>"
+    return page.replace("<head>", head, 1).replace("</body>", note)
+
+
+def _places(chart: Chart) -> list[list[dict[str, bool] | None]]:
+    """What stands in every row and column."""
+    places: list[list[dict[str, bool] | None]] = [[None] * chart.num_columns for _ in range(chart.num_rows)]
+    for panel, row, column in chart.placed:
+        places[row][column] = {"secondary_y": panel.right is not None}
+    return places
+
+
+def _trace(objects: Any, series: Series, *, is_named: bool) -> Any:
+    shared = {"name": series.name, "legendgroup": series.name, "showlegend": not is_named}
+    if series.kind == "bars":
+        return objects.Bar(x=_positions(series), y=list(series.y), marker={"color": series.colour}, **shared)
+    has_marker = series.marker != "none"
+    modes = ["lines"] if series.kind == "line" else []
+    modes += ["markers"] if has_marker or series.kind == "points" else []
+    return objects.Scatter(
+        x=_positions(series),
+        y=list(series.y),
+        mode="+".join(modes),
+        line={"color": series.colour, "dash": "dash" if series.is_dashed else "solid"},
+        marker={"color": series.colour, "symbol": MARKERS.get(series.marker, "circle"), "size": 7},
+        **shared,
+    )
+
+
+def _bar_place(series: Series, heights: dict[float | str, float], *, is_stacked: bool) -> dict[str, Any]:
+    """Beside the other series, or on the ``heights`` that they reach: plotly knows one way for all panels of a page."""
+    if not is_stacked:
+        return {"offsetgroup": series.name}
+    bases = [heights.get(x, 0.0) for x in series.x]
+    heights |= {x: base + y for x, base, y in zip(series.x, bases, series.y, strict=True)}
+    return {"offsetgroup": "stack", "base": bases}
+
+
+def _positions(series: Series) -> list[float | str]:
+    return [x.replace("\n", "<br>") if isinstance(x, str) else x for x in series.x]
+
+
+def _add_labels(figure: Any, series: Series, at: dict[str, int]) -> None:
+    sides = series.label_sides or ["top right"] * len(series.labels)
+    for x, y, label, side in zip(series.x, series.y, series.labels, sides, strict=False):
+        is_top, is_right = side.startswith("top"), side.endswith("right")
+        figure.add_annotation(
+            x=x,
+            y=y,
+            text=label,
+            showarrow=False,
+            xanchor="left" if is_right else "right",
+            yanchor="bottom" if is_top else "top",
+            bgcolor="rgba(255, 255, 255, 0.85)",
+            **at,
+        )
+
+
+def _add_field(figure: Any, objects: Any, panel: Panel, chart: Chart, at: dict[str, int]) -> None:
+    """Filled contours, the scale of colours beside the panel."""
+    if panel.field is None:
+        return
+    field = panel.field
+    figure.add_trace(
+        objects.Contour(
+            x=list(field.x),
+            y=list(field.y),
+            z=[list(values) for values in field.z],
+            colorscale="Viridis",
+            colorbar={
+                "title": {"text": field.title},
+                "x": at["col"] / chart.num_columns,
+                "len": 1 / chart.num_rows,
+                "y": 1 - (at["row"] - 0.5) / chart.num_rows,
+            },
+            ncontours=NUM_CONTOURS,
+            contours={"showlabels": True},
+            showlegend=False,
+        ),
+        **at,
+    )
+
+
+def _set_axes(figure: Any, panel: Panel, at: dict[str, int]) -> None:
+    figure.update_xaxes(**_axis(panel.x, _values(panel, "x")), **at)
+    left = {"secondary_y": False} if panel.right is not None else {}
+    figure.update_yaxes(**_axis(panel.y, _values(panel, "y", is_on_right=False)), **at, **left)
+    if panel.right is not None:
+        values = _values(panel, "y", is_on_right=True)
+        figure.update_yaxes(**_axis(panel.right, values), **at, secondary_y=True, showgrid=False)
+
+
+def _values(panel: Panel, name: str, *, is_on_right: bool | None = None) -> list[float]:
+    chosen = [series for series in panel.series if is_on_right is None or series.is_on_right == is_on_right]
+    return [value for series in chosen for value in getattr(series, name) if isinstance(value, (int, float))]
+
+
+def _axis(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
+    """Settings of an axis; plotly's limits of a logarithmic axis are powers of ten."""
+    settings: dict[str, Any] = {"title": {"text": axis.title}}
+    if axis.scale == "names":
+        return settings | {"type": "category"}
+    if axis.scale == "linear":
+        settings |= {"tickmode": "auto"}  # else plotly takes over the ticks of the axis on the other side
+        return settings | ({} if axis.limits is None else {"range": list(axis.limits)})
+    settings |= {"type": "log"}
+    if axis.limits is not None:
+        settings["range"] = [math.log10(limit) for limit in axis.limits]
+    if axis.scale == "log2" and values:
+        powers = range(math.floor(math.log2(min(values))), math.ceil(math.log2(max(values))) + 1)
+        settings |= {"tickvals": [2.0**power for power in powers], "ticktext": [f"{2.0**power:,g}" for power in powers]}
+        return settings
+    return settings | {"dtick": 1, "exponentformat": "power"}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
