@@ -1,0 +1,62 @@
+"""The example notebooks run, and show what they say they show."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("run_notebooks", ROOT / "docs" / "run_notebooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_are_two() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["compare-the-models", "reproduce-the-paper"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_shows_what_it_stores(path: Path, runner: ModuleType) -> None:
+    stored = json.loads(path.read_text())
+    found = runner.run_notebook(path)
+    assert runner.texts(found) == runner.texts(stored), "run python docs/run_notebooks.py"
+    assert any("image/png" in output.get("data", {}) for cell in found["cells"] for output in cell.get("outputs", []))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_one_that_jupyter_reads(path: Path) -> None:
+    notebook = json.loads(path.read_text())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    identifiers = [cell["id"] for cell in notebook["cells"]]
+    assert len(identifiers) == len(set(identifiers))
+    for cell in notebook["cells"]:
+        needed = {"code": {"execution_count", "outputs"}, "markdown": set()}[cell["cell_type"]]
+        assert set(cell) == {"cell_type", "id", "metadata", "source"} | needed
+
+
+def test_outputs_are_what_is_printed_and_what_a_cell_ends_with(runner: ModuleType, tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["text"]},
+        {"cell_type": "code", "source": ["x = 2\n", "print('two')\n", "x * 21"]},
+        {"cell_type": "code", "source": ["x = 3;"]},
+        {"cell_type": "code", "source": []},
+    ]
+    path = tmp_path / "small.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    found = runner.run_notebook(path)
+    assert runner.texts(found) == [["two\n"], ["42"]]
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["1 / 0"]}]}))
+    with pytest.raises(ZeroDivisionError):
+        runner.run_notebook(path)
