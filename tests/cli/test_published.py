@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -389,6 +390,26 @@ def test_examples_of_the_help_run_on_a_fresh_clone(
     result = run(*shlex.split(command)[1:])
     assert result.exit_code == 0, result.output
     assert result.stdout
+
+
+DOCUMENTED = sorted(
+    {
+        line.split("#")[0].strip()
+        for page in (ROOT / "docs" / "published").glob("*.md")
+        for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+        if line.startswith("shardplan ") and not {"FILE...", "--variants", "figures"} & set(line.split())
+    }
+)
+"""Commands of the pages, but for those that take long."""
+
+
+@pytest.mark.parametrize("command", DOCUMENTED, ids=lambda line: str(line)[10:130])
+def test_commands_of_the_documentation_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("*.ipynb"))
+    monkeypatch.chdir(tmp_path)
+    result = run(*shlex.split(command)[1:])
+    assert result.exit_code == 0, result.output
 
 
 def test_figures_are_finite_in_every_answer() -> None:
