@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.commands import FEW, SMALL, run
+from tests.cli.commands import FEW, SMALL, answer, run
 
 import shardplan.cli.layout
 from shardplan.cli.layout import Column, Page, joined
@@ -101,6 +101,14 @@ def test_the_bar_of_memory_fills_by_parts() -> None:
     assert len(bar[1]) == 74
     assert bar[1].strip(".")
     assert set(bar[1]) <= set("WGOALBF.")
+
+
+def test_the_band_of_memory_says_where_its_upper_end_does_not_fit() -> None:
+    text = run(*QUESTIONS["plan"]).stdout
+    assert len(re.findall(r"^  [0-9.]+ .B to [0-9.]+ .B in 8 of 10 comparable runs", text, re.MULTILINE)) == 1
+    record = answer(*QUESTIONS["plan"])["plans"][0]
+    risky = record["peak_memory_p90_bytes"] > record["usable_memory_bytes"]
+    assert ("the upper end would not fit" in text) == risky
 
 
 def test_too_much_memory_shows_where_the_usable_ends() -> None:

@@ -23,6 +23,7 @@ JOB = Job(sequence_length=8192, global_batch_size=128)
         ("optimizer", Plan(sharding="zero1"), "--offload optimizer", "zero1"),
         ("optimizer", Plan(sharding="zero3", sharding_degree=8, offload="optimizer"), "more ranks", "--offload"),
         ("gradients", Plan(sharding="zero1"), "zero2", "more accelerators"),
+        ("gradients", Plan(sharding="zero1", pp=2), "zero3", "zero2"),
         ("gradients", Plan(sharding="zero3"), "--grad-dtype bf16", "raise tp"),
         ("weights", Plan(sharding="zero1"), "zero3", "more accelerators"),
         ("weights", Plan(sharding="zero3"), "more accelerators", "zero3"),

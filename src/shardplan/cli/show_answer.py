@@ -119,6 +119,17 @@ def show_memory(page: Page, estimate: Estimate) -> None:
         legend.append(f"{mark}{HARD_SPACE}", style=colour if page.is_coloured else "")
         legend.append(f"{part.name}{HARD_SPACE}{format_bytes(part.value)}   ")
     page.line(legend)
+    _show_memory_band(page, estimate)
+
+
+def _show_memory_band(page: Page, estimate: Estimate) -> None:
+    """How sure the memory is, and whether that leaves room."""
+    low, high = estimate.peak_memory_p10_bytes, estimate.peak_memory_p90_bytes
+    if not low < high:
+        return
+    text = f"{format_bytes(low)} to {format_bytes(high)} in 8 of 10 comparable runs"
+    risky = estimate.feasible and high > estimate.usable_memory_bytes
+    page.line(text + (": the upper end would not fit" if risky else ""), style="yellow" if risky else "dim")
 
 
 def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:

@@ -26,7 +26,10 @@ def knobs(part: str, plan: Plan, job: Job, *, has_replicas: bool) -> str:
         ),
         "gradients": (
             ("raise tp or pp", not (shards_gradients and whole)),
-            ("shard them (zero2, zero3)", has_replicas and not shards_gradients),
+            (
+                "shard them (zero2, zero3)" if plan.pp == 1 else "shard them (zero3)",
+                has_replicas and not shards_gradients,
+            ),
             ("accumulate them in bf16 (--grad-dtype bf16)", job.grad_dtype == "fp32"),
             ("use more accelerators", shards_gradients and has_replicas),
         ),
