@@ -184,6 +184,12 @@ def test_wrong_flags_with_a_method_are_refused(flags: tuple[str, ...], words: st
     assert words in result.stderr
 
 
+def test_our_own_method_is_our_search() -> None:
+    small = ("llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--limit", "pp=1", "--top", 1)
+    named, plain = (answer("plan", *small, *flags) for flags in (("--method", "shardplan"), ()))
+    assert named["plans"] == plain["plans"]
+
+
 @pytest.mark.usefixtures("other_packages")
 def test_a_method_of_another_package_answers_the_same_question() -> None:
     record = answer("plan", *QUESTION, "--method", "mine")

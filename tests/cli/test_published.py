@@ -7,6 +7,8 @@ import math
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -390,6 +392,25 @@ def test_examples_of_the_help_run_on_a_fresh_clone(
     result = run(*shlex.split(command)[1:])
     assert result.exit_code == 0, result.output
     assert result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["published", "--help"], ["published", "subramanian2024", "--help"], ["study", "--help"], ["methods", "-h"]],
+)
+def test_help_loads_nothing_that_is_slow(arguments: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from shardplan.cli.main import app\n"
+        "try:\n"
+        f"    app({arguments!r}, prog_name='shardplan')\n"
+        "finally:\n"
+        "    slow = {'numpy', 'yaml', 'rich', 'plotly', 'matplotlib'} & set(sys.modules)\n"
+        "    sys.stderr.write(' '.join(sorted(slow)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: shardplan" in done.stdout
 
 
 DOCUMENTED = sorted(

@@ -15,9 +15,11 @@ from shardplan.errors import InputError
 if TYPE_CHECKING:
     from shardplan.cli.question import Asked
 
-__all__ = ["MethodFlag", "plan_with_method"]
+__all__ = ["OURS", "MethodFlag", "plan_with_method"]
 
 MOST_ROWS = 1000
+OURS = "shardplan"
+"""Our own search, as `shardplan methods` calls it."""
 
 
 def _names(incomplete: str) -> list[str]:

@@ -17,7 +17,7 @@ from shardplan.cli.flags import (
     with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
-from shardplan.cli.methods_plan import MethodFlag, plan_with_method
+from shardplan.cli.methods_plan import OURS, MethodFlag, plan_with_method
 from shardplan.cli.numbers import whole
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def plan(
     flags = QuestionFlags(
         cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
     )
-    if method is not None:
+    if method not in (None, OURS):
         return plan_with_method(method, lambda: ask(model, flags), search, target)
     asked = ask(model, flags)
     result, of_stack = _search(asked, search)
