@@ -185,7 +185,8 @@ def test_the_search_says_what_fits_and_what_the_corrections_change() -> None:
     corrected = answer(*flags, "--corrected")
     assert corrected["corrected"] == ["Q1", "Q2", "Q3", "Q5", "Q11"]
     assert corrected["num_fitting"] > 0
-    assert answer(*flags, "--correct", "q11")["corrected"] == ["Q11"]
+    assert answer(*flags, "--corrected", "q11")["corrected"] == ["Q11"]
+    assert answer(*flags, "--corrected=Q11,q2")["corrected"] == ["Q2", "Q11"]
 
 
 def test_every_operator_is_explained_forward_and_backward() -> None:
@@ -310,8 +311,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "an unknown cluster": ((*CALCULATOR, "--cluster", "dgx-h10"), "did you mean dgx-h100"),
     "no strategy": (("published", "subramanian2024"), "strategy is missing"),
     "a misspelt system": ((*SEARCHED[:5], "H20", *SEARCHED[6:], "--gpus", 8), "did you mean H200"),
-    "an unknown correction": ((*SEARCHED, "--gpus", 8, "--correct", "Q4"), "unknown correction 'Q4'"),
-    "corrections twice": ((*SEARCHED, "--gpus", 8, "--correct", "Q2", "--corrected"), "both --corrected and --correct"),
+    "an unknown correction": ((*SEARCHED, "--gpus", 8, "--corrected", "Q4"), "unknown correction 'Q4'"),
     "no candidates": ((*SEARCHED, "--gpus", 7), "no configuration"),
     "degrees that do not divide": ((*SEARCHED, "--gpus", 64, "--tp", 3), "multiply to 3"),
     "no layer": (("published", "data-movement"), "layer.d_in is missing"),

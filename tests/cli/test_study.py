@@ -76,6 +76,8 @@ def test_tables_of_the_figures_show_published_values() -> None:
     for words in ("182.91", "65.67", "4.69", "33.61", "6.95 to 17.51 days; B200 7.35", "B200-next 5.35", "all-gather"):
         assert words in text
     assert "F1:" not in text
+    ranged = run(*STUDY, "--figure", "F6..F7").stdout
+    assert [name in ranged for name in ("F5:", "F6:", "F7:", "F8:")] == [False, True, True, False]
     a100 = run(*STUDY, "--figure", "F3", "--system", "a100", "--nvs", 4).stdout
     assert "A100 in domains of 4" in a100
     assert "73.42" in a100
@@ -88,7 +90,8 @@ def test_workers_and_corrections() -> None:
     corrected = answer(*STUDY, "--corrected")
     assert corrected["corrected"] == ["Q1", "Q2", "Q3", "Q5", "Q11"]
     assert any((row["model"], row["strategy"]) == ("vit_era5", "1d") for row in corrected["best"])
-    assert "corrected: Q11" in run(*STUDY, "--correct", "q11").stdout
+    assert "corrected: Q11" in run("study", "--corrected", "q11", NAME).stdout
+    assert "corrected: Q1, Q2, Q3, Q5, Q11" in run("study", "--corrected", NAME).stdout
 
 
 def test_figures_become_pages_pictures_and_tables(tmp_path: Path) -> None:
@@ -113,8 +116,8 @@ def test_figures_become_pages_pictures_and_tables(tmp_path: Path) -> None:
         ((*STUDY, "--figure", "F9"), "unknown figure 'F9'"),
         ((*STUDY, "--figure", ""), "unknown figure ''"),
         ((*STUDY, "--workers", "0"), "--workers is"),
-        ((*STUDY, "--correct", "Q4"), "unknown correction 'Q4'"),
-        ((*STUDY, "--correct", "Q2", "--corrected"), "both --corrected and --correct"),
+        ((*STUDY, "--corrected", "Q4"), "unknown correction 'Q4'"),
+        ((*STUDY, "--corrected=", "Q4"), "unexpected extra argument"),
         ((*STUDY, "--system", "H20"), "did you mean H200"),
         ((*STUDY, "--nvs", "16"), "--nvs is 16"),
         ((*STUDY, "--out", "/dev/null/x"), "cannot write into"),

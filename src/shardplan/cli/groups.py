@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from shardplan.errors import UnknownNameError
 
-__all__ = ["SETTINGS", "Command", "Group", "examples"]
+__all__ = ["SETTINGS", "Command", "CorrectedCommand", "Group", "examples"]
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
 """How help is asked for and laid out."""
@@ -46,3 +47,17 @@ class Command(TyperCommand):
             if groups[title]:
                 with formatter.section(title):
                     formatter.write_dl(groups[title])
+
+
+class CorrectedCommand(Command):
+    """A command whose ``--corrected`` may stand alone, for all corrections, or with the names of some."""
+
+    NAMES = re.compile(r"all|none|Q\d+([,+]\s*Q\d+)*", re.IGNORECASE)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's, which knows no flags whose value may be left out."""
+        given = [
+            "--corrected=all" if arg == "--corrected" and not self.NAMES.fullmatch(following) else arg
+            for arg, following in zip(args, [*args[1:], ""], strict=False)
+        ]
+        return super().parse_args(ctx, given)

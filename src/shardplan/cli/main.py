@@ -16,7 +16,7 @@ from shardplan.cli.calibrate import calibrate
 from shardplan.cli.catalogue import accelerators, clusters, models
 from shardplan.cli.compare import compare
 from shardplan.cli.estimate import estimate
-from shardplan.cli.groups import SETTINGS, Command, Group, examples
+from shardplan.cli.groups import SETTINGS, Command, CorrectedCommand, Group, examples
 from shardplan.cli.json_target import target_of
 from shardplan.cli.methods import methods
 from shardplan.cli.plan import plan
@@ -168,7 +168,7 @@ EXAMPLES = {
 }
 NAMES = {command.__name__ for command in EXAMPLES}
 for _command, _examples in EXAMPLES.items():
-    app.command(cls=Command, epilog=examples(_examples))(_command)
+    app.command(cls=CorrectedCommand if _command is study else Command, epilog=examples(_examples))(_command)
 app.add_typer(published_app, name="published")
 
 

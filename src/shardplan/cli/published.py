@@ -12,7 +12,7 @@ import typer
 
 from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags import OutputFlags, with_flags
-from shardplan.cli.groups import SETTINGS, Command, Group, examples
+from shardplan.cli.groups import SETTINGS, Command, CorrectedCommand, Group, examples
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import number, whole
 from shardplan.cli.published_case import CaseFlags, merged, read_case, section
@@ -141,13 +141,9 @@ def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFla
 
 
 def _searched_case(flags: SearchedFlags) -> dict[str, Any]:
-    if flags.corrected and flags.correct is not None:
-        raise InputError(
-            "both --corrected and --correct are given", rule="--corrected corrects all", hint="leave one of them out"
-        )
-    texts = {name: getattr(flags, name) for name in ("model", "system", "strategy", "explain")}
+    texts = {name: getattr(flags, name) for name in ("model", "system", "strategy", "corrected", "explain")}
     counts = {name: _whole(getattr(flags, name), _flag(name)) for name in ("nvs", "gpus", "global_batch_size", "top")}
-    return _given(**texts, **counts, corrected=flags.corrected if flags.correct is None else flags.correct)
+    return _given(**texts, **counts)
 
 
 @with_flags
@@ -348,5 +344,5 @@ EXAMPLES: Final[dict[Callable[..., int], tuple[str, ...]]] = {
     check: ("shardplan published check examples/reference.json",),
 }
 for _command, _lines in EXAMPLES.items():
-    app.command(cls=Command, epilog=examples(_lines))(_command)
+    app.command(cls=CorrectedCommand if _command is subramanian2024 else Command, epilog=examples(_lines))(_command)
 app.command(OTHER, cls=Command, hidden=True)(other)

@@ -126,9 +126,11 @@ class SearchedFlags:
     global_batch_size: Annotated[str | None, _text("Search", "Sequences of a step. [default: 4096]")] = None
     top: Annotated[str | None, _text("Search", "How many configurations. [default: 10]")] = None
     corrected: Annotated[
-        bool | None, _text("Search", "Correct Q1, Q2, Q3, Q5 and Q11 of its known errors.", metavar="")
+        str | None,
+        _text(
+            "Search", "Correct Q1, Q2, Q3, Q5 and Q11 of its known errors, or those named: Q2,Q11.", metavar="[NAMES]"
+        ),
     ] = None
-    correct: Annotated[str | None, _text("Search", "Correct these of them only: Q2,Q11.", metavar="NAMES")] = None
     explain: Annotated[
         bool | None,
         _text("Search", "Show every operator of a layer under the best configuration.", metavar=""),

@@ -29,7 +29,7 @@ FigureFlag = Annotated[
     list[str] | None,
     typer.Option(
         metavar="F1..F8",
-        help="Show the table of this figure: F1, ..., F8, several as F1,F3, or all. Can be repeated.",
+        help="Show the table of this figure: F1, ..., F8, several as F1,F3 or F1..F3, or all. Can be repeated.",
         rich_help_panel="Study",
     ),
 ]
@@ -43,11 +43,12 @@ OutFlag = Annotated[
     ),
 ]
 CorrectedFlag = Annotated[
-    bool,
-    typer.Option("--corrected", help="Correct Q1, Q2, Q3, Q5 and Q11 of its errors.", rich_help_panel="Study"),
-]
-CorrectFlag = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Correct these of them only: Q2,Q11.", rich_help_panel="Study")
+    str | None,
+    typer.Option(
+        metavar="[NAMES]",
+        help="Correct Q1, Q2, Q3, Q5 and Q11 of its known errors, or those named: Q2,Q11.",
+        rich_help_panel="Study",
+    ),
 ]
 SystemFlag = Annotated[
     str, typer.Option(metavar="NAME", help="System whose configurations F3 shows.", rich_help_panel="Study")
@@ -62,8 +63,7 @@ def study(
     name: NameArgument,
     output: OutputFlags,
     figure: FigureFlag = None,
-    corrected: CorrectedFlag = False,
-    correct: CorrectFlag = None,
+    corrected: CorrectedFlag = None,
     system: SystemFlag = "B200",
     nvs: DomainFlag = "8",
     workers: WorkersFlag = "1",
@@ -86,11 +86,7 @@ def study(
     if name not in STUDIES:
         raise UnknownNameError("study", f"{name:.60}", STUDIES, hint=f"one of {', '.join(STUDIES)}")
     shown = _system(system, domain)
-    if corrected and correct is not None:
-        raise InputError(
-            "both --corrected and --correct are given", rule="--corrected corrects all", hint="leave one of them out"
-        )
-    chosen = corrections_of(corrected if correct is None else correct)
+    chosen = corrections_of(corrected)
     with workers_of(num_workers) as executor:
         report = run_study(figures, corrected=chosen, executor=executor, num_workers=num_workers)
     target.write(study_record(report))
@@ -105,13 +101,21 @@ def study(
 
 def _figures(given: Sequence[str] | None, *, everything: bool) -> tuple[str, ...]:
     """Names of the figures, each once. Raises UnknownNameError."""
-    names = [name.strip().upper() for text in given or () for name in text.split(",")]
+    names = [name for text in given or () for part in text.split(",") for name in _range(part.strip().upper())]
     for name in names:
         if name not in (*ALL, "ALL"):
             raise UnknownNameError("figure", f"{name:.40}", (*ALL, "all"), hint=f"one of {', '.join(ALL)}, or all")
     if "ALL" in names or (not names and everything):
         return ALL
     return tuple(dict.fromkeys(names))
+
+
+def _range(text: str) -> tuple[str, ...]:
+    """The figures from one to another: ``F1..F3``."""
+    first, dots, last = text.partition("..")
+    if not dots or first not in ALL or last not in ALL:
+        return (text,)
+    return ALL[ALL.index(first) : ALL.index(last) + 1]
 
 
 def _system(name: str, domain: int) -> tuple[str, int]:
