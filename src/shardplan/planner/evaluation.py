@@ -24,7 +24,18 @@ from shardplan.inputs.plan import RECOMPUTE_MODULES, Plan, recompute_modules
 from shardplan.planner.points import Family
 from shardplan.workload.stage import Stage, kinds_of_stage, layers_before, side_by_side, stages
 
-__all__ = ["Objective", "Table", "batch_of", "best_chunks", "evaluate", "fastest", "smallest"]
+__all__ = [
+    "CELLS",
+    "Objective",
+    "Table",
+    "batch_of",
+    "best_chunks",
+    "evaluate",
+    "fastest",
+    "is_valid",
+    "outcomes",
+    "smallest",
+]
 
 CELLS = 131_072
 """Plans per piece of work: arrays of this length stay in the second-level cache."""
@@ -106,6 +117,18 @@ def best_chunks(
     value, _ = _values(question, _part(_plans(question, single), piece), objective)
     chunks = int(value.argmin())
     return single.plan(0, 0, single.vps[chunks], 0), float(value.ravel()[chunks])
+
+
+def outcomes(question: Question, family: Family) -> Step:
+    """Outcome of every combination of a family's axes, valid or not; arrays of constants add axes before these."""
+    plans = _plans(question, family)
+    return step_of(question, plans.batch, plans.loads, plans.kinds, whole_model(question.model))
+
+
+def is_valid(family: Family) -> NDArray[np.bool_]:
+    """Which combinations are valid, whatever the recomputation."""
+    chunks = family.interleaves | (np.asarray(family.vps) == 1)[:, None]
+    return family.shards[:, None, None, :] & chunks
 
 
 def batch_of(question: Question, family: Family) -> Batch:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
+from shardplan.planner.robustness import Ties
 
 __all__ = ["SearchResult", "Suggestion"]
 
@@ -39,6 +40,8 @@ class SearchResult:
     """Combinations of the space that break a rule, by the first rule broken."""
     search_time: float
     """Wall time of the search. [s]"""
+    ties: Ties | None = None
+    """Plans that are too close to the fastest to call, and which of them is recommended; None where nothing fits."""
     suggestions: tuple[Suggestion, ...] = ()
     """Where nothing fits: the nearest changes that would."""
     smallest: Estimate | None = None
@@ -46,6 +49,11 @@ class SearchResult:
     best_where: Callable[..., Estimate | None] = field(default=lambda **_fields: None, repr=False, compare=False)
     """The best feasible plan with the given field values, such as ``best_where(tp=8, pp=4, recompute="none")``; fields:
     tp, cp, pp, ep, etp, micro_batch_size, recompute, recompute_num_layers, sharding."""
+
+    @property
+    def recommended(self) -> Estimate | None:
+        """The most robust of the plans that tie with the fastest (``planner.robustness``); None where nothing fits."""
+        return None if self.ties is None else self.ties.recommended
 
     def assuming(self, assumptions: tuple[str, ...]) -> SearchResult:
         """The same, with what was assumed in putting the question said of every estimate."""
@@ -64,9 +72,11 @@ class SearchResult:
         return self._with(stated)
 
     def _with(self, change: Callable[[Estimate], Estimate]) -> SearchResult:
+        ties = self.ties
         return replace(
             self,
             estimates=tuple(change(estimate) for estimate in self.estimates),
+            ties=None if ties is None else replace(ties, recommended=change(ties.recommended)),
             smallest=None if self.smallest is None else change(self.smallest),
             suggestions=tuple(replace(each, estimate=change(each.estimate)) for each in self.suggestions),
         )

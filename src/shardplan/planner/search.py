@@ -12,6 +12,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile
 from shardplan.planner.ranking import different_cells
 from shardplan.planner.result import SearchResult
+from shardplan.planner.robustness import ties_of
 from shardplan.planner.space import Choices, Restrictions, declare
 from shardplan.planner.suggestions import suggest
 from shardplan.planner.survey import Progress, survey_of
@@ -58,11 +59,13 @@ def search_question(
     started = time.perf_counter()
     restrictions = Restrictions(fix=fix or {}, limit=limit or {}, exclude=exclude or {})
     space = declare(question, restrictions)
-    survey = survey_of(question, space, progress=progress)
+    survey = survey_of(question, space, progress=progress).with_ties()
+    listed = [(cell, survey.estimate(cell)) for cell in different_cells(survey.tables, top)]
     result = SearchResult(
         question=question,
         space=space.declared(),
-        estimates=tuple(survey.estimate(cell) for cell in different_cells(survey.tables, top)),
+        estimates=tuple(estimate for _, estimate in listed),
+        ties=None if survey.tied is None else ties_of(question, survey.tied, listed),
         num_plans_evaluated=survey.num_evaluated,
         num_plans_feasible=survey.num_feasible,
         rejected=dict((+survey.rejected).most_common()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from shardplan.planner.evaluation import Objective, Table, best_chunks, evaluate
 from shardplan.planner.points import families
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
+from shardplan.planner.tied import TiedPlans, tied_plans
 
 __all__ = ["Progress", "Survey", "survey_of"]
 
@@ -30,6 +31,8 @@ class Survey:
     tables: tuple[Table, ...]
     rejected: Counter[str]
     objective: Objective
+    tied: TiedPlans | None = None
+    """The plans that tie with the fastest, where they have been asked for."""
 
     @property
     def num_evaluated(self) -> int:
@@ -43,11 +46,19 @@ class Survey:
 
     def estimate(self, cell: Cell) -> Estimate:
         """The full answer for the best plan at ``cell``; it is the one that the arrays gave."""
-        plan, value = best_chunks(self.question, cell.family, cell.position, self.objective)
+        index = None if self.tied is None else self.tied.index_of(cell)
+        if self.tied is None or index is None:
+            plan, value = best_chunks(self.question, cell.family, cell.position, self.objective)
+        else:
+            plan, value = self.tied.plan(index), self.tied.step_time[index]
         answer = estimate_plan(self.question, plan)
         told = answer.step_time if self.objective is fastest else answer.peak_memory_bytes
         assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
         return answer
+
+    def with_ties(self) -> Survey:
+        """The same, with the plans that tie with the fastest; these need not be priced again."""
+        return replace(self, tied=tied_plans(self.question, self.tables))
 
     def best_where(self, **wanted: Any) -> Estimate | None:
         """The best plan with these values of its fields, if any."""

@@ -1,0 +1,96 @@
+r"""Which of the plans that tie with the fastest is recommended: the one that bears most that things are worse.
+
+A plan is fragile in two ways. It may need more memory than estimated: it has headroom where the upper end of the band
+of its peak memory fits as well. Its step may take longer: with :math:`\Delta_g` what it loses where a group of
+constants (network, overlap, host) is at its worse end, the groups being independent,
+
+.. math:: T_{pessimistic} = T + \sqrt{\textstyle\sum_g \Delta_g^2}
+
+Recommended is, of the tied plans with headroom (of all, where none has), the one of the smallest pessimistic time;
+where several are alike in it, the one that needs least memory, and of these the fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.estimation.band import band_of
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.perturbation import GROUPS
+from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
+from shardplan.planner.ranking import Cell
+from shardplan.planner.tied import TiedPlans
+
+__all__ = ["Robustness", "Ties", "has_headroom", "ties_of"]
+
+ALIKE_TIME = 0.001
+"""Pessimistic times within this share are alike: steps of one run vary by more."""
+ALIKE_MEMORY = 0.01
+"""Peak memories within this share of the usable memory are alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robustness:
+    """What a plan bears."""
+
+    lost_time: dict[str, float]
+    """How much longer the step takes where a group of constants is at its worse end, by group. [s]"""
+    pessimistic_time: float
+    """Step time where all groups are worse, as independent of one another. [s]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ties:
+    """The plans that are too close to the fastest to call."""
+
+    factor: float
+    """Step times within this factor of the fastest are ties."""
+    num_plans: int
+    """Plans of the whole space that fit and tie, the fastest among them."""
+    num_with_headroom: int
+    """Those whose memory fits at the upper end of its band too."""
+    recommended: Estimate
+    """The most robust of them all, listed or not."""
+    robustness: Mapping[Plan, Robustness]
+    """Of the listed plans that tie, and of the recommended one."""
+
+
+def has_headroom(estimate: Estimate) -> bool:
+    """Whether the upper end of the band of its memory fits."""
+    return estimate.peak_memory_p90_bytes <= estimate.usable_memory_bytes
+
+
+def ties_of(question: Question, tied: TiedPlans, listed: Sequence[tuple[Cell, Estimate]]) -> Ties:
+    """The ties of a search, with the robustness of those of its ``listed`` plans that tie."""
+    usable = float(question.usable_memory)
+    headroom = tied.peak_memory_bytes * band_of(question, "memory").high <= usable
+    best = _most_robust(tied, headroom, ALIKE_MEMORY * usable)
+    places = {tied.index_of(cell): answer for cell, answer in listed}
+    recommended = places.get(best) or estimate_plan(question, tied.plan(best))
+    shown = [index for index in places if index is not None]
+    return Ties(
+        factor=tied.factor,
+        num_plans=len(tied.step_time),
+        num_with_headroom=int(np.count_nonzero(headroom)),
+        recommended=recommended,
+        robustness={tied.plan(index): _robustness(tied, index) for index in dict.fromkeys((*shown, best))},
+    )
+
+
+def _most_robust(tied: TiedPlans, headroom: NDArray[np.bool_], alike_memory: float) -> int:
+    """Index of the plan to recommend."""
+    left = np.flatnonzero(headroom) if headroom.any() else np.arange(len(headroom))
+    times, memory = tied.pessimistic_time, tied.peak_memory_bytes
+    left = left[times[left] <= times[left].min() * (1 + ALIKE_TIME)]
+    left = left[memory[left] <= memory[left].min() + alike_memory]
+    return int(left[tied.step_time[left].argmin()])
+
+
+def _robustness(tied: TiedPlans, index: int) -> Robustness:
+    lost = dict(zip(GROUPS, tied.lost[:, index].tolist(), strict=True))
+    return Robustness(lost_time=lost, pessimistic_time=float(tied.pessimistic_time[index]))
