@@ -9,9 +9,8 @@ import json
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import Any, Final, Literal
 
 import shardplan
 from shardplan.errors import InputError, ShardplanError
@@ -23,14 +22,16 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, load_profile
 from shardplan.planner.result import SearchResult, Suggestion
+from shardplan.planner.robustness import Ties
 from shardplan.reports.model_record import model_from_record, model_record
+from shardplan.reports.plan_file_schema import KEYS, LATER, schema_of_files
+from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
 from shardplan.reports.refusal import first_problem
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
 __all__ = [
+    "RECOMMENDED",
     "SCHEMA",
+    "Pick",
     "PlanFile",
     "SearchAccount",
     "estimate_record",
@@ -40,23 +41,10 @@ __all__ = [
 ]
 
 SCHEMA: Final = "shardplan/plan-file/1"
+RECOMMENDED: Final = "recommended"
+Pick = int | Literal["recommended"]
+"""A plan of a file: its place, from 1, or the recommended one."""
 Record = dict[str, Any]
-
-KEYS: Final = {
-    "step_time": "step_time_s",
-    "step_time_p10": "step_time_p10_s",
-    "step_time_p90": "step_time_p90_s",
-    "breakdown": "breakdown_s",
-    "tokens_per_second_per_accelerator": "tokens_per_s_per_accelerator",
-    "peak_flops": "peak_flops_per_s",
-    "memory": "memory_bytes",
-    "communication": "communication_bytes",
-    "time_to_train": "time_to_train_s",
-}
-"""Fields of an estimate that carry their unit in a file."""
-
-LATER: Final = ("peak_memory_p10_bytes", "peak_memory_p90_bytes")
-"""Fields that the first files lack: read as a band without width."""
 
 MAX_FILE_BYTES: Final = 64_000_000
 """Largest plan file that is read; a hundred plans of 64 stages stay under two million."""
@@ -76,6 +64,8 @@ class SearchAccount:
     """Wall time. [s]"""
     space: dict[str, tuple[object, ...]]
     """Declared candidates of every axis."""
+    ties: Ties | None = None
+    """Plans that tie with the fastest; None where nothing fits, and in files of version 0.1.0."""
     suggestions: tuple[Suggestion, ...] = ()
     """Where nothing fits: changes that would."""
     smallest: Estimate | None = None
@@ -102,8 +92,10 @@ class PlanFile:
         """The plan file of a search."""
         return cls(question=result.question, estimates=result.estimates, search=SearchAccount.of(result))
 
-    def pick(self, number: int) -> Estimate:
-        """The plan that stands in place ``number``, from 1. Raises InputError."""
+    def pick(self, number: Pick) -> Estimate:
+        """The plan that stands in place ``number``, from 1, or the recommended one. Raises InputError."""
+        if number == RECOMMENDED:
+            return self._recommended()
         if not 1 <= number <= len(self.estimates):
             have = f"1 to {len(self.estimates)}" if self.estimates else "none: nothing fitted"
             raise InputError(
@@ -112,6 +104,15 @@ class PlanFile:
                 hint="set --pick to a number of its plans, from 1",
             )
         return self.estimates[number - 1]
+
+    def _recommended(self) -> Estimate:
+        if self.search is None or self.search.ties is None:
+            raise InputError(
+                "the recommended plan is asked for; the file recommends none",
+                rule="the picked plan is in the file",
+                hint="make the file with `shardplan plan ... --json FILE`, or set --pick to a number",
+            )
+        return self.search.ties.recommended
 
 
 def plan_file_record(file: PlanFile) -> Record:
@@ -124,9 +125,9 @@ def plan_file_record(file: PlanFile) -> Record:
         "cluster": cluster_record(question.cluster),
         "num_accelerators": question.num_accelerators,
         "job": asdict(question.job),
-        "plans": [estimate_record(estimate) for estimate in file.estimates],
+        "plans": [_listed_record(file.search, estimate) for estimate in file.estimates],
     }
-    return record | _account_record(file.search) | {"profile": _profile_record(question.profile)}
+    return record | _account_record(file) | {"profile": _profile_record(question.profile)}
 
 
 def estimate_record(estimate: Estimate) -> Record:
@@ -134,10 +135,28 @@ def estimate_record(estimate: Estimate) -> Record:
     return {KEYS.get(name, name): _plain(value) for name, value in _shallow(estimate).items()}
 
 
-def _account_record(account: SearchAccount | None) -> Record:
+def _listed_record(search: SearchAccount | None, estimate: Estimate) -> Record:
+    ties = None if search is None else search.ties
+    return estimate_record(estimate) | ({} if ties is None else robustness_record(ties, estimate))
+
+
+def _ties_record(file: PlanFile, ties: Ties) -> Record:
+    found = recommendation(ties, file.estimates)
+    plan = _listed_record(file.search, ties.recommended)
+    return {
+        "tie_factor": ties.factor,
+        "num_plans_tied": ties.num_plans,
+        "num_plans_tied_with_headroom": ties.num_with_headroom,
+        "recommended": {"place": found.place, "reason": reason(found), "plan": plan},
+    }
+
+
+def _account_record(file: PlanFile) -> Record:
+    account = file.search
     if account is None:
         return {}
-    return {
+    ties = {} if account.ties is None else _ties_record(file, account.ties)
+    return ties | {
         "num_plans_evaluated": account.num_plans_evaluated,
         "num_plans_feasible": account.num_plans_feasible,
         "rejected": dict(account.rejected),
@@ -236,7 +255,7 @@ def _checked(record: Mapping[str, Any]) -> Any:
     from pydantic import ValidationError
 
     try:
-        return _schema().model_validate_json(json.dumps(dict(record)))
+        return schema_of_files().model_validate_json(json.dumps(dict(record)))
     except ValidationError as error:
         cause = error.errors()[0].get("ctx", {}).get("error")
         place, why = first_problem(error, "", known=[f.name for kind in (Plan, Job) for f in fields(kind)])
@@ -270,11 +289,32 @@ def _account(checked: Any) -> SearchAccount | None:
         rejected=checked.rejected,
         search_time=checked.search_time_s,
         space=checked.space,
+        ties=_ties(checked),
         suggestions=tuple(
             Suggestion(change=each.change, estimate=_estimate(each.plan), num_accelerators=each.num_accelerators)
             for each in checked.suggestions
         ),
         smallest=None if checked.smallest is None else _estimate(checked.smallest),
+    )
+
+
+def _ties(checked: Any) -> Ties | None:
+    """The ties of a file; None where there are none, or where they were judged by other constants."""
+    if checked.recommended is None or not checked.plans:
+        return None
+    told = {each.plan: each.robustness for each in (*checked.plans, checked.recommended.plan) if each.robustness}
+    found = {
+        plan: robustness_from_record(each.lost_time_s, each.pessimistic_step_time_s) for plan, each in told.items()
+    }
+    known = {plan: each for plan, each in found.items() if each is not None}
+    if not {checked.plans[0].plan, checked.recommended.plan.plan} <= known.keys():
+        return None
+    return Ties(
+        factor=checked.tie_factor,
+        num_plans=checked.num_plans_tied,
+        num_with_headroom=checked.num_plans_tied_with_headroom,
+        recommended=_estimate(checked.recommended.plan),
+        robustness=known,
     )
 
 
@@ -306,56 +346,6 @@ def _is_plausible(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(_is_plausible(part) for part in value.values())
     return isinstance(value, str) or value >= 0
-
-
-def _estimate_fields() -> dict[str, Any]:
-    """Type and key of every field of an estimate."""
-    from pydantic import Field
-
-    hints = get_type_hints(Estimate)
-    required = {
-        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name)))
-        for field in fields(Estimate)
-        if field.name not in LATER
-    }
-    return required | {name: (hints[name] | None, None) for name in LATER}
-
-
-@cache
-def _schema() -> type[BaseModel]:
-    """Pydantic model of a file, made on first use: importing pydantic is slow."""
-    from pydantic import BaseModel, ConfigDict, Field, create_model
-
-    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    estimate: Any = create_model("Estimate", __config__=config, **_estimate_fields())
-    scalar = bool | int | float | str | None
-
-    class SuggestionRecord(BaseModel):
-        model_config = config
-        change: str
-        num_accelerators: int
-        plan: estimate
-
-    class File(BaseModel):
-        model_config = config
-        schema_: str = Field(alias="schema")
-        shardplan_version: str = ""
-        model: dict[str, Any]
-        cluster: dict[str, Any]
-        num_accelerators: int
-        job: Job
-        plans: list[estimate]
-        num_plans_evaluated: int | None = None
-        num_plans_feasible: int = 0
-        rejected: dict[str, int] = {}
-        search_time_s: float = 0.0
-        space: dict[str, tuple[scalar, ...]] = {}
-        suggestions: list[SuggestionRecord] = []
-        smallest: estimate | None = None
-        explanation: dict[str, Any] | None = None
-        profile: dict[str, str | float | dict[str, float]] | None = None
-
-    return File
 
 
 def _unreadable(label: str, why: str) -> InputError:

@@ -1,0 +1,98 @@
+"""What stands in a plan file: the key of every field, and the type of every value."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+from shardplan.estimation.estimate import Estimate
+from shardplan.inputs.job import Job
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["KEYS", "LATER", "schema_of_files"]
+
+KEYS: Final = {
+    "step_time": "step_time_s",
+    "step_time_p10": "step_time_p10_s",
+    "step_time_p90": "step_time_p90_s",
+    "breakdown": "breakdown_s",
+    "tokens_per_second_per_accelerator": "tokens_per_s_per_accelerator",
+    "peak_flops": "peak_flops_per_s",
+    "memory": "memory_bytes",
+    "communication": "communication_bytes",
+    "time_to_train": "time_to_train_s",
+}
+"""Fields of an estimate that carry their unit in a file."""
+
+LATER: Final = ("peak_memory_p10_bytes", "peak_memory_p90_bytes")
+"""Fields that the first files lack: read as a band without width."""
+
+
+@cache
+def schema_of_files() -> type[BaseModel]:
+    """Pydantic model of a file, made on first use: importing pydantic is slow."""
+    from pydantic import BaseModel, ConfigDict, Field, create_model
+
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    class RobustnessRecord(BaseModel):
+        model_config = config
+        lost_time_s: dict[str, float]
+        pessimistic_step_time_s: float
+
+    judged: dict[str, Any] = {"is_tie": (bool | None, None), "robustness": (RobustnessRecord | None, None)}
+    estimate: Any = create_model("Estimate", __config__=config, **_estimate_fields(), **judged)
+    scalar = bool | int | float | str | None
+
+    class SuggestionRecord(BaseModel):
+        model_config = config
+        change: str
+        num_accelerators: int
+        plan: estimate
+
+    class RecommendedRecord(BaseModel):
+        model_config = config
+        place: int | None
+        reason: str
+        plan: estimate
+
+    class File(BaseModel):
+        model_config = config
+        schema_: str = Field(alias="schema")
+        shardplan_version: str = ""
+        model: dict[str, Any]
+        cluster: dict[str, Any]
+        num_accelerators: int
+        job: Job
+        plans: list[estimate]
+        num_plans_evaluated: int | None = None
+        num_plans_feasible: int = 0
+        rejected: dict[str, int] = {}
+        search_time_s: float = 0.0
+        space: dict[str, tuple[scalar, ...]] = {}
+        tie_factor: float = 1.0
+        num_plans_tied: int = 0
+        num_plans_tied_with_headroom: int = 0
+        recommended: RecommendedRecord | None = None
+        suggestions: list[SuggestionRecord] = []
+        smallest: estimate | None = None
+        explanation: dict[str, Any] | None = None
+        profile: dict[str, str | float | dict[str, float]] | None = None
+
+    return File
+
+
+def _estimate_fields() -> dict[str, Any]:
+    """Type and key of every field of an estimate."""
+    from pydantic import Field
+
+    hints = get_type_hints(Estimate)
+    required = {
+        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name)))
+        for field in fields(Estimate)
+        if field.name not in LATER
+    }
+    return required | {name: (hints[name] | None, None) for name in LATER}

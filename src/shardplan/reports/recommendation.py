@@ -1,0 +1,140 @@
+"""Which plan a search recommends, and why where it is not the fastest; its ties as they stand in a plan file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shardplan.estimation.estimate import Estimate
+from shardplan.planner.robustness import ALIKE_MEMORY, Robustness, Ties, has_headroom
+from shardplan.units import format_bytes
+
+__all__ = [
+    "Recommendation",
+    "reason",
+    "recommendation",
+    "robustness_from_record",
+    "robustness_record",
+    "ties_sentence",
+]
+
+Record = dict[str, Any]
+
+ALIKE_SHARE: Final = 0.0005
+"""Shares of a step that read the same with one digit behind the point."""
+WORSE: Final = {
+    "network": "the network is slower than assumed",
+    "overlap": "less communication is hidden than assumed",
+    "host": "the host is slower than assumed",
+}
+"""What it means that a group of constants is worse."""
+LEAST: Final = "takes least time if network, overlap and host are all worse than assumed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """The recommended plan against the fastest."""
+
+    estimate: Estimate
+    fastest: Estimate
+    place: int | None
+    """Where it is listed, from 1."""
+    time_lost: float
+    """Share by which its step is longer."""
+    memory_saved: float
+    """Peak memory below that of the fastest. [bytes]"""
+    group: str
+    """Group of constants that tells the two apart most where it is worse."""
+    lost: tuple[float, float]
+    """Share of the step that is lost then: by the recommended plan, and by the fastest."""
+
+    @property
+    def is_fastest(self) -> bool:
+        """Whether there is nothing to weigh."""
+        return self.estimate.plan == self.fastest.plan
+
+
+def recommendation(ties: Ties, estimates: Sequence[Estimate]) -> Recommendation:
+    """The recommended plan of a search, against the first of its ``estimates``."""
+    best, fastest = ties.recommended, estimates[0]
+    places = [each.plan for each in estimates]
+    gains = {group: _lost(ties, fastest, group) - _lost(ties, best, group) for group in WORSE}
+    group = max(gains, key=lambda name: gains[name])
+    return Recommendation(
+        estimate=best,
+        fastest=fastest,
+        place=places.index(best.plan) + 1 if best.plan in places else None,
+        time_lost=best.step_time / fastest.step_time - 1,
+        memory_saved=fastest.peak_memory_bytes - best.peak_memory_bytes,
+        group=group,
+        lost=(_lost(ties, best, group), _lost(ties, fastest, group)),
+    )
+
+
+def _lost(ties: Ties, estimate: Estimate, group: str) -> float:
+    return ties.robustness[estimate.plan].lost_time[group] / estimate.step_time
+
+
+def ties_sentence(ties: Ties, num_feasible: int) -> str:
+    """What a tie is, and how many there are."""
+    share = f"{100 * (ties.factor - 1):.0f} %"
+    if ties.num_plans == 1:
+        return f"No other plan comes within {share} of the fastest."
+    roomy = ties.num_with_headroom
+    count = "all of them" if roomy == ties.num_plans else f"{roomy:,} of them" if roomy else "none of them"
+    return (
+        f"Step times within {share} are too close to call, by measured pairs of configurations: {ties.num_plans:,} of "
+        f"the {num_feasible:,} plans that fit tie with the fastest. At the upper end of the memory band {count} "
+        f"still {'fits' if roomy == 1 else 'fit'}."
+    )
+
+
+def reason(found: Recommendation) -> str:
+    """Why it is recommended, in numbers."""
+    if found.is_fastest:
+        return "the fastest plan is also the most robust of those that tie with it"
+    slower = f"{_percent(found.time_lost)} slower than the fastest" if found.time_lost >= ALIKE_SHARE else ""
+    saved = found.memory_saved if abs(found.memory_saved) >= ALIKE_MEMORY * found.estimate.usable_memory_bytes else 0.0
+    more = f"needs {format_bytes(-saved)} more" if saved < 0 else ""
+    gains = [text for text in (_memory_gain(found, saved), _time_gain(found)) if text] or [LEAST]
+    costs = " and ".join(text for text in (slower, more) if text)
+    return f"{costs}, but {' and '.join(gains)}" if costs else f"as fast as the fastest, and {' and '.join(gains)}"
+
+
+def _memory_gain(found: Recommendation, saved: float) -> str:
+    best, fastest = found.estimate, found.fastest
+    if has_headroom(best) and not has_headroom(fastest):
+        need, usable = format_bytes(best.peak_memory_p90_bytes), format_bytes(best.usable_memory_bytes)
+        without = format_bytes(fastest.peak_memory_p90_bytes)
+        return f"fits even at the upper end of its memory band ({need} of {usable}; the fastest would need {without})"
+    return f"needs {format_bytes(saved)} less" if saved > 0 else ""
+
+
+def _time_gain(found: Recommendation) -> str:
+    here, there = found.lost
+    if there - here >= ALIKE_SHARE:
+        return f"loses {_percent(here)} instead of {_percent(there)} if {WORSE[found.group]}"
+    return ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def robustness_record(ties: Ties, estimate: Estimate) -> Record:
+    """What an element of ``plans`` says of ties."""
+    found = ties.robustness.get(estimate.plan)
+    if found is None:
+        return {"is_tie": False, "robustness": None}
+    return {
+        "is_tie": True,
+        "robustness": {"lost_time_s": found.lost_time, "pessimistic_step_time_s": found.pessimistic_time},
+    }
+
+
+def robustness_from_record(lost_time: Mapping[str, float], pessimistic_time: float) -> Robustness | None:
+    """What :func:`robustness_record` wrote; None where it speaks of other groups of constants."""
+    if lost_time.keys() != WORSE.keys():
+        return None
+    return Robustness(lost_time=dict(lost_time), pessimistic_time=pessimistic_time)
