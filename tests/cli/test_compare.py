@@ -38,6 +38,14 @@ def test_plans_of_one_file_compare(folder: Path) -> None:
     assert [plan["pick"] for plan in answer("compare", folder / "plans.json", "--pick", "1,3,2")["plans"]] == [1, 3, 2]
 
 
+def test_the_recommended_plan_is_one_to_compare(folder: Path) -> None:
+    record = answer("compare", folder / "plans.json", "--pick", "1,recommended")
+    assert [plan["label"] for plan in record["plans"]] == ["plans:1", "plans:recommended"]
+    refused = run("compare", folder / "A.json", folder / "plans.json", "--pick", "recommended")
+    assert refused.exit_code == 2
+    assert "the file recommends none" in refused.stderr
+
+
 def test_terms_are_those_of_the_files(folder: Path) -> None:
     record = answer("compare", folder / "A.json", folder / "B.json")
     step = next(row for row in record["rows"] if row["name"] == "step_time")

@@ -181,3 +181,42 @@ def test_a_config_file_of_ones_own(tmp_path: Path) -> None:
     record = answer("plan", path, "--cluster", "dgx-h100", "--gpus", 2, *FEW, "--top", 1)
     assert record["model"]["hidden_size"] == 256
     assert record["model"]["num_hidden_layers"] == 2
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+def test_ties_are_marked_and_explained(columns: int) -> None:
+    result = run("plan", *SMALL, columns=columns)
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= columns or columns < 80
+    text = " ".join(result.stdout.split())
+    assert "are too close to call, by measured pairs of configurations" in text
+    assert "* recommended" in text
+    start = next(number for number, line in enumerate(lines) if line.startswith("Best plans"))
+    rows = [line.split() for line in lines[start:] if line.startswith("  ")]
+    assert sum("*" in row[:2] for row in rows) >= 1
+    ties = answer("plan", *SMALL)["num_plans_tied"]
+    assert f" {ties:,} of the " in text
+
+
+def test_the_recommended_plan_is_shown_with_its_reason_and_its_flags() -> None:
+    flags = ("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--top", 3)
+    result, record = run(*flags, columns=100), answer(*flags)
+    told = record["recommended"]
+    text = " ".join(result.stdout.split())
+    if told["plan"]["plan"] == record["plans"][0]["plan"]:
+        assert "The fastest is the most robust of them too." in text
+        return
+    assert f": {told['reason']}" in text
+    assert "--pick 1,recommended" in text
+    assert "The recommended one:" in text
+    assert len(record["plans"]) == 3
+
+
+def test_a_file_starts_from_the_recommended_plan(tmp_path: Path) -> None:
+    path = tmp_path / "plans.json"
+    assert run("plan", *SMALL, "--json", path).exit_code == 0
+    wanted = json.loads(path.read_text())["recommended"]["plan"]
+    again = answer("estimate", "--from", path, "--pick", "recommended")["plans"][0]
+    assert again["plan"] == wanted["plan"]
+    assert again["step_time_s"] == wanted["step_time_s"]
+    assert run("estimate", "--from", path, "--pick", "recommend").exit_code == 2

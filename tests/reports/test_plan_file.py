@@ -156,8 +156,53 @@ HOSTILE: dict[str, tuple[tuple[str | int, ...], object]] = {
     "a constant that is a list": (("profile", "cast_bytes"), [1.0]),
     "constants of another kind": (("profile",), "hopper"),
     "rejected of another kind": (("rejected",), 5),
+    "a number of ties that is none": (("num_plans_tied",), "many"),
+    "a recommended plan that is none": (("recommended", "plan"), {}),
+    "a recommended plan without a place": (("recommended", "place"), ...),
+    "a robustness of another kind": (("plans", 0, "robustness"), 5),
+    "a time lost of another kind": (("plans", 0, "robustness", "lost_time_s", "network"), "much"),
     "a suggestion without a plan": (("suggestions",), [{"change": "more", "num_accelerators": 2}]),
 }
+
+
+def test_the_recommended_plan_can_be_picked() -> None:
+    file = plan_file_from_record(through_json(plan_file_record(PlanFile.of(searched()))))
+    assert file.pick("recommended") == searched().recommended
+    single = PlanFile(question=file.question, estimates=file.estimates[:1])
+    with pytest.raises(InputError, match="recommends none"):
+        single.pick("recommended")
+
+
+def test_ties_and_the_reason_stand_in_the_file() -> None:
+    result = searched()
+    record = through_json(plan_file_record(PlanFile.of(result)))
+    assert result.ties is not None
+    limit = record["tie_factor"] * record["plans"][0]["step_time_s"]
+    assert [plan["is_tie"] for plan in record["plans"]] == [plan["step_time_s"] <= limit for plan in record["plans"]]
+    assert all((plan["robustness"] is None) != plan["is_tie"] for plan in record["plans"])
+    assert record["num_plans_tied"] == result.ties.num_plans
+    assert record["num_plans_tied_with_headroom"] == result.ties.num_with_headroom
+    told, place = record["recommended"], record["recommended"]["place"]
+    assert told["plan"]["is_tie"]
+    assert told["reason"]
+    assert (place is None) or record["plans"][place - 1] == told["plan"]
+    assert through_json(plan_file_record(PlanFile.of(searched(2.4e9))))["recommended"] is None
+
+
+def test_ties_of_another_version_give_way() -> None:
+    """A file of the first version has none, one of a later version may know of other groups of constants."""
+    older = through_json(plan_file_record(PlanFile.of(searched())))
+    for name in ("recommended", "tie_factor", "num_plans_tied", "num_plans_tied_with_headroom"):
+        del older[name]
+    for plan in older["plans"]:
+        del plan["is_tie"], plan["robustness"]
+    later = through_json(plan_file_record(PlanFile.of(searched())))
+    later["recommended"]["plan"]["robustness"]["lost_time_s"]["weather"] = 1.0
+    for record in (older, later):
+        read = plan_file_from_record(record)
+        assert read.estimates == searched().estimates
+        assert read.search is not None
+        assert read.search.ties is None
 
 
 def test_a_constant_may_be_zero() -> None:

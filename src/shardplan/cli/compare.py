@@ -9,16 +9,16 @@ import typer
 
 from shardplan.cli.flags import OutputFlags, with_flags
 from shardplan.cli.json_target import JsonTarget
-from shardplan.cli.numbers import whole
+from shardplan.cli.numbers import picked
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
     from shardplan.reports.comparison import Side
+    from shardplan.reports.plan_file import Pick
 
 __all__ = ["compare"]
 
 MOST_SIDES = 20
-MOST_PICK = 1_000_000
 FilesArgument = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Plan files that `plan` or `estimate` wrote.")
 ]
@@ -26,8 +26,8 @@ PicksFlag = Annotated[
     str | None,
     typer.Option(
         metavar="N[,N...]",
-        help="Which plan of each file, from 1: one number for all or one for each; of a single file, those to compare. "
-        "Default: the first; of a single file the first two.",
+        help="Which plan of each file, from 1, or `recommended`: one for all or one for each; of a single file, those "
+        "to compare. Default: the first; of a single file the first two.",
         rich_help_panel="Plan file",
     ),
 ]
@@ -52,14 +52,14 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     return 0
 
 
-def _picks(text: str | None, num_files: int) -> list[int]:
-    """One number for each side."""
+def _picks(text: str | None, num_files: int) -> list[Pick]:
+    """One plan for each side."""
     if text is None:
         return [1, 2] if num_files == 1 else [1] * num_files
     parts = text.split(",")
     if len(parts) > MOST_SIDES:
         raise _wrong_pick(text, f"at most {MOST_SIDES} plans stand side by side")
-    picks = [whole(part, "--pick", most=MOST_PICK) for part in parts]
+    picks = [picked(part) for part in parts]
     if num_files > 1 and len(picks) == 1:
         picks *= num_files
     if num_files > 1 and len(picks) != num_files:
@@ -75,7 +75,7 @@ def _wrong_pick(text: str, why: str) -> InputError:
     )
 
 
-def _sides(files: list[Path], picks: list[int]) -> list[Side]:
+def _sides(files: list[Path], picks: list[Pick]) -> list[Side]:
     from shardplan.reports.comparison import Side
     from shardplan.reports.plan_file import read_plan_file
 

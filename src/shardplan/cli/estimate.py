@@ -23,7 +23,7 @@ from shardplan.cli.flags import (
     with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
-from shardplan.cli.numbers import whole
+from shardplan.cli.numbers import picked
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["estimate"]
 
-MOST_PICK = 1_000_000
 FromFlag = Annotated[
     Path | None,
     typer.Option(
@@ -79,7 +78,7 @@ def estimate(
         asked, base = ask(model, flags), None
     else:
         found = _read(file, model)
-        asked, base = ask_again(found, flags), found.pick(whole(pick, "--pick", most=MOST_PICK)).plan
+        asked, base = ask_again(found, flags), found.pick(picked(pick)).plan
     stated = (
         set(given(plan)) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*given(plan)}
     )

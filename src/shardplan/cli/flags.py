@@ -158,7 +158,8 @@ ProfileFlag = Annotated[
     ),
 ]
 PickFlag = Annotated[
-    str, typer.Option(metavar="N", help="Which plan of the file, from 1.", rich_help_panel="Plan file")
+    str,
+    typer.Option(metavar="N", help="Which plan of the file, from 1, or `recommended`.", rich_help_panel="Plan file"),
 ]
 
 

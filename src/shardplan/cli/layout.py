@@ -105,8 +105,11 @@ class Page:
         """A command: never broken into lines, so that it can be copied."""
         self.console.print(Text(" " * INDENT + text, style="cyan"), soft_wrap=True)
 
-    def table(self, columns: Sequence[Column], *, styles: Sequence[str] = ()) -> None:
-        """Aligned columns; the last text column wraps where all that can go has gone. ``styles``: of the rows."""
+    def table(self, columns: Sequence[Column], *, styles: Sequence[str] = ()) -> list[str]:
+        """Aligned columns; the last text column wraps where all that can go has gone. ``styles``: of the rows.
+
+        Returns the titles of the columns for which there was room.
+        """
         shown = self._fitting(columns)
         last = shown[-1]
         room = self.width - INDENT - sum(column.width + GAP for column in shown[:-1])
@@ -114,6 +117,7 @@ class Page:
         for index in range(len(last.cells)):
             style = styles[index] if index < len(styles) else ""
             self._row(shown, [column.cells[index] for column in shown], room, style)
+        return [column.title for column in shown]
 
     def _fitting(self, columns: Sequence[Column]) -> list[Column]:
         """The columns for which there is room."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shardplan.errors import InputError
 
-__all__ = ["number", "whole"]
+if TYPE_CHECKING:
+    from shardplan.reports.plan_file import Pick
+
+__all__ = ["number", "picked", "whole"]
 
 WRITTEN: Final = re.compile(r"\d{1,18}|\d{1,3}([,_]\d{3}){1,5}", re.ASCII)
 """4096, 4,096 or 4_096."""
 LARGEST: Final = 1e30
+MOST_PICK: Final = 1_000_000
 
 
 def whole(text: str, flag: str, *, least: int = 1, most: int) -> int:
@@ -24,6 +28,11 @@ def whole(text: str, flag: str, *, least: int = 1, most: int) -> int:
     raise InputError(
         f"{flag} is {text[:60]!r}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
     )
+
+
+def picked(text: str) -> Pick:
+    """The plan of a file that --pick names. Raises InputError."""
+    return "recommended" if text.strip() == "recommended" else whole(text, "--pick", most=MOST_PICK)
 
 
 def number(text: str, flag: str, *, most: float = LARGEST) -> float:

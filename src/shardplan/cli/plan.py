@@ -88,6 +88,7 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
     """Writes the file, then says the same in words."""
     from shardplan.reports.explanation import explain, explanation_record
     from shardplan.reports.plan_file import PlanFile, plan_file_record
+    from shardplan.reports.recommendation import recommendation
 
     explanation = explain(result)
     if target.where is not None:
@@ -107,12 +108,15 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
         if nearest:
             show_answer.show_assumptions(page, nearest[0])
     else:
+        assert result.ties is not None
         best = result.estimates[0]
+        found = recommendation(result.ties, result.estimates)
         show_answer.show_verdict(page, result.question, best)
+        show_search.show_recommended(page, found)
         show_answer.show_memory(page, best)
         show_answer.show_step(page, best)
-        show_search.show_plans(page, result.estimates)
+        show_search.show_plans(page, result, found)
         show_search.show_explanation(page, explanation, result.estimates)
         show_search.show_account(page, result)
         show_answer.show_assumptions(page, best)
-    show_answer.show_way_on(page, target, result.question, result.estimates)
+    show_answer.show_way_on(page, target, result.question, result.estimates, result.recommended)

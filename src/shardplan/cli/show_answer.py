@@ -189,17 +189,32 @@ def show_assumptions(page: Page, estimate: Estimate) -> None:
     page.bullets([f"MFU counts {estimate.flops_convention}"], style="dim")
 
 
-def show_way_on(page: Page, target: JsonTarget, question: Question, estimates: Sequence[Estimate]) -> None:
+def show_way_on(
+    page: Page,
+    target: JsonTarget,
+    question: Question,
+    estimates: Sequence[Estimate],
+    recommended: Estimate | None = None,
+) -> None:
     """What to do next with the answer."""
     if not estimates:
         return
     page.heading("Go on")
-    several = len(estimates) > 1
+    other = recommended is not None and recommended.plan != estimates[0].plan
+    several = len(estimates) > 1 or other
     file = str(target.where) if target.path is not None else "plans.json" if several else "plan.json"
     saved = f"Saved in {file}" if target.path is not None else f"Save the answer with --json {file}"
     page.line(f"{saved}; then try a variant, or put plans side by side:")
     file = shlex.quote(file)
     page.verbatim(f"shardplan estimate --from {file} {variant_flag(question, estimates[0].plan)}")
-    page.verbatim(f"shardplan compare {file} --pick 1,2" if several else f"shardplan compare {file} other.json")
-    page.line("The plan as flags of `shardplan estimate`:")
-    page.verbatim(" ".join(plan_flags(estimates[0].plan)) or "none: every field has its default")
+    picks = "1,recommended" if other else "1,2"
+    page.verbatim(f"shardplan compare {file} --pick {picks}" if several else f"shardplan compare {file} other.json")
+    page.line(f"The {'fastest ' if other else ''}plan as flags of `shardplan estimate`:")
+    _show_flags(page, estimates[0])
+    if other and recommended is not None:
+        page.line("The recommended one:")
+        _show_flags(page, recommended)
+
+
+def _show_flags(page: Page, estimate: Estimate) -> None:
+    page.verbatim(" ".join(plan_flags(estimate.plan)) or "none: every field has its default")

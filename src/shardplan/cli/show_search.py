@@ -11,40 +11,110 @@ from shardplan.cli.show_answer import percent, show_memory, show_plan
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
+from shardplan.planner.robustness import Ties, has_headroom
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Alternative, Difference, Explanation
-from shardplan.reports.plan_words import field_text, short_changes, short_recompute, short_sharding
+from shardplan.reports.plan_words import field_text, plan_words, short_changes, short_recompute, short_sharding
+from shardplan.reports.recommendation import Recommendation, reason, ties_sentence
 from shardplan.units import format_bytes, format_time
 
-__all__ = ["show_account", "show_explanation", "show_no_answer", "show_plans"]
+__all__ = ["show_account", "show_explanation", "show_no_answer", "show_plans", "show_recommended"]
 
 MOST_RULES = 3
 SWITCHES = ("tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep")
 """Fields that stand in the table of plans only where plans differ in them."""
 SMALLEST_CHANGE = 5e6
+SAME_TIME = 1e-9
 WIDE = 100
 """From this width on alternatives stand in columns."""
 
 
-def show_plans(page: Page, estimates: Sequence[Estimate]) -> None:
-    """The best plans, best first."""
-    if len(estimates) < 2:
+def show_recommended(page: Page, found: Recommendation) -> None:
+    """The recommended plan where it is not the fastest, and why."""
+    if found.is_fastest:
         return
+    words = page.glyph(" \u00b7 ", ", ").join(plan_words(found.estimate))
+    page.hanging(Text("Recommended", style="bold green"), Text(f"{words}: {reason(found)}"), indent=0)
+
+
+def show_plans(page: Page, result: SearchResult, found: Recommendation) -> None:
+    """The best plans, best first, with the recommended one among them; which of them tie, and what that means."""
+    assert result.ties is not None
+    ties, best = result.ties, result.estimates[0]
+    listed = list(result.estimates)
+    if found.place is None:
+        listed = sorted([*listed, found.estimate], key=lambda e: e.step_time)
     page.heading("Best plans", "each with other degrees; mb: micro-batch size")
-    best = estimates[0]
-    lost = ["" if e is best else _signed_time(e.step_time - best.step_time) for e in estimates]
-    columns = [
-        Column(title="", cells=[str(place) for place in range(1, len(estimates) + 1)]),
-        Column(title="step", cells=[format_time(e.step_time) for e in estimates]),
-        Column(title="lost", cells=lost, rank=3),
-        Column(title="MFU", cells=[percent(e.mfu) for e in estimates], rank=2),
-        Column(title="memory", cells=[format_bytes(e.peak_memory_bytes) for e in estimates]),
-        *_degrees(estimates),
-        *_switches(estimates),
-        Column(title="sharding", cells=[short_sharding(e.plan) for e in estimates], is_text=True, rank=1),
-        Column(title="recompute", cells=[short_recompute(e.plan) for e in estimates], is_text=True, rank=1),
-    ]
-    page.table(columns, styles=["bold"])
+    if len(listed) > 1:
+        lost = ["" if e is best else _lost(e, best) for e in listed]
+        columns = [
+            Column(title="", cells=[_place(e, result) for e in listed]),
+            Column(title="", cells=[_mark(e, ties, best) for e in listed], is_text=True),
+            Column(title="step", cells=[format_time(e.step_time) for e in listed]),
+            Column(title="lost", cells=lost, rank=3),
+            Column(title=WORST, cells=[_worst(e, ties) for e in listed], rank=5),
+            Column(title="MFU", cells=[percent(e.mfu) for e in listed], rank=2),
+            Column(title="memory", cells=[_memory(e) for e in listed]),
+            *_degrees(listed),
+            *_switches(listed),
+            Column(title="sharding", cells=[short_sharding(e.plan) for e in listed], is_text=True, rank=1),
+            Column(title="recompute", cells=[short_recompute(e.plan) for e in listed], is_text=True, rank=1),
+        ]
+        styles = ["bold green" if e.plan == found.estimate.plan else "bold" if e is best else "" for e in listed]
+        titles = page.table(columns, styles=styles)
+        page.line(_legend(listed, ties, titles), style="dim")
+    page.line(f"{ties_sentence(ties, result.num_plans_feasible)}{_verdict(found, ties)}")
+
+
+RECOMMENDED, TIE, FULL = "*", "=", "!"
+"""Marks of the table of plans."""
+WORST = "at worst"
+"""Title of the pessimistic step times."""
+
+
+def _lost(estimate: Estimate, fastest: Estimate) -> str:
+    difference = estimate.step_time - fastest.step_time
+    return _signed_time(difference) if difference > SAME_TIME * fastest.step_time else "same"
+
+
+def _place(estimate: Estimate, result: SearchResult) -> str:
+    return str(result.estimates.index(estimate) + 1) if estimate in result.estimates else ""
+
+
+def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:
+    if estimate.plan == ties.recommended.plan:
+        return RECOMMENDED
+    return TIE if estimate.plan in ties.robustness and estimate.plan != fastest.plan else ""
+
+
+def _worst(estimate: Estimate, ties: Ties) -> str:
+    """Step time where network, overlap and host are worse; known of ties."""
+    found = ties.robustness.get(estimate.plan)
+    return "" if found is None else format_time(found.pessimistic_time)
+
+
+def _memory(estimate: Estimate) -> str:
+    """Peak memory, marked where it might not fit."""
+    return format_bytes(estimate.peak_memory_bytes) + (" " if has_headroom(estimate) else FULL)
+
+
+def _legend(listed: Sequence[Estimate], ties: Ties, titles: Sequence[str]) -> str:
+    """What the marks mean that stand in the table."""
+    texts = [f"{RECOMMENDED} recommended"]
+    if any(_mark(each, ties, listed[0]) == TIE for each in listed):
+        texts.append(f"{TIE} ties with the fastest")
+    if not all(has_headroom(each) for each in listed):
+        texts.append(f"{FULL} does not fit at the upper end of its memory band")
+    if WORST in titles:
+        texts.append(f"{WORST}: if network, overlap and host are all worse than assumed")
+    return "; ".join(texts)
+
+
+def _verdict(found: Recommendation, ties: Ties) -> str:
+    """Which of the ties is recommended, where that is soon said."""
+    if not found.is_fastest:
+        return ""
+    return " The fastest is recommended." if ties.num_plans == 1 else " The fastest is the most robust of them too."
 
 
 def _degrees(estimates: Sequence[Estimate]) -> list[Column]:

@@ -6,8 +6,8 @@ constants (network, overlap, host) is at its worse end, the groups being indepen
 
 .. math:: T_{pessimistic} = T + \sqrt{\textstyle\sum_g \Delta_g^2}
 
-Recommended is, of the tied plans with headroom (of all, where none has), the one of the smallest pessimistic time;
-where several are alike in it, the one that needs least memory, and of these the fastest.
+Recommended is, of the tied plans with headroom, the one of the smallest pessimistic time; where several are alike in
+it, the fastest of them. Where none has headroom, it is chosen so among those that need least memory.
 """
 
 from __future__ import annotations
@@ -84,10 +84,9 @@ def ties_of(question: Question, tied: TiedPlans, listed: Sequence[tuple[Cell, Es
 
 def _most_robust(tied: TiedPlans, headroom: NDArray[np.bool_], alike_memory: float) -> int:
     """Index of the plan to recommend."""
-    left = np.flatnonzero(headroom) if headroom.any() else np.arange(len(headroom))
     times, memory = tied.pessimistic_time, tied.peak_memory_bytes
+    left = np.flatnonzero(headroom if headroom.any() else memory <= memory.min() + alike_memory)
     left = left[times[left] <= times[left].min() * (1 + ALIKE_TIME)]
-    left = left[memory[left] <= memory[left].min() + alike_memory]
     return int(left[tied.step_time[left].argmin()])
 
 

@@ -12,7 +12,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
 from shardplan.reports.breakdown import PARTS, step_split, term_label
-from shardplan.reports.plan_file import PlanFile
+from shardplan.reports.plan_file import Pick, PlanFile
 from shardplan.reports.plan_words import field_text
 from shardplan.units import format_rate
 
@@ -28,7 +28,7 @@ class Side:
 
     label: str
     file: PlanFile
-    pick: int
+    pick: Pick
 
     @property
     def estimate(self) -> Estimate:

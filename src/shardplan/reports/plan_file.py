@@ -155,7 +155,7 @@ def _account_record(file: PlanFile) -> Record:
     account = file.search
     if account is None:
         return {}
-    ties = {} if account.ties is None else _ties_record(file, account.ties)
+    ties = {"recommended": None} if account.ties is None else _ties_record(file, account.ties)
     return ties | {
         "num_plans_evaluated": account.num_plans_evaluated,
         "num_plans_feasible": account.num_plans_feasible,

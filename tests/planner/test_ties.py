@@ -1,0 +1,186 @@
+"""Ties and the recommended plan, against every plan of a space estimated one by one."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from statistics import quantiles
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import GB, LLAMA_70B, accelerator, cluster
+from tests.planner.test_search import CANDIDATES, question, valid_plans
+from tests.strategies import clusters, jobs, models
+
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.perturbation import GROUPS, perturbed
+from shardplan.estimation.question import Question
+from shardplan.estimation.ties import NORMAL_P90, tie_factor
+from shardplan.inputs.job import Job
+from shardplan.inputs.profile import Profile
+from shardplan.planner.result import SearchResult
+from shardplan.planner.robustness import ALIKE_MEMORY, ALIKE_TIME, has_headroom
+from shardplan.planner.search import search_question
+from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.survey import survey_of
+from shardplan.planner.tied import tied_plans
+
+LIMIT = {**CANDIDATES, "placement": ["tp-cp-ep-dp-pp"], "recompute_num_layers": [None]}
+
+
+def pessimistic_time(asked: Question, answer: Estimate) -> float:
+    """Step time under every group of constants by itself, joined as the docs say."""
+    worse = [estimate_plan(perturbed(asked, group), answer.plan).step_time for group in GROUPS]
+    return answer.step_time + math.hypot(*(time - answer.step_time for time in worse))
+
+
+def check(asked: Question, result: SearchResult) -> None:
+    """What holds of every answer."""
+    fastest, ties, best = result.estimates[0], result.ties, result.recommended
+    assert ties is not None
+    assert best is not None
+    assert ties.factor == tie_factor()
+    assert best.feasible
+    assert fastest.step_time <= best.step_time <= fastest.step_time * ties.factor
+    assert 0 <= ties.num_with_headroom <= ties.num_plans <= result.num_plans_feasible
+    assert has_headroom(best) == bool(ties.num_with_headroom)
+    listed = [answer for answer in result.estimates if answer.step_time <= fastest.step_time * ties.factor]
+    assert ties.robustness.keys() == {answer.plan for answer in (*listed, best)}
+    for answer in (*listed, best):
+        told = ties.robustness[answer.plan]
+        for group, lost in told.lost_time.items():
+            again = estimate_plan(perturbed(asked, group), answer.plan).step_time - answer.step_time
+            assert lost == pytest.approx(max(again, 0.0), rel=1e-6, abs=1e-9 * answer.step_time)
+        assert told.pessimistic_time == pytest.approx(pessimistic_time(asked, answer), rel=1e-9)
+        if has_headroom(answer):
+            least = ties.robustness[best.plan].pessimistic_time
+            assert least <= told.pessimistic_time * (1 + ALIKE_TIME) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("memory", "has_room"), [(80 * GB, True), (3.2 * GB, True), (2.6 * GB, False)])
+def test_ties_are_those_of_all_plans_estimated_one_by_one(memory: float, has_room: bool) -> None:  # noqa: FBT001  # a parameter
+    asked = question(memory=memory)
+    result = search_question(asked, limit=LIMIT, top=4)
+    plans = [p for p in valid_plans(asked, CANDIDATES) if p.sharding == "ddp" or p.tp * p.pp < asked.num_accelerators]
+    answers = [answer for plan in plans if (answer := estimate_plan(asked, plan)).feasible]
+    limit = tie_factor() * min(answer.step_time for answer in answers)
+    tied = [answer for answer in answers if answer.step_time <= limit]
+    roomy = [answer for answer in tied if has_headroom(answer)]
+    assert result.ties is not None
+    assert result.ties.num_plans == len(tied) < len(answers)
+    assert result.ties.num_with_headroom == len(roomy)
+    assert bool(roomy) == has_room
+    least = min(answer.peak_memory_bytes for answer in tied) + ALIKE_MEMORY * float(asked.usable_memory)
+    left = roomy or [answer for answer in tied if answer.peak_memory_bytes <= least]
+    times = {answer.plan: pessimistic_time(asked, answer) for answer in left}
+    alike = [answer for answer in left if times[answer.plan] <= min(times.values()) * (1 + ALIKE_TIME)]
+    assert result.recommended == min(alike, key=lambda answer: answer.step_time)
+    check(asked, result)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_what_holds_of_every_answer(data: st.DataObject) -> None:
+    n = data.draw(st.sampled_from((1, 8, 24, 48)))
+    asked = Question(
+        model=data.draw(models()),
+        cluster=data.draw(clusters()),
+        num_accelerators=n,
+        job=data.draw(jobs(n * data.draw(st.sampled_from((1, 4))))),
+    )
+    result = search_question(asked, top=3)
+    if result.estimates:
+        check(asked, result)
+    else:
+        assert result.ties is None
+        assert result.recommended is None
+
+
+def test_a_plan_that_memory_may_not_bear_gives_way_to_a_tie_that_it_bears() -> None:
+    """Across capacities: where the fastest plan fills memory and another tie does not, the other is recommended."""
+    gave_way = 0
+    for memory in (3.0, 3.2, 3.4, 3.6, 3.8, 4.0):
+        result = search_question(question(memory=memory * GB), limit=LIMIT, top=4)
+        assert result.ties is not None
+        assert result.recommended is not None
+        if not has_headroom(result.estimates[0]) and result.ties.num_with_headroom:
+            gave_way += 1
+            assert has_headroom(result.recommended)
+            assert result.recommended.peak_memory_bytes < result.estimates[0].peak_memory_bytes
+    assert gave_way
+
+
+def test_the_list_and_its_order_are_as_they_were() -> None:
+    """What ties changes neither the fastest plan, nor which are listed, nor how many."""
+    result = search_question(question(memory=4 * GB), top=5)
+    assert len(result.estimates) == 5
+    times = [answer.step_time for answer in result.estimates]
+    assert times == sorted(times)
+    assert search_question(question(memory=4 * GB), top=1).estimates[0] == result.estimates[0]
+
+
+def test_a_plan_at_a_cell_is_the_one_that_a_search_of_its_own_finds() -> None:
+    """Tied plans are not priced again: they are what pricing the cell alone gives."""
+    asked = question(memory=4 * GB)
+    survey = survey_of(asked, declare(asked, Restrictions()))
+    with_ties = survey.with_ties()
+    assert with_ties.tied is not None
+    for fields in ({}, {"tp": 2}, {"pp": 2}, {"pp": 4, "micro_batch_size": 1}, {"recompute": "full"}):
+        alone, known = survey.best_where(**fields), with_ties.best_where(**fields)
+        assert alone is not None
+        assert known is not None
+        assert known.step_time == pytest.approx(alone.step_time, rel=1e-12)
+
+
+def test_without_plans_there_is_nothing_to_tie() -> None:
+    assert tied_plans(question(), ()) is None
+
+
+def test_sure_constants_leave_the_choice_to_memory_and_time() -> None:
+    asked = question(memory=80 * GB)
+    sure = {name: replace(constant, sd=None) for name, constant in asked.profile.constants.items()}
+    result = search_question(replace(asked, given_profile=replace(asked.profile, constants=sure)), limit=LIMIT, top=3)
+    assert result.ties is not None
+    assert result.recommended is not None
+    for robustness in result.ties.robustness.values():
+        assert set(robustness.lost_time.values()) == {0.0}
+    assert result.recommended.step_time <= result.estimates[0].step_time * (1 + ALIKE_TIME)
+
+
+def test_the_pessimistic_time_is_near_the_90th_percentile_of_sampled_constants() -> None:
+    """Each group drawn at random from its posterior: the definition, without the linear shortcut."""
+    asked = Question(
+        model=LLAMA_70B, cluster=cluster(part=accelerator()), num_accelerators=64,
+        job=Job(sequence_length=4096, global_batch_size=256),
+    )  # fmt: skip
+    result = search_question(asked, limit={"tp": [8], "pp": [4], "cp": [1], "sharding": ["zero1"]}, top=1)
+    best, ties = result.recommended, result.ties
+    assert best is not None
+    assert ties is not None
+    draw = random.Random(1)  # noqa: S311  # a sample, no secret
+    times = [estimate_plan(_sampled(asked, draw), best.plan).step_time for _ in range(200)]
+    spread = quantiles(times, n=10)[-1] - best.step_time
+    assert spread == pytest.approx(ties.robustness[best.plan].pessimistic_time - best.step_time, rel=0.25)
+
+
+def _sampled(asked: Question, draw: random.Random) -> Question:
+    """Every group moved to a random place of its posterior instead of to its 90th percentile."""
+    scales = {group: draw.gauss(0.0, 1.0) / NORMAL_P90 for group in GROUPS}
+    origin = asked.profile.constants
+    scaled: dict[str, Any] = dict(origin)
+    for group, scale in scales.items():
+        for name in GROUPS[group]:
+            scaled[name] = replace(origin[name], sd=_times(origin[name].sd, scale))
+    moved: Profile = replace(asked.profile, constants=scaled)
+    for group in GROUPS:
+        moved = perturbed(replace(asked, given_profile=moved), group).profile
+    return replace(asked, given_profile=moved)
+
+
+def _times(sd: Any, scale: float) -> Any:
+    if sd is None:
+        return None
+    return {key: value * scale for key, value in sd.items()} if isinstance(sd, dict) else sd * scale
