@@ -3,7 +3,8 @@
     model, cluster = load_model("llama-3.1-70b"), load_cluster("dgx-h100")
     job = Job(sequence_length=8192, global_batch_size=512)
     answer = search(model, cluster, job, num_accelerators=512)
-    answer.estimates[0].step_time                                              # of the best plan, in seconds
+    answer.estimates[0].step_time                                              # of the fastest plan, in seconds
+    answer.recommended.plan                                                    # the most robust of its ties
     estimate(model, cluster, job, Plan(tp=4, pp=4), num_accelerators=512)      # of any plan
 
 Names are imported when first used, so that what needs no arrays (``shardplan --help``) starts at once.
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from shardplan.inputs.plan import Plan
     from shardplan.inputs.profile import Profile, load_profile
     from shardplan.planner.result import SearchResult, Suggestion
+    from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.search import search
 
 __version__ = "0.1.0"
@@ -48,9 +50,11 @@ __all__ = [
     "Plan",
     "PlanError",
     "Profile",
+    "Robustness",
     "SearchResult",
     "ShardplanError",
     "Suggestion",
+    "Ties",
     "UnitError",
     "UnknownNameError",
     "cluster_of_accelerator",
@@ -85,6 +89,7 @@ _MODULES = {
     "inputs.plan": ("Plan",),
     "inputs.profile": ("Profile", "load_profile"),
     "planner.result": ("SearchResult", "Suggestion"),
+    "planner.robustness": ("Robustness", "Ties"),
     "planner.search": ("search",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

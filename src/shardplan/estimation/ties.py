@@ -19,7 +19,7 @@ import numpy as np
 
 from shardplan.estimation.band import Residual, read_residuals
 
-__all__ = ["UNKNOWN_SD", "difference_sd", "tie_factor"]
+__all__ = ["NORMAL_P90", "UNKNOWN_SD", "difference_sd", "tie_factor"]
 
 UNKNOWN_SD = 0.1
 """Standard deviation taken where no runs can be compared; what the shipped runs give, rounded."""

@@ -26,7 +26,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.ranking import Cell
 from shardplan.planner.tied import TiedPlans
 
-__all__ = ["Robustness", "Ties", "has_headroom", "ties_of"]
+__all__ = ["ALIKE_MEMORY", "ALIKE_TIME", "Robustness", "Ties", "has_headroom", "ties_of"]
 
 ALIKE_TIME = 0.001
 """Pessimistic times within this share are alike: steps of one run vary by more."""
