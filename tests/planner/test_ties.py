@@ -47,6 +47,8 @@ def check(asked: Question, result: SearchResult) -> None:
     assert fastest.step_time <= best.step_time <= fastest.step_time * ties.factor
     assert 0 <= ties.num_with_headroom <= ties.num_plans <= result.num_plans_feasible
     assert has_headroom(best) == bool(ties.num_with_headroom)
+    if has_headroom(fastest) and best.plan != fastest.plan:
+        assert pessimistic_time(asked, best) < pessimistic_time(asked, fastest)
     listed = [answer for answer in result.estimates if answer.step_time <= fastest.step_time * ties.factor]
     assert ties.robustness.keys() == {answer.plan for answer in (*listed, best)}
     for answer in (*listed, best):

@@ -43,7 +43,7 @@ def show_plans(page: Page, result: SearchResult, found: Recommendation) -> None:
     ties, best = result.ties, result.estimates[0]
     listed = list(result.estimates)
     if found.place is None:
-        listed = sorted([*listed, found.estimate], key=lambda e: e.step_time)
+        listed = sorted([*listed, found.estimate], key=lambda e: max(e.step_time, best.step_time))
     page.heading("Best plans", "each with other degrees; mb: micro-batch size")
     if len(listed) > 1:
         lost = ["" if e is best else _lost(e, best) for e in listed]

@@ -66,11 +66,11 @@ def has_headroom(estimate: Estimate) -> bool:
 
 
 def ties_of(question: Question, tied: TiedPlans, listed: Sequence[tuple[Cell, Estimate]]) -> Ties:
-    """The ties of a search, with the robustness of those of its ``listed`` plans that tie."""
+    """The ties of a search, with the robustness of those of its ``listed`` plans, fastest first, that tie."""
     usable = float(question.usable_memory)
     headroom = tied.peak_memory_bytes * band_of(question, "memory").high <= usable
-    best = _most_robust(tied, headroom, ALIKE_MEMORY * usable)
     places = {tied.index_of(cell): answer for cell, answer in listed}
+    best = _most_robust(tied, headroom, ALIKE_MEMORY * usable, fastest=next(iter(places)))
     recommended = places.get(best) or estimate_plan(question, tied.plan(best))
     shown = [index for index in places if index is not None]
     return Ties(
@@ -82,12 +82,12 @@ def ties_of(question: Question, tied: TiedPlans, listed: Sequence[tuple[Cell, Es
     )
 
 
-def _most_robust(tied: TiedPlans, headroom: NDArray[np.bool_], alike_memory: float) -> int:
-    """Index of the plan to recommend."""
+def _most_robust(tied: TiedPlans, headroom: NDArray[np.bool_], alike_memory: float, *, fastest: int | None) -> int:
+    """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good."""
     times, memory = tied.pessimistic_time, tied.peak_memory_bytes
     left = np.flatnonzero(headroom if headroom.any() else memory <= memory.min() + alike_memory)
     left = left[times[left] <= times[left].min() * (1 + ALIKE_TIME)]
-    return int(left[tied.step_time[left].argmin()])
+    return fastest if fastest is not None and fastest in left else int(left[tied.step_time[left].argmin()])
 
 
 def _robustness(tied: TiedPlans, index: int) -> Robustness:

@@ -65,7 +65,7 @@ def search_question(
         question=question,
         space=space.declared(),
         estimates=tuple(estimate for _, estimate in listed),
-        ties=None if survey.tied is None else ties_of(question, survey.tied, listed),
+        ties=ties_of(question, survey.tied, listed) if survey.tied is not None and listed else None,
         num_plans_evaluated=survey.num_evaluated,
         num_plans_feasible=survey.num_feasible,
         rejected=dict((+survey.rejected).most_common()),
