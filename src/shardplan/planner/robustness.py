@@ -6,8 +6,8 @@ constants (network, overlap, host) is at its worse end, the groups being indepen
 
 .. math:: T_{pessimistic} = T + \sqrt{\textstyle\sum_g \Delta_g^2}
 
-Recommended is, of the tied plans with headroom, the one of the smallest pessimistic time; where several are alike in
-it, the fastest of them. Where none has headroom, it is chosen so among those that need least memory.
+Recommended is, of the tied plans with headroom (of all ties, where none has), the one of the smallest pessimistic time;
+where several are alike in it, the fastest of them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.ranking import Cell
 from shardplan.planner.tied import TiedPlans
 
-__all__ = ["ALIKE_MEMORY", "ALIKE_TIME", "Robustness", "Ties", "has_headroom", "ties_of"]
+__all__ = ["ALIKE_TIME", "Robustness", "Ties", "has_headroom", "ties_of"]
 
 ALIKE_TIME = 0.001
 """Pessimistic times within this share are alike: steps of one run vary by more."""
-ALIKE_MEMORY = 0.01
-"""Peak memories within this share of the usable memory are alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +65,9 @@ def has_headroom(estimate: Estimate) -> bool:
 
 def ties_of(question: Question, tied: TiedPlans, listed: Sequence[tuple[Cell, Estimate]]) -> Ties:
     """The ties of a search, with the robustness of those of its ``listed`` plans, fastest first, that tie."""
-    usable = float(question.usable_memory)
-    headroom = tied.peak_memory_bytes * band_of(question, "memory").high <= usable
+    headroom = tied.peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
     places = {tied.index_of(cell): answer for cell, answer in listed}
-    best = _most_robust(tied, headroom, ALIKE_MEMORY * usable, fastest=next(iter(places)))
+    best = _most_robust(tied, headroom, fastest=next(iter(places)))
     recommended = places.get(best) or estimate_plan(question, tied.plan(best))
     shown = [index for index in places if index is not None]
     return Ties(
@@ -82,11 +79,11 @@ def ties_of(question: Question, tied: TiedPlans, listed: Sequence[tuple[Cell, Es
     )
 
 
-def _most_robust(tied: TiedPlans, headroom: NDArray[np.bool_], alike_memory: float, *, fastest: int | None) -> int:
+def _most_robust(tied: TiedPlans, headroom: NDArray[np.bool_], *, fastest: int | None) -> int:
     """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good."""
-    times, memory = tied.pessimistic_time, tied.peak_memory_bytes
-    left = np.flatnonzero(headroom if headroom.any() else memory <= memory.min() + alike_memory)
-    left = left[times[left] <= times[left].min() * (1 + ALIKE_TIME)]
+    left = np.flatnonzero(headroom if headroom.any() else ~headroom)
+    times = tied.pessimistic_time[left]
+    left = left[times <= times.min() * (1 + ALIKE_TIME)]
     return fastest if fastest is not None and fastest in left else int(left[tied.step_time[left].argmin()])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shardplan.estimation.estimate import Estimate
-from shardplan.planner.robustness import ALIKE_MEMORY, Robustness, Ties, has_headroom
+from shardplan.planner.robustness import Robustness, Ties, has_headroom
 from shardplan.units import format_bytes
 
 __all__ = [
@@ -21,6 +21,8 @@ __all__ = [
 
 Record = dict[str, Any]
 
+ALIKE_MEMORY: Final = 0.01
+"""Share of the usable memory below which a difference is not worth a word."""
 ALIKE_SHARE: Final = 0.0005
 """Shares of a step that read the same with one digit behind the point."""
 WORSE: Final = {
