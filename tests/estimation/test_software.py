@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,3 +107,34 @@ def test_split_transfers_send_a_part_of_the_stage_output() -> None:
     assert times[1] < times[0]
     sharded = pipeline | {"sequence_parallel": True}
     assert estimated(software={"split_transfers": True}, **sharded).step_time == estimated(**sharded).step_time
+
+
+def test_blocking_tensor_parallel_communication_shows_whole() -> None:
+    tensor: dict[str, Any] = {"tp": 8, "sequence_parallel": False, "overlap_tp": False}
+    job = Job(sequence_length=2048, global_batch_size=64, software=Software(async_tp_backward=False))
+    machine = cluster(tier("node", 8, 450), tier("network", None, 50))
+    shown = [
+        estimate_plan(
+            Question(
+                model=MODEL, cluster=machine, num_accelerators=8, given_profile=ideal_profile(hidden_tp=hidden),
+                job=job if blocking else replace(job, software=Software()),
+            ),
+            Plan(**tensor),
+        ).breakdown["tp_communication"]
+        for hidden, blocking in ((0.0, False), (0.5, False), (0.5, True))
+    ]  # fmt: skip
+    assert shown[1] == pytest.approx(shown[0] / 2)
+    assert shown[2] == pytest.approx(shown[0])
+
+
+def test_one_loss_kernel_moves_fewer_bytes_than_a_softmax_in_fp32() -> None:
+    words = llama(1024, 1, 8, 8, 4096, vocab_size=128_256)
+    job = Job(sequence_length=2048, global_batch_size=8)
+    machine = cluster(tier("node", 8, 450), tier("network", None, 50))
+    kinds: list[dict[str, Any]] = [{}, {"fused_cross_entropy": True}, {"fused_loss": True}]
+    separate, fused, in_pieces = (
+        estimate(words, machine, replace(job, software=Software(**software)), Plan(), num_accelerators=8)
+        for software in kinds
+    )
+    assert fused.step_time == in_pieces.step_time < separate.step_time
+    assert fused.peak_memory_bytes == separate.peak_memory_bytes > in_pieces.peak_memory_bytes

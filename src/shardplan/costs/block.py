@@ -11,7 +11,6 @@ from shardplan.costs.collectives import Group, Network, collective_bytes, collec
 from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Pass
 
 __all__ = ["BlockCost", "Times", "price_block"]
@@ -73,7 +72,7 @@ def price_block(
     """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     talk = _communication(block, network, groups, batch)
     compute = _compute_times(block, machine, batch)
-    forward, backward, again = (_join(c, t, machine.profile, batch) for c, t in zip(compute, talk, strict=True))
+    forward, backward, again = (_join(c, t, machine, batch) for c, t in zip(compute, talk, strict=True))
     host_forward, host_backward = _host_times(block, machine, routed=routed)
     flops, recomputed_flops = _flops(block, batch)
     kept, freed = _kept(block, batch)
@@ -137,9 +136,12 @@ def _single(group: Group) -> bool:
     return bool(np.all(np.asarray(group.size) == 1))
 
 
-def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Batch) -> Times:
+def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Batch) -> Times:
     """Computation with what shows of its communication."""
-    share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)
+    profile = machine.profile
+    async_backward = np.logical_or(machine.software.async_tp_backward, batch.sequence_parallel)
+    unasked = np.where(async_backward, profile.hidden_tp, 0.0)
+    share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, unasked)
     share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, profile.hidden_ep)
     tp = talk.get("tp", 0.0)
     return Times(
