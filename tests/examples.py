@@ -124,7 +124,7 @@ IDEAL_CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(
         ("grouped_matmul_efficiency", "misaligned_matmul_efficiency", "attention_efficiency",
          "attention_backward_ratio", "unfused_attention_efficiency", "memory_efficiency",
-         "moe_host_backward_ratio", "optimizer_pass_factor", "all_to_all_efficiency",
+         "moe_host_backward_ratio", "optimizer_pass_factor", "all_to_all_efficiency", "p2p_efficiency",
          "host_link_efficiency", "capacity_host_share"),
         1.0,
     ),

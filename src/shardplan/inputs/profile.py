@@ -91,6 +91,8 @@ class Profile:
     """Fraction of the nominal bandwidth that collectives reach, by kind of link."""
     all_to_all_efficiency: Numbers
     """Fraction of the nominal bandwidth that all-to-all reaches beyond the innermost domain."""
+    p2p_efficiency: Numbers
+    """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
     hidden_tp: Numbers
