@@ -11,7 +11,7 @@ from tests.examples import cluster, gpt, ideal_profile, llama, tier
 from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import GradDtype, Job, Precision
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import CpComm, Plan
 from shardplan.inputs.software import Software
 
 MODEL = llama(4096, 8, 32, 32, 11008, vocab_size=8)
@@ -138,3 +138,20 @@ def test_one_loss_kernel_moves_fewer_bytes_than_a_softmax_in_fp32() -> None:
     )
     assert fused.step_time == in_pieces.step_time < separate.step_time
     assert fused.peak_memory_bytes == separate.peak_memory_bytes > in_pieces.peak_memory_bytes
+
+
+def test_a_ring_hides_behind_attention_and_other_exchanges_do_not() -> None:
+    def shown(cp_comm: CpComm, **constants: Any) -> tuple[float, float]:
+        profile = ideal_profile(**constants)
+        job = Job(sequence_length=65_536, global_batch_size=8)
+        machine = cluster(tier("node", 8, 450), tier("network", None, 5))
+        plan = Plan(cp=16, cp_comm=cp_comm, sharding="ddp")
+        question = Question(model=MODEL, cluster=machine, num_accelerators=16, job=job, given_profile=profile)
+        parts = estimate_plan(question, plan).breakdown
+        return parts["cp_communication"], parts["attention"]
+
+    whole, attention = shown("p2p", cp_window=0.0)
+    assert shown("p2p", cp_window=0.5)[0] == pytest.approx(max(whole - 0.5 * attention, 0.0), rel=1e-6)
+    assert shown("p2p", cp_window=1e9)[0] == 0.0
+    assert shown("p2p", cp_window=1e9, hidden_slowdown=0.15)[0] == pytest.approx(0.15 * whole)
+    assert shown("allgather", cp_window=1e9)[0] == shown("allgather", cp_window=0.0)[0] > 0

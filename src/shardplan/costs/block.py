@@ -8,9 +8,10 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
-from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
+from shardplan.costs.overlap import beyond_window, exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
+from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Pass
 
 __all__ = ["BlockCost", "Times", "price_block"]
@@ -149,9 +150,15 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Bat
         attention=compute.attention,
         memory=compute.memory,
         tp=pipelined_products(tp, compute.matmul) if batch.tp_kind == "summa" else exposed(tp, share_tp, profile),
-        cp=exposed(talk.get("cp", 0.0), profile.hidden_cp, profile),
+        cp=_shown_exchange(talk.get("cp", 0.0), compute.attention, profile, batch),
         ep=exposed(talk.get("ep", 0.0), share_ep, profile),
     )
+
+
+def _shown_exchange(time: Numbers, attention: Numbers, profile: Profile, batch: Batch) -> Numbers:
+    """A ring sends the next keys and values while the kernel works on these; other exchanges precede or follow it."""
+    window = profile.cp_window * attention
+    return beyond_window(time, window, overlapped=batch.cp_comm == "p2p", profile=profile)
 
 
 def _host_times(block: Block, machine: Machine, *, routed: bool) -> tuple[Numbers, Numbers]:

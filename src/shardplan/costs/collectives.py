@@ -196,7 +196,9 @@ def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: 
     latency: Numbers = 0.0
     inner: Numbers = 1
     sent = collective_bytes(kind, size, group, copies=copies)
-    for tier, efficiency, members, moved in zip(network.tiers, network.efficiencies(kind), group.members, sent, strict=False):
+    for tier, efficiency, members, moved in zip(
+        network.tiers, network.efficiencies(kind), group.members, sent, strict=False
+    ):
         fan_out = members / inner
         usable = tier.bandwidth * efficiency * _usable_share(tier, fan_out)
         slowest = np.maximum(slowest, moved / usable)

@@ -99,8 +99,8 @@ class Profile:
     """Share of tensor-parallel communication that runs beside computation without pipelining."""
     hidden_tp_overlapped: Numbers
     """The same with pipelined products (``overlap_tp``)."""
-    hidden_cp: Numbers
-    """Share of context-parallel communication that runs beside attention."""
+    cp_window: Numbers
+    """Share of the attention core's time behind which the transfers of a ring can hide."""
     hidden_ep: Numbers
     """Share of expert dispatch that runs beside computation."""
     hidden_ep_overlapped: Numbers
