@@ -30,8 +30,14 @@ def test_hidden_share_follows_the_switch() -> None:
 
 @given(times, times)
 def test_a_window_hides_what_fits(time: float, window: float) -> None:
-    assert beyond_window(time, window, overlapped=True) == max(time - window, 0)
-    assert beyond_window(time, window, overlapped=False) == time
+    assert beyond_window(time, window, overlapped=True, profile=ideal_profile()) == max(time - window, 0)
+    assert beyond_window(time, window, overlapped=False, profile=ideal_profile()) == time
+
+
+@given(times, times)
+def test_hidden_communication_still_costs_a_share(time: float, window: float) -> None:
+    slowed = beyond_window(time, window, overlapped=True, profile=ideal_profile(hidden_slowdown=0.15))
+    assert max(time - window, 0.15 * time) == slowed <= time
 
 
 @given(times, times)

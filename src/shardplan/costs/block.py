@@ -8,7 +8,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
-from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
+from shardplan.costs.overlap import beyond_window, exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile
@@ -73,7 +73,7 @@ def price_block(
     """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     talk = _communication(block, network, groups, batch)
     compute = _compute_times(block, machine, batch)
-    forward, backward, again = (_join(c, t, machine.profile, batch) for c, t in zip(compute, talk, strict=True))
+    forward, backward, again = (_join(c, t, machine, batch) for c, t in zip(compute, talk, strict=True))
     host_forward, host_backward = _host_times(block, machine, routed=routed)
     flops, recomputed_flops = _flops(block, batch)
     kept, freed = _kept(block, batch)
@@ -137,9 +137,12 @@ def _single(group: Group) -> bool:
     return bool(np.all(np.asarray(group.size) == 1))
 
 
-def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Batch) -> Times:
+def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Batch) -> Times:
     """Computation with what shows of its communication."""
-    share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)
+    profile = machine.profile
+    async_backward = np.logical_or(machine.software.async_tp_backward, batch.sequence_parallel)
+    unasked = np.where(async_backward, profile.hidden_tp, 0.0)
+    share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, unasked)
     share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, profile.hidden_ep)
     tp = talk.get("tp", 0.0)
     return Times(
@@ -147,9 +150,15 @@ def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Bat
         attention=compute.attention,
         memory=compute.memory,
         tp=pipelined_products(tp, compute.matmul) if batch.tp_kind == "summa" else exposed(tp, share_tp, profile),
-        cp=exposed(talk.get("cp", 0.0), profile.hidden_cp, profile),
+        cp=_shown_exchange(talk.get("cp", 0.0), compute.attention, profile, batch),
         ep=exposed(talk.get("ep", 0.0), share_ep, profile),
     )
+
+
+def _shown_exchange(time: Numbers, attention: Numbers, profile: Profile, batch: Batch) -> Numbers:
+    """A ring sends the next keys and values while the kernel works on these; other exchanges precede or follow it."""
+    window = profile.cp_window * attention
+    return beyond_window(time, window, overlapped=batch.cp_comm == "p2p", profile=profile)
 
 
 def _host_times(block: Block, machine: Machine, *, routed: bool) -> tuple[Numbers, Numbers]:

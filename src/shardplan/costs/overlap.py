@@ -26,9 +26,12 @@ def hidden_share(overlapped: Flags, with_overlap: Numbers, without: Numbers) -> 
     return np.where(overlapped, with_overlap, without)
 
 
-def beyond_window(time: Numbers, window: Numbers, overlapped: Flags) -> Numbers:
-    """What is left of a communication when ``window`` seconds of computation hide it."""
-    return np.maximum(time - np.where(overlapped, window, 0.0), 0.0)
+def beyond_window(time: Numbers, window: Numbers, *, overlapped: Flags, profile: Profile) -> Numbers:
+    r"""What a communication costs when ``window`` seconds of computation can hide it: :math:`\max(t - w, c\,t)`.
+
+    At least the share c of its time: hidden communication takes cores and memory bandwidth from the computation.
+    """
+    return np.maximum(time - np.where(overlapped, window, 0.0), profile.hidden_slowdown * time)
 
 
 def pipelined_products(time: Numbers, products: Numbers) -> Numbers:

@@ -151,9 +151,9 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
         transfer=_exposed_transfer(question, batch, loads),
         offload=offload,
         overhead=profile.microbatch_time,
-        sharded=beyond_window(load.sharding_time, window, overlapped),
-        reduce=beyond_window(load.reduce_time, left * backward, overlapped),
-        gather=beyond_window(load.gather_time, left * forward, overlapped),
+        sharded=beyond_window(load.sharding_time, window, overlapped=overlapped, profile=profile),
+        reduce=beyond_window(load.reduce_time, left * backward, overlapped=overlapped, profile=profile),
+        gather=beyond_window(load.gather_time, left * forward, overlapped=overlapped, profile=profile),
         update=update_time(updated, question.job, batch, question.machine),
     )
 

@@ -91,14 +91,16 @@ class Profile:
     """Fraction of the nominal bandwidth that collectives reach, by kind of link."""
     all_to_all_efficiency: Numbers
     """Fraction of the nominal bandwidth that all-to-all reaches beyond the innermost domain."""
+    p2p_efficiency: Numbers
+    """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
     hidden_tp: Numbers
     """Share of tensor-parallel communication that runs beside computation without pipelining."""
     hidden_tp_overlapped: Numbers
     """The same with pipelined products (``overlap_tp``)."""
-    hidden_cp: Numbers
-    """Share of context-parallel communication that runs beside attention."""
+    cp_window: Numbers
+    """Share of the attention core's time behind which the transfers of a ring can hide."""
     hidden_ep: Numbers
     """Share of expert dispatch that runs beside computation."""
     hidden_ep_overlapped: Numbers

@@ -35,13 +35,21 @@ def head(model: ModelConfig, shard: Shard) -> Block:
         num_logits = logits(model, shard)
         operators += [
             Matmul(name="head", modules=(), m=tokens, k=h, n=model.vocab_size / columns, low_precision=False),
-            Pass(name="loss", modules=(), forward_bytes=8 * num_logits * 2, backward_bytes=6 * num_logits * 2),
+            _loss(num_logits, shard),
         ]
     elif model.num_labels:
         rows = shard.batch.micro_batch_size
         operators.append(Matmul(name="classifier", modules=(), m=rows, k=h, n=model.num_labels, low_precision=False))
     exchange = tensor_exchange(shard, "head", (), h) if model.vocab_size else ()
     return (block + Block(operators=tuple(operators), collectives=exchange)).outside_layers()
+
+
+def _loss(num_logits: Numbers, shard: Shard) -> Pass:
+    """Cross-entropy: one kernel that reads 16-bit logits and writes their gradient, or fp32 copies and a softmax."""
+    software = shard.job.software
+    if software.fused_cross_entropy or software.fused_loss:
+        return Pass(name="loss", modules=(), forward_bytes=2 * num_logits, backward_bytes=4 * num_logits, counted=True)
+    return Pass(name="loss", modules=(), forward_bytes=26 * num_logits, backward_bytes=20 * num_logits, counted=True)
 
 
 def logits(model: ModelConfig, shard: Shard) -> Numbers:

@@ -93,6 +93,8 @@ class Pass:
     """Whether it is a state-space scan: its bytes are then elements, and the profile gives the traffic of each."""
     flops: Numbers = 0.0
     """Model FLOP that hide in it (state-space scan), forward."""
+    counted: bool = False
+    """Whether its bytes are those of the kernels that run, counted one by one, rather than of an ideally fused one."""
 
 
 Operator = Matmul | AttentionCore | Pass
