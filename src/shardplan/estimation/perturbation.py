@@ -26,11 +26,16 @@ __all__ = ["GROUPS", "perturbed", "side_by_side"]
 
 LESS, MORE = -1, 1
 GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
-    "network": {"network_efficiency": LESS, "all_to_all_efficiency": LESS, "collective_launch_time": MORE},
+    "network": {
+        "network_efficiency": LESS,
+        "all_to_all_efficiency": LESS,
+        "p2p_efficiency": LESS,
+        "collective_launch_time": MORE,
+    },
     "overlap": {
         "hidden_tp": LESS,
         "hidden_tp_overlapped": LESS,
-        "hidden_cp": LESS,
+        "cp_window": LESS,
         "hidden_ep": LESS,
         "hidden_ep_overlapped": LESS,
         "hidden_pp": LESS,
