@@ -58,10 +58,10 @@ def test_keys_of_a_table_move_by_the_spread_that_they_share() -> None:
 
 
 def test_shares_stay_shares_at_their_ends() -> None:
-    asked = replace(ASKED, given_profile=replace(ASKED.profile, hidden_tp=0.0, hidden_cp=1.0))
+    asked = replace(ASKED, given_profile=replace(ASKED.profile, hidden_tp=0.0, cp_window=1.0))
     worse = perturbed(asked, "overlap").profile
     assert worse.hidden_tp == 0.0
-    assert worse.hidden_cp == 1.0
+    assert worse.cp_window == 1.0
 
 
 def test_what_has_no_spread_is_taken_as_known() -> None:
