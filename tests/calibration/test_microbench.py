@@ -130,7 +130,10 @@ class FormulaBackend:
         crosses = case.stride >= 8 or case.size > 8
         inner = 1 if case.stride >= 8 else min(case.size, 8)
         outer = case.size // inner
-        near, far = 450e9 * self.nvlink, 50e9 * {"all_to_all": self.all_to_all, "p2p": self.p2p}.get(case.operation, self.infiniband)
+        near, far = (
+            450e9 * self.nvlink,
+            50e9 * {"all_to_all": self.all_to_all, "p2p": self.p2p}.get(case.operation, self.infiniband),
+        )
         share = 1 if case.operation != "all_reduce" else 2
         hops = {"all_to_all": math.log2}.get(case.operation, lambda fan: fan - 1)
         bytes_near, bytes_far = 1 - 1 / inner, 1 / inner - 1 / case.size

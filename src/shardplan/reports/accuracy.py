@@ -25,6 +25,7 @@ from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import CONTRADICTORY_MEMORY, Residual
 from shardplan.estimation.ties import difference_sd
+from shardplan.reports.accuracy_causes import causes
 from shardplan.reports.accuracy_claims import claims
 from shardplan.reports.accuracy_targets import targets
 
@@ -69,6 +70,7 @@ def accuracy_record(fresh: Validation, residuals: Sequence[Residual] = ()) -> di
         "ranking": _ranking(fresh, left_out),
         "coverage": _coverage(residuals) if residuals else {"in_sample": fresh.coverage()},
         "difference_sd": difference_sd(residuals) if residuals else None,
+        "causes": causes(fresh, left_out),
         "worst": _worst(fresh, left_out),
         "skipped": [{"id": one.run.id, "family": one.run.family, "reason": one.reason} for one in fresh.skipped],
         "not_fitting": [one.run.id for one in fresh.not_fitting],

@@ -31,7 +31,7 @@ def accuracy_sections(record: Record) -> list[Section]:
     """All sections of a record, in order; those for which it has nothing are left out."""
     found = [
         *_summary(record), *_targets(record), *_step_times(record), *_memory(record), *_ranking(record),
-        *_coverage(record), *_claims(record), *_worst(record), *_skipped(record),
+        *_coverage(record), *_claims(record), *_causes(record), *_worst(record), *_skipped(record),
     ]  # fmt: skip
     return [section for section in found if section.text or section.rows]
 
@@ -293,6 +293,30 @@ def _ours(found: Mapping[str, Any] | None) -> str:
     if found["spearman"] is not None:
         text += f", rank correlation {found['spearman']:.2f}, regret {_percent(found['regret'])}"
     return text
+
+
+def _causes(record: Record) -> Iterator[Section]:
+    rows = record["causes"]
+    yield Section(
+        title="Known causes, and what to state",
+        text=(
+            "Runs whose step times are off for a reason that is known, and the input that would have told. "
+            "The rest: runs of tiers A and A- with no such reason."
+            if rows
+            else ""
+        ),
+        columns=["cause", "runs", "in-sample, median / p90, %", "left out, median / p90, %", "what to state"],
+        rows=[
+            [
+                row["cause"] or "the rest",
+                str(row["in_sample"]["n"]),
+                _errors(row["in_sample"]),
+                _errors(row["left_out"]),
+                row["state"] or "",
+            ]
+            for row in rows
+        ],
+    )
 
 
 def _worst(record: Record) -> Iterator[Section]:
