@@ -9,7 +9,6 @@ from shardplan.calibration.runs import shipped_runs
 from shardplan.calibration.validate import Validation, validate_runs
 from shardplan.reports.accuracy_causes import cause_of, causes, known_causes
 
-
 DOCS = Path(__file__).parents[2] / "docs"
 
 
