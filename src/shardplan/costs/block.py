@@ -11,8 +11,9 @@ from shardplan.costs.collectives import Group, Network, collective_bytes, collec
 from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan import OP_SAC
 from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Pass
+from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
 
 __all__ = ["BlockCost", "Times", "price_block"]
 
@@ -91,14 +92,15 @@ def price_block(
     )
 
 
-def _repeats(modules: tuple[str, ...], batch: Batch) -> Flags:
-    """Whether recomputation runs something that belongs to ``modules`` again."""
-    if modules == OUTSIDE:
+def _repeats(item: Operator | Collective | Saved, batch: Batch) -> Numbers:
+    """Share of ``item`` that recomputation runs again (of a kept tensor: frees)."""
+    if item.modules == OUTSIDE:
         return False
     again: Flags = batch.recompute_full
-    for module in modules:
+    for module in item.modules:
         again = np.logical_or(again, batch.recompute.get(module, False))
-    return again
+    by_operator = batch.recompute.get(OP_SAC, False)
+    return np.where(by_operator, item.op_sac, again) if np.any(by_operator) else again
 
 
 def _compute_times(block: Block, machine: Machine, batch: Batch) -> tuple[Times, Times, Times]:
@@ -106,7 +108,7 @@ def _compute_times(block: Block, machine: Machine, batch: Batch) -> tuple[Times,
     for operator in block.operators:
         name = {Matmul: "matmul", AttentionCore: "attention", Pass: "memory"}[type(operator)]
         forward, backward = operator_times(operator, machine)
-        again = forward * _repeats(operator.modules, batch)
+        again = forward * _repeats(operator, batch)
         for total, time in zip(totals, (forward, backward, again), strict=True):
             total[name] = total.get(name, 0.0) + time
     forward_times, backward_times, again_times = (Times(**total) for total in totals)
@@ -129,7 +131,7 @@ def _communication(block: Block, network: Network, groups: dict[str, Group], bat
         where = totals[0] if item.direction == "forward" else totals[1]
         where[name] = where.get(name, 0.0) + time
         if item.direction == "forward":
-            totals[2][name] = totals[2].get(name, 0.0) + time * _repeats(item.modules, batch)
+            totals[2][name] = totals[2].get(name, 0.0) + time * _repeats(item, batch)
     return totals
 
 
@@ -182,7 +184,7 @@ def _flops(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:
     again: Numbers = 0.0
     for operator in block.operators:
         flops = flops + operator.flops
-        again = again + operator.flops * _repeats(operator.modules, batch)
+        again = again + operator.flops * _repeats(operator, batch)
     return flops, again
 
 
@@ -193,7 +195,7 @@ def _kept(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:
     for tensor in block.saved:
         kept = kept + tensor.bytes
         if not tensor.layer_input:
-            freed = freed + tensor.bytes * _repeats(tensor.modules, batch)
+            freed = freed + tensor.bytes * _repeats(tensor, batch)
     return kept, freed
 
 
@@ -210,7 +212,7 @@ def _sent_bytes(
         moved = tuple(item.count * size for size in sizes)
         _accumulate(sent, item, moved)
         if item.direction == "forward":
-            again = _repeats(item.modules, batch)
+            again = _repeats(item, batch)
             _accumulate(resent, item, tuple(size * again for size in moved))
     return sent, resent
 

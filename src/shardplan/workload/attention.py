@@ -40,12 +40,15 @@ def attention(config: Attention, shard: Shard) -> Block:
     gate = query if config.output_gate else 0.0
     projected = keys_values / 2 if config.tied_kv else keys_values
     operators: tuple[Operator, ...] = (
-        Matmul(name="qkv", modules=ALWAYS, m=shard.tokens, k=shard.hidden_size, n=query + gate + projected),
+        Matmul(
+            name="qkv", modules=ALWAYS, m=shard.tokens, k=shard.hidden_size, n=query + gate + projected,
+            parts=(query + gate, keys_values / 2, *([] if config.tied_kv else [keys_values / 2])),
+        ),
         *_rotation(config, shard, query + keys_values / 2),
         _core(config, shard),
         *_softmax_passes(config.num_heads, shard),
         Matmul(name="proj", modules=ALWAYS, m=shard.tokens, k=query, n=shard.hidden_size),
-    )
+    )  # fmt: skip
     saved = (
         Saved(name="qkv", modules=ALWAYS, bytes=shard.tokens * (query + gate + keys_values) * shard.element),
         Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * query * _kept_output(shard)),

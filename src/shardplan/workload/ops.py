@@ -48,6 +48,10 @@ class Matmul:
     """Whether the product runs in the recipe's number format (linear layers) or in its wider one (router, head)."""
     weight: bool = True
     """Whether the second matrix is a weight, whose gradient is accumulated."""
+    parts: tuple[Numbers, ...] = (1,)
+    """Relative columns of the weights that PyTorch modules multiply one by one (query, key, value; gate, up)."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator runs again."""
 
     @property
     def flops(self) -> Numbers:
@@ -73,6 +77,8 @@ class AttentionCore:
     rate_length: float
     """Sequence length that sets the efficiency of the fused kernel (the window where there is one). [tokens]"""
     fused: bool = True
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator runs again."""
 
     @property
     def flops(self) -> Numbers:
@@ -93,6 +99,8 @@ class Pass:
     """Whether it is a state-space scan: its bytes are then elements, and the profile gives the traffic of each."""
     flops: Numbers = 0.0
     """Model FLOP that hide in it (state-space scan), forward."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator runs again."""
 
 
 Operator = Matmul | AttentionCore | Pass
@@ -112,6 +120,8 @@ class Collective:
     count: Numbers = 1
     copies: int = 1
     """Copies of each token in an all-to-all; those for one domain of a network tier cross that tier once."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator runs again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +134,8 @@ class Saved:
     bytes: Numbers
     layer_input: bool = False
     """Whether it is the input of the whole layer, which full recomputation keeps."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator frees."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
