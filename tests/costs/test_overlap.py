@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import ideal_profile
 
-from shardplan.costs.overlap import SUMMA_PANELS, beyond_window, exposed, hidden_share, pipelined_products
+from shardplan.costs.overlap import SUMMA_PANELS, beside, beyond_window, exposed, hidden_share, pipelined_products
 
 times = st.floats(0, 1e3)
 shares = st.floats(0, 1)
@@ -21,6 +21,14 @@ def test_hidden_communication_shows_its_slowdown_only(time: float, share: float,
 def test_limits_of_a_share() -> None:
     assert exposed(2.0, 0.0, ideal_profile(hidden_slowdown=0.5)) == 2.0
     assert exposed(2.0, 1.0, ideal_profile()) == 0.0
+
+
+@given(times, times, shares)
+def test_what_runs_beside_a_window_shows_the_excess_and_its_slowdown(
+    time: float, window: float, slowdown: float
+) -> None:
+    shown = beside(time, window, ideal_profile(hidden_slowdown=slowdown))
+    assert shown == pytest.approx(max(time - window, 0) + slowdown * min(time, window), rel=1e-9, abs=1e-9)
 
 
 def test_hidden_share_follows_the_switch() -> None:

@@ -274,6 +274,9 @@ class SoftwareFlags:
     split_transfers: Annotated[
         bool | None, _software("split_transfers", "Tensor-parallel ranks each send a part of a stage's output.")
     ] = None
+    async_linear: Annotated[
+        bool | None, _software("async_linear", "Tensor-parallel linear layers communicate beside their own products.")
+    ] = None
     fp32_weights: Annotated[
         bool | None, _software("fp32_weights", "Keep fully sharded weights in fp32 alone and cast what is gathered.")
     ] = None

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
-from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
+from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
@@ -117,6 +117,8 @@ def _compute_times(block: Block, machine: Machine, batch: Batch) -> tuple[Times,
 
 FIELD = {"tp": "tp", "tp_rows": "tp", "cp": "cp", "ep": "ep", "etp": "ep"}
 """Under which name the communication of a dimension appears in a step."""
+RING, BESIDE = "ring", "beside"
+"""The ring of context parallelism, and tensor-parallel exchanges that run beside a linear layer's backward products."""
 
 
 def _communication(block: Block, network: Network, groups: dict[str, Group], batch: Batch) -> list[dict[str, Numbers]]:
@@ -127,8 +129,11 @@ def _communication(block: Block, network: Network, groups: dict[str, Group], bat
         if _single(group):
             continue
         time = item.count * collective_time(item.kind, item.bytes, group, network, copies=item.copies)
-        name = FIELD[item.dimension]
+        name = RING if item.dimension == "cp" and item.kind == "p2p" else FIELD[item.dimension]
         where = totals[0] if item.direction == "forward" else totals[1]
+        if np.any(item.asynchronous):
+            where[BESIDE] = where.get(BESIDE, 0.0) + time * item.asynchronous
+            time = time * np.logical_not(item.asynchronous)
         where[name] = where.get(name, 0.0) + time
         if item.direction == "forward":
             totals[2][name] = totals[2].get(name, 0.0) + time * _repeats(item, batch)
@@ -141,15 +146,20 @@ def _single(group: Group) -> bool:
 
 def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Batch) -> Times:
     """Computation with what shows of its communication."""
-    share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)
-    share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, profile.hidden_ep)
-    tp = talk.get("tp", 0.0)
+    share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, 0.0)
+    if batch.tp_kind == "summa":
+        tp = pipelined_products(talk.get("tp", 0.0), compute.matmul)
+    else:
+        share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, 0.0)
+        share_beside = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)
+        tp = exposed(talk.get("tp", 0.0), share_tp, profile) + exposed(talk.get(BESIDE, 0.0), share_beside, profile)
+    ring = talk.get(RING, 0.0)
     return Times(
         matmul=compute.matmul,
         attention=compute.attention,
         memory=compute.memory,
-        tp=pipelined_products(tp, compute.matmul) if batch.tp_kind == "summa" else exposed(tp, share_tp, profile),
-        cp=exposed(talk.get("cp", 0.0), profile.hidden_cp, profile),
+        tp=tp,
+        cp=talk.get("cp", 0.0) + beside(ring, profile.hidden_cp * compute.attention, profile),
         ep=exposed(talk.get("ep", 0.0), share_ep, profile),
     )
 

@@ -7,7 +7,7 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers
 from shardplan.inputs.profile import Profile
 
-__all__ = ["beyond_window", "exposed", "hidden_share", "pipelined_products"]
+__all__ = ["beside", "beyond_window", "exposed", "hidden_share", "pipelined_products"]
 
 SUMMA_PANELS = 8
 """Panels into which two-dimensional products are cut; the first broadcast cannot hide."""
@@ -29,6 +29,12 @@ def hidden_share(overlapped: Flags, with_overlap: Numbers, without: Numbers) -> 
 def beyond_window(time: Numbers, window: Numbers, overlapped: Flags) -> Numbers:
     """What is left of a communication when ``window`` seconds of computation hide it."""
     return np.maximum(time - np.where(overlapped, window, 0.0), 0.0)
+
+
+def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
+    """Exposed part of communication that runs beside ``window`` seconds of computation and slows it down."""
+    hidden = np.minimum(time, window)
+    return time - hidden * (1 - profile.hidden_slowdown)
 
 
 def pipelined_products(time: Numbers, products: Numbers) -> Numbers:

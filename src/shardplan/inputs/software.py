@@ -45,6 +45,10 @@ class Software:
     split_transfers: bool = False
     """Whether tensor-parallel ranks each send a part of a stage's output and gather it behind, where sequence
     parallelism does not split it anyway (arXiv 2104.04473, section 4.1; DeepSpeed)."""
+    async_linear: bool = True
+    """Whether tensor-parallel linear layers gather their input again in the backward pass, and run that and the
+    reduction of its gradient beside their products (Megatron, Transformer Engine); otherwise they keep the gathered
+    input and wait for every exchange (PyTorch's DTensor)."""
     fp32_weights: bool = False
     """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
     otherwise a 16-bit shard lives beside the optimizer's fp32 one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Flags, Numbers
 
 __all__ = [
     "OUTSIDE",
@@ -74,9 +74,11 @@ class AttentionCore:
     """Keys that a query meets on average (half the sequence under a causal mask)."""
     scored_keys: float
     """Keys for which unfused kernels compute scores: the whole sequence, masked or not."""
-    rate_length: float
+    rate_length: Numbers
     """Sequence length that sets the efficiency of the fused kernel (the window where there is one). [tokens]"""
     fused: bool = True
+    merged_elements: Numbers = 0.0
+    """Elements of partial outputs that ring attention adds up."""
     op_sac: Numbers = 1.0
     """Share of it that recomputation by operator runs again."""
 
@@ -120,6 +122,8 @@ class Collective:
     count: Numbers = 1
     copies: int = 1
     """Copies of each token in an all-to-all; those for one domain of a network tier cross that tier once."""
+    asynchronous: Flags = False
+    """Whether the linear layer runs it beside its own backward products."""
     op_sac: Numbers = 1.0
     """Share of it that recomputation by operator runs again."""
 
