@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import ideal_profile
 
-from shardplan.costs.overlap import SUMMA_PANELS, beside, beyond_window, exposed, hidden_share, pipelined_products
+from shardplan.costs.overlap import (
+    SUMMA_PANELS,
+    beside,
+    beyond_chunks,
+    beyond_window,
+    exposed,
+    hidden_share,
+    pipelined_products,
+)
 
 times = st.floats(0, 1e3)
 shares = st.floats(0, 1)
@@ -40,6 +48,21 @@ def test_hidden_share_follows_the_switch() -> None:
 def test_a_window_hides_what_fits(time: float, window: float) -> None:
     assert beyond_window(time, window, overlapped=True) == max(time - window, 0)
     assert beyond_window(time, window, overlapped=False) == time
+
+
+def test_chunks_hide_what_a_window_cannot() -> None:
+    """Four chunks run eight micro-batches in turn: three quarters of the gradients travel during 3 x 8 passes."""
+    assert beyond_chunks(8.0, 4.0, 1, 8, overlapped=True) == 8 - 4  # no interleaving: the last backward pass alone
+    assert beyond_chunks(8.0, 4.0, 4, 8, overlapped=True) == 8 / 4 - 4 / 4  # the last chunk's, less its own pass
+    assert beyond_chunks(80.0, 4.0, 4, 8, overlapped=True) == 80 - 1 - 8 * 3  # bound by the network throughout
+    assert beyond_chunks(8.0, 4.0, 4, 8, overlapped=False) == 8
+
+
+@given(times, times, st.integers(1, 16), st.integers(1, 64))
+def test_interleaving_never_shows_more(time: float, window: float, chunks: int, group: int) -> None:
+    shown = beyond_chunks(time, window, chunks, group, overlapped=True)
+    assert 0 <= shown <= beyond_window(time, window, overlapped=True) + 1e-9 * time + 1e-300 or window > time
+    assert beyond_chunks(time, window, 1, group, overlapped=True) == beyond_window(time, window, overlapped=True)
 
 
 @given(times, times)

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers
 from shardplan.costs.optimizer import host_rate, update_time
-from shardplan.costs.overlap import beyond_window
+from shardplan.costs.overlap import beyond_chunks, beyond_window, slowed
 from shardplan.estimation.load import Load, Loads
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
@@ -144,6 +144,7 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
     window = profile.fsdp_window * (work + offload)
     # What hides the traffic of every micro-batch cannot hide that of the step as well.
     left = profile.dp_window * (work + offload - np.minimum(load.sharding_time, window)) / work
+    group = np.minimum(batch.microbatch_group_size, batch.num_microbatches)
     updated = local_parameters(load.parameters, batch)
     return StageTimes(
         forward=forward,
@@ -151,9 +152,17 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
         transfer=_exposed_transfer(question, batch, loads),
         offload=offload,
         overhead=profile.microbatch_time,
-        sharded=beyond_window(load.sharding_time, window, overlapped),
-        reduce=beyond_window(load.reduce_time, left * backward, overlapped),
-        gather=beyond_window(load.gather_time, left * forward, overlapped),
+        sharded=slowed(load.sharding_time, beyond_window(load.sharding_time, window, overlapped), profile),
+        reduce=slowed(
+            load.reduce_time,
+            beyond_chunks(load.reduce_time, left * backward, batch.vp, group, overlapped),
+            profile,
+        ),
+        gather=slowed(
+            load.gather_time,
+            beyond_chunks(load.gather_time, left * forward, batch.vp, group, overlapped),
+            profile,
+        ),
         update=update_time(updated, question.job, batch, question.machine),
     )
 
