@@ -8,8 +8,7 @@ from tests.examples import ideal_profile
 from shardplan.costs.overlap import (
     SUMMA_PANELS,
     beside,
-    beyond_chunks,
-    beyond_window,
+    beside_chunks,
     exposed,
     hidden_share,
     pipelined_products,
@@ -44,25 +43,21 @@ def test_hidden_share_follows_the_switch() -> None:
     assert hidden_share(overlapped=False, with_overlap=0.8, without=0.5) == 0.5
 
 
-@given(times, times)
-def test_a_window_hides_what_fits(time: float, window: float) -> None:
-    assert beyond_window(time, window, overlapped=True) == max(time - window, 0)
-    assert beyond_window(time, window, overlapped=False) == time
-
-
 def test_chunks_hide_what_a_window_cannot() -> None:
     """Four chunks run eight micro-batches in turn: three quarters of the gradients travel during 3 x 8 passes."""
-    assert beyond_chunks(8.0, 4.0, 1, 8, overlapped=True) == 8 - 4  # no interleaving: the last backward pass alone
-    assert beyond_chunks(8.0, 4.0, 4, 8, overlapped=True) == 8 / 4 - 4 / 4  # the last chunk's, less its own pass
-    assert beyond_chunks(80.0, 4.0, 4, 8, overlapped=True) == 80 - 1 - 8 * 3  # bound by the network throughout
-    assert beyond_chunks(8.0, 4.0, 4, 8, overlapped=False) == 8
+    ideal = ideal_profile(hidden_slowdown=0.0)
+    assert beside_chunks(8.0, 4.0, 1, 8, ideal) == 8 - 4  # no interleaving: the last backward pass alone
+    assert beside_chunks(8.0, 1.0, 4, 8, ideal) == 8 / 4 - 1  # the last chunk's, less its own pass
+    assert beside_chunks(80.0, 1.0, 4, 8, ideal) == 80 - 1 - 8 * 3  # bound by the network throughout
+    assert beside_chunks(8.0, 0.0, 4, 8, ideal) == 8
 
 
-@given(times, times, st.integers(1, 16), st.integers(1, 64))
-def test_interleaving_never_shows_more(time: float, window: float, chunks: int, group: int) -> None:
-    shown = beyond_chunks(time, window, chunks, group, overlapped=True)
-    assert 0 <= shown <= beyond_window(time, window, overlapped=True) + 1e-9 * time + 1e-300 or window > time
-    assert beyond_chunks(time, window, 1, group, overlapped=True) == beyond_window(time, window, overlapped=True)
+@given(times, times, st.integers(1, 16), st.integers(1, 64), shares)
+def test_interleaving_never_shows_more(time: float, window: float, chunks: int, group: int, slowdown: float) -> None:
+    profile = ideal_profile(hidden_slowdown=slowdown)
+    shown = beside_chunks(time, window / chunks, chunks, group, profile)
+    assert 0 <= shown <= beside(time, window / chunks, profile) * (1 + 1e-9) + 1e-300
+    assert beside_chunks(time, window, 1, group, profile) == beside(time, window, profile)
 
 
 @given(times, times)

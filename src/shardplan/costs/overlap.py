@@ -7,7 +7,7 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers
 from shardplan.inputs.profile import Profile
 
-__all__ = ["beside", "beyond_chunks", "beyond_window", "exposed", "hidden_share", "pipelined_products", "slowed"]
+__all__ = ["beside", "beside_chunks", "exposed", "hidden_share", "pipelined_products"]
 
 SUMMA_PANELS = 8
 """Panels into which two-dimensional products are cut; the first broadcast cannot hide."""
@@ -26,33 +26,27 @@ def hidden_share(overlapped: Flags, with_overlap: Numbers, without: Numbers) -> 
     return np.where(overlapped, with_overlap, without)
 
 
-def beyond_window(time: Numbers, window: Numbers, overlapped: Flags) -> Numbers:
-    """What is left of a communication when ``window`` seconds of computation hide it."""
-    return np.maximum(time - np.where(overlapped, window, 0.0), 0.0)
+def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
+    r"""Exposed part of communication beside ``window`` seconds of computation: :math:`t - (1 - c) \min(t, w)`.
+
+    What is hidden slows the computation by its share c.
+    """
+    return time - (1 - profile.hidden_slowdown) * np.minimum(time, window)
 
 
-def beyond_chunks(time: Numbers, window: Numbers, chunks: Numbers, group: Numbers, overlapped: Flags) -> Numbers:
-    r"""What is left of the reduction (or gathering) of all chunks of a pipeline rank, once per step.
+def beside_chunks(time: Numbers, own: Numbers, chunks: Numbers, group: Numbers, profile: Profile) -> Numbers:
+    r"""Exposed part of the reduction (or gathering) of all v chunks of a pipeline rank, once per step.
 
-    .. math:: \max\left(\frac{t}{v} - \frac{w}{v},\; t - \frac{w}{v} (1 + g (v - 1))\right)
+    .. math:: t - (1 - c) \min\left(t,\; t (1 - 1/v) + w,\; w (1 + g (v - 1))\right)
 
-    ``window`` w: computation of one micro-batch in all v chunks. The last of g micro-batches that a chunk runs in turn
+    ``own``: the window w of one micro-batch in one chunk. The last of g micro-batches that a chunk runs in turn
     completes its gradients; they travel while the g run in the next chunk. The last chunk has its own last pass alone
     (Megatron Core, pipeline_parallel/schedules.py: gradients of a chunk are synchronised after its last micro-batch).
     """
-    own = np.where(overlapped, window / chunks, 0.0)
-    return np.maximum(np.maximum(time / chunks - own, time - own * (1 + group * (chunks - 1))), 0.0)
-
-
-def slowed(time: Numbers, shown: Numbers, profile: Profile) -> Numbers:
-    """What is left of a communication, ``shown``, and what the hidden rest costs the computation."""
-    return shown + profile.hidden_slowdown * (time - shown)
-
-
-def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
-    """Exposed part of communication that runs beside ``window`` seconds of computation and slows it down."""
-    hidden = np.minimum(time, window)
-    return time - hidden * (1 - profile.hidden_slowdown)
+    if np.all(np.asarray(chunks) == 1):
+        return beside(time, own, profile)
+    hidden = np.minimum(time * (1 - 1 / chunks) + own, own * (1 + group * (chunks - 1)))
+    return beside(time, hidden, profile)
 
 
 def pipelined_products(time: Numbers, products: Numbers) -> Numbers:
