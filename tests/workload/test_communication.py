@@ -135,3 +135,18 @@ def test_other_linear_layers_keep_the_gathered_input_and_wait(sequence_parallel:
     items = with_linear(LLAMA_70B, asynchronous=False, sequence_parallel=sequence_parallel)
     assert not any(np.any(item.asynchronous) for item in items)
     assert len(items) == 8  # two each way around attention and MLP
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_linear_inputs_are_gathered_in_fp8_and_sums_scattered_in_16_bits(sequence_parallel: bool) -> None:  # noqa: FBT001
+    """Half the bytes where an input or an output gradient is gathered; all-reduces stay whole."""
+    sizes = {}
+    for precision in ("bf16", "fp8"):
+        job = Job(sequence_length=LENGTH, global_batch_size=8, precision=precision)
+        batch = Batch.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
+        block = layer_block(LLAMA_70B.layers[0], Shard.of(8192, job, batch))
+        sizes[precision] = {item.name: item.bytes for item in block.collectives if item.dimension == "tp"}
+    halved = {name for name, size in sizes["fp8"].items() if size == sizes["bf16"][name] / 2}
+    gathers = {f"{part}_{name}" for part in ("attention", "mlp") for name in ("gather", "scatter_back", "gather_again")}
+    assert halved == (gathers if sequence_parallel else set())
+    assert all(size == sizes["bf16"][name] for name, size in sizes["fp8"].items() if name not in halved)
