@@ -360,3 +360,11 @@ def test_latency_between_domains_grows_with_the_logarithm_where_trees_exist(doma
 def test_every_call_has_its_latencies() -> None:
     one, four = (collective_time("all_gather", SIZE, of(16, inside=8), nodes(), calls=calls) for calls in (1, 4))
     assert four - one == pytest.approx(3 * (7 + 1) * LATENCY)
+
+
+def test_fully_sharded_ranks_span_data_and_context_parallelism_around_tensor_parallelism() -> None:
+    """A 2-D mesh of FSDP2: shards lie over dp x cp ranks, tp accelerators apart (four of eight to a node at tp 2)."""
+    batch = Batch.of(Plan(tp=2, cp=2, sharding="zero3"), 64, Job(sequence_length=8192, global_batch_size=64))
+    placed = sharding_groups(batch, Network.of(cluster(), 64, ideal_profile()))
+    assert placed["shard"].members == (4, 32)
+    assert placed["replica"].members == (1, 1)

@@ -95,7 +95,7 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
     )
     gathered = shard.hidden_size if config.q_lora_rank is None else ranks
     collectives = (
-        *tensor_exchange(shard, "attention", ALWAYS, gathered),
+        *tensor_exchange(shard, "attention", ALWAYS, gathered, quantised_inputs=config.q_lora_rank is None),
         *summa_exchange(shard, operators),
         *context_exchange(shard, query, keys + values, values),
     )

@@ -13,29 +13,38 @@ from shardplan.workload.shard import Shard
 __all__ = ["context_exchange", "expert_exchange", "heads_exchange", "summa_exchange", "tensor_exchange"]
 
 
-def tensor_exchange(shard: Shard, name: str, modules: tuple[str, ...], width: Numbers) -> tuple[Collective, ...]:
+def tensor_exchange(
+    shard: Shard,
+    name: str,
+    modules: tuple[str, ...],
+    width: Numbers,
+    *,
+    quantised_inputs: bool = True,
+    quantised_gradients: bool = True,
+) -> tuple[Collective, ...]:
     """Around a column-parallel and a row-parallel product (Korthikanti et al., arXiv 2205.05198, section 4.2).
 
     With sequence parallelism: all-gather before, reduce-scatter after, the reverse in the backward pass, and one more
     all-gather there where the gathered input is not kept. Without: one all-reduce each way, both of them in one.
     Asynchronous linear layers run that gathering beside the product for the input's gradient, and its reduction beside
-    the product for the weight's. ``width``: channels gathered before (the hidden size, or the latent one of MLA, which
-    is no linear layer's input). Inputs and output gradients of linear layers are gathered in the recipe's low precision
-    (Transformer Engine; torchtitan's Float8ColwiseParallel), sums are scattered in 16 bits.
+    the product for the weight's. ``width``: channels gathered before (the hidden size, or the latent one of MLA).
+    ``quantised``: whether inputs and output gradients are those of linear layers, which are gathered in the recipe's
+    low precision (Transformer Engine; torchtitan's Float8ColwiseParallel). Sums are scattered in 16 bits.
     """
     if shard.summa:
         return ()
     whole = shard.tokens * shard.hidden_size * shard.element
     low = np.where(shard.batch.sequence_parallel, shard.linear_input / shard.element, 1.0)
     reduced = shard.tokens * width * shard.element
-    gathered = reduced * (low if width is shard.hidden_size else 1.0)
+    gathered = reduced * (low if quantised_inputs else 1.0)
+    returned = whole * (low if quantised_gradients else 1.0)
     beside = shard.job.software.async_linear
     again = np.where(shard.batch.sequence_parallel, float(beside), 0.0)
     late = beside & ~np.asarray(shard.batch.sequence_parallel)  # one all-reduce of the input's gradient
     return (
         Collective(name=f"{name}_gather", modules=modules, kind="all_gather", dimension="tp", bytes=gathered),
         Collective(name=f"{name}_scatter", modules=modules, kind="reduce_scatter", dimension="tp", bytes=whole),
-        _backward(f"{name}_scatter_back", modules, "all_gather", "tp", whole * low, asynchronous=late),
+        _backward(f"{name}_scatter_back", modules, "all_gather", "tp", returned, asynchronous=late),
         _backward(f"{name}_gather_back", modules, "reduce_scatter", "tp", reduced, asynchronous=beside),
         _backward(f"{name}_gather_again", modules, "all_gather", "tp", gathered, count=again, asynchronous=beside),
     )
