@@ -73,6 +73,7 @@ class FormulaBackend:
     nvlink: float = 0.6
     infiniband: float = 0.3
     all_to_all: float = 0.5
+    p2p: float = 0.75
     exchange_launch: float = 25e-6
     noise: tuple[float, ...] = (1.0,)
     refuses: type[Exception] | None = None
@@ -129,7 +130,10 @@ class FormulaBackend:
         crosses = case.stride >= 8 or case.size > 8
         inner = 1 if case.stride >= 8 else min(case.size, 8)
         outer = case.size // inner
-        near, far = 450e9 * self.nvlink, 50e9 * (self.all_to_all if case.operation == "all_to_all" else self.infiniband)
+        near, far = (
+            450e9 * self.nvlink,
+            50e9 * {"all_to_all": self.all_to_all, "p2p": self.p2p}.get(case.operation, self.infiniband),
+        )
         share = 1 if case.operation != "all_reduce" else 2
         hops = {"all_to_all": math.log2}.get(case.operation, lambda fan: fan - 1)
         bytes_near, bytes_far = 1 - 1 / inner, 1 / inner - 1 / case.size
@@ -198,6 +202,7 @@ def test_network_constants_are_recovered_on_two_nodes() -> None:
     assert alone(constants["network_efficiency"], "nvlink") == pytest.approx(machine.nvlink, rel=0.03)
     assert alone(constants["network_efficiency"], "infiniband") == pytest.approx(machine.infiniband, rel=0.03)
     assert alone(constants["all_to_all_efficiency"]) == pytest.approx(machine.all_to_all, rel=0.03)
+    assert alone(constants["p2p_efficiency"]) == pytest.approx(machine.p2p, rel=0.03)
     assert alone(constants["collective_launch_time"]) == pytest.approx(machine.exchange_launch, rel=0.05)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.examples import cluster, gpt, ideal_profile, llama, tier
 from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import GradDtype, Job, Precision
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import CpComm, Plan
 from shardplan.inputs.software import Software
 
 MODEL = llama(4096, 8, 32, 32, 11008, vocab_size=8)
@@ -106,3 +107,51 @@ def test_split_transfers_send_a_part_of_the_stage_output() -> None:
     assert times[1] < times[0]
     sharded = pipeline | {"sequence_parallel": True}
     assert estimated(software={"split_transfers": True}, **sharded).step_time == estimated(**sharded).step_time
+
+
+def test_blocking_tensor_parallel_communication_shows_whole() -> None:
+    tensor: dict[str, Any] = {"tp": 8, "sequence_parallel": False, "overlap_tp": False}
+    job = Job(sequence_length=2048, global_batch_size=64, software=Software(async_tp_backward=False))
+    machine = cluster(tier("node", 8, 450), tier("network", None, 50))
+    shown = [
+        estimate_plan(
+            Question(
+                model=MODEL, cluster=machine, num_accelerators=8, given_profile=ideal_profile(hidden_tp=hidden),
+                job=job if blocking else replace(job, software=Software()),
+            ),
+            Plan(**tensor),
+        ).breakdown["tp_communication"]
+        for hidden, blocking in ((0.0, False), (0.5, False), (0.5, True))
+    ]  # fmt: skip
+    assert shown[1] == pytest.approx(shown[0] * 3 / 4)  # half of the backward half
+    assert shown[2] == pytest.approx(shown[0])
+
+
+def test_one_loss_kernel_moves_fewer_bytes_than_a_softmax_in_fp32() -> None:
+    words = llama(1024, 1, 8, 8, 4096, vocab_size=128_256)
+    job = Job(sequence_length=2048, global_batch_size=8)
+    machine = cluster(tier("node", 8, 450), tier("network", None, 50))
+    kinds: list[dict[str, Any]] = [{}, {"fused_cross_entropy": True}, {"fused_loss": True}]
+    separate, fused, in_pieces = (
+        estimate(words, machine, replace(job, software=Software(**software)), Plan(), num_accelerators=8)
+        for software in kinds
+    )
+    assert fused.step_time == in_pieces.step_time < separate.step_time
+    assert fused.peak_memory_bytes == separate.peak_memory_bytes > in_pieces.peak_memory_bytes
+
+
+def test_a_ring_hides_behind_attention_and_other_exchanges_do_not() -> None:
+    def shown(cp_comm: CpComm, **constants: Any) -> tuple[float, float]:
+        profile = ideal_profile(**constants)
+        job = Job(sequence_length=65_536, global_batch_size=8)
+        machine = cluster(tier("node", 8, 450), tier("network", None, 5))
+        plan = Plan(cp=16, cp_comm=cp_comm, sharding="ddp")
+        question = Question(model=MODEL, cluster=machine, num_accelerators=16, job=job, given_profile=profile)
+        parts = estimate_plan(question, plan).breakdown
+        return parts["cp_communication"], parts["attention"]
+
+    whole, attention = shown("p2p", cp_window=0.0)
+    assert shown("p2p", cp_window=0.5)[0] == pytest.approx(max(whole - 0.5 * attention, 0.0), rel=1e-6)
+    assert shown("p2p", cp_window=1e9)[0] == 0.0
+    assert shown("p2p", cp_window=1e9, hidden_slowdown=0.15)[0] == pytest.approx(0.15 * whole)
+    assert shown("allgather", cp_window=1e9)[0] == shown("allgather", cp_window=0.0)[0] > 0

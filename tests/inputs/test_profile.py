@@ -12,7 +12,7 @@ from shardplan.inputs.profile import Profile, load_profile
 
 GENERATIONS = get_args(Generation)
 SHARES = (
-    "hidden_tp", "hidden_tp_overlapped", "hidden_cp", "hidden_ep_overlapped", "hidden_pp",
+    "hidden_tp", "hidden_tp_overlapped", "cp_window", "hidden_ep_overlapped", "hidden_pp",
     "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "matmul_wave_weight", "fragmentation",
     "fragmentation_when_full",
 )  # fmt: skip

@@ -113,7 +113,7 @@ def test_blocks_of_a_grid_are_broadcast() -> None:
 
 
 def with_linear(model: ModelConfig, *, asynchronous: bool, sequence_parallel: bool) -> list[Collective]:
-    job = Job(sequence_length=LENGTH, global_batch_size=8, software=Software(async_linear=asynchronous))
+    job = Job(sequence_length=LENGTH, global_batch_size=8, software=Software(async_tp_backward=asynchronous))
     batch = Batch.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
     block = layer_block(model.layers[0], Shard.of(model.hidden_size, job, batch))
     return [item for item in block.collectives if item.dimension == "tp" and np.all(np.asarray(item.count) > 0)]

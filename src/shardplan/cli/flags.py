@@ -262,6 +262,9 @@ class SoftwareFlags:
     fused_loss: Annotated[
         bool | None, _software("fused_loss", "Compute the loss in pieces, without keeping the logits.")
     ] = None
+    fused_cross_entropy: Annotated[
+        bool | None, _software("fused_cross_entropy", "Make the loss and its gradient in one kernel.")
+    ] = None
     fused_accumulation: Annotated[
         bool | None, _software("fused_accumulation", "Weight-gradient products add to the gradient in place.")
     ] = None
@@ -274,8 +277,8 @@ class SoftwareFlags:
     split_transfers: Annotated[
         bool | None, _software("split_transfers", "Tensor-parallel ranks each send a part of a stage's output.")
     ] = None
-    async_linear: Annotated[
-        bool | None, _software("async_linear", "Tensor-parallel linear layers communicate beside their own products.")
+    async_tp_backward: Annotated[
+        bool | None, _software("async_tp_backward", "Run backward tensor-parallel communication beside the products.")
     ] = None
     fp32_weights: Annotated[
         bool | None, _software("fp32_weights", "Keep fully sharded weights in fp32 alone and cast what is gathered.")

@@ -12,7 +12,6 @@ from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_pro
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
-from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
 
 __all__ = ["BlockCost", "Times", "price_block"]
@@ -74,7 +73,7 @@ def price_block(
     """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     talk = _communication(block, network, groups, batch)
     compute = _compute_times(block, machine, batch)
-    forward, backward, again = (_join(c, t, machine.profile, batch) for c, t in zip(compute, talk, strict=True))
+    forward, backward, again = (_join(c, t, machine, batch) for c, t in zip(compute, talk, strict=True))
     host_forward, host_backward = _host_times(block, machine, routed=routed)
     flops, recomputed_flops = _flops(block, batch)
     kept, freed = _kept(block, batch)
@@ -144,8 +143,9 @@ def _single(group: Group) -> bool:
     return bool(np.all(np.asarray(group.size) == 1))
 
 
-def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Batch) -> Times:
+def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Batch) -> Times:
     """Computation with what shows of its communication."""
+    profile = machine.profile
     share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, 0.0)
     if batch.tp_kind == "summa":
         tp = pipelined_products(talk.get("tp", 0.0), compute.matmul)
@@ -159,7 +159,7 @@ def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Bat
         attention=compute.attention,
         memory=compute.memory,
         tp=tp,
-        cp=talk.get("cp", 0.0) + beside(ring, profile.hidden_cp * compute.attention, profile),
+        cp=talk.get("cp", 0.0) + beside(ring, profile.cp_window * compute.attention, profile),
         ep=exposed(talk.get("ep", 0.0), share_ep, profile),
     )
 

@@ -33,6 +33,8 @@ class Network:
     """Achieved fraction of each tier's bandwidth."""
     all_to_all_efficiency: tuple[Numbers, ...]
     """The same for all-to-all."""
+    p2p_efficiency: tuple[Numbers, ...]
+    """The same for sends from one rank to another."""
     launch_time: Numbers
 
     @classmethod
@@ -52,8 +54,13 @@ class Network:
             sizes=tuple(sizes),
             efficiency=efficiency,
             all_to_all_efficiency=(efficiency[0], *(profile.all_to_all_efficiency for _ in efficiency[1:])),
+            p2p_efficiency=(efficiency[0], *(profile.p2p_efficiency for _ in efficiency[1:])),
             launch_time=profile.collective_launch_time,
         )
+
+    def efficiencies(self, kind: CollectiveKind) -> tuple[Numbers, ...]:
+        """Achieved fraction of each tier's bandwidth by a kind of collective."""
+        return {"all_to_all": self.all_to_all_efficiency, "p2p": self.p2p_efficiency}.get(kind, self.efficiency)
 
 
 def domain_size(tier: NetworkTier, num_accelerators: int, *, unit: int = 1) -> int:
@@ -197,8 +204,9 @@ def collective_time(
     latency: Numbers = 0.0
     inner: Numbers = 1
     sent = collective_bytes(kind, size, group, copies=copies)
-    efficiencies = network.all_to_all_efficiency if kind == "all_to_all" else network.efficiency
-    for tier, efficiency, members, moved in zip(network.tiers, efficiencies, group.members, sent, strict=False):
+    for tier, efficiency, members, moved in zip(
+        network.tiers, network.efficiencies(kind), group.members, sent, strict=False
+    ):
         fan_out = members / inner
         usable = tier.bandwidth * efficiency * _usable_share(tier, fan_out)
         slowest = np.maximum(slowest, moved / usable)

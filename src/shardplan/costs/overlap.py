@@ -27,17 +27,17 @@ def hidden_share(overlapped: Flags, with_overlap: Numbers, without: Numbers) -> 
 
 
 def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
-    r"""Exposed part of communication beside ``window`` seconds of computation: :math:`t - (1 - c) \min(t, w)`.
+    r"""What a communication costs when ``window`` seconds of computation can hide it: :math:`\max(t - w, c\,t)`.
 
-    What is hidden slows the computation by its share c.
+    At least the share c of its time: hidden communication takes cores and memory bandwidth from the computation.
     """
-    return time - (1 - profile.hidden_slowdown) * np.minimum(time, window)
+    return np.maximum(time - window, profile.hidden_slowdown * time)
 
 
 def beside_chunks(time: Numbers, own: Numbers, chunks: Numbers, group: Numbers, profile: Profile) -> Numbers:
-    r"""Exposed part of the reduction (or gathering) of all v chunks of a pipeline rank, once per step.
+    r"""The same for the reduction (or gathering) of all v chunks of a pipeline rank, once per step.
 
-    .. math:: t - (1 - c) \min\left(t,\; t (1 - 1/v) + w,\; w (1 + g (v - 1))\right)
+    .. math:: \max\left(\frac{t}{v} - w,\; t - w (1 + g (v - 1)),\; c\,t\right)
 
     ``own``: the window w of one micro-batch in one chunk. The last of g micro-batches that a chunk runs in turn
     completes its gradients; they travel while the g run in the next chunk. The last chunk has its own last pass alone
@@ -45,8 +45,8 @@ def beside_chunks(time: Numbers, own: Numbers, chunks: Numbers, group: Numbers, 
     """
     if np.all(np.asarray(chunks) == 1):
         return beside(time, own, profile)
-    hidden = np.minimum(time * (1 - 1 / chunks) + own, own * (1 + group * (chunks - 1)))
-    return beside(time, hidden, profile)
+    shown = np.maximum(time / chunks, time - own * (group * (chunks - 1)))
+    return np.maximum(shown - own, profile.hidden_slowdown * time)
 
 
 def pipelined_products(time: Numbers, products: Numbers) -> Numbers:

@@ -109,10 +109,17 @@ def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numb
     return forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch
 
 
+def _pass_factor(op: Pass, machine: Machine) -> Numbers:
+    """Bytes that move for each byte (scan: each element) of the operator."""
+    if op.counted:
+        return 1.0
+    profile = machine.profile
+    return profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor[machine.software.kernels]
+
+
 def _pass_times(op: Pass, machine: Machine) -> tuple[Numbers, Numbers]:
     profile = machine.profile
-    factor = profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor[machine.software.kernels]
-    rate = machine.memory_rate / factor
+    rate = machine.memory_rate / _pass_factor(op, machine)
     return (
         op.forward_bytes / rate + profile.memory_pass_latency,
         op.backward_bytes / rate + profile.memory_pass_latency,

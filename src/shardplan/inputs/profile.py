@@ -91,14 +91,16 @@ class Profile:
     """Fraction of the nominal bandwidth that collectives reach, by kind of link."""
     all_to_all_efficiency: Numbers
     """Fraction of the nominal bandwidth that all-to-all reaches beyond the innermost domain."""
+    p2p_efficiency: Numbers
+    """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
     hidden_tp: Numbers
     """Share of what asynchronous linear layers exchange in the backward pass that runs beside their products."""
     hidden_tp_overlapped: Numbers
     """Share of all tensor-parallel communication that is hidden by pipelined products (``overlap_tp``)."""
-    hidden_cp: Numbers
-    """Share of attention's time in which the ring of context parallelism runs."""
+    cp_window: Numbers
+    """Share of the attention core's time behind which the transfers of a ring can hide."""
     hidden_ep_overlapped: Numbers
     """Share of expert dispatch that is hidden where another micro-batch computes meanwhile (``overlap_ep``)."""
     hidden_pp: Numbers

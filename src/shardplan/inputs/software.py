@@ -36,6 +36,9 @@ class Software:
     """Whether experts take a fixed number of tokens (dropped or padded), so that the host need not wait for counts."""
     fused_loss: bool = False
     """Whether the loss is computed in pieces without keeping the logits (Liger kernels, vocabulary tiling)."""
+    fused_cross_entropy: bool = False
+    """Whether one kernel makes the loss and its gradient from 16-bit logits (FlashAttention's, Transformer Engine's);
+    otherwise the logits are copied to fp32 and pass through memory several times."""
     fused_accumulation: bool = True
     """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
     quantised_weights: bool = False
@@ -45,10 +48,10 @@ class Software:
     split_transfers: bool = False
     """Whether tensor-parallel ranks each send a part of a stage's output and gather it behind, where sequence
     parallelism does not split it anyway (arXiv 2104.04473, section 4.1; DeepSpeed)."""
-    async_linear: bool = True
+    async_tp_backward: bool = True
     """Whether tensor-parallel linear layers gather their input again in the backward pass, and run that and the
-    reduction of its gradient beside their products (Megatron, Transformer Engine); otherwise they keep the gathered
-    input and wait for every exchange (PyTorch's DTensor)."""
+    reduction of its gradient beside their products even where the plan does not overlap it (Megatron-LM since 2022,
+    Transformer Engine); otherwise they keep the gathered input and wait for every exchange (PyTorch's DTensor)."""
     fp32_weights: bool = False
     """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
     otherwise a 16-bit shard lives beside the optimizer's fp32 one."""

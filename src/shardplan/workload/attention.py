@@ -207,7 +207,15 @@ def _softmax_passes(num_heads: int, shard: Shard) -> tuple[Operator, ...]:
         return ()
     scores = _scores(num_heads, shard) * shard.element
     times = 2 + int(shard.job.dropout)
-    return (Pass(name="softmax", modules=CORE, forward_bytes=times * scores, backward_bytes=(times + 1) * scores),)
+    return (
+        Pass(
+            name="softmax",
+            modules=CORE,
+            forward_bytes=times * scores,
+            backward_bytes=(times + 1) * scores,
+            counted=True,
+        ),
+    )
 
 
 def _saved_scores(num_heads: int, shard: Shard) -> tuple[Saved, ...]:

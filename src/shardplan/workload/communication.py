@@ -38,7 +38,7 @@ def tensor_exchange(
     reduced = shard.tokens * width * shard.element
     gathered = reduced * (low if quantised_inputs else 1.0)
     returned = whole * (low if quantised_gradients else 1.0)
-    beside = shard.job.software.async_linear
+    beside = shard.job.software.async_tp_backward
     again = np.where(shard.batch.sequence_parallel, float(beside), 0.0)
     late = beside & ~np.asarray(shard.batch.sequence_parallel)  # one all-reduce of the input's gradient
     return (

@@ -35,7 +35,7 @@ def head(model: ModelConfig, shard: Shard) -> Block:
         num_logits = logits(model, shard)
         operators += [
             Matmul(name="head", modules=(), m=tokens, k=h, n=model.vocab_size / columns, low_precision=False),
-            Pass(name="loss", modules=(), forward_bytes=8 * num_logits * 2, backward_bytes=6 * num_logits * 2),
+            _loss(num_logits, shard),
         ]
     elif model.num_labels:
         rows = shard.batch.micro_batch_size
@@ -44,6 +44,14 @@ def head(model: ModelConfig, shard: Shard) -> Block:
     if model.vocab_size:  # the head's input gathered, the embedding's output scattered: both in 16 bits
         exchange = tensor_exchange(shard, "head", (), h, quantised_inputs=False, quantised_gradients=False)
     return (block + Block(operators=tuple(operators), collectives=exchange)).outside_layers()
+
+
+def _loss(num_logits: Numbers, shard: Shard) -> Pass:
+    """Cross-entropy: one kernel that reads 16-bit logits and writes their gradient, or fp32 copies and a softmax."""
+    software = shard.job.software
+    if software.fused_cross_entropy or software.fused_loss:
+        return Pass(name="loss", modules=(), forward_bytes=2 * num_logits, backward_bytes=4 * num_logits, counted=True)
+    return Pass(name="loss", modules=(), forward_bytes=26 * num_logits, backward_bytes=20 * num_logits, counted=True)
 
 
 def logits(model: ModelConfig, shard: Shard) -> Numbers:

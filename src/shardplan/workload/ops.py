@@ -103,6 +103,8 @@ class Pass:
     """Model FLOP that hide in it (state-space scan), forward."""
     op_sac: Numbers = 1.0
     """Share of it that recomputation by operator runs again."""
+    counted: bool = False
+    """Whether its bytes are those of the kernels that run, counted one by one, rather than of an ideally fused one."""
 
 
 Operator = Matmul | AttentionCore | Pass

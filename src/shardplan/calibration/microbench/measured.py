@@ -141,7 +141,7 @@ def _fit_exchanges(measurements: Measurements, base: Profile, cluster: Cluster) 
     links = dict.fromkeys(tier.link_type for tier in tiers)
     frees += [free(base, "network_efficiency", spreads["network_efficiency"], key=link) for link in links]
     if len(tiers) > 1:
-        frees.append(free(base, "all_to_all_efficiency", spreads["all_to_all_efficiency"]))
+        frees += [free(base, name, spreads[name]) for name in ("all_to_all_efficiency", "p2p_efficiency")]
 
     def predict(profile: Profile) -> list[Numbers]:
         network = Network.of(cluster, world, profile)
