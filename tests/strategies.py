@@ -202,7 +202,7 @@ def recomputations(draw: st.DrawFn, model: ModelConfig) -> str:
     known = [*general, *(name for name, there in parts if there)]
     assert set(known) <= set(RECOMPUTE_MODULES)
     modules = st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True).map(",".join)
-    return draw(st.one_of(st.sampled_from(("none", "selective", "full")), modules))
+    return draw(st.one_of(st.sampled_from(("none", "selective", "op_sac", "full")), modules))
 
 
 @st.composite

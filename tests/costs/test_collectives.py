@@ -331,3 +331,40 @@ def test_efficiency_is_that_of_the_kind_of_link() -> None:
     nvlink = replace(tier("node", 8, 1), link_type="nvlink")
     table = {"nvlink": 0.8, "other": 0.5}
     assert network(nvlink, tier("network", None, 1), network_efficiency=table).efficiency == (0.8, 0.5)
+
+
+@pytest.mark.parametrize(("num_accelerators", "inside"), [(1008, 8), (1009, 7), (1006, 7), (1017, 7), (1013, 7)])
+def test_a_job_that_does_not_divide_into_nodes_is_spread_evenly(num_accelerators: int, inside: int) -> None:
+    """1,009 accelerators on nodes of eight: 120 nodes of eight and 7 of seven, hardly slower than 1,008."""
+    assert members(cluster(), num_accelerators, "dp") == (inside, num_accelerators)
+
+
+def test_a_tensor_parallel_group_stays_inside_its_node_there() -> None:
+    assert members(cluster(), 1006, "tp", tp=2) == (2, 2)
+    assert members(cluster(), 1006, "dp", tp=2) == (3, 503)
+
+
+@pytest.mark.parametrize("domains", [2, 16, 2048])
+def test_latency_between_domains_grows_with_the_logarithm_where_trees_exist(domains: int) -> None:
+    """An all-reduce of nothing: 7 hops there and back in the node, 2 log2 between nodes. A gather of one rank each."""
+    placed = network(
+        tier("node", 8, 400, latency=LATENCY), tier("network", None, 50, latency=LATENCY), num_accelerators=8 * domains
+    )
+    rings = 2 * 7 + min(2 * (domains - 1), 2 * math.log2(domains))
+    assert collective_time("all_reduce", 0.0, of(8 * domains, inside=8), placed) == pytest.approx(rings * LATENCY)
+    assert collective_time("all_gather", 0.0, of(domains), placed) == pytest.approx(math.log2(domains) * LATENCY)
+    ring = 7 + domains - 1
+    assert collective_time("all_gather", 0.0, of(8 * domains, inside=8), placed) == pytest.approx(ring * LATENCY)
+
+
+def test_every_call_has_its_latencies() -> None:
+    one, four = (collective_time("all_gather", SIZE, of(16, inside=8), nodes(), calls=calls) for calls in (1, 4))
+    assert four - one == pytest.approx(3 * (7 + 1) * LATENCY)
+
+
+def test_fully_sharded_ranks_span_data_and_context_parallelism_around_tensor_parallelism() -> None:
+    """A 2-D mesh of FSDP2: shards lie over dp x cp ranks, tp accelerators apart (four of eight to a node at tp 2)."""
+    batch = Batch.of(Plan(tp=2, cp=2, sharding="zero3"), 64, Job(sequence_length=8192, global_batch_size=64))
+    placed = sharding_groups(batch, Network.of(cluster(), 64, ideal_profile()))
+    assert placed["shard"].members == (4, 32)
+    assert placed["replica"].members == (1, 1)

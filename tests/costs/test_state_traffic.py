@@ -96,3 +96,14 @@ def test_times_on_ideal_links() -> None:
     of = state_traffic(Parameters(PSI), job, batch, network, sharding_groups(batch, network))
     assert of.reduce_time == pytest.approx(2 * PSI * 7 / 8 / 450e9)
     assert of.gather_time == pytest.approx(2 * PSI * 7 / 8 / 450e9)
+
+
+def test_latency_of_a_step_does_not_grow_with_the_replicas() -> None:
+    """Megatron's buckets hold a million parameters for each replica, so that there are fewer of them."""
+    hops_take_a_second = cluster(tier("node", 8, 1e6, latency=0.0), tier("network", None, 1e6, latency=1.0))
+    for n, hops in ((512, 63), (4096, 511)):
+        job = Job(sequence_length=1024, global_batch_size=n, grad_dtype="bf16")
+        batch = Batch.of(Plan(), n, job)
+        network = Network.of(hops_take_a_second, n, ideal_profile())
+        found = state_traffic(Parameters(PSI, 0.0), job, batch, network, sharding_groups(batch, network))
+        assert float(found.reduce_time) == pytest.approx(hops * PSI / (n * 1e6), rel=1e-2)

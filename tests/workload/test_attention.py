@@ -137,3 +137,15 @@ def test_context_ranks_share_queries_and_meet_all_keys(cp: int) -> None:
     alone, shared = (core(attention(config, shard(8192, cp=each))) for each in (1, cp))
     assert shared.flops * cp == alone.flops
     assert shared.keys == alone.keys
+
+
+def test_a_ring_attends_to_one_rank_s_keys_at_a_time() -> None:
+    config = Attention(num_heads=32, num_kv_heads=8, head_dim=128)
+    alone = core(attention(config, shard(4096)))
+    ring, gathered = (core(attention(config, shard(4096, cp=4, cp_comm=comm))) for comm in ("p2p", "allgather"))
+    assert (alone.rate_length, ring.rate_length, gathered.rate_length) == (LENGTH, LENGTH / 4, LENGTH)
+    assert alone.merged_elements == gathered.merged_elements == 0
+    # steps 1 to 3 of a balanced ring: on average three quarters of the queries get a partial output
+    assert ring.merged_elements == 3 * 0.75 * (LENGTH / 4) * 4096
+    windowed = Attention(num_heads=32, num_kv_heads=8, head_dim=128, window=512)
+    assert core(attention(windowed, shard(4096, cp=4))).rate_length == 512

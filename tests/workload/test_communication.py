@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.examples import GPT3_175B, LLAMA_70B, deepseek_v3, mixtral
 
@@ -10,6 +11,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Collective
 from shardplan.workload.shard import Shard
@@ -108,3 +110,43 @@ def test_blocks_of_a_grid_are_broadcast() -> None:
     weights = 2 * (8192 * (64 + 16) * 128 / 4 + 64 * 128 / 4 * 8192 + 3 * 8192 * 28672 / 4)
     broadcasts = sum(float(item.bytes * item.count) for item in items if item.kind == "broadcast")
     assert broadcasts == pytest.approx(3 * weights, rel=1e-14)
+
+
+def with_linear(model: ModelConfig, *, asynchronous: bool, sequence_parallel: bool) -> list[Collective]:
+    job = Job(sequence_length=LENGTH, global_batch_size=8, software=Software(async_tp_backward=asynchronous))
+    batch = Batch.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
+    block = layer_block(model.layers[0], Shard.of(model.hidden_size, job, batch))
+    return [item for item in block.collectives if item.dimension == "tp" and np.all(np.asarray(item.count) > 0)]
+
+
+def test_asynchronous_linear_layers_exchange_beside_their_backward_products() -> None:
+    """Megatron's gather their input again and reduce its gradient so; without sequence parallelism, the all-reduce."""
+    beside = [item for item in with_linear(LLAMA_70B, asynchronous=True, sequence_parallel=True) if item.asynchronous]
+    assert {item.name.removeprefix("mlp_").removeprefix("attention_") for item in beside} == {
+        "gather_back",
+        "gather_again",
+    }
+    reduced = with_linear(LLAMA_70B, asynchronous=True, sequence_parallel=False)
+    assert all(bool(item.asynchronous) == (item.direction == "backward") for item in reduced)
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_other_linear_layers_keep_the_gathered_input_and_wait(sequence_parallel: bool) -> None:  # noqa: FBT001
+    items = with_linear(LLAMA_70B, asynchronous=False, sequence_parallel=sequence_parallel)
+    assert not any(np.any(item.asynchronous) for item in items)
+    assert len(items) == 8  # two each way around attention and MLP
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_linear_inputs_are_gathered_in_fp8_and_sums_scattered_in_16_bits(sequence_parallel: bool) -> None:  # noqa: FBT001
+    """Half the bytes where an input or an output gradient is gathered; all-reduces stay whole."""
+    sizes = {}
+    for precision in ("bf16", "fp8"):
+        job = Job(sequence_length=LENGTH, global_batch_size=8, precision=precision)
+        batch = Batch.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
+        block = layer_block(LLAMA_70B.layers[0], Shard.of(8192, job, batch))
+        sizes[precision] = {item.name: item.bytes for item in block.collectives if item.dimension == "tp"}
+    halved = {name for name, size in sizes["fp8"].items() if size == sizes["bf16"][name] / 2}
+    gathers = {f"{part}_{name}" for part in ("attention", "mlp") for name in ("gather", "scatter_back", "gather_again")}
+    assert halved == (gathers if sequence_parallel else set())
+    assert all(size == sizes["bf16"][name] for name, size in sizes["fp8"].items() if name not in halved)

@@ -61,3 +61,15 @@ def test_ranks_share_the_work(tp: int, cp: int) -> None:
 def test_work_is_linear_in_the_sequence() -> None:
     short, long = (flops(state_space(MAMBA2_2_7B, shard(2560, length=length))) for length in (LENGTH, 16 * LENGTH))
     assert long == 16 * short
+
+
+@pytest.mark.parametrize("cp_comm", ["p2p", "allgather", "a2a"])
+def test_context_parallel_ranks_exchange_heads_against_sequence(cp_comm: Any) -> None:
+    """The projected input goes there and the scan's output back, both ways, whatever attention layers do."""
+    alone, shared = (state_space(MAMBA2_2_7B, shard(2560, cp=cp, cp_comm=cp_comm)) for cp in (1, 4))
+    moved = [item for item in shared.collectives if item.dimension == "cp"]
+    inner, groups, heads = 80 * 64, 2 * 8 * 128, 80
+    widths = (inner + inner + groups + heads) + inner  # z, x, B, C, dt; y
+    assert [(item.kind, item.direction) for item in moved] == [("all_to_all", "forward"), ("all_to_all", "backward")]
+    assert all(item.bytes == 2 * LENGTH / 4 * widths for item in moved)
+    assert len(alone.collectives) == len(shared.collectives)  # for one rank they cost nothing

@@ -88,6 +88,8 @@ OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "fsdp": {"overlap_dp": True},
     "fsdp_prefetch": {"overlap_dp": True},
     "tp": {"overlap_tp": True},
+    "tp_comm": {"overlap_tp": True},
+    "async_tp": {"overlap_tp": True},
     "no_tp": {"overlap_tp": False},
     "p2p": {"overlap_pp": True},
     "moe_a2a": {"overlap_ep": True},

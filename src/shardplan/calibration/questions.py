@@ -16,7 +16,7 @@ from shardplan.inputs.catalog import cluster_of_accelerator, load_model
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import MLP, MixtureOfExperts, ModelConfig
-from shardplan.inputs.plan import Plan, recompute_modules
+from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.software import Software
 from shardplan.inputs.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.validity import check_plan
@@ -126,8 +126,8 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
 LAYERS_PER_CHUNK = 2
 """Of a pipeline that is said to be interleaved and no more, as in most published recipes."""
 
-NAMED_POLICIES = {"op_sac": "layernorm,activation", "minimal": "layernorm,activation,core_attn"}
-"""Policies of frameworks that keep the outputs of matrix products: PyTorch's (attention kept too) and MaxText's."""
+NAMED_POLICIES = {"minimal": "layernorm,activation,core_attn"}
+"""MaxText's policy that keeps the outputs of most matrix products."""
 
 
 def _say_default(choices: Choices, stack: Stack | None, name: str, value: object) -> None:
@@ -156,7 +156,7 @@ def _settle_sharding(choices: Choices, stack: Stack | None) -> None:
 def _settle_recompute(choices: Choices, model: ModelConfig) -> None:
     """Modules that the model lacks are not recomputed: Megatron's ``mlp`` means dense layers only."""
     policy = choices.plan.get("recompute", "none")
-    if policy in ("none", "full", "selective"):
+    if policy in RECOMPUTE_PRESETS:
         return
     lacking = set() if any(isinstance(kind.mlp, MLP) for kind in model.layer_kinds) else {"mlp"}
     if not any(isinstance(kind.mlp, MixtureOfExperts) for kind in model.layer_kinds):

@@ -327,7 +327,7 @@ def _yes_or_no(cell: _Cell) -> bool | None:
 
 
 MODULES: Final = (*RECOMPUTE_MODULES, "moe_act")
-POLICIES: Final = (*RECOMPUTE_PRESETS, "op_sac", "minimal")
+POLICIES: Final = (*RECOMPUTE_PRESETS, "minimal")
 
 
 def _recompute(cell: _Cell) -> str:

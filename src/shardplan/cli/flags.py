@@ -333,7 +333,7 @@ class PlanFlags:
     ] = None
     recompute: Annotated[
         str | None,
-        _plan("recompute", "none, selective, full, or modules such as layernorm,activation.", metavar="POLICY"),
+        _plan("recompute", "none, selective, op_sac, full, or modules such as layernorm,activation.", metavar="POLICY"),
     ] = None
     recompute_num_layers: Annotated[
         str | None, _plan("recompute_num_layers", "Layers of a stage it applies to. Default: all.", metavar="N")

@@ -8,11 +8,11 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
-from shardplan.costs.overlap import beyond_window, exposed, hidden_share, pipelined_products
+from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Pass
+from shardplan.inputs.plan import OP_SAC
+from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
 
 __all__ = ["BlockCost", "Times", "price_block"]
 
@@ -91,14 +91,15 @@ def price_block(
     )
 
 
-def _repeats(modules: tuple[str, ...], batch: Batch) -> Flags:
-    """Whether recomputation runs something that belongs to ``modules`` again."""
-    if modules == OUTSIDE:
+def _repeats(item: Operator | Collective | Saved, batch: Batch) -> Numbers:
+    """Share of ``item`` that recomputation runs again (of a kept tensor: frees)."""
+    if item.modules == OUTSIDE:
         return False
     again: Flags = batch.recompute_full
-    for module in modules:
+    for module in item.modules:
         again = np.logical_or(again, batch.recompute.get(module, False))
-    return again
+    by_operator = batch.recompute.get(OP_SAC, False)
+    return np.where(by_operator, item.op_sac, again) if np.any(by_operator) else again
 
 
 def _compute_times(block: Block, machine: Machine, batch: Batch) -> tuple[Times, Times, Times]:
@@ -106,7 +107,7 @@ def _compute_times(block: Block, machine: Machine, batch: Batch) -> tuple[Times,
     for operator in block.operators:
         name = {Matmul: "matmul", AttentionCore: "attention", Pass: "memory"}[type(operator)]
         forward, backward = operator_times(operator, machine)
-        again = forward * _repeats(operator.modules, batch)
+        again = forward * _repeats(operator, batch)
         for total, time in zip(totals, (forward, backward, again), strict=True):
             total[name] = total.get(name, 0.0) + time
     forward_times, backward_times, again_times = (Times(**total) for total in totals)
@@ -115,6 +116,8 @@ def _compute_times(block: Block, machine: Machine, batch: Batch) -> tuple[Times,
 
 FIELD = {"tp": "tp", "tp_rows": "tp", "cp": "cp", "ep": "ep", "etp": "ep"}
 """Under which name the communication of a dimension appears in a step."""
+RING, BESIDE = "ring", "beside"
+"""The ring of context parallelism, and tensor-parallel exchanges that run beside a linear layer's backward products."""
 
 
 def _communication(block: Block, network: Network, groups: dict[str, Group], batch: Batch) -> list[dict[str, Numbers]]:
@@ -125,11 +128,14 @@ def _communication(block: Block, network: Network, groups: dict[str, Group], bat
         if _single(group):
             continue
         time = item.count * collective_time(item.kind, item.bytes, group, network, copies=item.copies)
-        name = FIELD[item.dimension]
+        name = RING if item.dimension == "cp" and item.kind == "p2p" else FIELD[item.dimension]
         where = totals[0] if item.direction == "forward" else totals[1]
+        if np.any(item.asynchronous):
+            where[BESIDE] = where.get(BESIDE, 0.0) + time * item.asynchronous
+            time = time * np.logical_not(item.asynchronous)
         where[name] = where.get(name, 0.0) + time
         if item.direction == "forward":
-            totals[2][name] = totals[2].get(name, 0.0) + time * _repeats(item.modules, batch)
+            totals[2][name] = totals[2].get(name, 0.0) + time * _repeats(item, batch)
     return totals
 
 
@@ -140,25 +146,22 @@ def _single(group: Group) -> bool:
 def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Batch) -> Times:
     """Computation with what shows of its communication."""
     profile = machine.profile
-    async_backward = np.logical_or(machine.software.async_tp_backward, batch.sequence_parallel)
-    unasked = np.where(async_backward, profile.hidden_tp, 0.0)
-    share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, unasked)
-    share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, profile.hidden_ep)
-    tp = talk.get("tp", 0.0)
+    share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, 0.0)
+    if batch.tp_kind == "summa":
+        tp = pipelined_products(talk.get("tp", 0.0), compute.matmul)
+    else:
+        share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, 0.0)
+        share_beside = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)
+        tp = exposed(talk.get("tp", 0.0), share_tp, profile) + exposed(talk.get(BESIDE, 0.0), share_beside, profile)
+    ring = talk.get(RING, 0.0)
     return Times(
         matmul=compute.matmul,
         attention=compute.attention,
         memory=compute.memory,
-        tp=pipelined_products(tp, compute.matmul) if batch.tp_kind == "summa" else exposed(tp, share_tp, profile),
-        cp=_shown_exchange(talk.get("cp", 0.0), compute.attention, profile, batch),
+        tp=tp,
+        cp=talk.get("cp", 0.0) + beside(ring, profile.cp_window * compute.attention, profile),
         ep=exposed(talk.get("ep", 0.0), share_ep, profile),
     )
-
-
-def _shown_exchange(time: Numbers, attention: Numbers, profile: Profile, batch: Batch) -> Numbers:
-    """A ring sends the next keys and values while the kernel works on these; other exchanges precede or follow it."""
-    window = profile.cp_window * attention
-    return beyond_window(time, window, overlapped=batch.cp_comm == "p2p", profile=profile)
 
 
 def _host_times(block: Block, machine: Machine, *, routed: bool) -> tuple[Numbers, Numbers]:
@@ -191,7 +194,7 @@ def _flops(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:
     again: Numbers = 0.0
     for operator in block.operators:
         flops = flops + operator.flops
-        again = again + operator.flops * _repeats(operator.modules, batch)
+        again = again + operator.flops * _repeats(operator, batch)
     return flops, again
 
 
@@ -202,7 +205,7 @@ def _kept(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:
     for tensor in block.saved:
         kept = kept + tensor.bytes
         if not tensor.layer_input:
-            freed = freed + tensor.bytes * _repeats(tensor.modules, batch)
+            freed = freed + tensor.bytes * _repeats(tensor, batch)
     return kept, freed
 
 
@@ -219,7 +222,7 @@ def _sent_bytes(
         moved = tuple(item.count * size for size in sizes)
         _accumulate(sent, item, moved)
         if item.direction == "forward":
-            again = _repeats(item.modules, batch)
+            again = _repeats(item, batch)
             _accumulate(resent, item, tuple(size * again for size in moved))
     return sent, resent
 

@@ -89,7 +89,7 @@ class Group:
         size: Numbers = 1
         for digit in parts:
             size = size * digit.size
-        inner = tuple(_members(parts, domain) for domain in network.sizes[:-1])
+        inner = tuple(_members(parts, domain, network.sizes[-1]) for domain in network.sizes[:-1])
         return cls(size, (*inner, size))
 
 
@@ -132,12 +132,17 @@ def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...]
     return tuple(inner), tuple(outer)
 
 
-def _members(parts: tuple[Digit, ...], domain: int) -> Numbers:
-    """Ranks of a group inside one domain; where groups straddle domains, in the smaller part of the worst-placed."""
+def _members(parts: tuple[Digit, ...], domain: int, world: int) -> Numbers:
+    """Ranks of a group inside one domain; where groups straddle domains, in the smaller part of the worst-placed.
+
+    A job that does not divide into domains has no such order to keep: groups are spread evenly over those they need.
+    """
     count: Numbers = 1
     for digit in parts:
         span = np.asarray(digit.size * digit.stride, dtype=np.int64)
         inside = np.floor(np.gcd(span, domain) / digit.stride)
+        if world % domain:
+            inside = np.where(span > domain, np.floor(digit.size / np.ceil(span / domain)), inside)
         count = count * np.maximum(np.minimum(inside, digit.size), 1)
     return count
 
@@ -184,13 +189,16 @@ def _tier_bytes(kind: CollectiveKind, size: Numbers, inner: Numbers, members: Nu
             assert_never(kind)
 
 
-def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: Network, *, copies: int = 1) -> Numbers:
+def collective_time(
+    kind: CollectiveKind, size: Numbers, group: Group, network: Network, *, copies: int = 1, calls: Numbers = 1
+) -> Numbers:
     r"""Time of one collective: its slowest tier's traffic (chunks are pipelined through the tiers), and its latencies.
 
     .. math:: t_0 + \sum_j \alpha_j h_j + \max_j \frac{b_j}{e_j B_j}
 
-    with :math:`h_j` hops: :math:`m_j / m_{j-1} - 1` of a ring, twice that of an all-reduce, the logarithm of an
-    all-to-all. Zero for a single rank.
+    with :math:`h_j` hops: :math:`m_j / m_{j-1} - 1` of a ring, twice that of an all-reduce the logarithm of an
+    all-to-all; between domains logarithmic algorithms take the place of longer rings. Zero for a single rank.
+    ``calls``: collectives in which ``size`` is sent, each with its latencies.
     """
     slowest: Numbers = 0.0
     latency: Numbers = 0.0
@@ -202,9 +210,12 @@ def collective_time(kind: CollectiveKind, size: Numbers, group: Group, network: 
         fan_out = members / inner
         usable = tier.bandwidth * efficiency * _usable_share(tier, fan_out)
         slowest = np.maximum(slowest, moved / usable)
-        latency = latency + tier.latency * _hops(kind, fan_out)
+        hops = _hops(kind, fan_out)
+        if tier is not network.tiers[0]:
+            hops = np.minimum(hops, _tree_hops(kind, fan_out, inner))
+        latency = latency + tier.latency * hops
         inner = members
-    return np.where(group.size > 1, network.launch_time + latency + slowest, 0.0)
+    return np.where(group.size > 1, calls * (network.launch_time + latency) + slowest, 0.0)
 
 
 def _hops(kind: CollectiveKind, fan_out: Numbers) -> Numbers:
@@ -215,6 +226,19 @@ def _hops(kind: CollectiveKind, fan_out: Numbers) -> Numbers:
     if kind == "p2p":
         return np.where(fan_out > 1, 1.0, 0.0)
     return fan_out - 1
+
+
+def _tree_hops(kind: CollectiveKind, fan_out: Numbers, inner: Numbers) -> Numbers:
+    """Hops of logarithmic algorithms between domains.
+
+    NCCL has double binary trees for all-reduces, and since 2.23 parallel aggregated trees (PAT) for all-gathers and
+    reduce-scatters, where every domain holds one rank of the group.
+    """
+    if kind == "all_reduce":
+        return 2 * np.log2(fan_out)
+    if kind in ("all_gather", "reduce_scatter"):
+        return np.where(np.asarray(inner) > 1, np.inf, np.log2(fan_out))
+    return np.inf
 
 
 def _usable_share(tier: NetworkTier, fan_out: Numbers) -> Numbers:

@@ -7,7 +7,7 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers
 from shardplan.inputs.profile import Profile
 
-__all__ = ["beyond_window", "exposed", "hidden_share", "pipelined_products"]
+__all__ = ["beside", "beside_chunks", "exposed", "hidden_share", "pipelined_products"]
 
 SUMMA_PANELS = 8
 """Panels into which two-dimensional products are cut; the first broadcast cannot hide."""
@@ -26,12 +26,27 @@ def hidden_share(overlapped: Flags, with_overlap: Numbers, without: Numbers) -> 
     return np.where(overlapped, with_overlap, without)
 
 
-def beyond_window(time: Numbers, window: Numbers, *, overlapped: Flags, profile: Profile) -> Numbers:
+def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
     r"""What a communication costs when ``window`` seconds of computation can hide it: :math:`\max(t - w, c\,t)`.
 
     At least the share c of its time: hidden communication takes cores and memory bandwidth from the computation.
     """
-    return np.maximum(time - np.where(overlapped, window, 0.0), profile.hidden_slowdown * time)
+    return np.maximum(time - window, profile.hidden_slowdown * time)
+
+
+def beside_chunks(time: Numbers, own: Numbers, chunks: Numbers, group: Numbers, profile: Profile) -> Numbers:
+    r"""The same for the reduction (or gathering) of all v chunks of a pipeline rank, once per step.
+
+    .. math:: \max\left(\frac{t}{v} - w,\; t - w (1 + g (v - 1)),\; c\,t\right)
+
+    ``own``: the window w of one micro-batch in one chunk. The last of g micro-batches that a chunk runs in turn
+    completes its gradients; they travel while the g run in the next chunk. The last chunk has its own last pass alone
+    (Megatron Core, pipeline_parallel/schedules.py: gradients of a chunk are synchronised after its last micro-batch).
+    """
+    if np.all(np.asarray(chunks) == 1):
+        return beside(time, own, profile)
+    shown = np.maximum(time / chunks, time - own * (group * (chunks - 1)))
+    return np.maximum(shown - own, profile.hidden_slowdown * time)
 
 
 def pipelined_products(time: Numbers, products: Numbers) -> Numbers:

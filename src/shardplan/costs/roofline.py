@@ -18,6 +18,8 @@ __all__ = ["Machine", "operator_times"]
 
 FLASH_BACKWARD_FLOPS = 2.5
 """A fused backward kernel makes five products where the forward one makes two (FlashAttention-2, arXiv 2307.08691)."""
+MERGE_FORWARD, MERGE_BACKWARD = 10.0, 12.0
+"""Bytes for each element of a ring's partial output: read in 16 bits, its fp32 sum read and written. Backward: fp32."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +104,9 @@ def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numb
     generation = profile.attention_generation[machine.software.attention_generation]
     efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
     forward = op.flops / (peak * efficiency)
-    return forward + launch, FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio + launch
+    backward = FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio
+    merged = op.merged_elements * profile.memory_pass_factor[machine.software.kernels] / machine.memory_rate
+    return forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch
 
 
 def _pass_factor(op: Pass, machine: Machine) -> Numbers:

@@ -14,6 +14,10 @@ from shardplan.workload.layer import Parameters
 from shardplan.workload.ops import CollectiveKind
 
 __all__ = ["StateTraffic", "state_traffic"]
+LEAST_BUCKET, BUCKET_PER_RANK = 40e6, 1e6
+"""Parameters that are reduced or gathered together once per step: at least the one, and the other for every replica, so
+that latencies do not grow with the replicas (Megatron Core, distributed_data_parallel.py). Fully sharded weights and
+gradients travel layer by layer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,12 +71,13 @@ def _traffic(
     twice = np.where(batch.shards_weights, 2.0, 0.0)
     once = np.where(batch.shards_weights, 0.0, 1.0)
 
-    def both(kind: CollectiveKind, size: Numbers, group: Group) -> tuple[Numbers, tuple[Numbers, ...]]:
-        return collective_time(kind, size, group, network), collective_bytes(kind, size, group)
+    def both(kind: CollectiveKind, size: Numbers, group: Group, calls: Numbers) -> tuple[Numbers, tuple[Numbers, ...]]:
+        return collective_time(kind, size, group, network, calls=calls), collective_bytes(kind, size, group)
 
-    scatter_time, scatter_bytes = both("reduce_scatter", gradients, shard)
-    across_time, across_bytes = both("all_reduce", gradients / shard.size, replica)
-    gather_time, gather_bytes = both("all_gather", gathered, shard)
+    buckets = parameters / np.maximum(LEAST_BUCKET, BUCKET_PER_RANK * np.asarray(shard.size * replica.size))
+    scatter_time, scatter_bytes = both("reduce_scatter", gradients, shard, np.where(often > 0, 1.0, buckets))
+    across_time, across_bytes = both("all_reduce", gradients / shard.size, replica, np.where(often > 0, 1.0, buckets))
+    gather_time, gather_bytes = both("all_gather", gathered, shard, np.where(twice > 0, 1.0, buckets))
     step_bytes = tuple(
         (1 - often) * s + a + once * g for s, a, g in zip(scatter_bytes, across_bytes, gather_bytes, strict=True)
     )

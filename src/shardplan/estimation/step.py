@@ -9,7 +9,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers
 from shardplan.costs.optimizer import host_rate, update_time
-from shardplan.costs.overlap import beyond_window
+from shardplan.costs.overlap import beside, beside_chunks
 from shardplan.estimation.load import Load, Loads
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
@@ -138,12 +138,14 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
     share = applied_share(stage.num_layers, batch)
     forward = load.forward
     backward = load.backward + share * load.recomputed
-    overlapped = batch.overlap_dp
+    overlapped = np.where(batch.overlap_dp, 1.0, 0.0)
     work = np.maximum(forward + backward, 1e-30)
     offload = _exposed_offload(question, batch, load, share=share, work=work)
-    window = profile.fsdp_window * (work + offload)
+    window = overlapped * profile.fsdp_window * (work + offload)
     # What hides the traffic of every micro-batch cannot hide that of the step as well.
-    left = profile.dp_window * (work + offload - np.minimum(load.sharding_time, window)) / work
+    rest = work + offload - np.minimum(load.sharding_time, window)
+    left = overlapped * profile.dp_window / batch.vp * rest / work
+    group = np.minimum(batch.microbatch_group_size, batch.num_microbatches)
     updated = local_parameters(load.parameters, batch)
     return StageTimes(
         forward=forward,
@@ -151,9 +153,9 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
         transfer=_exposed_transfer(question, batch, loads),
         offload=offload,
         overhead=profile.microbatch_time,
-        sharded=beyond_window(load.sharding_time, window, overlapped=overlapped, profile=profile),
-        reduce=beyond_window(load.reduce_time, left * backward, overlapped=overlapped, profile=profile),
-        gather=beyond_window(load.gather_time, left * forward, overlapped=overlapped, profile=profile),
+        sharded=beside(load.sharding_time, window, profile),
+        reduce=beside_chunks(load.reduce_time, left * backward, batch.vp, group, profile),
+        gather=beside_chunks(load.gather_time, left * forward, batch.vp, group, profile),
         update=update_time(updated, question.job, batch, question.machine),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, ceil_divide
 from shardplan.inputs.job import Job
-from shardplan.inputs.plan import RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
+from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
 
 __all__ = ["Batch", "Digit", "digits"]
 
@@ -61,7 +61,7 @@ class Batch:
     gpipe: Flags
     """Whether all forward passes run before the first backward pass."""
     recompute: dict[str, Flags] = field(default_factory=dict)
-    """For each module whether it is computed again."""
+    """For each module, and for ``op_sac``, whether it is computed again."""
     recompute_full: Flags = False
     """Whether whole layers are computed again from their input."""
     recompute_num_layers: Numbers = np.inf
@@ -103,7 +103,7 @@ class Batch:
             sharding_degree=plan.sharding_degree or dp * plan.cp,
             microbatch_group_size=plan.microbatch_group_size or plan.pp,
             gpipe=plan.effective_schedule == "gpipe",
-            recompute={module: module in modules for module in RECOMPUTE_MODULES},
+            recompute={module: module in modules for module in (*RECOMPUTE_MODULES, OP_SAC)},
             recompute_full=plan.recompute == "full",
             recompute_num_layers=np.inf if plan.recompute_num_layers is None else plan.recompute_num_layers,
             offload_optimizer=plan.offload == "optimizer",

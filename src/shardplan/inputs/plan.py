@@ -9,6 +9,7 @@ from shardplan.errors import InputError, UnknownNameError, shown
 
 __all__ = [
     "DEFAULT_PLACEMENT",
+    "OP_SAC",
     "RECOMPUTE_MODULES",
     "RECOMPUTE_PRESETS",
     "CpComm",
@@ -36,8 +37,12 @@ RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp
 Names as in Megatron, where ``activation`` is ``moe_act`` and for experts only.
 """
 
-RECOMPUTE_PRESETS = {"none": (), "selective": ("core_attn",), "full": RECOMPUTE_MODULES}
-"""``full`` keeps the input of each layer only."""
+OP_SAC = "op_sac"
+"""Selection by operator rather than by module, as PyTorch's selective activation checkpointing does it."""
+
+RECOMPUTE_PRESETS = {"none": (), "selective": ("core_attn",), OP_SAC: (OP_SAC,), "full": RECOMPUTE_MODULES}
+"""``full`` keeps the input of each layer only; ``op_sac`` every second matrix product's output, that of fused attention
+and what was reduced or exchanged among ranks."""
 
 MAX_DEGREE = 1_000_000
 
@@ -72,7 +77,8 @@ class Plan:
     microbatch_group_size: int | None = None
     """Micro-batches that one virtual stage runs before the next takes over; ``pp`` where not given."""
     recompute: str = "none"
-    """``none``, ``selective`` (the attention core), ``full``, or a comma list of ``RECOMPUTE_MODULES``."""
+    """``none``, ``selective`` (the attention core), ``op_sac`` (PyTorch's choice by operator), ``full``, or a comma
+    list of ``RECOMPUTE_MODULES``."""
     recompute_num_layers: int | None = None
     """Layers of each stage to which ``recompute`` applies; all where not given."""
     offload: Offload = "none"

@@ -96,15 +96,13 @@ class Profile:
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
     hidden_tp: Numbers
-    """Share of tensor-parallel communication that runs beside computation without pipelining."""
+    """Share of what asynchronous linear layers exchange in the backward pass that runs beside their products."""
     hidden_tp_overlapped: Numbers
-    """The same with pipelined products (``overlap_tp``)."""
+    """Share of all tensor-parallel communication that is hidden by pipelined products (``overlap_tp``)."""
     cp_window: Numbers
     """Share of the attention core's time behind which the transfers of a ring can hide."""
-    hidden_ep: Numbers
-    """Share of expert dispatch that runs beside computation."""
     hidden_ep_overlapped: Numbers
-    """The same where another micro-batch computes meanwhile (``overlap_ep``)."""
+    """Share of expert dispatch that is hidden where another micro-batch computes meanwhile (``overlap_ep``)."""
     hidden_pp: Numbers
     """Share of stage transfers that runs beside computation where overlapped."""
     hidden_offload: Numbers

@@ -25,7 +25,7 @@ from shardplan.inputs.model import (
     ModelConfig,
     StateSpace,
 )
-from shardplan.inputs.plan import Plan, recompute_modules
+from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 
 __all__ = ["RULES", "Degrees", "Rule", "Setting", "broken_rule", "check_plan"]
 
@@ -397,7 +397,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def _modules_exist(s: Setting, plan: Plan) -> bool:
-    if plan.recompute in ("none", "selective", "full"):
+    if plan.recompute in RECOMPUTE_PRESETS:
         return True
     kinds = s.model.layer_kinds
     exists = {

@@ -20,7 +20,7 @@ from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.plan import RECOMPUTE_MODULES, Plan, recompute_modules
+from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
 from shardplan.planner.points import Family
 from shardplan.workload.stage import Stage, kinds_of_stage, layers_before, side_by_side, stages
 
@@ -157,7 +157,7 @@ def batch_of(question: Question, family: Family) -> Batch:
         sharding_degree=np.where(degrees > 0, degrees, dp * points["cp"]),
         recompute={
             module: np.asarray([module in policy for policy in policies])[None, :, None, None]
-            for module in RECOMPUTE_MODULES
+            for module in (*RECOMPUTE_MODULES, OP_SAC)
         },
         recompute_full=np.asarray([policy == "full" for policy, _ in family.recomputations])[None, :, None, None],
         recompute_num_layers=np.asarray(layers)[None, :, None, None],

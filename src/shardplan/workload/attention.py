@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from shardplan.arrays import Numbers, share
 from shardplan.inputs.model import Attention, LatentAttention
 from shardplan.workload.communication import context_exchange, summa_exchange, tensor_exchange
@@ -40,12 +42,15 @@ def attention(config: Attention, shard: Shard) -> Block:
     gate = query if config.output_gate else 0.0
     projected = keys_values / 2 if config.tied_kv else keys_values
     operators: tuple[Operator, ...] = (
-        Matmul(name="qkv", modules=ALWAYS, m=shard.tokens, k=shard.hidden_size, n=query + gate + projected),
+        Matmul(
+            name="qkv", modules=ALWAYS, m=shard.tokens, k=shard.hidden_size, n=query + gate + projected,
+            parts=(query + gate, keys_values / 2, *([] if config.tied_kv else [keys_values / 2])),
+        ),
         *_rotation(config, shard, query + keys_values / 2),
         _core(config, shard),
         *_softmax_passes(config.num_heads, shard),
         Matmul(name="proj", modules=ALWAYS, m=shard.tokens, k=query, n=shard.hidden_size),
-    )
+    )  # fmt: skip
     saved = (
         Saved(name="qkv", modules=ALWAYS, bytes=shard.tokens * (query + gate + keys_values) * shard.element),
         Saved(name="core_output", modules=ALWAYS, bytes=shard.tokens * query * _kept_output(shard)),
@@ -90,7 +95,7 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
     )
     gathered = shard.hidden_size if config.q_lora_rank is None else ranks
     collectives = (
-        *tensor_exchange(shard, "attention", ALWAYS, gathered),
+        *tensor_exchange(shard, "attention", ALWAYS, gathered, quantised_inputs=config.q_lora_rank is None),
         *summa_exchange(shard, operators),
         *context_exchange(shard, query, keys + values, values),
     )
@@ -113,9 +118,25 @@ def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
         v_head_dim=dims[1],
         keys=mean_keys(length, causal=config.causal, window=window, chunk=chunk),
         scored_keys=float(length),
-        rate_length=float(min(length, window or length, chunk or length)),
+        rate_length=np.minimum(_seen_at_once(shard), float(min(window or length, chunk or length))),
         fused=shard.job.attention == "flash",
+        merged_elements=_merged(shard, dims[1] * share(config.num_heads, shard.columns)),
     )
+
+
+def _seen_at_once(shard: Shard) -> Numbers:
+    """Length that one kernel sees: a ring attends to one rank's keys and values at a time."""
+    length = shard.job.sequence_length
+    return length / shard.batch.cp if shard.batch.cp_comm == "p2p" else length
+
+
+def _merged(shard: Shard, width: Numbers) -> Numbers:
+    """Elements of a ring's partial outputs, each of three quarters of the queries under a balanced causal mask.
+
+    A step attends with all queries to half of the keys, or with half of the queries to all (arXiv 2310.01889; zigzag
+    order of Transformer Engine).
+    """
+    return 0.75 * (shard.batch.cp - 1) * shard.tokens * width if shard.batch.cp_comm == "p2p" else 0.0
 
 
 def _locality(config: Attention | LatentAttention) -> tuple[int | None, int | None]:

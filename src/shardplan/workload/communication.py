@@ -6,31 +6,47 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Flags, Numbers
 from shardplan.workload.ops import Collective, CollectiveKind, Dimension, Matmul, Operator
 from shardplan.workload.shard import Shard
 
-__all__ = ["context_exchange", "expert_exchange", "summa_exchange", "tensor_exchange"]
+__all__ = ["context_exchange", "expert_exchange", "heads_exchange", "summa_exchange", "tensor_exchange"]
 
 
-def tensor_exchange(shard: Shard, name: str, modules: tuple[str, ...], width: Numbers) -> tuple[Collective, ...]:
+def tensor_exchange(
+    shard: Shard,
+    name: str,
+    modules: tuple[str, ...],
+    width: Numbers,
+    *,
+    quantised_inputs: bool = True,
+    quantised_gradients: bool = True,
+) -> tuple[Collective, ...]:
     """Around a column-parallel and a row-parallel product (Korthikanti et al., arXiv 2205.05198, section 4.2).
 
     With sequence parallelism: all-gather before, reduce-scatter after, the reverse in the backward pass, and one more
-    all-gather there because the gathered input is not kept. Without: one all-reduce each way, both of them in one.
-    ``width``: channels gathered before (the hidden size, or the latent one of MLA).
+    all-gather there where the gathered input is not kept. Without: one all-reduce each way, both of them in one.
+    Asynchronous linear layers run that gathering beside the product for the input's gradient, and its reduction beside
+    the product for the weight's. ``width``: channels gathered before (the hidden size, or the latent one of MLA).
+    ``quantised``: whether inputs and output gradients are those of linear layers, which are gathered in the recipe's
+    low precision (Transformer Engine; torchtitan's Float8ColwiseParallel). Sums are scattered in 16 bits.
     """
     if shard.summa:
         return ()
-    gathered = shard.tokens * width * shard.element
     whole = shard.tokens * shard.hidden_size * shard.element
-    again = np.where(shard.batch.sequence_parallel, 1.0, 0.0)
+    low = np.where(shard.batch.sequence_parallel, shard.linear_input / shard.element, 1.0)
+    reduced = shard.tokens * width * shard.element
+    gathered = reduced * (low if quantised_inputs else 1.0)
+    returned = whole * (low if quantised_gradients else 1.0)
+    beside = shard.job.software.async_tp_backward
+    again = np.where(shard.batch.sequence_parallel, float(beside), 0.0)
+    late = beside & ~np.asarray(shard.batch.sequence_parallel)  # one all-reduce of the input's gradient
     return (
         Collective(name=f"{name}_gather", modules=modules, kind="all_gather", dimension="tp", bytes=gathered),
         Collective(name=f"{name}_scatter", modules=modules, kind="reduce_scatter", dimension="tp", bytes=whole),
-        _backward(f"{name}_scatter_back", modules, "all_gather", "tp", whole),
-        _backward(f"{name}_gather_back", modules, "reduce_scatter", "tp", gathered),
-        _backward(f"{name}_gather_again", modules, "all_gather", "tp", gathered, count=again),
+        _backward(f"{name}_scatter_back", modules, "all_gather", "tp", returned, asynchronous=late),
+        _backward(f"{name}_gather_back", modules, "reduce_scatter", "tp", reduced, asynchronous=beside),
+        _backward(f"{name}_gather_again", modules, "all_gather", "tp", gathered, count=again, asynchronous=beside),
     )
 
 
@@ -79,8 +95,13 @@ def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output:
     if shard.batch.cp_comm == "allgather":
         return (*_gathering(modules, "cp", local * ranks), *rows)
     moved = shard.tokens * (query + keys_values + output) * shard.element
+    return (*heads_exchange(modules, moved), *rows)
+
+
+def heads_exchange(modules: tuple[str, ...], moved: Numbers) -> tuple[Collective, ...]:
+    """All-to-all of ``moved`` bytes over context-parallel ranks, heads against sequence, both ways."""
     there = Collective(name="heads", modules=modules, kind="all_to_all", dimension="cp", bytes=moved)
-    return (there, _backward("heads_back", modules, "all_to_all", "cp", moved), *rows)
+    return (there, replace(there, name="heads_back", direction="backward"))
 
 
 def expert_exchange(
@@ -126,7 +147,9 @@ def _backward(
     size: Numbers,
     *,
     count: Numbers = 1,
+    asynchronous: Flags = False,
 ) -> Collective:
     return Collective(
-        name=name, modules=modules, kind=kind, dimension=dimension, bytes=size, direction="backward", count=count
-    )
+        name=name, modules=modules, kind=kind, dimension=dimension, bytes=size, direction="backward", count=count,
+        asynchronous=asynchronous,
+    )  # fmt: skip

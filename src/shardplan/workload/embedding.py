@@ -6,7 +6,7 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.model import ModelConfig
 from shardplan.workload.communication import tensor_exchange
 from shardplan.workload.mlp import norm
-from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
 
 __all__ = ["embedding", "head", "logits", "mtp_projection"]
@@ -40,7 +40,9 @@ def head(model: ModelConfig, shard: Shard) -> Block:
     elif model.num_labels:
         rows = shard.batch.micro_batch_size
         operators.append(Matmul(name="classifier", modules=(), m=rows, k=h, n=model.num_labels, low_precision=False))
-    exchange = tensor_exchange(shard, "head", (), h) if model.vocab_size else ()
+    exchange: tuple[Collective, ...] = ()
+    if model.vocab_size:  # the head's input gathered, the embedding's output scattered: both in 16 bits
+        exchange = tensor_exchange(shard, "head", (), h, quantised_inputs=False, quantised_gradients=False)
     return (block + Block(operators=tuple(operators), collectives=exchange)).outside_layers()
 
 

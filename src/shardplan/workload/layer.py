@@ -18,9 +18,11 @@ from shardplan.inputs.model import (
     ModelConfig,
     StateSpace,
 )
+from shardplan.inputs.plan import OP_SAC
 from shardplan.workload.attention import attention, latent_attention
 from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.moe import mixture_of_experts
+from shardplan.workload.op_sac import selected
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 from shardplan.workload.state_space import linear_attention, state_space
@@ -39,7 +41,7 @@ def layer_block(layer: Layer, shard: Shard) -> Block:
     extra = layer.num_norms - (layer.mixer is not None) - (layer.mlp is not None)
     for _ in range(max(extra, 0)):
         block += norm(shard, linear_input=False)
-    return block
+    return selected(block, shard) if np.any(shard.batch.recompute.get(OP_SAC, False)) else block
 
 
 def _mixer(mixer: Attention | LatentAttention | StateSpace | LinearAttention, shard: Shard) -> Block:

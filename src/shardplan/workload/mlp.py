@@ -70,10 +70,13 @@ def feed_forward(
     each = rows / count
     columns = width * (2 if gated else 1)
     operators: tuple[Operator, ...] = (
-        Matmul(name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped),
+        Matmul(
+            name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped,
+            parts=(1, 1) if gated else (1,),
+        ),
         activation(name, modules, shard, rows * width, gated=gated),
         Matmul(name=f"{name}_fc2", modules=modules, m=each, k=width, n=channels, count=count, grouped=grouped),
-    )
+    )  # fmt: skip
     saved = (
         Saved(name=f"{name}_fc1_output", modules=modules, bytes=rows * columns * shard.element),
         Saved(name=f"{name}_fc2_input", modules=("activation", *modules), bytes=rows * width * shard.linear_input),

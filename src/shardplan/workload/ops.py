@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Flags, Numbers
 
 __all__ = [
     "OUTSIDE",
@@ -48,6 +48,10 @@ class Matmul:
     """Whether the product runs in the recipe's number format (linear layers) or in its wider one (router, head)."""
     weight: bool = True
     """Whether the second matrix is a weight, whose gradient is accumulated."""
+    parts: tuple[Numbers, ...] = (1,)
+    """Relative columns of the weights that PyTorch modules multiply one by one (query, key, value; gate, up)."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator runs again."""
 
     @property
     def flops(self) -> Numbers:
@@ -70,9 +74,13 @@ class AttentionCore:
     """Keys that a query meets on average (half the sequence under a causal mask)."""
     scored_keys: float
     """Keys for which unfused kernels compute scores: the whole sequence, masked or not."""
-    rate_length: float
+    rate_length: Numbers
     """Sequence length that sets the efficiency of the fused kernel (the window where there is one). [tokens]"""
     fused: bool = True
+    merged_elements: Numbers = 0.0
+    """Elements of partial outputs that ring attention adds up."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator runs again."""
 
     @property
     def flops(self) -> Numbers:
@@ -93,6 +101,8 @@ class Pass:
     """Whether it is a state-space scan: its bytes are then elements, and the profile gives the traffic of each."""
     flops: Numbers = 0.0
     """Model FLOP that hide in it (state-space scan), forward."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator runs again."""
     counted: bool = False
     """Whether its bytes are those of the kernels that run, counted one by one, rather than of an ideally fused one."""
 
@@ -114,6 +124,10 @@ class Collective:
     count: Numbers = 1
     copies: int = 1
     """Copies of each token in an all-to-all; those for one domain of a network tier cross that tier once."""
+    asynchronous: Flags = False
+    """Whether the linear layer runs it beside its own backward products."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator runs again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +140,8 @@ class Saved:
     bytes: Numbers
     layer_input: bool = False
     """Whether it is the input of the whole layer, which full recomputation keeps."""
+    op_sac: Numbers = 1.0
+    """Share of it that recomputation by operator frees."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

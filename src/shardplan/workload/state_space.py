@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.model import LinearAttention, StateSpace
-from shardplan.workload.communication import tensor_exchange
+from shardplan.workload.communication import heads_exchange, tensor_exchange
 from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
 
@@ -58,5 +58,10 @@ def _recurrent_mixer(shard: Shard, projected: Numbers, conv: Numbers, inner: Num
         Saved(name="scan_output", modules=(), bytes=tokens * inner * element),
         Saved(name="out_proj_input", modules=(), bytes=tokens * inner * shard.linear_input),
     )
-    exchange = tensor_exchange(shard, "mixer", (), shard.hidden_size)
+    # A scan runs along the whole sequence: context-parallel ranks exchange the projected input and the output, heads
+    # against sequence, whatever attention layers do (Megatron Core, ssm/mamba_context_parallel.py).
+    exchange = (
+        *tensor_exchange(shard, "mixer", (), shard.hidden_size),
+        *heads_exchange((), tokens * (projected + inner) * element),
+    )
     return Block(operators=operators, collectives=exchange, saved=saved)

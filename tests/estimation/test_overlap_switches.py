@@ -1,0 +1,71 @@
+"""What runs beside computation can be switched off: then it shows whole, and no step gets faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.strategies import Case, cases
+
+from shardplan.calibration.options import OVERLAPS
+from shardplan.estimation.estimate import estimate, estimate_plan
+from shardplan.estimation.load import loads_of
+from shardplan.estimation.pricing import price
+from shardplan.estimation.step import stage_times
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.catalog import load_cluster, load_model
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.stack import list_stacks, load_stack
+from shardplan.workload.stage import stages
+
+NONE: Mapping[str, Any] = OVERLAPS["none"]
+ALL: Mapping[str, Any] = dict.fromkeys(NONE, True)
+PARTIAL: list[Mapping[str, Any]] = [{**NONE, name: True} for name in NONE] + [{**ALL, name: False} for name in NONE]
+
+
+@given(cases(), st.sampled_from(PARTIAL))
+def test_overlap_never_slows_a_step(case: Case, some: Mapping[str, Any]) -> None:
+    none, part, everything = (
+        estimate_plan(case.question, replace(case.plan, **switches)).step_time for switches in (NONE, some, ALL)
+    )
+    assert none * (1 + 1e-9) >= part >= everything * (1 - 1e-9)
+
+
+@given(cases())
+def test_nothing_of_the_states_is_hidden_without_overlap(case: Case) -> None:
+    question, plan = case.question, replace(case.plan, **NONE)
+    batch = Batch.of(plan, question.num_accelerators, question.job)
+    loads = loads_of(price(question, batch))
+    for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers):
+        load = loads.on(stage)
+        times = stage_times(question, batch, loads, stage, load)
+        assert times.sharded == load.sharding_time
+        assert times.reduce == pytest.approx(load.reduce_time, rel=1e-12)
+        assert times.gather == pytest.approx(load.gather_time, rel=1e-12)
+        assert times.transfer == 2 * plan.vp * loads.transfer_time
+
+
+@pytest.mark.parametrize("stack", list_stacks())
+@pytest.mark.parametrize("cluster", ["dgx-h100", "dgx-b200", "gb200-nvl72"])
+def test_every_stack_can_run_without_overlap(stack: str, cluster: str) -> None:
+    """A weak-scaling step of a dense 70B model, from 64 to 16,384 accelerators: slower without, by a bounded factor."""
+    chosen = load_stack(stack)
+    fields = chosen.plan_fields() | {"sharding": "zero1", "offload": "none"}
+    times = []
+    for n in (64, 1024, 16384):
+        job = Job(sequence_length=8192, global_batch_size=n, **chosen.job_fields("bf16"))
+        plan = Plan(**fields | {"tp": 4, "pp": 4, "vp": 5})
+        none, part, everything = (
+            estimate(
+                load_model("llama-3.1-70b"), load_cluster(cluster), job, replace(plan, **switches), num_accelerators=n
+            ).step_time
+            for switches in (NONE, {**NONE, "overlap_dp": True}, ALL)
+        )
+        assert none > part > everything
+        times.append(none)
+    assert times[2] < 1.25 * times[0]  # latencies and stragglers of thousands stay small beside the work
