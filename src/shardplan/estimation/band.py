@@ -4,11 +4,11 @@ r"""How sure an estimate is: bands from the errors of comparable measured runs.
 without that run's family. A band is made of weighted quantiles of these errors; a run weighs the more, the more alike
 it is,
 
-.. math:: w_i = e^{-d_i^2 / 2} / n_{family}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
+.. math:: w_i = e^{-d_i^2 / 2} / \sqrt{n_{family}}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
 
-over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so each
-family weighs as one. Where little is alike the band is wider, and says so. ``calibration.coverage``
-counts how often it holds.
+over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so n of
+them weigh as the root of n, as in the fit. Where little is alike the band is wider, and says so.
+``calibration.coverage`` counts how often it holds.
 
 Steps that wait for the network or for the host are less certain than those that compute: errors of step times are
 compared, and applied, in units of
@@ -57,7 +57,7 @@ BEYOND = 0.15
 """Growth of the width per doubling of the accelerators beyond the largest measured run of that kind."""
 CONTRADICTORY_MEMORY = ("internevo",)
 """Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
-COMPUTING, COMMUNICATING, HOSTING = 0.12, 0.7, 0.4
+COMPUTING, COMMUNICATING, HOSTING = 0.12, 0.5, 0.4
 """Errors (logarithm) of a step that only computes, and of those parts of a step that wait for the network and the host:
 rounded from the left-out errors of the published runs by these shares. Their ratios alone matter."""
 FORMAT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "mxfp8": 8, "nvfp4": 4}
@@ -197,7 +197,7 @@ def _weights(known: Sequence[Residual], asked: Features) -> NDArray[np.float64]:
     counts: dict[str, int] = {}
     for run in known:
         counts[run.family] = counts.get(run.family, 0) + 1
-    family = np.asarray([1 / counts[run.family] for run in known])
+    family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known])
     alike = np.asarray([math.exp(-_distance(run.features, asked) / 2) for run in known])
     same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known])
     effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)
