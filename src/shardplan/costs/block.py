@@ -13,7 +13,7 @@ from shardplan.costs.overlap import exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Pass
+from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass
 
 __all__ = ["BlockCost", "Times", "price_block"]
 
@@ -155,13 +155,13 @@ def _join(compute: Times, talk: dict[str, Numbers], profile: Profile, batch: Bat
     )
 
 
-def _once_and_again(times: dict[tuple[str, ...], Numbers], batch: Batch) -> tuple[Numbers, Numbers]:
-    """Sum of times by recomputation modules, and the part of it that recomputation repeats."""
+def _once_and_again(times: tuple[tuple[Operator | Collective, Numbers], ...], batch: Batch) -> tuple[Numbers, Numbers]:
+    """Sum of the times of items, and the part of it that recomputation repeats."""
     once: Numbers = 0.0
     again: Numbers = 0.0
-    for modules, time in times.items():
+    for item, time in times:
         once = once + time
-        again = again + time * _repeats(modules, batch)
+        again = again + time * _repeats(item.modules, batch)
     return once, again
 
 

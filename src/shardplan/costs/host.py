@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import Group
 from shardplan.costs.roofline import Machine
-from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator
+from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Operator
 
 __all__ = ["HostWork", "host_work"]
 
-ROUTED = ("moe",)
-"""Recomputation modules that run the dispatcher again."""
-Modules = tuple[str, ...]
+Item: TypeAlias = Operator | Collective
+DISPATCH = "dispatch"
+"""The exchange that the dispatcher issues: where it runs again, so does the dispatcher."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWork:
     """Seconds of the host per micro-batch of a block."""
 
-    forward: dict[Modules, Numbers]
-    """Issuing the forward pass, by the recomputation modules that repeat it."""
+    forward: tuple[tuple[Item, Numbers], ...]
+    """Issuing each item of the forward pass; recomputation repeats those that it runs again."""
     backward: Numbers
-    waiting: dict[Modules, Numbers]
+    waiting: tuple[tuple[Item, Numbers], ...]
     """The device stands idle, forward, until the host has learnt how many tokens each expert got."""
 
 
@@ -35,25 +36,29 @@ def host_work(block: Block, machine: Machine, groups: dict[str, Group], *, route
     ``routed``: whether a host-side dispatcher of experts runs in the block.
     """
     graphs = machine.profile.graph_host_share[machine.software.cuda_graphs]
-    forward: dict[Modules, Numbers] = {}
+    forward: list[tuple[Item, Numbers]] = []
     backward: Numbers = 0.0
     for operator in block.operators:
         there, back = _issue_times(operator, machine)
-        forward[operator.modules] = forward.get(operator.modules, 0.0) + graphs * there
+        forward.append((operator, graphs * there))
         backward = backward + graphs * back
     launch = graphs * machine.profile.kernel_launch_time[machine.software.kernels]
     for item in block.collectives:
-        time = np.where(np.asarray(groups[item.dimension].size) > 1, launch, 0.0)
+        ranks = np.asarray(groups[item.dimension].size)
+        if np.all(ranks == 1):
+            continue
+        time = np.where(ranks > 1, launch, 0.0)
         if item.direction == "forward":
-            forward[item.modules] = forward.get(item.modules, 0.0) + time
+            forward.append((item, time))
         else:
             backward = backward + time
     if not routed:
-        return HostWork(forward=forward, backward=backward, waiting={})
+        return HostWork(forward=tuple(forward), backward=backward, waiting=())
+    dispatch = next(item for item in block.collectives if item.name == DISPATCH)
     moe = graphs * _dispatcher_time(machine)
-    forward[ROUTED] = forward.get(ROUTED, 0.0) + moe
+    forward.append((dispatch, moe))
     backward = backward + moe * machine.profile.moe_host_backward_ratio
-    return HostWork(forward=forward, backward=backward, waiting={ROUTED: _waiting_time(machine)})
+    return HostWork(forward=tuple(forward), backward=backward, waiting=((dispatch, _waiting_time(machine)),))
 
 
 def _issue_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
