@@ -168,6 +168,17 @@ def test_weights_that_stay_gathered(tmp_path: Path) -> None:
     assert plan.sharding == "zero2"
 
 
+def test_experts_are_split_as_tensors_unless_it_is_said_otherwise(tmp_path: Path) -> None:
+    """Megatron Core: ``expert_tensor_parallel_size`` is ``tensor_model_parallel_size`` where it is not given."""
+    cells = {"model": "qwen3-30b-a3b", "ep": "8", "num_accelerators": "16"}
+    one = asked(tmp_path, **cells)
+    assert one.plan.etp == 2
+    assert "etp 2, as tp (default of Megatron Core)" in one.assumed
+    assert asked(tmp_path, **cells, etp="1").plan.etp == 1
+    assert asked(tmp_path, **cells | {"num_accelerators": "8"}).plan.etp == 1  # 16 ranks would be needed
+    assert asked(tmp_path, **cells, framework="megatron-bridge").plan.etp == 1
+
+
 def test_chunks_that_are_not_stated_have_about_two_layers(tmp_path: Path) -> None:
     one = asked(tmp_path, pp="4")
     assert one.plan.vp == 4  # 32 layers on 4 ranks are 8 each

@@ -92,9 +92,14 @@ def test_copies_of_a_token_for_one_node_cross_the_network_once(copies: int) -> N
     """Of k copies that fall on D nodes at random, D (1 - (1 - 1/D)^k) nodes get one (arXiv 2412.19437, 3.2.2)."""
     once = collective_bytes("all_to_all", SIZE, of(64, inside=8))
     inner, outer = collective_bytes("all_to_all", SIZE, of(64, inside=8), copies=copies)
-    reached = sum(math.comb(copies, k) * (1 / 8) ** k * (7 / 8) ** (copies - k) for k in range(1, copies + 1)) * 8
-    assert inner == once[0]
-    assert outer == pytest.approx(float(once[1]) * reached / copies)
+    assert inner == pytest.approx(float(once[0]) * reached_of(64, copies) / copies)
+    assert outer == pytest.approx(float(once[1]) * reached_of(8, copies) / copies)
+
+
+def reached_of(domains: int, copies: int) -> float:
+    """Domains that get at least one copy, counted over all outcomes."""
+    one, others = 1 / domains, 1 - 1 / domains
+    return domains * sum(math.comb(copies, k) * one**k * others ** (copies - k) for k in range(1, copies + 1))
 
 
 def test_point_to_point_is_latency_and_bandwidth() -> None:

@@ -84,6 +84,16 @@ def test_grouped_products_run_at_their_own_rate() -> None:
     assert grouped == pytest.approx(2 * dense)
 
 
+def test_every_grouped_product_has_a_start_of_its_own() -> None:
+    def starts(**fields: Any) -> float:
+        slow, fast = (machine(matmul_launch_time=time) for time in (1.0, 0.0))
+        product = matmul(512, 512, 512, count=8, **fields)
+        return float(operator_times(product, slow)[0] - operator_times(product, fast)[0])
+
+    assert starts() == pytest.approx(1)
+    assert starts(grouped=True) == pytest.approx(8)
+
+
 def test_fused_attention_backward_makes_five_products_for_two() -> None:
     """FlashAttention-2 (arXiv 2307.08691, section 3.1.2)."""
     forward, backward = operator_times(core(), machine())

@@ -13,6 +13,7 @@ import pytest
 
 from shardplan.estimation import band as bands
 from shardplan.estimation.band import Features, Residual, band_among, read_residuals
+from shardplan.estimation.breakdown import Shares
 from shardplan.estimation.ties import NORMAL_P90, UNKNOWN_SD, difference_sd, tie_factor
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
@@ -61,10 +62,10 @@ def test_what_differs_weighs_less(change: dict[str, Any]) -> None:
     assert differs < alike
 
 
-def test_a_family_weighs_as_one_run() -> None:
-    many = [residual(0.0, family="many") for _ in range(30)]
+def test_a_family_weighs_as_the_root_of_its_runs() -> None:
+    many = [residual(0.0, family="many") for _ in range(36)]
     weights = bands._weights([*many, residual(0.3, family="single")], H100)
-    assert weights[:-1].sum() == pytest.approx(weights[-1])
+    assert weights[:-1].sum() == pytest.approx(6 * weights[-1])
 
 
 def test_where_little_is_alike_errors_of_all_runs_are_mixed_in() -> None:
@@ -98,6 +99,27 @@ def test_every_doubling_beyond_the_largest_run_widens_the_band() -> None:
     assert found[0].note is None
     assert all(one.note is not None and "64 accelerators" in one.note for one in found[1:])
     assert all(_width(a) < _width(b) for a, b in pairwise(found))
+
+
+@pytest.mark.parametrize("shares", [Shares(host=0.5), Shares(communication=0.3), Shares(host=0.4, communication=0.2)])
+def test_steps_that_wait_have_wider_bands_of_the_same_errors(shares: Shares) -> None:
+    """Root of the sum of squares: 0.12 of a step that computes, 0.4 of the host, 0.5 of exposed communication."""
+    found, waiting = (band_among(replace(H100, shares=s), "H100", "time", spread()) for s in (Shares(), shares))
+    expected = math.hypot(1, 0.5 / 0.12 * shares.communication, 0.4 / 0.12 * shares.host)
+    assert _width(waiting) == pytest.approx(expected * _width(found))
+
+
+def test_errors_of_steps_that_wait_say_less_of_one_that_computes() -> None:
+    waits = replace(H100, shares=Shares(communication=0.5))
+    runs = [replace(run, features=waits) for run in spread()]
+    assert _width(band_among(waits, "H100", "time", runs)) == pytest.approx(0.2)
+    assert _width(band_among(H100, "H100", "time", runs)) == pytest.approx(0.2 / math.hypot(1, 0.5 / 0.12 * 0.5))
+
+
+def test_memory_does_not_wait() -> None:
+    runs = [replace(run, memory=run.time) for run in spread()]
+    waits = replace(H100, shares=Shares(host=0.9))
+    assert band_among(waits, "H100", "memory", runs) == band_among(H100, "H100", "memory", runs)
 
 
 def test_memories_that_contradict_themselves_are_no_evidence() -> None:

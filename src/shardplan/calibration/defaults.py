@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from shardplan.calibration.fit import Evidence, Fit, fit
 from shardplan.calibration.predict import Case, ask_all, cases_of, log_ratios
 from shardplan.calibration.runs import MeasuredRun, shipped_runs
 from shardplan.estimation.band import features_of
-from shardplan.inputs.profile import PROFILES, Constant, constants_of, generations
+from shardplan.estimation.breakdown import Shares
+from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
 
 __all__ = ["Refit", "evidence_of", "refit", "residuals_table", "with_fitted", "write_profiles"]
 
@@ -128,7 +130,7 @@ def _record(constant: Constant) -> dict[str, Any]:
 
 COLUMNS = (
     "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
-    "log_memory_ratio", "setting",
+    "log_memory_ratio", "setting", "host_share", "communication_share",
 )  # fmt: skip
 
 
@@ -137,18 +139,30 @@ def residuals_table(found: Refit) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
+    constants = _fitted_profiles(found.fit)
     for case, time, memory in zip(found.cases, found.left_out(found.time), found.left_out(found.memory), strict=True):
-        writer.writerow(_row(case, time, memory))
+        writer.writerow(_row(case, time, memory, case.shares(constants)))
     return text.getvalue()
 
 
-def _row(case: Case, time: float, memory: float) -> Iterable[object]:
+def _fitted_profiles(found: Fit) -> Callable[[str], Profile]:
+    """Profiles by generation with the values that are written."""
+
+    @cache
+    def profile(generation: str) -> Profile:
+        return assemble(generation, with_fitted(found, "default"), with_fitted(found, generation))
+
+    return profile
+
+
+def _row(case: Case, time: float, memory: float, shares: Shares) -> Iterable[object]:
     run, features = case.asked.run, features_of(case.asked.question)
     numbers = (f"{features.parameters:.4g}", f"{features.accelerators:g}")
     ratios = ("" if np.isnan(ratio) else f"{ratio:.4f}" for ratio in (time, memory))
     kind = "yes" if features.moe else "no"
     described = (run.id, run.family, features.accelerator, features.generation, features.bits, kind)
-    return (*described, *numbers, *ratios, _setting(run) if run.tier != "B" else "")
+    uncertain = (f"{shares.host:.3f}", f"{shares.communication:.3f}")
+    return (*described, *numbers, *ratios, _setting(run) if run.tier != "B" else "", *uncertain)
 
 
 def _setting(run: MeasuredRun) -> str:

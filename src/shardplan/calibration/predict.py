@@ -13,6 +13,7 @@ from shardplan.calibration.questions import Asked, question_of
 from shardplan.calibration.runs import MeasuredRun
 from shardplan.errors import ShardplanError
 from shardplan.estimation.band import band_of
+from shardplan.estimation.breakdown import Shares, breakdown_of, shares_of, slowest_of
 from shardplan.estimation.estimate import whole_model
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
@@ -78,11 +79,23 @@ class Case:
 
     def step(self, profiles: Profiles) -> tuple[Question, Step]:
         """Outcome under the constants of its generation: numbers, or arrays over sets of constants."""
-        question = self.asked.question
-        profile = profiles.get(self.generation) if isinstance(profiles, Mapping) else profiles(self.generation)
-        question = question if profile is None else replace(question, given_profile=profile)
+        question = self._question(profiles)
         loads = loads_of(price(question, self.batch))
         return question, step_of(question, self.batch, loads, self.kinds, self.whole)
+
+    def shares(self, profiles: Profiles) -> Shares:
+        """Uncertain shares of the predicted step, under single constants."""
+        question, batch = self._question(profiles), self.batch
+        prices = price(question, batch)
+        loads = loads_of(prices)
+        step_time = float(step_of(question, batch, loads, self.kinds, self.whole).step_time)
+        slowest = self.kinds[slowest_of(question, batch, loads, self.kinds, self.whole)]
+        return shares_of(breakdown_of(question, batch, prices, loads, slowest, step_time=step_time))
+
+    def _question(self, profiles: Profiles) -> Question:
+        question = self.asked.question
+        profile = profiles.get(self.generation) if isinstance(profiles, Mapping) else profiles(self.generation)
+        return question if profile is None else replace(question, given_profile=profile)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,7 +156,7 @@ def predict(asked: Iterable[Asked], profiles: Profiles | None = None) -> tuple[P
 
 def _prediction(case: Case, profiles: Profiles) -> Prediction:
     question, step = case.step(profiles)
-    sure = band_of(question)
+    sure = band_of(question, shares=case.shares(profiles))
     time = float(step.step_time)
     return Prediction(
         asked=case.asked,

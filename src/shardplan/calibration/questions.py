@@ -48,6 +48,7 @@ def question_of(run: MeasuredRun) -> Asked:
     apply_options(choices)
     _settle_sharding(choices, stack)
     _settle_recompute(choices, model)
+    _settle_experts(choices, model)
     software = Software(**choices.software)
     job = Job(
         sequence_length=run.sequence_length,
@@ -166,6 +167,21 @@ def _settle_recompute(choices: Choices, model: ModelConfig) -> None:
     if dropped:
         choices.plan["recompute"] = ",".join(module for module in modules if module not in lacking) or "none"
         choices.ignored.append(f"recompute of {', '.join(dropped)}: {model.name} has none")
+
+
+EXPERTS_AS_TENSORS = ("nemo", "megatron-lm")
+"""Frameworks that split experts over the tensor-parallel ranks unless told otherwise (Megatron Core:
+``expert_tensor_parallel_size`` is the tensor-parallel size where it is not given); Megatron-Bridge's recipes give 1."""
+
+
+def _settle_experts(choices: Choices, model: ModelConfig) -> None:
+    """Expert-tensor parallelism that is not stated is the framework's, where its ranks suffice."""
+    plan, run = choices.plan, choices.run
+    if not model.is_moe or run.etp is not None or run.framework not in EXPERTS_AS_TENSORS or plan["tp"] == 1:
+        return
+    if run.num_accelerators % (plan["tp"] * plan["ep"] * plan["pp"]) == 0:
+        plan["etp"] = plan["tp"]
+        choices.assumed.append(f"etp {plan['tp']}, as tp (default of Megatron Core)")
 
 
 def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) -> None:

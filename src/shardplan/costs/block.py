@@ -8,6 +8,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
+from shardplan.costs.host import host_work
 from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
@@ -74,14 +75,16 @@ def price_block(
     talk = _communication(block, network, groups, batch)
     compute = _compute_times(block, machine, batch)
     forward, backward, again = (_join(c, t, machine, batch) for c, t in zip(compute, talk, strict=True))
-    host_forward, host_backward = _host_times(block, machine, routed=routed)
+    host = host_work(block, machine, groups, routed=routed)
+    waiting, waiting_again = _once_and_again(host.waiting, batch)
+    issuing, issuing_again = _once_and_again(host.forward, batch)
     flops, recomputed_flops = _flops(block, batch)
     kept, freed = _kept(block, batch)
     sent, resent = _sent_bytes(block, groups, batch)
     return BlockCost(
-        forward=_at_least(forward, host_forward),
-        backward=_at_least(backward, host_backward),
-        recomputed=again,
+        forward=_beside_host(forward, issuing, waiting),
+        backward=_beside_host(backward, host.backward, 0.0),
+        recomputed=_beside_host(again, issuing_again, waiting_again),
         flops=flops,
         recomputed_flops=recomputed_flops,
         kept_bytes=kept,
@@ -164,29 +167,20 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Bat
     )
 
 
-def _host_times(block: Block, machine: Machine, *, routed: bool) -> tuple[Numbers, Numbers]:
-    """Time in which the host issues a block's kernels, and its dispatcher of experts. Graphs replay most of it."""
-    profile, software = machine.profile, machine.software
-    launch = profile.kernel_launch_time[software.kernels]
-    products = sum(isinstance(op, Matmul) for op in block.operators)
-    forward = (len(block.operators) + len(block.collectives) / 2) * launch
-    backward = forward + products * launch
-    moe = _dispatcher_time(machine) if routed else 0.0
-    graphs = profile.graph_host_share[software.cuda_graphs]
-    return graphs * (forward + moe), graphs * (backward + moe * profile.moe_host_backward_ratio)
+def _once_and_again(times: tuple[tuple[Operator | Collective, Numbers], ...], batch: Batch) -> tuple[Numbers, Numbers]:
+    """Sum of the times of items, and the part of it that recomputation repeats."""
+    once: Numbers = 0.0
+    again: Numbers = 0.0
+    for item, time in times:
+        once = once + time
+        again = again + time * _repeats(item, batch)
+    return once, again
 
 
-def _dispatcher_time(machine: Machine) -> Numbers:
-    """Host time of one mixture-of-experts layer, forward."""
-    profile, software = machine.profile, machine.software
-    capacity = profile.capacity_host_share if software.moe_capacity else 1.0
-    return profile.moe_host_time * profile.dispatcher_host_share[software.moe_dispatcher] * capacity
-
-
-def _at_least(times: Times, host: Numbers) -> Times:
-    """The device waits where the host issues kernels more slowly than it runs them."""
+def _beside_host(times: Times, issuing: Numbers, waiting: Numbers) -> Times:
+    """The device waits where the host issues kernels more slowly than it runs them, and for the host's knowledge."""
     device = times.total
-    return replace(times, host=smooth_maximum(device, host) - device)
+    return replace(times, host=smooth_maximum(device, issuing) - device + waiting)
 
 
 def _flops(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:

@@ -151,14 +151,14 @@ def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copie
     """Bytes that each rank sends on every tier for one collective of ``size`` bytes.
 
     ``size``: of the gathered tensor; for all-to-all and p2p, of what one rank holds. ``copies``: of every token in an
-    all-to-all; between domains one copy serves all ranks of the receiving domain, which spread it among themselves
-    (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
+    all-to-all; one copy serves all experts of the receiving rank (DeepEP, ``get_dispatch_layout``), and between domains
+    all ranks of the receiving domain, which spread it among themselves (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
     """
     sent: list[Numbers] = []
     inner: Numbers = 1
-    for position, members in enumerate(group.members):
+    for members in group.members:
         moved = _tier_bytes(kind, size, inner, members, group.size)
-        sent.append(moved * _sent_once(copies, group.size / inner) if position and copies > 1 else moved)
+        sent.append(moved * _sent_once(copies, group.size / inner) if copies > 1 else moved)
         inner = members
     if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
         for index in range(len(sent) - 1, 0, -1):

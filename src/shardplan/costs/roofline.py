@@ -79,14 +79,16 @@ def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Number
 
     .. math:: \max\left(\frac{2 m n k c}{R} \cdot \frac{k + k_0}{k} (1 + w (P - 1)), \frac{bytes}{B}\right) + t_0
 
-    with rate R, padding P, wave weight w, achieved bandwidth B.
+    with rate R, padding P, wave weight w, achieved bandwidth B. Grouped products start one by one (GroupedLinear of
+    Transformer Engine calls cuBLAS for every expert): :math:`t_0` each.
     """
     profile = machine.profile
     padding = 1 + profile.matmul_wave_weight * (tile_padding(m, n, op.count, machine.accelerator.num_cores) - 1)
     rate = machine.matmul_rate(number_format) * (profile.grouped_matmul_efficiency if op.grouped else 1.0)
     arithmetic = 2.0 * m * n * k * op.count * padding / (rate * depth_efficiency(k, profile))
     moved = (m * k + k * n + m * n) * op.count * machine.recipe.activation_bytes
-    return np.maximum(arithmetic, moved / machine.memory_rate) + profile.matmul_launch_time
+    kernels = op.count if op.grouped else 1
+    return np.maximum(arithmetic, moved / machine.memory_rate) + kernels * profile.matmul_launch_time
 
 
 def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numbers]:

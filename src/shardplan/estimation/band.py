@@ -4,11 +4,18 @@ r"""How sure an estimate is: bands from the errors of comparable measured runs.
 without that run's family. A band is made of weighted quantiles of these errors; a run weighs the more, the more alike
 it is,
 
-.. math:: w_i = e^{-d_i^2 / 2} / n_{family}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
+.. math:: w_i = e^{-d_i^2 / 2} / \sqrt{n_{family}}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
 
-over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so each
-family weighs as one. Where little is alike the band is wider, and says so. ``calibration.coverage``
-counts how often it holds.
+over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so n of
+them weigh as the root of n, as in the fit. Where little is alike the band is wider, and says so.
+``calibration.coverage`` counts how often it holds.
+
+Steps that wait for the network or for the host are less certain than those that compute: errors of step times are
+compared, and applied, in units of
+
+.. math:: s = \sqrt{\sigma^2 + (\sigma_c\,x_c)^2 + (\sigma_h\,x_h)^2}
+
+with the shares :math:`x_c, x_h` of exposed communication and of the host in the predicted step.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.estimation.breakdown import Shares
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import PROFILES
 
@@ -38,6 +46,8 @@ __all__ = [
 ]
 
 RESIDUALS = PROFILES / "residuals.csv"
+EVEN = Shares()
+"""A step that only computes."""
 LOW, HIGH = 0.1, 0.9
 FEW_RUNS = 12.0
 """Effective number of alike runs below which errors of all runs are mixed in."""
@@ -47,6 +57,9 @@ BEYOND = 0.15
 """Growth of the width per doubling of the accelerators beyond the largest measured run of that kind."""
 CONTRADICTORY_MEMORY = ("internevo",)
 """Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
+COMPUTING, COMMUNICATING, HOSTING = 0.12, 0.5, 0.4
+"""Errors (logarithm) of a step that only computes, and of those parts of a step that wait for the network and the host:
+rounded from the left-out errors of the published runs by these shares. Their ratios alone matter."""
 FORMAT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "mxfp8": 8, "nvfp4": 4}
 
 
@@ -61,6 +74,14 @@ class Features:
     moe: bool
     parameters: float
     accelerators: float
+    shares: Shares = EVEN
+    """Of the predicted step: what is less certain than computing."""
+
+    def scale(self, quantity: str) -> float:
+        """Size of the errors to be expected of ``time``, relative to others; one of ``memory``."""
+        if quantity == "memory":
+            return 1.0
+        return math.hypot(COMPUTING, COMMUNICATING * self.shares.communication, HOSTING * self.shares.host)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +112,7 @@ class Band:
     """Why it is wider than that of well-covered questions; None where it is not."""
 
 
-def features_of(question: Question) -> Features:
+def features_of(question: Question, shares: Shares = EVEN) -> Features:
     """What a question's runs are compared by."""
     part = question.cluster.accelerator
     return Features(
@@ -101,12 +122,19 @@ def features_of(question: Question) -> Features:
         moe=question.model.is_moe,
         parameters=float(question.model.num_parameters),
         accelerators=float(question.num_accelerators),
+        shares=Shares(host=round(shares.host, 2), communication=round(shares.communication, 2)),
     )
 
 
-def band_of(question: Question, quantity: str = "time", residuals: Sequence[Residual] | None = None) -> Band:
+def band_of(
+    question: Question,
+    quantity: str = "time",
+    residuals: Sequence[Residual] | None = None,
+    *,
+    shares: Shares = EVEN,
+) -> Band:
     """Band of the step time (``time``) or the peak memory (``memory``), by the shipped errors or by others."""
-    asked, part = features_of(question), question.cluster.accelerator.full_name
+    asked, part = features_of(question, shares), question.cluster.accelerator.full_name
     return _shipped_band(asked, part, quantity) if residuals is None else band_among(asked, part, quantity, residuals)
 
 
@@ -118,11 +146,12 @@ def _shipped_band(asked: Features, part: str, quantity: str) -> Band:
 def band_among(asked: Features, part: str, quantity: str, residuals: Sequence[Residual]) -> Band:
     """Band of ``asked`` on the accelerator that is called ``part``, by these errors."""
     known = [run for run in residuals if run.has(quantity)]
-    errors = np.asarray([-getattr(run, quantity) for run in known])
+    errors = np.asarray([-getattr(run, quantity) / run.features.scale(quantity) for run in known])
     weights = _weights(known, asked)
     low, high = (_quantile(errors, weights, share) for share in (LOW, HIGH))
     covered = [run for run in known if run.features.generation == asked.generation]
     factor, note = _extrapolation(covered, asked, part)
+    factor *= asked.scale(quantity)
     return Band(low=math.exp(min(low, 0.0) * factor), high=math.exp(max(high, 0.0) * factor), note=note)
 
 
@@ -143,6 +172,7 @@ def _residual(row: dict[str, str]) -> Residual:
         moe=row["moe"] == "yes",
         parameters=float(row["parameters"]),
         accelerators=float(row["accelerators"]),
+        shares=Shares(host=float(row.get("host_share") or 0), communication=float(row.get("communication_share") or 0)),
     )
     time, memory = (float(row[name]) if row[name] else None for name in ("log_time_ratio", "log_memory_ratio"))
     return Residual(
@@ -153,12 +183,12 @@ def _residual(row: dict[str, str]) -> Residual:
 def _distance(one: Features, other: Features) -> float:
     """Squared distance in units of how much each difference matters."""
     return (
-        (0.0 if one.generation == other.generation else 2.0)
+        (0.0 if one.generation == other.generation else 1.0)
         + (0.0 if one.accelerator == other.accelerator else 0.5)
         + 4.0 * (one.moe != other.moe)
         + (math.log2(one.bits / other.bits)) ** 2
-        + (math.log10(one.parameters / other.parameters) / 0.7) ** 2
-        + (math.log10(one.accelerators / other.accelerators) / 0.7) ** 2
+        + math.log10(one.parameters / other.parameters) ** 2
+        + math.log10(one.accelerators / other.accelerators) ** 2
     )
 
 
@@ -167,7 +197,7 @@ def _weights(known: Sequence[Residual], asked: Features) -> NDArray[np.float64]:
     counts: dict[str, int] = {}
     for run in known:
         counts[run.family] = counts.get(run.family, 0) + 1
-    family = np.asarray([1 / counts[run.family] for run in known])
+    family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known])
     alike = np.asarray([math.exp(-_distance(run.features, asked) / 2) for run in known])
     same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known])
     effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)

@@ -12,6 +12,7 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError
 from shardplan.estimation.band import band_of
+from shardplan.estimation.breakdown import breakdown_of, shares_of, slowest_of
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.knobs import knobs
 from shardplan.estimation.load import loads_of
@@ -19,11 +20,8 @@ from shardplan.estimation.pricing import Part, Prices, price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import (
     StageMemory,
-    pipeline_sum,
     stage_memory,
-    stage_times,
     step_of,
-    straggler_factor,
 )
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster
@@ -137,21 +135,22 @@ class _Answer:
         self.stages = stages(question.model, batch.pp, int(batch.vp), plan.stage_layers)
         self.loads = loads_of(self.prices)
         self.whole = whole_model(question.model)
-        self.times = [stage_times(question, batch, self.loads, stage, self.loads.on(stage)) for stage in self.stages]
         self.memory = [stage_memory(question, batch, self.loads, stage, self.loads.on(stage)) for stage in self.stages]
         self.step = step_of(question, batch, self.loads, kinds_of_stage(self.stages), self.whole)
 
     def estimate(self) -> Estimate:
         question, job = self.question, self.question.job
-        everything = pipeline_sum(question, self.batch, self.loads, self.whole)
-        slowest = int(np.argmax([float(times.busy(self.batch, everything)) for times in self.times]))
+        slowest = slowest_of(question, self.batch, self.loads, self.stages, self.whole)
         fullest = int(np.argmax([float(memory.total) for memory in self.memory]))
         step_time = float(self.step.step_time)
         peak_format = job.recipe.matmul
         peak = question.cluster.accelerator.peak(peak_format)
         per_token = model_flops_per_token(question.model, job.sequence_length)
         capacity = step_time * question.num_accelerators * peak
-        sure, sure_memory = band_of(question), band_of(question, "memory")
+        breakdown = breakdown_of(
+            question, self.batch, self.prices, self.loads, self.stages[slowest], step_time=step_time
+        )
+        sure, sure_memory = band_of(question, shares=shares_of(breakdown)), band_of(question, "memory")
         peak_memory = float(self.step.peak_memory_bytes)
         return Estimate(
             plan=self.plan,
@@ -160,7 +159,7 @@ class _Answer:
             step_time=step_time,
             step_time_p10=step_time * sure.low,
             step_time_p90=step_time * sure.high,
-            breakdown=self._breakdown(slowest, step_time),
+            breakdown=breakdown,
             tokens_per_second_per_accelerator=job.tokens_per_step / (step_time * question.num_accelerators),
             model_flops_per_token=per_token,
             flops_convention=FLOPS_CONVENTION,
@@ -182,39 +181,6 @@ class _Answer:
             assumptions=self._assumptions(),
             time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
         )
-
-    def _breakdown(self, slowest: int, step_time: float) -> dict[str, float]:
-        """Split of the step on the slowest stage. What remains beside the stage's own work is the bubble."""
-        batch, stage, times = self.batch, self.stages[slowest], self.times[slowest]
-        m = float(batch.num_microbatches)
-        share = float(applied_share(stage.num_layers, batch))
-
-        def both(name: str) -> float:
-            def value(part: Part) -> Numbers:
-                times: Numbers = getattr(part.cost.forward, name) + getattr(part.cost.backward, name)
-                return times
-
-            return m * float(self.prices.total_over(stage, value))
-
-        terms = {
-            "matmul": both("matmul"),
-            "attention": both("attention"),
-            "memory_bound": both("memory"),
-            "recompute": m * share * float(self.prices.total_over(stage, lambda part: part.cost.recomputed.total)),
-            "host": both("host"),
-            "tp_communication": both("tp"),
-            "cp_communication": both("cp"),
-            "ep_communication": both("ep"),
-            "dp_communication": m * float(times.sharded) + float(times.reduce) + float(times.gather),
-            "pp_communication": m * float(times.transfer),
-            "offload": m * float(times.offload),
-            "optimizer": float(times.update),
-            "fixed": float(m * times.overhead + self.question.profile.step_time),
-        }
-        growth = float(straggler_factor(self.question))
-        terms["stragglers"] = step_time * (1 - 1 / growth)
-        terms["bubble"] = max(step_time - sum(terms.values()), 0.0) if self.batch.pp > 1 else 0.0
-        return terms
 
     def _hardware_flops(self) -> float:
         """FLOP executed in one step on all accelerators, recomputed ones included."""

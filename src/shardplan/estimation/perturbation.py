@@ -36,7 +36,6 @@ GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
         "hidden_tp": LESS,
         "hidden_tp_overlapped": LESS,
         "cp_window": LESS,
-        "hidden_ep": LESS,
         "hidden_ep_overlapped": LESS,
         "hidden_pp": LESS,
         "hidden_offload": LESS,
@@ -49,6 +48,7 @@ GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
         "dispatcher_host_share": MORE,
         "capacity_host_share": MORE,
         "moe_host_time": MORE,
+        "moe_wait_time": MORE,
         "microbatch_time": MORE,
     },
 }

@@ -114,15 +114,17 @@ class Profile:
     fsdp_window: Numbers
     """Share of the computation behind which fully sharded parameters travel."""
     kernel_launch_time: Table
-    """Host time of one of our operators, with fused and with eager kernels. [s]"""
+    """Host time of one call for an operator or a collective, with fused and with eager kernels. [s]"""
     graph_host_share: Table
     """Share of the host's time that is left with each kind of CUDA graphs."""
     dispatcher_host_share: Table
     """Host time of a dispatcher of experts relative to all-to-all by the framework."""
     capacity_host_share: Numbers
     """Share of it left where experts take a fixed number of tokens."""
+    moe_wait_time: Numbers
+    """Time in which a device stands idle until the host knows how many tokens each expert got, forward. [s]"""
     moe_host_time: Numbers
-    """Host time of one mixture-of-experts layer, forward. [s]"""
+    """Host time of one mixture-of-experts layer beyond those calls, forward. [s]"""
     moe_host_backward_ratio: Numbers
     """Host time of its backward pass relative to forward."""
     microbatch_time: Numbers

@@ -1,0 +1,103 @@
+"""Time of the host: the calls by which it issues a block's kernels, and its dispatcher of experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.costs.collectives import Group
+from shardplan.costs.roofline import Machine
+from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Operator
+
+__all__ = ["HostWork", "host_work"]
+
+Item: TypeAlias = Operator | Collective
+DISPATCH = "dispatch"
+"""The exchange that the dispatcher issues: where it runs again, so does the dispatcher."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostWork:
+    """Seconds of the host per micro-batch of a block."""
+
+    forward: tuple[tuple[Item, Numbers], ...]
+    """Issuing each item of the forward pass; recomputation repeats those that it runs again."""
+    backward: Numbers
+    waiting: tuple[tuple[Item, Numbers], ...]
+    """The device stands idle, forward, until the host has learnt how many tokens each expert got."""
+
+
+def host_work(block: Block, machine: Machine, groups: dict[str, Group], *, routed: bool) -> HostWork:
+    """A call for every kernel and every collective of more than one rank; graphs replay most of it.
+
+    ``routed``: whether a host-side dispatcher of experts runs in the block.
+    """
+    graphs = machine.profile.graph_host_share[machine.software.cuda_graphs]
+    forward: list[tuple[Item, Numbers]] = []
+    backward: Numbers = 0.0
+    for operator in block.operators:
+        there, back = _issue_times(operator, machine)
+        forward.append((operator, graphs * there))
+        backward = backward + graphs * back
+    launch = graphs * machine.profile.kernel_launch_time[machine.software.kernels]
+    for item in block.collectives:
+        ranks = np.asarray(groups[item.dimension].size)
+        if np.all(ranks == 1):
+            continue
+        time = np.where(ranks > 1, launch, 0.0)
+        if item.direction == "forward":
+            forward.append((item, time))
+        else:
+            backward = backward + time
+    if not routed:
+        return HostWork(forward=tuple(forward), backward=backward, waiting=())
+    dispatch = next(item for item in block.collectives if item.name == DISPATCH)
+    moe = graphs * _dispatcher_time(machine)
+    forward.append((dispatch, moe))
+    backward = backward + moe * machine.profile.moe_host_backward_ratio
+    return HostWork(forward=tuple(forward), backward=backward, waiting=((dispatch, _waiting_time(machine)),))
+
+
+def _issue_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
+    """Host time of an operator, forward and backward. [s]
+
+    Grouped products are queued for one expert after the other, by a loop below the framework's calls (GroupedLinear of
+    Transformer Engine).
+    """
+    forward, backward = _calls(operator, machine)
+    call = machine.profile.kernel_launch_time[machine.software.kernels]
+    if isinstance(operator, Matmul) and operator.grouped:
+        call = call + operator.count * machine.profile.matmul_launch_time
+    return forward * call, backward * call
+
+
+def _calls(operator: Operator, machine: Machine) -> tuple[int, int]:
+    """Calls of an operator, forward and backward.
+
+    A product has two backward, and a quantisation each way in low precision; unfused attention is two products.
+    """
+    if isinstance(operator, Matmul):
+        recipe = machine.recipe
+        casts = int(operator.low_precision and recipe.matmul != recipe.dense_math)
+        return 1 + casts, 2 + casts
+    if isinstance(operator, AttentionCore) and not operator.fused:
+        return 2, 4
+    return 1, 1
+
+
+def _dispatcher_time(machine: Machine) -> Numbers:
+    """Host time of one mixture-of-experts layer beyond the calls of its operators, forward."""
+    profile, software = machine.profile, machine.software
+    capacity = profile.capacity_host_share if software.moe_capacity else 1.0
+    return profile.moe_host_time * profile.dispatcher_host_share[software.moe_dispatcher] * capacity
+
+
+def _waiting_time(machine: Machine) -> Numbers:
+    """None where experts take a fixed number of tokens, or where a graph holds the whole iteration."""
+    profile, software = machine.profile, machine.software
+    if software.moe_capacity or software.cuda_graphs == "full":
+        return 0.0
+    return profile.moe_wait_time * profile.dispatcher_host_share[software.moe_dispatcher]

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.examples import LLAMA_70B, accelerator, cluster, ideal_profile, mixtral
+
+from shardplan.costs.block import price_block
+from shardplan.costs.collectives import Network, groups_of
+from shardplan.costs.host import HostWork, host_work
+from shardplan.costs.roofline import Machine
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
+from shardplan.workload.layer import layer_block
+from shardplan.workload.shard import Shard
+
+CALL = 1.0
+"""Of the host, in seconds: whatever the device does is nothing beside it."""
+
+
+def work(model: ModelConfig = LLAMA_70B, job: dict[str, Any] | None = None, **plan: Any) -> HostWork:
+    question = Job(sequence_length=4096, global_batch_size=8, **(job or {}))
+    batch = Batch.of(Plan(**plan), 8, question)
+    machine = machine_of(question.software, question)
+    groups = groups_of(batch, Network.of(cluster(), 8, machine.profile))
+    block = layer_block(model.layer_kinds[0], Shard.of(model.hidden_size, question, batch))
+    routed = model is not LLAMA_70B
+    return host_work(block, machine, groups, routed=routed)
+
+
+def machine_of(software: Software, job: Job) -> Machine:
+    profile = ideal_profile(
+        kernel_launch_time={"fused": CALL, "eager": 3 * CALL},
+        graph_host_share={"none": 1.0, "partial": 0.5, "full": 0.0},
+        dispatcher_host_share={"alltoall": 1.0, "deepep": 0.5, "hybridep": 0.25},
+        moe_host_time=100.0, moe_wait_time=40.0, moe_host_backward_ratio=2.0, capacity_host_share=0.1,
+        matmul_launch_time=0.01,
+    )  # fmt: skip
+    return Machine(accelerator=accelerator(), profile=profile, recipe=job.recipe, software=software)
+
+
+def software(**fields: Any) -> dict[str, Any]:
+    return {"software": Software(**({"cuda_graphs": "none"} | fields))}
+
+
+def calls(found: HostWork) -> tuple[float, float]:
+    return float(sum(time for _, time in found.forward)), float(found.backward)
+
+
+def test_a_dense_layer_has_a_call_for_every_kernel() -> None:
+    """Two norms, four products, rotation, attention, activation; backward the products twice."""
+    assert calls(work(job=software())) == (9, 13)
+    assert calls(work(job=software(kernels="eager"))) == (27, 39)
+
+
+def test_tensor_parallelism_adds_its_collectives() -> None:
+    """Gather and scatter around two blocks; backward both, and the gathered input once more."""
+    assert calls(work(job=software(), tp=8)) == (9 + 4, 13 + 6)
+
+
+def test_low_precision_adds_a_quantisation_to_every_product() -> None:
+    assert calls(work(job=software() | {"precision": "fp8"})) == (9 + 4, 13 + 4)
+
+
+def test_unfused_attention_is_two_products() -> None:
+    """And a softmax of its own."""
+    assert calls(work(job=software() | {"attention": "unfused"})) == (9 + 2, 13 + 4)
+
+
+def test_graphs_replay_calls() -> None:
+    assert calls(work(job=software(cuda_graphs="partial"))) == (4.5, 6.5)
+    assert calls(work(job=software(cuda_graphs="full"))) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "dispatch", "wait"),
+    [
+        ({"moe_dispatcher": "alltoall"}, 100, 40),
+        ({"moe_dispatcher": "deepep"}, 50, 20),
+        ({"moe_dispatcher": "hybridep"}, 25, 10),
+        ({"moe_dispatcher": "alltoall", "moe_capacity": True}, 10, 0),
+        ({"moe_dispatcher": "alltoall", "cuda_graphs": "full"}, 0, 0),
+    ],
+)
+def test_experts_are_dispatched_by_the_host(fields: dict[str, Any], dispatch: float, wait: float) -> None:
+    """Beside its calls: norms, attention, router, permutation, two grouped products of eight experts, activation."""
+    found = work(mixtral(), job=software(**fields))
+    queued = 0.0 if fields.get("cuda_graphs") == "full" else 1.0
+    assert float(sum(time for _, time in found.waiting)) == wait
+    forward, backward = calls(found)
+    assert forward == pytest.approx(dispatch + queued * (12 + 2 * 8 * 0.01))
+    assert backward == pytest.approx(2 * dispatch + queued * (17 + 4 * 8 * 0.01))
+
+
+def test_recomputation_repeats_calls_dispatcher_and_wait() -> None:
+    job = Job(sequence_length=4096, global_batch_size=8, **software(moe_dispatcher="alltoall"))
+    machine = machine_of(job.software, job)
+
+    def again(recompute: str) -> float:
+        batch = Batch.of(Plan(recompute=recompute), 8, job)
+        network = Network.of(cluster(), 8, machine.profile)
+        block = layer_block(mixtral().layer_kinds[0], Shard.of(mixtral().hidden_size, job, batch))
+        cost = price_block(block, machine, network, groups_of(batch, network), batch, routed=True)
+        return float(cost.recomputed.host)
+
+    assert again("none") == pytest.approx(0, abs=1e-12)
+    assert again("full") == pytest.approx(12 + 2 * 8 * 0.01 + 100 + 40, rel=0.01)
+    assert again("moe") == pytest.approx(6 + 2 * 8 * 0.01 + 100 + 40, rel=0.01)
