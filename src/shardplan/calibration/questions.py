@@ -77,7 +77,8 @@ def stack_of(run: MeasuredRun, choices: Choices | None = None) -> Stack | None:
 
 
 def _meets(run: MeasuredRun, stack: Stack) -> bool:
-    return all(getattr(run, column, None) in allowed for column, allowed in stack.where.items())
+    stated = {column: getattr(run, column, None) for column in stack.where} | {"model": Path(run.model).stem}
+    return all(stated[column] in allowed for column, allowed in stack.where.items())
 
 
 def _take_job(choices: Choices, stack: Stack | None) -> None:

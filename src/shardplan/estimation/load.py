@@ -85,11 +85,23 @@ class Loads:
     """Bytes of that beyond the innermost tier."""
     logits: Numbers
     """Logits of one micro-batch on the last stage."""
+    output_bytes: Numbers
+    """Output of a stage for one micro-batch. [bytes]"""
 
     def on(self, stage: Stage) -> Load:
         """Load of a stage: the sum over everything that it holds."""
         held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
         return Load(**{name: _weighted_sum(name, held) for name in NAMES})
+
+    def largest_layer(self, stage: Stage) -> Parameters:
+        """Parameters of one layer of a stage, at most."""
+        held = [(count, load) for count, load in zip(stage.counts, self.layers, strict=True) if np.any(count)]
+        dense: Numbers = 0.0
+        experts: Numbers = 0.0
+        for count, load in held:
+            dense = np.maximum(dense, np.where(np.asarray(count) > 0, load.dense, 0.0))
+            experts = np.maximum(experts, np.where(np.asarray(count) > 0, load.experts, 0.0))
+        return Parameters(dense, experts)
 
     def largest_part(self, stage: Stage) -> tuple[Numbers, Parameters]:
         """Bytes that recomputation brings back for one part of a stage, and the parameters of one part, at most."""
@@ -113,6 +125,7 @@ def loads_of(prices: Prices) -> Loads:
         transfer_time=prices.transfer_time,
         transfer_bytes=_outside(prices.transfer_bytes),
         logits=prices.logits,
+        output_bytes=prices.output_bytes,
     )
 
 

@@ -76,6 +76,12 @@ class Question:
         return Network.of(self.cluster, self.num_accelerators, self.profile)
 
     @property
+    def host_memory(self) -> float | None:
+        """One accelerator's share of its node's main memory; None where it is not known. [bytes]"""
+        memory = self.cluster.host_memory_bytes
+        return None if memory is None else memory / self.cluster.accelerators_per_node
+
+    @property
     def usable_memory(self) -> Numbers:
         """Device memory that tensors can fill: all, less context and communicators, less fragmentation. [bytes]"""
         left = self.cluster.accelerator.memory_bytes - self.profile.context_bytes

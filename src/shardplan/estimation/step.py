@@ -7,14 +7,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.arrays import Flags, Numbers, all_hold
 from shardplan.costs.optimizer import host_rate, update_time
 from shardplan.costs.overlap import beyond_window
 from shardplan.estimation.load import Load, Loads
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
-from shardplan.memory.activations import applied_share, kept_per_microbatch, working_set
-from shardplan.memory.states import gathered_bytes, local_parameters, model_states, update_bytes
+from shardplan.inputs.software import Software
+from shardplan.memory.activations import (
+    applied_share,
+    kept_per_microbatch,
+    loss_bytes,
+    offloaded_share,
+    on_device,
+    working_set,
+)
+from shardplan.memory.states import (
+    gathered_bytes,
+    host_state_bytes,
+    local_parameters,
+    model_states,
+    unsharded_gradient_bytes,
+    update_bytes,
+)
 from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
 from shardplan.workload.stage import Stage
 
@@ -22,6 +37,7 @@ __all__ = [
     "StageMemory",
     "StageTimes",
     "Step",
+    "host_bytes",
     "pipeline_sum",
     "stage_memory",
     "stage_times",
@@ -123,8 +139,16 @@ def step_of(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, 
         step_time=(busiest + question.profile.step_time) * growth,
         peak_memory_bytes=fullest,
         network_bytes=_network_bytes(batch, loads, loads.on(kinds[0])),
-        fits=fullest <= question.usable_memory,
+        fits=(fullest <= question.usable_memory) & _host_fits(question, batch, loads, kinds),
     )
+
+
+def _host_fits(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, ...]) -> Flags:
+    """Whether a node holds what its accelerators move there (they are taken to be of one stage)."""
+    share = question.host_memory
+    if share is None or not np.any(np.logical_or(batch.offload_optimizer, batch.offload_activations)):
+        return True
+    return all_hold(host_bytes(question, batch, loads, stage, loads.on(stage)) <= share for stage in kinds)
 
 
 def straggler_factor(question: Question) -> Numbers:
@@ -140,7 +164,8 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
     backward = load.backward + share * load.recomputed
     overlapped = batch.overlap_dp
     work = np.maximum(forward + backward, 1e-30)
-    offload = _exposed_offload(question, batch, load, share=share, work=work)
+    away = offloaded_share(stage.num_layers, batch)
+    offload = _exposed_offload(question, batch, load, share=share, away=away, work=work)
     window = profile.fsdp_window * (work + offload)
     # What hides the traffic of every micro-batch cannot hide that of the step as well.
     left = profile.dp_window * (work + offload - np.minimum(load.sharding_time, window)) / work
@@ -167,7 +192,8 @@ def pipeline_sum(question: Question, batch: Batch, loads: Loads, whole: Stage) -
     share = np.minimum(1.0, batch.recompute_num_layers * batch.pp / whole.num_layers)
     work = load.forward + load.backward
     again = share * load.recomputed
-    offload = _exposed_offload(question, batch, load, share=share, work=work + again)
+    away = offloaded_share(whole.num_layers / batch.pp, batch)
+    offload = _exposed_offload(question, batch, load, share=share, away=away, work=work + again)
     between = _exposed_transfer(question, batch, loads) + question.profile.microbatch_time
     return (work + batch.pp * between) + (again + offload)
 
@@ -178,11 +204,14 @@ def _exposed_transfer(question: Question, batch: Batch, loads: Loads) -> Numbers
     return 2.0 * batch.vp * loads.transfer_time * visible
 
 
-def _exposed_offload(question: Question, batch: Batch, load: Load, *, share: Numbers, work: Numbers) -> Numbers:
+def _exposed_offload(
+    question: Question, batch: Batch, load: Load, *, share: Numbers, away: Numbers, work: Numbers
+) -> Numbers:
     """Kept activations go to the host and come back: what is not hidden, or what outlasts the work itself."""
     if not np.any(batch.offload_activations):
         return 0.0
-    time = 2.0 * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share) / host_rate(question.machine)
+    moved = away * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share)
+    time = 2.0 * moved / host_rate(question.machine)
     visible = np.maximum(time * (1 - question.profile.hidden_offload), time - work)
     return np.where(batch.offload_activations, visible, 0.0)
 
@@ -192,15 +221,15 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     profile, job = question.profile, question.job
     states = model_states(load.parameters, job, batch)
     share = applied_share(stage.num_layers, batch)
-    one = kept_per_microbatch(load.kept_bytes, load.freed_bytes, share)
     in_flight = microbatches_in_flight(stage.rank, batch)
-    on_device = np.where(batch.offload_activations, np.minimum(2.0 / np.maximum(stage.num_layers, 1), 1.0), in_flight)
-    brought_back, layer = loads.largest_part(stage)
-    recomputed = np.minimum(working_set(brought_back, share), on_device * share * load.freed_bytes)
+    present = on_device(in_flight, stage.num_layers, batch)
+    brought_back, part = loads.largest_part(stage)
+    recomputed = np.minimum(working_set(brought_back, share), present * share * load.freed_bytes)
     factor = profile.activation_factor[job.software.kernels]
-    logits = profile.logits_bytes["fused" if job.software.fused_loss else "whole"] * loads.logits * stage.has_head
-    activations = factor * (on_device * one + recomputed)
-    loss = np.maximum(logits - factor * recomputed, 0.0)
+    listed = present * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share) + recomputed
+    activations = factor * listed + _kept_outputs(batch, loads, stage, in_flight, job.software)
+    unreduced = unsharded_gradient_bytes(part, job, batch)
+    loss = np.maximum(_loss(question, loads, stage) - factor * recomputed - unreduced, 0.0)
     in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss, 0.0)
     return StageMemory(
         weights=states.weights,
@@ -208,9 +237,30 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
         optimizer=states.optimizer,
         activations=activations,
         logits=loss,
-        buffers=gathered_bytes(layer, job, batch) + in_update,
+        buffers=gathered_bytes(part, loads.largest_layer(stage), job, batch) + unreduced + in_update,
         framework=profile.framework_bytes,
     )
+
+
+def _loss(question: Question, loads: Loads, stage: Stage) -> Numbers:
+    """Logits and loss at their peak, where a stage has a head."""
+    software = question.job.software
+    peak = question.profile.logits_bytes["fused" if software.fused_loss else software.loss_kernel]
+    return loss_bytes(software, peak, loads.logits, stage.has_head + stage.num_mtp_layers)
+
+
+def _kept_outputs(batch: Batch, loads: Loads, stage: Stage, in_flight: Numbers, software: Software) -> Numbers:
+    """Outputs of every chunk that a framework keeps till their backward pass; the last chunk's is the loss."""
+    if batch.pp == 1 or not software.stage_outputs:
+        return 0.0
+    return in_flight * (batch.vp - stage.has_head) * loads.output_bytes
+
+
+def host_bytes(question: Question, batch: Batch, loads: Loads, stage: Stage, load: Load) -> Numbers:
+    """Host memory that one rank of a stage needs: states, or kept activations of all micro-batches in flight."""
+    one = kept_per_microbatch(load.kept_bytes, load.freed_bytes, applied_share(stage.num_layers, batch))
+    kept = microbatches_in_flight(stage.rank, batch) * offloaded_share(stage.num_layers, batch) * one
+    return host_state_bytes(load.parameters, question.job, batch) + kept
 
 
 def _network_bytes(batch: Batch, loads: Loads, load: Load) -> Numbers:

@@ -148,6 +148,8 @@ class Profile:
     groups, libraries' workspaces. Only compared with such measurements. [bytes]"""
     fragmentation: Numbers
     """Memory that the allocator reserves beyond what is in use, as a share of it."""
+    fragmentation_of_process: Numbers
+    """The same on the fullest of many nodes as ``nvidia-smi`` sees them. Only compared with such measurements."""
     fragmentation_when_full: Numbers
     """The same where memory is nearly full and the allocator frees what it does not use."""
     host_link_efficiency: Numbers

@@ -11,7 +11,16 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
 
-__all__ = ["States", "gathered_bytes", "local_parameters", "model_states", "update_bytes", "weight_bytes"]
+__all__ = [
+    "States",
+    "gathered_bytes",
+    "host_state_bytes",
+    "local_parameters",
+    "model_states",
+    "unsharded_gradient_bytes",
+    "update_bytes",
+    "weight_bytes",
+]
 
 
 FP32_BYTES = 4.0
@@ -68,9 +77,22 @@ def local_parameters(held: Parameters, batch: Batch) -> Numbers:
     return np.where(batch.shards_optimizer, sharded, held.dense + held.experts)
 
 
-def gathered_bytes(layer: Parameters, job: Job, batch: Batch) -> Numbers:
-    """Buffers of fully sharded training: two layers' weights (the next one is fetched ahead), one layer's gradient."""
-    whole = layer.dense + layer.experts
-    per_parameter = 2 * job.recipe.weight_bytes + job.recipe.weight_bytes
-    reduced = np.where(batch.shards_gradients, job.grad_bytes, 0.0) * whole
-    return np.where(batch.shards_weights, per_parameter * whole, reduced)
+def gathered_bytes(largest: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
+    """Whole weights that fully sharded training holds: those of a part and, gathered ahead, of a layer. [bytes]"""
+    whole = largest.dense + largest.experts
+    ahead = layer.dense + layer.experts if job.software.gathers_ahead else 0.0
+    return np.where(batch.shards_weights, job.recipe.weight_bytes * (whole + ahead), 0.0)
+
+
+def unsharded_gradient_bytes(largest: Parameters, job: Job, batch: Batch) -> Numbers:
+    """One part's whole gradient before it is reduced, and its copy where the reduction runs in a wider format."""
+    narrow, wide = job.recipe.weight_bytes, job.grad_bytes
+    whole = largest.dense + largest.experts
+    fused = wide if job.software.fused_accumulation else narrow + (wide if wide > narrow else 0.0)
+    return np.where(batch.shards_gradients, fused * whole, 0.0)
+
+
+def host_state_bytes(held: Parameters, job: Job, batch: Batch) -> Numbers:
+    """States that the host keeps and updates, with the gradients that it is sent (ZeRO-Offload, arXiv 2101.06840)."""
+    both = job.optimizer_bytes + job.grad_bytes
+    return np.where(batch.offload_optimizer, both * local_parameters(held, batch), 0.0)
