@@ -278,12 +278,18 @@ class SoftwareFlags:
     quantised_weights: Annotated[
         bool | None, _software("quantised_weights", "Keep the weights in the low-precision format alone.")
     ] = None
+    quantised_copies: Annotated[
+        bool | None, _software("quantised_copies", "Low precision keeps quantised weights and inputs of products.")
+    ] = None
     gradient_copy: Annotated[
         bool | None, _software("gradient_copy", "Keep 16-bit gradients beside their fp32 accumulation buffer.")
     ] = None
     packed_projection: Annotated[
         bool | None,
         _software("packed_projection", "Cut queries, keys and values out of one output that stays whole."),
+    ] = None
+    gathered_inputs: Annotated[
+        bool | None, _software("gathered_inputs", "Tensor-parallel layers keep their input as gathered.")
     ] = None
     stage_outputs: Annotated[
         bool | None, _software("stage_outputs", "Pipeline stages keep the outputs of all micro-batches in flight.")

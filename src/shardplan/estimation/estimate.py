@@ -272,9 +272,7 @@ class _Answer:
     def _host_reason(self) -> str:
         """Which stage moves more to the host than a node holds."""
         question, cluster = self.question, self.question.cluster
-        needs = [
-            float(host_bytes(question, self.batch, self.loads, stage, self.loads.on(stage))) for stage in self.stages
-        ]
+        needs = [float(host_bytes(question, self.batch, stage, self.loads.on(stage))) for stage in self.stages]
         fullest, per_node = int(np.argmax(needs)), cluster.accelerators_per_node
         what = "optimizer states" if self.plan.offload == "optimizer" else "activations"
         fewer = ", or offload those of fewer layers (--offload-num-layers)" if what == "activations" else ""

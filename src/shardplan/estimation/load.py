@@ -93,23 +93,16 @@ class Loads:
         held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
         return Load(**{name: _weighted_sum(name, held) for name in NAMES})
 
-    def largest_layer(self, stage: Stage) -> Parameters:
-        """Parameters of one layer of a stage, at most."""
-        held = [(count, load) for count, load in zip(stage.counts, self.layers, strict=True) if np.any(count)]
-        dense: Numbers = 0.0
-        experts: Numbers = 0.0
-        for count, load in held:
-            dense = np.maximum(dense, np.where(np.asarray(count) > 0, load.dense, 0.0))
-            experts = np.maximum(experts, np.where(np.asarray(count) > 0, load.experts, 0.0))
-        return Parameters(dense, experts)
+    def largest_layer(self, stage: Stage) -> tuple[Numbers, Parameters]:
+        """Bytes that one layer of a stage keeps without recomputation, and parameters of one, at most."""
+        kept, dense, experts = _largest(list(zip(stage.counts, self.layers, strict=True)), "kept_bytes")
+        return kept, Parameters(dense, experts)
 
     def largest_part(self, stage: Stage) -> tuple[Numbers, Parameters]:
         """Bytes that recomputation brings back for one part of a stage, and the parameters of one part, at most."""
-        largest: dict[str, Numbers] = dict.fromkeys(("freed_bytes", "dense", "experts"), 0.0)
-        for count, load in stage.holds(self.layers, self.embedding, self.head, self.mtp):
-            for name, most in largest.items():
-                largest[name] = np.maximum(most, np.where(np.asarray(count) > 0, getattr(load, name), 0.0))
-        return largest["freed_bytes"], Parameters(largest["dense"], largest["experts"])
+        held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
+        freed, dense, experts = _largest(held, "freed_bytes")
+        return freed, Parameters(dense, experts)
 
 
 NAMES = tuple(field.name for field in fields(Load))
@@ -134,6 +127,16 @@ def _weighted_sum(name: str, held: list[tuple[Numbers, Load]]) -> Numbers:
     for count, load in held:
         total = total + count * getattr(load, name)
     return total
+
+
+def _largest(held: list[tuple[Numbers, Load]], name: str) -> tuple[Numbers, Numbers, Numbers]:
+    """The largest value of one field, and the most parameters, among parts that a stage holds."""
+    largest: dict[str, Numbers] = dict.fromkeys((name, "dense", "experts"), 0.0)
+    for count, load in held:
+        if np.any(count):
+            for each, most in largest.items():
+                largest[each] = np.maximum(most, np.where(np.asarray(count) > 0, getattr(load, each), 0.0))
+    return largest[name], largest["dense"], largest["experts"]
 
 
 def _outside(tiers: tuple[Numbers, ...]) -> Numbers:

@@ -16,6 +16,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.software import Software
 from shardplan.memory.activations import (
     applied_share,
+    backward_set,
     kept_per_microbatch,
     loss_bytes,
     offloaded_share,
@@ -97,8 +98,8 @@ class StageMemory:
     logits: Numbers
     """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
     buffers: Numbers
-    """Gathered weights and unsharded gradients of a layer; and what the update, when activations are gone, needs more
-    than they took."""
+    """Gathered weights and gradients of a layer, of its tensors and of its sharded weights; and what the update, when
+    activations are gone, needs more than all that took."""
     framework: Numbers
 
     @property
@@ -148,7 +149,7 @@ def _host_fits(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stag
     share = question.host_memory
     if share is None or not np.any(np.logical_or(batch.offload_optimizer, batch.offload_activations)):
         return True
-    return all_hold(host_bytes(question, batch, loads, stage, loads.on(stage)) <= share for stage in kinds)
+    return all_hold(host_bytes(question, batch, stage, loads.on(stage)) <= share for stage in kinds)
 
 
 def straggler_factor(question: Question) -> Numbers:
@@ -228,25 +229,26 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     factor = profile.activation_factor[job.software.kernels]
     listed = present * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share) + recomputed
     activations = factor * listed + _kept_outputs(batch, loads, stage, in_flight, job.software)
-    unreduced = unsharded_gradient_bytes(part, job, batch)
-    loss = np.maximum(_loss(question, loads, stage) - factor * recomputed - unreduced, 0.0)
-    in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss, 0.0)
+    kept, layer = loads.largest_layer(stage)
+    # What a layer's backward pass needs besides what was kept comes when the loss is gone, and goes before the update.
+    passing = backward_set(kept) + unsharded_gradient_bytes(part, layer, job, batch)
+    loss = np.maximum(_loss(question, batch, loads, stage) - factor * recomputed - passing, 0.0)
+    in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss - passing, 0.0)
     return StageMemory(
         weights=states.weights,
         gradients=states.gradients,
         optimizer=states.optimizer,
         activations=activations,
         logits=loss,
-        buffers=gathered_bytes(part, loads.largest_layer(stage), job, batch) + unreduced + in_update,
+        buffers=gathered_bytes(part, layer, job, batch) + passing + in_update,
         framework=profile.framework_bytes,
     )
 
 
-def _loss(question: Question, loads: Loads, stage: Stage) -> Numbers:
+def _loss(question: Question, batch: Batch, loads: Loads, stage: Stage) -> Numbers:
     """Logits and loss at their peak, where a stage has a head."""
-    software = question.job.software
-    peak = question.profile.logits_bytes["fused" if software.fused_loss else software.loss_kernel]
-    return loss_bytes(software, peak, loads.logits, stage.has_head + stage.num_mtp_layers)
+    heads = stage.has_head + stage.num_mtp_layers
+    return loss_bytes(question.job.software, question.profile.logits_bytes, loads.logits, heads, batch.tp_columns)
 
 
 def _kept_outputs(batch: Batch, loads: Loads, stage: Stage, in_flight: Numbers, software: Software) -> Numbers:
@@ -256,7 +258,7 @@ def _kept_outputs(batch: Batch, loads: Loads, stage: Stage, in_flight: Numbers, 
     return in_flight * (batch.vp - stage.has_head) * loads.output_bytes
 
 
-def host_bytes(question: Question, batch: Batch, loads: Loads, stage: Stage, load: Load) -> Numbers:
+def host_bytes(question: Question, batch: Batch, stage: Stage, load: Load) -> Numbers:
     """Host memory that one rank of a stage needs: states, or kept activations of all micro-batches in flight."""
     one = kept_per_microbatch(load.kept_bytes, load.freed_bytes, applied_share(stage.num_layers, batch))
     kept = microbatches_in_flight(stage.rank, batch) * offloaded_share(stage.num_layers, batch) * one

@@ -17,7 +17,7 @@ AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
-LossKernel = Literal["in_place", "autograd", "single"]
+LossKernel = Literal["in_place", "autograd", "loss_parallel", "single"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,17 +39,24 @@ class Software:
     """Whether the loss is computed in pieces without keeping the logits (Liger kernels, vocabulary tiling)."""
     loss_kernel: LossKernel = "in_place"
     """What a loss over whole logits writes: ``in_place``, one fp32 copy that becomes softmax and gradient (Megatron);
-    ``autograd``, fp32 logits and fp32 gradients (PyTorch); ``single``, one kernel from 16-bit logits to 16-bit
-    gradients (flash-attn, Transformer Engine, XLA)."""
+    ``autograd``, fp32 logarithms and fp32 gradients (PyTorch); ``loss_parallel``, the same, and where tensor-parallel
+    ranks share the vocabulary more, since each step is a kernel of its own (PyTorch's DTensor); ``single``, one kernel
+    from 16-bit logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
     fused_accumulation: bool = True
     """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
     quantised_weights: bool = False
     """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
+    quantised_copies: bool = True
+    """Whether low precision keeps quantised weights and inputs of linear layers (Transformer Engine); otherwise the
+    16-bit ones are kept and cast again (torchao)."""
     gradient_copy: bool = False
     """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer)."""
-    packed_projection: bool = True
+    packed_projection: bool = False
     """Whether queries, keys and values are cut out of one product's output, which then stays whole beside what rotation
     writes (Megatron, Transformer Engine); otherwise rotation replaces them."""
+    gathered_inputs: bool = False
+    """Whether tensor-parallel layers keep their input as gathered (PyTorch's DTensor); otherwise each rank keeps its
+    part and gathers it again in the backward pass (Megatron)."""
     stage_outputs: bool = False
     """Whether a stage keeps the outputs of all micro-batches in flight (DeepSpeed, torch.distributed.pipelining);
     Megatron frees them once they are sent."""

@@ -386,7 +386,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "offloaded layers are layers of activations",
-        lambda s, d: d.plan.offload_num_layers is None or d.plan.offload == "activations",
+        lambda _s, d: d.plan.offload_num_layers is None or d.plan.offload == "activations",
         lambda _s, p: f"offload_num_layers {p.offload_num_layers} with offload {p.offload}",
         lambda _s, _p: "set offload to activations, or leave offload_num_layers out",
     ),

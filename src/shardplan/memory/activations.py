@@ -6,11 +6,20 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.batch import Batch
+from shardplan.inputs.profile import Table
 from shardplan.inputs.software import Software
 
-__all__ = ["applied_share", "kept_per_microbatch", "loss_bytes", "offloaded_share", "on_device", "working_set"]
+__all__ = [
+    "applied_share",
+    "backward_set",
+    "kept_per_microbatch",
+    "loss_bytes",
+    "offloaded_share",
+    "on_device",
+    "working_set",
+]
 
-LOSS_KEPT = {"in_place": 4.0, "autograd": 4.0, "single": 2.0, "fused": 0.0}
+LOSS_KEPT = {"in_place": 4.0, "autograd": 4.0, "loss_parallel": 4.0, "single": 2.0, "fused": 0.0}
 """Bytes per logit that wait for the backward pass: the softmax or its logarithm in fp32, 16-bit logits, nothing."""
 
 
@@ -40,7 +49,23 @@ def on_device(in_flight: Numbers, num_layers: Numbers, batch: Batch) -> Numbers:
     return in_flight * (1 - away) + np.minimum(2.0 / np.maximum(num_layers, 1), away)
 
 
-def loss_bytes(software: Software, peak: float, logits: Numbers, heads: Numbers) -> Numbers:
+def loss_bytes(software: Software, per_logit: Table, logits: Numbers, heads: Numbers, tp: Numbers) -> Numbers:
     """Logits and loss of the last stage at their peak; each head of multi-token prediction keeps its own as well."""
-    kept = LOSS_KEPT["fused" if software.fused_loss else software.loss_kernel]
-    return logits * (peak + kept * (heads - 1)) * (heads > 0)
+    kind = "fused" if software.fused_loss else software.loss_kernel
+    peak: Numbers = per_logit[kind]
+    if kind == "loss_parallel":
+        peak = np.where(np.asarray(tp) > 1, peak, per_logit["autograd"])
+    return logits * (peak + LOSS_KEPT[kind] * np.maximum(heads - 1, 0)) * (np.asarray(heads) > 0)
+
+
+BACKWARD_SHARE = 0.5
+"""Gradients of tensors that live at once in a layer's backward pass, relative to what the layer keeps."""
+
+
+def backward_set(kept_of_a_layer: Numbers) -> Numbers:
+    r"""Gradients of the tensors of one layer at their peak, in its MLP. [bytes]
+
+    Of :math:`12 h + 3 f` elements per token that a gated layer keeps (:math:`6 h + 2 f` of a plain one) the gradients
+    of the :math:`3 f` (:math:`2 f`) between the MLP's products exist while the weight gradients are computed.
+    """
+    return BACKWARD_SHARE * kept_of_a_layer

@@ -68,7 +68,8 @@ def weight_bytes(job: Job) -> float:
     """Bytes of one weight: the 16-bit one and its low-precision copies, or these alone."""
     recipe = job.recipe
     alone = job.software.quantised_weights and recipe.quantised_weight_bytes
-    return recipe.quantised_weight_bytes if alone else recipe.weight_bytes + recipe.quantised_weight_bytes
+    copies = recipe.quantised_weight_bytes if job.software.quantised_copies else 0.0
+    return recipe.quantised_weight_bytes if alone else recipe.weight_bytes + copies
 
 
 def local_parameters(held: Parameters, batch: Batch) -> Numbers:
@@ -77,19 +78,36 @@ def local_parameters(held: Parameters, batch: Batch) -> Numbers:
     return np.where(batch.shards_optimizer, sharded, held.dense + held.experts)
 
 
-def gathered_bytes(largest: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
-    """Whole weights that fully sharded training holds: those of a part and, gathered ahead, of a layer. [bytes]"""
-    whole = largest.dense + largest.experts
-    ahead = layer.dense + layer.experts if job.software.gathers_ahead else 0.0
-    return np.where(batch.shards_weights, job.recipe.weight_bytes * (whole + ahead), 0.0)
+def gathered_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
+    """Whole weights that fully sharded training holds at most. [bytes]
+
+    Those of the largest part of a stage and, gathered ahead, of its largest layer; where each weight is gathered by
+    itself, one in use and one on its way.
+    """
+    held = _whole(part) + _whole(layer) if job.software.gathers_ahead else _at_once(part, layer, job)
+    return np.where(batch.shards_weights, job.recipe.weight_bytes * held, 0.0)
 
 
-def unsharded_gradient_bytes(largest: Parameters, job: Job, batch: Batch) -> Numbers:
-    """One part's whole gradient before it is reduced, and its copy where the reduction runs in a wider format."""
+def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
+    """Whole gradients before they are reduced, and their copy where the reduction runs in a wider format. [bytes]"""
     narrow, wide = job.recipe.weight_bytes, job.grad_bytes
-    whole = largest.dense + largest.experts
-    fused = wide if job.software.fused_accumulation else narrow + (wide if wide > narrow else 0.0)
-    return np.where(batch.shards_gradients, fused * whole, 0.0)
+    each = wide if job.software.fused_accumulation else narrow + (wide if wide > narrow else 0.0)
+    return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
+
+
+WEIGHTS_AT_ONCE = 0.5
+"""Share of a layer that two of its matrices are, in a gated MLP as in a mixture of gated experts (2 of 3) or less."""
+
+
+def _at_once(part: Parameters, layer: Parameters, job: Job) -> Numbers:
+    """Parameters whose gradients, or gathered weights, exist whole at one time: a part's, or two matrices'."""
+    if job.software.gathers_ahead:
+        return _whole(part)
+    return np.where(_whole(part) > _whole(layer), _whole(part), WEIGHTS_AT_ONCE * _whole(layer))
+
+
+def _whole(held: Parameters) -> Numbers:
+    return held.dense + held.experts
 
 
 def host_state_bytes(held: Parameters, job: Job, batch: Batch) -> Numbers:
