@@ -75,6 +75,18 @@ def test_host_memory_is_shared_by_the_accelerators_of_a_node() -> None:
     assert not estimated(need * 0.999, **plan).feasible
 
 
+def test_a_stated_bandwidth_of_the_host_sets_the_time_of_updates() -> None:
+    """Twice the states' and gradients' bytes, on one of eight accelerators that share a node."""
+    part = cluster().accelerator
+    times = []
+    for bandwidth in (320 * GB, 640 * GB):
+        site = replace(cluster(part=part), host_memory_bandwidth=bandwidth)
+        plan = Plan(offload="optimizer", sharding="ddp")
+        answer = estimate(MODEL, site, JOB, plan, num_accelerators=8, profile=ideal_profile())
+        times.append(answer.breakdown["optimizer"])
+    assert times[0] - times[1] == pytest.approx(2 * (12 + 4) * MODEL.num_parameters / (80 * GB))
+
+
 def test_search_leaves_out_what_the_host_cannot_hold() -> None:
     question = Question(
         model=MODEL, cluster=replace(cluster(), host_memory_bytes=10 * GB), num_accelerators=8, job=JOB,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -63,9 +63,12 @@ class Question:
     @property
     def machine(self) -> Machine:
         """The accelerator as its profile sees it."""
+        of_node, profile = self.cluster.host_memory_bandwidth, self.profile
+        if of_node is not None:
+            profile = replace(profile, host_memory_bandwidth=of_node / self.cluster.accelerators_per_node)
         return Machine(
             accelerator=self.cluster.accelerator,
-            profile=self.profile,
+            profile=profile,
             recipe=self.job.recipe,
             software=self.job.software,
         )

@@ -18,7 +18,17 @@ from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.inputs.documents import parse_document, read_document
 
-__all__ = ["PROFILES", "Constant", "Profile", "assemble", "constants_of", "generations", "load_profile", "read_profile"]
+__all__ = [
+    "PROFILES",
+    "Constant",
+    "Profile",
+    "Table",
+    "assemble",
+    "constants_of",
+    "generations",
+    "load_profile",
+    "read_profile",
+]
 
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"
 Table = Mapping[str, Numbers]
