@@ -53,10 +53,10 @@ def test_a_packed_projection_stays_beside_rotated_heads() -> None:
 
 
 def test_gathered_inputs_are_whole_on_every_tensor_parallel_rank() -> None:
-    """Both norms' outputs of a layer, of all tokens in place of a quarter of them."""
+    """Both norms' outputs of a layer and the head's input, of all tokens in place of a quarter of them."""
     tensor: dict[str, Any] = {"tp": 4, "num_accelerators": 4}
     more = part("activations", software={"gathered_inputs": True}, **tensor) - part("activations", **tensor)
-    assert more == pytest.approx(2 * 2048 * 8 * 2 * 4096 * 3 / 4)
+    assert more == pytest.approx((2 * 8 + 1) * 2048 * 2 * 4096 * 3 / 4)
     assert part("activations", software={"gathered_inputs": True}) == part("activations")
 
 

@@ -18,6 +18,7 @@ from shardplan.memory.states import (
     host_state_bytes,
     local_parameters,
     model_states,
+    reduction_bytes,
     unsharded_gradient_bytes,
 )
 from shardplan.workload.layer import Parameters
@@ -119,7 +120,11 @@ def test_gradients_are_copied_where_they_are_reduced_in_fp32() -> None:
     """Unfused accumulation: two bytes that autograd writes and four that travel."""
     layer = Parameters(1e9)
     one = job(grad_dtype="fp32", software=Software(fused_accumulation=False))
-    assert float(unsharded_gradient_bytes(layer, layer, one, Batch.of(Plan(sharding="zero3"), 64, one))) == 6e9
+    batch = Batch.of(Plan(sharding="zero3"), 64, one)
+    assert float(unsharded_gradient_bytes(layer, layer, one, batch)) == 2e9
+    assert float(reduction_bytes(layer, layer, one, batch)) == 4e9
+    same = job(software=Software(fused_accumulation=False))
+    assert float(reduction_bytes(layer, layer, same, batch)) == 0
 
 
 def test_compilers_gather_weight_by_weight() -> None:

@@ -28,6 +28,7 @@ from shardplan.memory.states import (
     host_state_bytes,
     local_parameters,
     model_states,
+    reduction_bytes,
     unsharded_gradient_bytes,
     update_bytes,
 )
@@ -233,6 +234,7 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     # What a layer's backward pass needs besides what was kept comes when the loss is gone, and goes before the update.
     passing = backward_set(kept) + unsharded_gradient_bytes(part, layer, job, batch)
     loss = np.maximum(_loss(question, batch, loads, stage) - factor * recomputed - passing, 0.0)
+    streams = gathered_bytes(part, layer, job, batch) + reduction_bytes(part, layer, job, batch)
     in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss - passing, 0.0)
     return StageMemory(
         weights=states.weights,
@@ -240,7 +242,7 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
         optimizer=states.optimizer,
         activations=activations,
         logits=loss,
-        buffers=gathered_bytes(part, layer, job, batch) + passing + in_update,
+        buffers=streams + passing + in_update,
         framework=profile.framework_bytes,
     )
 

@@ -17,6 +17,7 @@ __all__ = [
     "host_state_bytes",
     "local_parameters",
     "model_states",
+    "reduction_bytes",
     "unsharded_gradient_bytes",
     "update_bytes",
     "weight_bytes",
@@ -89,9 +90,18 @@ def gathered_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) 
 
 
 def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
-    """Whole gradients before they are reduced, and their copy where the reduction runs in a wider format. [bytes]"""
-    narrow, wide = job.recipe.weight_bytes, job.grad_bytes
-    each = wide if job.software.fused_accumulation else narrow + (wide if wide > narrow else 0.0)
+    """Whole gradients of a part before they are reduced, as its backward pass writes them. [bytes]"""
+    each = job.grad_bytes if job.software.fused_accumulation else job.recipe.weight_bytes
+    return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
+
+
+def reduction_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
+    """Their copy in a wider format in which they are reduced. [bytes]
+
+    It belongs to the stream of the reduction, so that the allocator keeps its place when the copy is gone (FSDP2).
+    """
+    wider = job.grad_bytes > job.recipe.weight_bytes and not job.software.fused_accumulation
+    each = job.grad_bytes if wider else 0.0
     return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
 
 

@@ -41,7 +41,10 @@ def head(model: ModelConfig, shard: Shard) -> Block:
         rows = shard.batch.micro_batch_size
         operators.append(Matmul(name="classifier", modules=(), m=rows, k=h, n=model.num_labels, low_precision=False))
     exchange = tensor_exchange(shard, "head", (), h) if model.vocab_size else ()
-    return (block + Block(operators=tuple(operators), collectives=exchange)).outside_layers()
+    saved: tuple[Saved, ...] = ()
+    if model.vocab_size and shard.job.software.gathered_inputs:
+        saved = (Saved(name="gathered_input", modules=(), bytes=(tokens - shard.split_tokens) * h * shard.element),)
+    return (block + Block(operators=tuple(operators), collectives=exchange, saved=saved)).outside_layers()
 
 
 def logits(model: ModelConfig, shard: Shard) -> Numbers:
