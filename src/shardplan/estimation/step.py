@@ -166,8 +166,7 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
     backward = load.backward + share * load.recomputed
     overlapped = batch.overlap_dp
     work = np.maximum(forward + backward, 1e-30)
-    away = offloaded_share(stage.num_layers, batch)
-    offload = _exposed_offload(question, batch, load, share=share, away=away, work=work)
+    offload = _exposed_offload(question, batch, load, share=share, work=work)
     window = profile.fsdp_window * (work + offload)
     # What hides the traffic of every micro-batch cannot hide that of the step as well.
     left = profile.dp_window * (work + offload - np.minimum(load.sharding_time, window)) / work
@@ -194,8 +193,7 @@ def pipeline_sum(question: Question, batch: Batch, loads: Loads, whole: Stage) -
     share = np.minimum(1.0, batch.recompute_num_layers * batch.pp / whole.num_layers)
     work = load.forward + load.backward
     again = share * load.recomputed
-    away = offloaded_share(whole.num_layers / batch.pp, batch)
-    offload = _exposed_offload(question, batch, load, share=share, away=away, work=work + again)
+    offload = _exposed_offload(question, batch, load, share=share, work=work + again)
     between = _exposed_transfer(question, batch, loads) + question.profile.microbatch_time
     return (work + batch.pp * between) + (again + offload)
 
@@ -206,12 +204,14 @@ def _exposed_transfer(question: Question, batch: Batch, loads: Loads) -> Numbers
     return 2.0 * batch.vp * loads.transfer_time * visible
 
 
-def _exposed_offload(
-    question: Question, batch: Batch, load: Load, *, share: Numbers, away: Numbers, work: Numbers
-) -> Numbers:
-    """Kept activations go to the host and come back: what is not hidden, or what outlasts the work itself."""
+def _exposed_offload(question: Question, batch: Batch, load: Load, *, share: Numbers, work: Numbers) -> Numbers:
+    """Kept activations go to the host and come back: what is not hidden, or what outlasts the work itself.
+
+    A number of offloaded layers is taken as that of a mean stage.
+    """
     if not np.any(batch.offload_activations):
         return 0.0
+    away = offloaded_share(question.model.num_hidden_layers / batch.pp, batch)
     moved = away * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share)
     time = 2.0 * moved / host_rate(question.machine)
     visible = np.maximum(time * (1 - question.profile.hidden_offload), time - work)
