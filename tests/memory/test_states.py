@@ -127,6 +127,12 @@ def test_gradients_are_copied_where_they_are_reduced_in_fp32() -> None:
     assert float(reduction_bytes(layer, layer, same, batch)) == 0
 
 
+def test_a_fixed_bucket_is_of_half_a_billion_elements() -> None:
+    layer, one = Parameters(1e9), job(software=Software(fixed_bucket=True))
+    sizes = [float(reduction_bytes(layer, layer, one, Batch.of(Plan(sharding=kind), 64, one))) for kind in SHARDINGS]
+    assert sizes == [0, 0, 1e9, 1e9]
+
+
 def test_compilers_gather_weight_by_weight() -> None:
     """Two matrices of a layer at once; a head is one matrix."""
     layer, head = Parameters(1e9), Parameters(1.5e9)

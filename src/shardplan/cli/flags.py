@@ -294,6 +294,9 @@ class SoftwareFlags:
     stage_outputs: Annotated[
         bool | None, _software("stage_outputs", "Pipeline stages keep the outputs of all micro-batches in flight.")
     ] = None
+    fixed_bucket: Annotated[
+        bool | None, _software("fixed_bucket", "Collect sharded gradients in a buffer of 5e8 elements.")
+    ] = None
     gathers_ahead: Annotated[
         bool | None, _software("gathers_ahead", "Gather the next layer's weights while one computes.")
     ] = None

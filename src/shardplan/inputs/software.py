@@ -60,6 +60,9 @@ class Software:
     stage_outputs: bool = False
     """Whether a stage keeps the outputs of all micro-batches in flight (DeepSpeed, torch.distributed.pipelining);
     Megatron frees them once they are sent."""
+    fixed_bucket: bool = False
+    """Whether sharded gradients are collected in a buffer of 5e8 elements before they are reduced (DeepSpeed's
+    ``reduce_bucket_size``)."""
     gathers_ahead: bool = True
     """Whether fully sharded weights of the next layer are gathered while one computes (PyTorch FSDP, DeepSpeed);
     compilers gather each weight where it is used (XLA)."""

@@ -25,6 +25,8 @@ __all__ = [
 
 
 FP32_BYTES = 4.0
+BUCKET_ELEMENTS = 5e8
+"""Default of DeepSpeed's ``reduce_bucket_size``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,12 @@ def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, batc
 
 
 def reduction_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
-    """Their copy in a wider format in which they are reduced. [bytes]
+    """Where they are reduced: a bucket of fixed size, or their copy in a wider format. [bytes]
 
-    It belongs to the stream of the reduction, so that the allocator keeps its place when the copy is gone (FSDP2).
+    The copy belongs to the stream of the reduction, so that the allocator keeps its place when it is gone (FSDP2).
     """
+    if job.software.fixed_bucket:
+        return np.where(batch.shards_gradients, job.grad_bytes * BUCKET_ELEMENTS, 0.0)
     wider = job.grad_bytes > job.recipe.weight_bytes and not job.software.fused_accumulation
     each = job.grad_bytes if wider else 0.0
     return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
