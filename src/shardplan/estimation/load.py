@@ -95,13 +95,14 @@ class Loads:
 
     def largest_layer(self, stage: Stage) -> tuple[Numbers, Parameters]:
         """Bytes that one layer of a stage keeps without recomputation, and parameters of one, at most."""
-        kept, dense, experts = _largest(list(zip(stage.counts, self.layers, strict=True)), "kept_bytes")
+        held = [(count, load) for count, load in zip(stage.counts, self.layers, strict=True) if np.any(count)]
+        kept, dense, experts = (_largest(held, name) for name in ("kept_bytes", "dense", "experts"))
         return kept, Parameters(dense, experts)
 
     def largest_part(self, stage: Stage) -> tuple[Numbers, Parameters]:
         """Bytes that recomputation brings back for one part of a stage, and the parameters of one part, at most."""
         held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
-        freed, dense, experts = _largest(held, "freed_bytes")
+        freed, dense, experts = (_largest(held, name) for name in ("freed_bytes", "dense", "experts"))
         return freed, Parameters(dense, experts)
 
 
@@ -129,14 +130,15 @@ def _weighted_sum(name: str, held: list[tuple[Numbers, Load]]) -> Numbers:
     return total
 
 
-def _largest(held: list[tuple[Numbers, Load]], name: str) -> tuple[Numbers, Numbers, Numbers]:
-    """The largest value of one field, and the most parameters, among parts that a stage holds."""
-    largest: dict[str, Numbers] = dict.fromkeys((name, "dense", "experts"), 0.0)
+def _largest(held: list[tuple[Numbers, Load]], name: str) -> Numbers:
+    """The largest value of a field among parts that a stage holds."""
+    largest: Numbers = 0.0
     for count, load in held:
-        if np.any(count):
-            for each, most in largest.items():
-                largest[each] = np.maximum(most, np.where(np.asarray(count) > 0, getattr(load, each), 0.0))
-    return largest[name], largest["dense"], largest["experts"]
+        value = getattr(load, name)
+        if np.any(value):
+            present = np.asarray(count) > 0
+            largest = np.maximum(largest, value if present.all() else np.where(present, value, 0.0))
+    return largest
 
 
 def _outside(tiers: tuple[Numbers, ...]) -> Numbers:

@@ -232,17 +232,18 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     activations = factor * listed + _kept_outputs(batch, loads, stage, in_flight, job.software)
     kept, layer = loads.largest_layer(stage)
     # What a layer's backward pass needs besides what was kept comes when the loss is gone, and goes before the update.
-    passing = backward_set(kept) + unsharded_gradient_bytes(part, layer, job, batch)
+    passing = backward_set(kept)
     loss = np.maximum(_loss(question, batch, loads, stage) - factor * recomputed - passing, 0.0)
-    streams = gathered_bytes(part, layer, job, batch) + reduction_bytes(part, layer, job, batch)
     in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss - passing, 0.0)
+    sharded = gathered_bytes(part, layer, job, batch) + unsharded_gradient_bytes(part, layer, job, batch)
+    sharded = sharded + reduction_bytes(part, layer, job, batch)
     return StageMemory(
         weights=states.weights,
         gradients=states.gradients,
         optimizer=states.optimizer,
         activations=activations,
         logits=loss,
-        buffers=streams + passing + in_update,
+        buffers=sharded + passing + in_update,
         framework=profile.framework_bytes,
     )
 
