@@ -116,6 +116,14 @@ def test_fully_sharded_training_gathers_two_layers_and_one_gradient() -> None:
     assert float(gathered_bytes(head, layer, one, batches[-1])) == 2 * 2.5e9
 
 
+def test_a_loss_in_pieces_makes_the_gradient_of_the_head_early() -> None:
+    layer, head = Parameters(1e9), Parameters(1.5e9)
+    for fused, size in ((False, 2e9), (True, 3e9)):
+        one = job(software=Software(fused_loss=fused))
+        batch = Batch.of(Plan(sharding="zero3"), 64, one)
+        assert float(unsharded_gradient_bytes(head, layer, one, batch)) == size
+
+
 def test_gradients_are_copied_where_they_are_reduced_in_fp32() -> None:
     """Unfused accumulation: two bytes that autograd writes and four that travel."""
     layer = Parameters(1e9)

@@ -92,7 +92,11 @@ def gathered_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) 
 
 
 def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
-    """Whole gradients of a part before they are reduced, as its backward pass writes them. [bytes]"""
+    """Whole gradients before they are reduced, as the backward pass of a layer writes them. [bytes]
+
+    Those of a head take no more than its logits did, unless a loss in pieces makes them in the forward pass (Liger).
+    """
+    part = part if job.software.fused_loss else layer
     each = job.grad_bytes if job.software.fused_accumulation else job.recipe.weight_bytes
     return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
 
