@@ -21,7 +21,7 @@ from shardplan.inputs.model import (
     ModelConfig,
     StateSpace,
 )
-from shardplan.inputs.plan import RECOMPUTE_MODULES, Plan, Schedule, Sharding
+from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Schedule, Sharding
 from shardplan.inputs.validity import Setting, broken_rule
 from shardplan.workload.stage import chunk_layers
 
@@ -218,6 +218,7 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
     interleaved = fields["vp"] > 1
     schedules: tuple[Schedule | None, ...] = (None, "interleaved") if interleaved else (None, "1f1b", "gpipe")
     schedule = draw(st.sampled_from(schedules))
+    offload: Offload = draw(st.sampled_from(("none", "none", "none", "optimizer", "activations")))
     plan = Plan(
         **fields,
         micro_batch_size=draw(st.sampled_from((1, 2, 3))),
@@ -227,7 +228,8 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
         schedule=schedule,
         recompute=draw(recomputations(model)),
         recompute_num_layers=draw(st.sampled_from((None, None, None, 0, 1, 2))),
-        offload=draw(st.sampled_from(("none", "none", "none", "optimizer", "activations"))),
+        offload=offload,
+        offload_num_layers=draw(st.sampled_from((None, 0, 1, 3))) if offload == "activations" else None,
         cp_comm=draw(st.sampled_from(("p2p", "allgather"))),
         overlap_tp=draw(st.booleans()),
         overlap_dp=draw(st.booleans()),

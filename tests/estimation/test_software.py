@@ -41,10 +41,45 @@ def part(name: str, **fields: Any) -> float:
     return estimated(**fields).memory[0][name]
 
 
-def test_eager_kernels_keep_the_activated_gate_and_rotated_heads() -> None:
-    """Per token and layer: two bytes of the MLP's width, and of the queries' and keys' channels."""
+def test_eager_kernels_keep_the_activated_gate() -> None:
+    """Per token and layer: two bytes of the MLP's width."""
     more = part("activations", software={"kernels": "eager"}) - part("activations")
-    assert more == pytest.approx(2048 * 8 * 2 * (11008 + 2 * 4096))
+    assert more == pytest.approx(2048 * 8 * 2 * 11008)
+
+
+def test_a_packed_projection_stays_beside_rotated_heads() -> None:
+    """Per token and layer: two bytes of the queries' and keys' channels."""
+    more = part("activations", software={"packed_projection": True}) - part("activations")
+    assert more == pytest.approx(2048 * 8 * 2 * 2 * 4096)
+
+
+def test_gathered_inputs_are_whole_on_every_tensor_parallel_rank() -> None:
+    """Both norms' outputs of a layer and the head's input, of all tokens in place of a quarter of them."""
+    tensor: dict[str, Any] = {"tp": 4, "num_accelerators": 4}
+    more = part("activations", software={"gathered_inputs": True}, **tensor) - part("activations", **tensor)
+    assert more == pytest.approx((2 * 8 + 1) * 2048 * 2 * 4096 * 3 / 4)
+    assert part("activations", software={"gathered_inputs": True}) == part("activations")
+
+
+def test_stages_keep_their_outputs_where_the_framework_does() -> None:
+    """One output for each micro-batch in flight: four on the first of four stages; the last one's is the loss."""
+    pipeline: dict[str, Any] = {"pp": 4, "num_accelerators": 4}
+    freed, kept = (
+        [stage["activations"] for stage in estimated(software={"stage_outputs": on}, **pipeline).memory]
+        for on in (False, True)
+    )
+    one = 2048 * 2 * 4096
+    more = [there - here for here, there in zip(freed, kept, strict=True)]
+    assert more == pytest.approx([4 * one, 3 * one, 2 * one, 0])
+
+
+def test_low_precision_may_keep_wide_tensors() -> None:
+    """torchao keeps 16-bit weights and inputs of products: as much as training in bf16."""
+    wide, bf16 = (
+        estimated(precision=precision, software={"quantised_copies": False}).memory[0] for precision in ("fp8", "bf16")
+    )
+    assert wide == pytest.approx(bf16)
+    assert estimated(precision="fp8").memory[0]["weights"] == pytest.approx(1.5 * bf16["weights"])
 
 
 def test_eager_kernels_of_a_plain_gpt_keep_no_more() -> None:
@@ -81,9 +116,10 @@ def test_an_update_needs_fp32_gradients_of_its_share() -> None:
     few = {"recompute": "full", "micro_batch_size": 1, "num_accelerators": 1}
     n = MODEL.num_parameters
     update = part("buffers", grad_dtype="bf16", **few)
+    backward = part("buffers", grad_dtype="fp32", **few)
     assert update == pytest.approx(4 * n - part("activations", grad_dtype="bf16", **few) - part("logits", **few))
-    assert part("buffers", grad_dtype="fp32", **few) == 0
-    assert part("buffers", grad_dtype="bf16", offload="optimizer", **few) == 0
+    assert 0 < backward < update
+    assert part("buffers", grad_dtype="bf16", offload="optimizer", **few) == backward
 
 
 def test_weights_in_eight_bits_are_gathered_in_eight() -> None:
@@ -131,13 +167,13 @@ def test_one_loss_kernel_moves_fewer_bytes_than_a_softmax_in_fp32() -> None:
     words = llama(1024, 1, 8, 8, 4096, vocab_size=128_256)
     job = Job(sequence_length=2048, global_batch_size=8)
     machine = cluster(tier("node", 8, 450), tier("network", None, 50))
-    kinds: list[dict[str, Any]] = [{}, {"fused_cross_entropy": True}, {"fused_loss": True}]
+    kinds: list[dict[str, Any]] = [{}, {"loss_kernel": "single"}, {"fused_loss": True}]
     separate, fused, in_pieces = (
         estimate(words, machine, replace(job, software=Software(**software)), Plan(), num_accelerators=8)
         for software in kinds
     )
     assert fused.step_time == in_pieces.step_time < separate.step_time
-    assert fused.peak_memory_bytes == separate.peak_memory_bytes > in_pieces.peak_memory_bytes
+    assert separate.peak_memory_bytes > fused.peak_memory_bytes > in_pieces.peak_memory_bytes
 
 
 def test_a_ring_hides_behind_attention_and_other_exchanges_do_not() -> None:

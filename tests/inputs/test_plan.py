@@ -71,6 +71,12 @@ def test_refuses_recompute_num_layers_that_is_no_count(value: Any) -> None:
         Plan(recompute_num_layers=value)
 
 
+@pytest.mark.parametrize("value", [-1, 1.5, True, "2", math.nan, 10**7])
+def test_refuses_offload_num_layers_that_is_no_count(value: Any) -> None:
+    with pytest.raises(InputError, match="offload_num_layers"):
+        Plan(offload="activations", offload_num_layers=value)
+
+
 def test_recomputing_no_layer_is_a_plan() -> None:
     assert Plan(recompute_num_layers=0).recompute_num_layers == 0
 

@@ -41,6 +41,10 @@ class Breach(NamedTuple):
 
 BREACHES = [
     Breach(
+        "offloaded layers are layers of activations", LLAMA_70B, 64, 64, Plan(offload_num_layers=4),
+        ("4", "none"), "activations",
+    ),
+    Breach(
         "tp x cp x pp divides the accelerators", LLAMA_70B, 64, 64, Plan(tp=8, cp=2, pp=8),
         ("128", "64"), "degrees",
     ),

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, Sharding
-from shardplan.memory.states import States, gathered_bytes, local_parameters, model_states
+from shardplan.inputs.software import Software
+from shardplan.memory.states import (
+    States,
+    gathered_bytes,
+    host_state_bytes,
+    local_parameters,
+    model_states,
+    reduction_bytes,
+    unsharded_gradient_bytes,
+)
 from shardplan.workload.layer import Parameters
 
 PSI = 7.5e9
@@ -99,11 +108,53 @@ def test_replicas_update_every_parameter_once(sharding: Any) -> None:
 
 def test_fully_sharded_training_gathers_two_layers_and_one_gradient() -> None:
     """FSDP (arXiv 2304.11277, section 3.2): the unit in use, the one fetched ahead, and the gradient being reduced."""
-    layer = Parameters(1e9)
+    layer, head = Parameters(1e9), Parameters(1.5e9)
     one = job()
-    for sharding, size in zip(SHARDINGS, (0, 0, 2e9, 3 * 2e9), strict=True):
-        batch = Batch.of(Plan(sharding=sharding), 64, one)
-        assert float(gathered_bytes(layer, one, batch)) == size
+    batches = [Batch.of(Plan(sharding=sharding), 64, one) for sharding in SHARDINGS]
+    assert [float(gathered_bytes(layer, layer, one, batch)) for batch in batches] == [0, 0, 0, 2 * 2e9]
+    assert [float(unsharded_gradient_bytes(layer, layer, one, batch)) for batch in batches] == [0, 0, 2e9, 2e9]
+    assert float(gathered_bytes(head, layer, one, batches[-1])) == 2 * 2.5e9
+
+
+def test_a_loss_in_pieces_makes_the_gradient_of_the_head_early() -> None:
+    layer, head = Parameters(1e9), Parameters(1.5e9)
+    for fused, size in ((False, 2e9), (True, 3e9)):
+        one = job(software=Software(fused_loss=fused))
+        batch = Batch.of(Plan(sharding="zero3"), 64, one)
+        assert float(unsharded_gradient_bytes(head, layer, one, batch)) == size
+
+
+def test_gradients_are_copied_where_they_are_reduced_in_fp32() -> None:
+    """Unfused accumulation: two bytes that autograd writes and four that travel."""
+    layer = Parameters(1e9)
+    one = job(grad_dtype="fp32", software=Software(fused_accumulation=False))
+    batch = Batch.of(Plan(sharding="zero3"), 64, one)
+    assert float(unsharded_gradient_bytes(layer, layer, one, batch)) == 2e9
+    assert float(reduction_bytes(layer, layer, one, batch)) == 4e9
+    same = job(software=Software(fused_accumulation=False))
+    assert float(reduction_bytes(layer, layer, same, batch)) == 0
+
+
+def test_a_fixed_bucket_is_of_half_a_billion_elements() -> None:
+    layer, one = Parameters(1e9), job(software=Software(fixed_bucket=True))
+    sizes = [float(reduction_bytes(layer, layer, one, Batch.of(Plan(sharding=kind), 64, one))) for kind in SHARDINGS]
+    assert sizes == [0, 0, 1e9, 1e9]
+
+
+def test_compilers_gather_weight_by_weight() -> None:
+    """Two matrices of a layer at once; a head is one matrix."""
+    layer, head = Parameters(1e9), Parameters(1.5e9)
+    one = job(software=Software(gathers_ahead=False))
+    batch = Batch.of(Plan(sharding="zero3"), 64, one)
+    assert float(gathered_bytes(layer, layer, one, batch)) == float(unsharded_gradient_bytes(layer, layer, one, batch))
+    assert [float(gathered_bytes(part, layer, one, batch)) for part in (layer, head)] == [1e9, 3e9]
+
+
+def test_the_host_keeps_states_and_gradients() -> None:
+    one = job()
+    for offload, size in (("none", 0), ("optimizer", (12 + 2) * 1e9 / 64)):
+        batch = Batch.of(Plan(offload=offload), 64, one)  # type: ignore[arg-type]  # both are kinds of offload
+        assert float(host_state_bytes(Parameters(1e9), one, batch)) == size
 
 
 def test_states_of_arrays() -> None:

@@ -40,7 +40,7 @@ def held_by(stage: Stage, model: ModelConfig, numbers: Batch) -> Parameters:
     return held + mtp_parameters(model, numbers) * stage.num_mtp_layers
 
 
-def repeated(model: ModelConfig, layer: Layer, tp: int) -> float:
+def repeated(model: ModelConfig, layer: Layer, tp: int, columns: int) -> float:
     """Parameters of a layer that each tensor-parallel rank beyond the first holds once more, summed over them."""
     h, others = model.hidden_size, tp - 1
     copies = float(layer.num_norms * model.norm_parameters * others)
@@ -52,17 +52,17 @@ def repeated(model: ModelConfig, layer: Layer, tp: int) -> float:
         )
     if isinstance(layer.mixer, Attention):
         kv_heads = layer.mixer.num_kv_heads
-        copies += 2 * h * layer.mixer.head_dim * max(tp - kv_heads, 0)
+        copies += 2 * h * layer.mixer.head_dim * max(columns - kv_heads, 0)
     return copies
 
 
-def repeated_in_all(model: ModelConfig, tp: int) -> float:
+def repeated_in_all(model: ModelConfig, tp: int, columns: int) -> float:
     """The same over the whole model."""
-    layers = sum(repeated(model, layer, tp) for layer in model.layers)
+    layers = sum(repeated(model, layer, tp, columns) for layer in model.layers)
     inputs = model.num_input_parameters - model.num_embedding_parameters
     final = model.norm_parameters * model.has_final_norm
     joined = 2 * model.hidden_size**2 + 3 * model.norm_parameters
-    mtp = model.num_mtp_layers * (joined * (tp - 1) + repeated(model, model.mtp_layer, tp))
+    mtp = model.num_mtp_layers * (joined * (tp - 1) + repeated(model, model.mtp_layer, tp, columns))
     return layers + (inputs + final) * (tp - 1) + mtp
 
 
@@ -72,7 +72,12 @@ def check_that_ranks_hold_the_model(model: ModelConfig, plan: Plan, num_accelera
     dense = sum(float(one.dense) * plan.tp for one in held)
     experts = sum(float(one.experts) * plan.ep * plan.etp for one in held)
     tied_twice = model.num_embedding_parameters if model.tie_word_embeddings and plan.pp > 1 else 0
-    total = model.num_parameters + model.num_mtp_parameters + tied_twice + repeated_in_all(model, plan.tp)
+    total = (
+        model.num_parameters
+        + model.num_mtp_parameters
+        + tied_twice
+        + repeated_in_all(model, plan.tp, plan.tp // plan.tp_rows)
+    )
     assert dense + experts == pytest.approx(total, rel=1e-12)
     mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
     if isinstance(model.mtp_layer.mlp, MixtureOfExperts):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples import LLAMA_405B, deepseek_v3, gpt
+from tests.examples import LLAMA_405B, deepseek_v3, gpt, llama
 from tests.strategies import models
 
 from shardplan.inputs.model import ModelConfig
-from shardplan.workload.stage import chunk_layers, kinds_of_stage, stages
+from shardplan.workload.stage import chunk_layers, kinds_of_stage, layers_by_cost, stages
 
 counts = st.integers(1, 200)
 
@@ -24,6 +24,20 @@ def test_61_layers_on_8_stages() -> None:
 def test_layers_that_divide_are_even() -> None:
     assert chunk_layers(80, 16) == (5,) * 16
     assert chunk_layers(61, 1) == (61,)
+
+
+def test_stages_closed_by_cost_take_the_layer_that_exceeds_their_share() -> None:
+    """28 layers of 113.2 M matrix elements and a head of 402.7 M: half of the sum is reached in the 16th layer."""
+    model = llama(3072, 28, 24, 8, 8192, vocab_size=131_072)
+    assert layers_by_cost(model, 2) == (16, 12)
+    assert layers_by_cost(model, 1) == (28,)
+
+
+def test_stages_closed_by_cost_hold_every_layer_once_or_none_at_all() -> None:
+    model = llama(3072, 28, 24, 8, 8192, vocab_size=131_072)
+    for pp in range(1, 29):
+        layers = layers_by_cost(model, pp)
+        assert layers is None or (sum(layers) == 28 and min(layers) > 0 and len(layers) == pp)
 
 
 @given(counts, counts)

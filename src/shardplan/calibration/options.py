@@ -173,16 +173,21 @@ def _cp_comm(choices: Choices, key: str, value: str) -> None:
     choices.plan["cp_comm"] = known[value.lower()]
 
 
+MOST_DIGITS: Final = 6
+
+
 def _recompute_layers(choices: Choices, key: str, value: str) -> None:
-    if not value.isdecimal() or len(value) > 6:
+    if not value.isdecimal() or len(value) > MOST_DIGITS:
         raise choices.wrong(key, value, "a whole number of layers of each stage")
     choices.plan["recompute_num_layers"] = int(value)
 
 
 def _offloaded_layers(choices: Choices, key: str, value: str) -> None:
-    """Activations of some layers only: their transfers hide behind the others, so time is that without offloading."""
-    choices.plan["offload"] = "none"
-    choices.assumed.append(f"{key}={value}: transfers are hidden, memory is that without offloading")
+    """Activations of so many layers of each stage."""
+    if not value.isdecimal() or len(value) > MOST_DIGITS:
+        raise choices.wrong(key, value, "a whole number of layers of each stage")
+    choices.plan["offload"] = "activations" if int(value) else "none"
+    choices.plan["offload_num_layers"] = int(value) or None
 
 
 PROJECTIONS: Final = frozenset({"query_proj", "key_proj", "value_proj"})

@@ -204,5 +204,5 @@ def measured_memory(tensors: Numbers, run: MeasuredRun, profile: Profile) -> Num
     if run.memory_kind == "reserved":
         return tensors * (1 + profile.fragmentation)
     if run.memory_kind == "process":
-        return tensors * (1 + profile.fragmentation) + profile.process_bytes
+        return tensors * (1 + profile.fragmentation_of_process) + profile.process_bytes
     return tensors

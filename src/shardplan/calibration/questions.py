@@ -20,6 +20,7 @@ from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.software import Software
 from shardplan.inputs.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.validity import check_plan
+from shardplan.workload.stage import layers_by_cost
 
 __all__ = ["Asked", "question_of", "stack_of"]
 
@@ -78,7 +79,8 @@ def stack_of(run: MeasuredRun, choices: Choices | None = None) -> Stack | None:
 
 
 def _meets(run: MeasuredRun, stack: Stack) -> bool:
-    return all(getattr(run, column, None) in allowed for column, allowed in stack.where.items())
+    stated = {column: getattr(run, column, None) for column in stack.where} | {"model": Path(run.model).stem}
+    return all(stated[column] in allowed for column, allowed in stack.where.items())
 
 
 def _take_job(choices: Choices, stack: Stack | None) -> None:
@@ -199,6 +201,9 @@ def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) ->
     if sizes is not None and (len(sizes) != plan["pp"] * plan["vp"] or sum(sizes) != model.num_hidden_layers):
         del plan["stage_layers"]
         choices.ignored.append(f"pp_layout of {len(sizes)} chunks and {sum(sizes)} layers: it does not fit the plan")
+    if stack is not None and stack.stages_by_cost and "stage_layers" not in plan and plan["pp"] > 1 == plan["vp"]:
+        plan["stage_layers"] = layers_by_cost(model, plan["pp"])
+        choices.assumed.append(f"stages closed by cost (as in {stack.name})")
 
 
 def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:

@@ -18,7 +18,14 @@ import typer
 
 from shardplan.inputs.job import AttentionKernel, GradDtype, Job, Optimizer, Precision
 from shardplan.inputs.plan import CpComm, Offload, Plan, Schedule, Sharding, TpKind
-from shardplan.inputs.software import AttentionGeneration, CudaGraphs, Kernels, MoeDispatcher, Software
+from shardplan.inputs.software import (
+    AttentionGeneration,
+    CudaGraphs,
+    Kernels,
+    LossKernel,
+    MoeDispatcher,
+    Software,
+)
 
 __all__ = [
     "ClusterFlags",
@@ -263,8 +270,8 @@ class SoftwareFlags:
     fused_loss: Annotated[
         bool | None, _software("fused_loss", "Compute the loss in pieces, without keeping the logits.")
     ] = None
-    fused_cross_entropy: Annotated[
-        bool | None, _software("fused_cross_entropy", "Make the loss and its gradient in one kernel.")
+    loss_kernel: Annotated[
+        str | None, _software("loss_kernel", "What a loss over whole logits writes:", choices=LossKernel)
     ] = None
     fused_accumulation: Annotated[
         bool | None, _software("fused_accumulation", "Weight-gradient products add to the gradient in place.")
@@ -272,8 +279,27 @@ class SoftwareFlags:
     quantised_weights: Annotated[
         bool | None, _software("quantised_weights", "Keep the weights in the low-precision format alone.")
     ] = None
+    quantised_copies: Annotated[
+        bool | None, _software("quantised_copies", "Low precision keeps quantised weights and inputs of products.")
+    ] = None
     gradient_copy: Annotated[
         bool | None, _software("gradient_copy", "Keep 16-bit gradients beside their fp32 accumulation buffer.")
+    ] = None
+    packed_projection: Annotated[
+        bool | None,
+        _software("packed_projection", "Cut queries, keys and values out of one output that stays whole."),
+    ] = None
+    gathered_inputs: Annotated[
+        bool | None, _software("gathered_inputs", "Tensor-parallel layers keep their input as gathered.")
+    ] = None
+    stage_outputs: Annotated[
+        bool | None, _software("stage_outputs", "Pipeline stages keep the outputs of all micro-batches in flight.")
+    ] = None
+    fixed_bucket: Annotated[
+        bool | None, _software("fixed_bucket", "Collect sharded gradients in a buffer of 5e8 elements.")
+    ] = None
+    gathers_ahead: Annotated[
+        bool | None, _software("gathers_ahead", "Gather the next layer's weights while one computes.")
     ] = None
     split_transfers: Annotated[
         bool | None, _software("split_transfers", "Tensor-parallel ranks each send a part of a stage's output.")
@@ -339,6 +365,10 @@ class PlanFlags:
         str | None, _plan("recompute_num_layers", "Layers of a stage it applies to. Default: all.", metavar="N")
     ] = None
     offload: Annotated[str | None, _plan("offload", "What lives in host memory:", choices=Offload)] = None
+    offload_num_layers: Annotated[
+        str | None,
+        _plan("offload_num_layers", "Layers of a stage whose activations are offloaded. Default: all.", metavar="N"),
+    ] = None
     tp_kind: Annotated[
         str | None, _plan("tp_kind", "Tensor parallelism along one dimension or two:", choices=TpKind)
     ] = None

@@ -99,6 +99,7 @@ def _stack_record(stack: Stack) -> dict[str, Any]:
         "plan": dict(stack.plan),
         "sharding_with_pipeline": stack.sharding_with_pipeline,
         "layers_per_chunk": stack.layers_per_chunk,
+        "stages_by_cost": stack.stages_by_cost,
         "sources": dict(stack.sources),
         "notes": stack.notes,
     }

@@ -70,7 +70,7 @@ def given(flags: Any) -> dict[str, Any]:
 
 def _whole(name: str, value: str) -> int:
     flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-    return whole(value, flag, least=int(name != "recompute_num_layers"), most=MOST)
+    return whole(value, flag, least=int(name not in ("recompute_num_layers", "offload_num_layers")), most=MOST)
 
 
 def ask(model: str | None, flags: QuestionFlags) -> Asked:

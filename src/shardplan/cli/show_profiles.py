@@ -94,8 +94,8 @@ def show_stack(page: Page, stack: Stack) -> None:
     values: dict[str, object] = {
         f"{part}.{name}": value for part in ("software", "job", "plan") for name, value in getattr(stack, part).items()
     }
-    for name in ("sharding_with_pipeline", "layers_per_chunk"):
-        if getattr(stack, name) is not None:
+    for name in ("sharding_with_pipeline", "layers_per_chunk", "stages_by_cost"):
+        if name in stack.sources:
             values[name] = getattr(stack, name)
     page.console.print()
     sources = list(dict.fromkeys(stack.sources[name] for name in values))

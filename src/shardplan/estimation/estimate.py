@@ -20,6 +20,7 @@ from shardplan.estimation.pricing import Part, Prices, price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import (
     StageMemory,
+    host_bytes,
     stage_memory,
     step_of,
 )
@@ -224,12 +225,29 @@ class _Answer:
         parts = _parts(self.memory[fullest])
         has_replicas = float(self.batch.replicas) > 1 or (self.question.model.is_moe and float(self.batch.edp) > 1)
         need, usable = float(self.memory[fullest].total), float(self.question.usable_memory)
+        if need <= usable:
+            return self._host_reason()
         largest = max(parts, key=lambda name: parts[name])
         return (
             f"stage {fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, "
             f"{format_bytes(need - usable)} too much; its largest part is {largest} "
             f"with {format_bytes(parts[largest])}: "
             + knobs(largest, self.plan, self.question.job, has_replicas=has_replicas)
+        )
+
+    def _host_reason(self) -> str:
+        """Which stage moves more to the host than a node holds."""
+        question, cluster = self.question, self.question.cluster
+        needs = [float(host_bytes(question, self.batch, stage, self.loads.on(stage))) for stage in self.stages]
+        fullest, per_node = int(np.argmax(needs)), cluster.accelerators_per_node
+        what = "optimizer states" if self.plan.offload == "optimizer" else "activations"
+        fewer = ", or offload those of fewer layers (--offload-num-layers)" if what == "activations" else ""
+        return (
+            f"stage {fullest} keeps {format_bytes(needs[fullest])} of {what} for each accelerator in host memory, "
+            f"{format_bytes(needs[fullest] * per_node)} in a node of {per_node} with "
+            f"{format_bytes(float(cluster.host_memory_bytes or 0))}: "
+            + knobs(what.partition(" ")[0], self.plan, question.job, has_replicas=float(self.batch.replicas) > 1)
+            + fewer
         )
 
     def _assumptions(self) -> tuple[str, ...]:

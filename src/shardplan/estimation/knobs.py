@@ -45,6 +45,7 @@ def knobs(part: str, plan: Plan, job: Job, *, has_replicas: bool) -> str:
             ("lower the micro-batch size", plan.micro_batch_size > 1),
             ("raise tp or cp", True),
             ("move them to the host (--offload activations)", plan.offload != "activations"),
+            ("move those of more layers there (--offload-num-layers)", plan.offload_num_layers is not None),
         ),
         "logits": (("lower the micro-batch size", plan.micro_batch_size > 1), ("raise tp or cp", True)),
         "buffers": (("raise tp", True), ("shard less (zero1)", plan.sharding != "zero1")),

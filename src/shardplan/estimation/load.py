@@ -85,19 +85,25 @@ class Loads:
     """Bytes of that beyond the innermost tier."""
     logits: Numbers
     """Logits of one micro-batch on the last stage."""
+    output_bytes: Numbers
+    """Output of a stage for one micro-batch. [bytes]"""
 
     def on(self, stage: Stage) -> Load:
         """Load of a stage: the sum over everything that it holds."""
         held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
         return Load(**{name: _weighted_sum(name, held) for name in NAMES})
 
+    def largest_layer(self, stage: Stage) -> tuple[Numbers, Parameters]:
+        """Bytes that one layer of a stage keeps without recomputation, and parameters of one, at most."""
+        held = [(count, load) for count, load in zip(stage.counts, self.layers, strict=True) if np.any(count)]
+        kept, dense, experts = (_largest(held, name) for name in ("kept_bytes", "dense", "experts"))
+        return kept, Parameters(dense, experts)
+
     def largest_part(self, stage: Stage) -> tuple[Numbers, Parameters]:
         """Bytes that recomputation brings back for one part of a stage, and the parameters of one part, at most."""
-        largest: dict[str, Numbers] = dict.fromkeys(("freed_bytes", "dense", "experts"), 0.0)
-        for count, load in stage.holds(self.layers, self.embedding, self.head, self.mtp):
-            for name, most in largest.items():
-                largest[name] = np.maximum(most, np.where(np.asarray(count) > 0, getattr(load, name), 0.0))
-        return largest["freed_bytes"], Parameters(largest["dense"], largest["experts"])
+        held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
+        freed, dense, experts = (_largest(held, name) for name in ("freed_bytes", "dense", "experts"))
+        return freed, Parameters(dense, experts)
 
 
 NAMES = tuple(field.name for field in fields(Load))
@@ -113,6 +119,7 @@ def loads_of(prices: Prices) -> Loads:
         transfer_time=prices.transfer_time,
         transfer_bytes=_outside(prices.transfer_bytes),
         logits=prices.logits,
+        output_bytes=prices.output_bytes,
     )
 
 
@@ -121,6 +128,17 @@ def _weighted_sum(name: str, held: list[tuple[Numbers, Load]]) -> Numbers:
     for count, load in held:
         total = total + count * getattr(load, name)
     return total
+
+
+def _largest(held: list[tuple[Numbers, Load]], name: str) -> Numbers:
+    """The largest value of a field among parts that a stage holds."""
+    largest: Numbers = 0.0
+    for count, load in held:
+        value = getattr(load, name)
+        if np.any(value):
+            present = np.asarray(count) > 0
+            largest = np.maximum(largest, value if present.all() else np.where(present, value, 0.0))
+    return largest
 
 
 def _outside(tiers: tuple[Numbers, ...]) -> Numbers:

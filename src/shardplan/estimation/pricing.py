@@ -57,6 +57,8 @@ class Prices:
     """Bytes of that on each tier."""
     logits: Numbers
     """Logits of one micro-batch on the last stage."""
+    output_bytes: Numbers
+    """Output of a stage for one micro-batch. [bytes]"""
 
     def total_over(self, stage: Stage, value: Callable[[Part], Numbers]) -> Numbers:
         """Sum of ``value`` over everything that a stage holds."""
@@ -86,6 +88,7 @@ def price(question: Question, batch: Batch) -> Prices:
         transfer_time=collective_time("p2p", output, pair, network) + gathered,
         transfer_bytes=collective_bytes("p2p", output, pair),
         logits=logits(model, shard),
+        output_bytes=shard.split_tokens * (model.hidden_size * shard.element),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -63,9 +63,12 @@ class Question:
     @property
     def machine(self) -> Machine:
         """The accelerator as its profile sees it."""
+        of_node, profile = self.cluster.host_memory_bandwidth, self.profile
+        if of_node is not None:
+            profile = replace(profile, host_memory_bandwidth=of_node / self.cluster.accelerators_per_node)
         return Machine(
             accelerator=self.cluster.accelerator,
-            profile=self.profile,
+            profile=profile,
             recipe=self.job.recipe,
             software=self.job.software,
         )
@@ -74,6 +77,12 @@ class Question:
     def network(self) -> Network:
         """The tiers that the job uses."""
         return Network.of(self.cluster, self.num_accelerators, self.profile)
+
+    @property
+    def host_memory(self) -> float | None:
+        """One accelerator's share of its node's main memory; None where it is not known. [bytes]"""
+        memory = self.cluster.host_memory_bytes
+        return None if memory is None else memory / self.cluster.accelerators_per_node
 
     @property
     def usable_memory(self) -> Numbers:

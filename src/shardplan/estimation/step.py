@@ -7,14 +7,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.arrays import Flags, Numbers, all_hold
 from shardplan.costs.optimizer import host_rate, update_time
 from shardplan.costs.overlap import beside, beside_chunks
 from shardplan.estimation.load import Load, Loads
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
-from shardplan.memory.activations import applied_share, kept_per_microbatch, working_set
-from shardplan.memory.states import gathered_bytes, local_parameters, model_states, update_bytes
+from shardplan.inputs.software import Software
+from shardplan.memory.activations import (
+    applied_share,
+    backward_set,
+    kept_per_microbatch,
+    loss_bytes,
+    offloaded_share,
+    on_device,
+    working_set,
+)
+from shardplan.memory.states import (
+    gathered_bytes,
+    host_state_bytes,
+    local_parameters,
+    model_states,
+    reduction_bytes,
+    unsharded_gradient_bytes,
+    update_bytes,
+)
 from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
 from shardplan.workload.stage import Stage
 
@@ -22,6 +39,7 @@ __all__ = [
     "StageMemory",
     "StageTimes",
     "Step",
+    "host_bytes",
     "pipeline_sum",
     "stage_memory",
     "stage_times",
@@ -81,8 +99,8 @@ class StageMemory:
     logits: Numbers
     """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
     buffers: Numbers
-    """Gathered weights and unsharded gradients of a layer; and what the update, when activations are gone, needs more
-    than they took."""
+    """Gathered weights and gradients of a layer, of its tensors and of its sharded weights; and what the update, when
+    activations are gone, needs more than all that took."""
     framework: Numbers
 
     @property
@@ -123,8 +141,16 @@ def step_of(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, 
         step_time=(busiest + question.profile.step_time) * growth,
         peak_memory_bytes=fullest,
         network_bytes=_network_bytes(batch, loads, loads.on(kinds[0])),
-        fits=fullest <= question.usable_memory,
+        fits=(fullest <= question.usable_memory) & _host_fits(question, batch, loads, kinds),
     )
+
+
+def _host_fits(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, ...]) -> Flags:
+    """Whether a node holds what its accelerators move there (they are taken to be of one stage)."""
+    share = question.host_memory
+    if share is None or not np.any(np.logical_or(batch.offload_optimizer, batch.offload_activations)):
+        return True
+    return all_hold(host_bytes(question, batch, stage, loads.on(stage)) <= share for stage in kinds)
 
 
 def straggler_factor(question: Question) -> Numbers:
@@ -181,10 +207,15 @@ def _exposed_transfer(question: Question, batch: Batch, loads: Loads) -> Numbers
 
 
 def _exposed_offload(question: Question, batch: Batch, load: Load, *, share: Numbers, work: Numbers) -> Numbers:
-    """Kept activations go to the host and come back: what is not hidden, or what outlasts the work itself."""
+    """Kept activations go to the host and come back: what is not hidden, or what outlasts the work itself.
+
+    A number of offloaded layers is taken as that of a mean stage.
+    """
     if not np.any(batch.offload_activations):
         return 0.0
-    time = 2.0 * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share) / host_rate(question.machine)
+    away = offloaded_share(question.model.num_hidden_layers / batch.pp, batch)
+    moved = away * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share)
+    time = 2.0 * moved / host_rate(question.machine)
     visible = np.maximum(time * (1 - question.profile.hidden_offload), time - work)
     return np.where(batch.offload_activations, visible, 0.0)
 
@@ -194,25 +225,49 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     profile, job = question.profile, question.job
     states = model_states(load.parameters, job, batch)
     share = applied_share(stage.num_layers, batch)
-    one = kept_per_microbatch(load.kept_bytes, load.freed_bytes, share)
     in_flight = microbatches_in_flight(stage.rank, batch)
-    on_device = np.where(batch.offload_activations, np.minimum(2.0 / np.maximum(stage.num_layers, 1), 1.0), in_flight)
-    brought_back, layer = loads.largest_part(stage)
-    recomputed = np.minimum(working_set(brought_back, share), on_device * share * load.freed_bytes)
+    present = on_device(in_flight, stage.num_layers, batch)
+    brought_back, part = loads.largest_part(stage)
+    recomputed = np.minimum(working_set(brought_back, share), present * share * load.freed_bytes)
     factor = profile.activation_factor[job.software.kernels]
-    logits = profile.logits_bytes["fused" if job.software.fused_loss else "whole"] * loads.logits * stage.has_head
-    activations = factor * (on_device * one + recomputed)
-    loss = np.maximum(logits - factor * recomputed, 0.0)
-    in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss, 0.0)
+    listed = present * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share) + recomputed
+    activations = factor * listed + _kept_outputs(batch, loads, stage, in_flight, job.software)
+    kept, layer = loads.largest_layer(stage)
+    # What a layer's backward pass needs besides what was kept comes when the loss is gone, and goes before the update.
+    passing = backward_set(kept)
+    loss = np.maximum(_loss(question, batch, loads, stage) - factor * recomputed - passing, 0.0)
+    in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss - passing, 0.0)
+    sharded = gathered_bytes(part, layer, job, batch) + unsharded_gradient_bytes(part, layer, job, batch)
+    sharded = sharded + reduction_bytes(part, layer, job, batch)
     return StageMemory(
         weights=states.weights,
         gradients=states.gradients,
         optimizer=states.optimizer,
         activations=activations,
         logits=loss,
-        buffers=gathered_bytes(layer, job, batch) + in_update,
+        buffers=sharded + passing + in_update,
         framework=profile.framework_bytes,
     )
+
+
+def _loss(question: Question, batch: Batch, loads: Loads, stage: Stage) -> Numbers:
+    """Logits and loss at their peak, where a stage has a head."""
+    heads = stage.has_head + stage.num_mtp_layers
+    return loss_bytes(question.job.software, question.profile.logits_bytes, loads.logits, heads, batch.tp_columns)
+
+
+def _kept_outputs(batch: Batch, loads: Loads, stage: Stage, in_flight: Numbers, software: Software) -> Numbers:
+    """Outputs of every chunk that a framework keeps till their backward pass; the last chunk's is the loss."""
+    if batch.pp == 1 or not software.stage_outputs:
+        return 0.0
+    return in_flight * (batch.vp - stage.has_head) * loads.output_bytes
+
+
+def host_bytes(question: Question, batch: Batch, stage: Stage, load: Load) -> Numbers:
+    """Host memory that one rank of a stage needs: states, or kept activations of all micro-batches in flight."""
+    one = kept_per_microbatch(load.kept_bytes, load.freed_bytes, applied_share(stage.num_layers, batch))
+    kept = microbatches_in_flight(stage.rank, batch) * offloaded_share(stage.num_layers, batch) * one
+    return host_state_bytes(load.parameters, question.job, batch) + kept
 
 
 def _network_bytes(batch: Batch, loads: Loads, load: Load) -> Numbers:

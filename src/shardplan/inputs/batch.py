@@ -68,6 +68,8 @@ class Batch:
     """Layers of each stage to which recomputation applies."""
     offload_optimizer: Flags = False
     offload_activations: Flags = False
+    offload_num_layers: Numbers = np.inf
+    """Layers of each stage whose activations wait on the host."""
     overlap_tp: Flags = False
     overlap_dp: Flags = True
     overlap_pp: Flags = False
@@ -108,6 +110,7 @@ class Batch:
             recompute_num_layers=np.inf if plan.recompute_num_layers is None else plan.recompute_num_layers,
             offload_optimizer=plan.offload == "optimizer",
             offload_activations=plan.offload == "activations",
+            offload_num_layers=np.inf if plan.offload_num_layers is None else plan.offload_num_layers,
             overlap_tp=plan.overlap_tp,
             overlap_dp=plan.overlap_dp,
             overlap_pp=interleaved if plan.overlap_pp is None else plan.overlap_pp,

@@ -179,6 +179,8 @@ class Cluster:
     """Largest number known to be joined by this network; None: no bound known."""
     host_memory_bytes: float | None = None
     """Main memory of one node. [bytes]"""
+    host_memory_bandwidth: float | None = None
+    """Bandwidth that updates of offloaded optimizer states reach in the main memory of one node. [bytes/s]"""
     price_per_hour: float | None = None
     """One public quote of the price of one node. [USD/h]"""
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
@@ -198,8 +200,9 @@ class Cluster:
         _check_count(owner, "accelerators_per_node", self.accelerators_per_node)
         if self.max_num_accelerators is not None:
             _check_count(owner, "max_num_accelerators", self.max_num_accelerators)
-        if self.host_memory_bytes is not None:
-            _check_number(owner, "host_memory_bytes", self.host_memory_bytes)
+        for name in ("host_memory_bytes", "host_memory_bandwidth"):
+            if getattr(self, name) is not None:
+                _check_number(owner, name, getattr(self, name))
         if self.price_per_hour is not None:
             _check_number(owner, "price_per_hour", self.price_per_hour, is_least_allowed=True)
         _own_copies(self, "sources", "marks")

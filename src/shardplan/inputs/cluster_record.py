@@ -153,6 +153,7 @@ _CLUSTER: Final = _entries(
     accelerators_per_node="whole",
     max_num_accelerators="whole",
     host_memory_bytes="number",
+    host_memory_bandwidth_bytes_per_s="host_memory_bandwidth number",
     price_usd_per_hour="price_per_hour number",
     **_ORIGIN,
     assumptions="lines",

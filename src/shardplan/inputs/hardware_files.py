@@ -148,6 +148,9 @@ def cluster_from(document: Document, label: str, accelerator: Accelerator) -> Cl
         optional["max_num_accelerators"] = read.count(raw, "accelerators", "max_num_accelerators")
     if document.get("host_memory") is not None:
         optional["host_memory_bytes"] = read.quantity(document["host_memory"], "bytes", "host_memory_bytes")
+    if document.get("host_memory_bandwidth") is not None:
+        raw = document["host_memory_bandwidth"]
+        optional["host_memory_bandwidth"] = read.quantity(raw, "bandwidth", "host_memory_bandwidth")
     if document.get("price_per_hour") is not None:
         optional["price_per_hour"] = read.quantity(document["price_per_hour"], "price", "price_per_hour")
     tiers = [_tier_from(raw, read) for raw in document["tiers"]]

@@ -146,6 +146,8 @@ class ClusterFile(Described):
     """Largest number joined by this network."""
     host_memory: Value | None = None
     """Main memory of one node."""
+    host_memory_bandwidth: Value | None = None
+    """Bandwidth that updates of offloaded states reach in it; left out: a default for each accelerator."""
 
     @field_validator("accelerator")
     @classmethod

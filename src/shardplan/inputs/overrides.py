@@ -148,7 +148,9 @@ def _with_node_size(cluster: Cluster, size: int) -> Cluster:
     cluster = _noted(cluster, f"tiers.{tier.name}.size", f"size of tier '{tier.name}'", line, GIVEN_BY_USER)
     if per_node != tier.size and not size < per_node < tier.size:
         return cluster
-    cluster = replace(cluster, accelerators_per_node=size, price_per_hour=None, host_memory_bytes=None)
+    cluster = replace(
+        cluster, accelerators_per_node=size, price_per_hour=None, host_memory_bytes=None, host_memory_bandwidth=None
+    )
     line = f"{size}, as in tier '{tier.name}', in place of {per_node}"
     return _noted(cluster, "accelerators_per_node", "accelerators per node", line, GIVEN_BY_USER)
 

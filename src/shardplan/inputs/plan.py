@@ -83,6 +83,8 @@ class Plan:
     """Layers of each stage to which ``recompute`` applies; all where not given."""
     offload: Offload = "none"
     """What lives in host memory: optimizer states (updated there) or kept activations."""
+    offload_num_layers: int | None = None
+    """Layers of each stage whose activations are offloaded; all where not given."""
     tp_kind: TpKind = "1d"
     """``1d``: matrices are split along one dimension; ``summa``: along both, on ``tp_rows`` x tp/``tp_rows`` ranks."""
     tp_rows: int = 1
@@ -110,8 +112,9 @@ class Plan:
         for field in ("sharding_degree", "microbatch_group_size"):
             if getattr(self, field) is not None:
                 _check_degree(field, getattr(self, field))
-        if self.recompute_num_layers is not None:
-            _check_degree("recompute_num_layers", self.recompute_num_layers, least=0)
+        for field in ("recompute_num_layers", "offload_num_layers"):
+            if getattr(self, field) is not None:
+                _check_degree(field, getattr(self, field), least=0)
         for field, choices in (
             ("sharding", get_args(Sharding)),
             ("cp_comm", get_args(CpComm)),

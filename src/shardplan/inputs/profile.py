@@ -18,7 +18,17 @@ from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.inputs.documents import parse_document, read_document
 
-__all__ = ["PROFILES", "Constant", "Profile", "assemble", "constants_of", "generations", "load_profile", "read_profile"]
+__all__ = [
+    "PROFILES",
+    "Constant",
+    "Profile",
+    "Table",
+    "assemble",
+    "constants_of",
+    "generations",
+    "load_profile",
+    "read_profile",
+]
 
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"
 Table = Mapping[str, Numbers]
@@ -150,6 +160,8 @@ class Profile:
     groups, libraries' workspaces. Only compared with such measurements. [bytes]"""
     fragmentation: Numbers
     """Memory that the allocator reserves beyond what is in use, as a share of it."""
+    fragmentation_of_process: Numbers
+    """The same on the fullest of many nodes as ``nvidia-smi`` sees them. Only compared with such measurements."""
     fragmentation_when_full: Numbers
     """The same where memory is nearly full and the allocator frees what it does not use."""
     host_link_efficiency: Numbers

@@ -11,12 +11,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from shardplan.errors import InputError, UnknownNameError
 
-__all__ = ["AttentionGeneration", "CudaGraphs", "Kernels", "MoeDispatcher", "Software"]
+__all__ = ["AttentionGeneration", "CudaGraphs", "Kernels", "LossKernel", "MoeDispatcher", "Software"]
 
 AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
+LossKernel = Literal["in_place", "autograd", "loss_parallel", "single"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,15 +37,35 @@ class Software:
     """Whether experts take a fixed number of tokens (dropped or padded), so that the host need not wait for counts."""
     fused_loss: bool = False
     """Whether the loss is computed in pieces without keeping the logits (Liger kernels, vocabulary tiling)."""
-    fused_cross_entropy: bool = False
-    """Whether one kernel makes the loss and its gradient from 16-bit logits (FlashAttention's, Transformer Engine's);
-    otherwise the logits are copied to fp32 and pass through memory several times."""
+    loss_kernel: LossKernel = "in_place"
+    """What a loss over whole logits writes: ``in_place``, one fp32 copy that becomes softmax and gradient (Megatron);
+    ``autograd``, fp32 logarithms and fp32 gradients (PyTorch); ``loss_parallel``, the same, and where tensor-parallel
+    ranks share the vocabulary more, since each step is a kernel of its own (PyTorch's DTensor); ``single``, one kernel
+    from 16-bit logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
     fused_accumulation: bool = True
     """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
     quantised_weights: bool = False
     """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
+    quantised_copies: bool = True
+    """Whether low precision keeps quantised weights and inputs of linear layers (Transformer Engine); otherwise the
+    16-bit ones are kept and cast again (torchao)."""
     gradient_copy: bool = False
-    """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer, nanotron)."""
+    """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer)."""
+    packed_projection: bool = False
+    """Whether queries, keys and values are cut out of one product's output, which then stays whole beside what rotation
+    writes (Megatron, Transformer Engine); otherwise rotation replaces them."""
+    gathered_inputs: bool = False
+    """Whether tensor-parallel layers keep their input as gathered (PyTorch's DTensor); otherwise each rank keeps its
+    part and gathers it again in the backward pass (Megatron)."""
+    stage_outputs: bool = False
+    """Whether a stage keeps the outputs of all micro-batches in flight (DeepSpeed, torch.distributed.pipelining);
+    Megatron frees them once they are sent."""
+    fixed_bucket: bool = False
+    """Whether sharded gradients are collected in a buffer of 5e8 elements before they are reduced (DeepSpeed's
+    ``reduce_bucket_size``)."""
+    gathers_ahead: bool = True
+    """Whether fully sharded weights of the next layer are gathered while one computes (PyTorch FSDP, DeepSpeed);
+    compilers gather each weight where it is used (XLA)."""
     split_transfers: bool = False
     """Whether tensor-parallel ranks each send a part of a stage's output and gather it behind, where sequence
     parallelism does not split it anyway (arXiv 2104.04473, section 4.1; DeepSpeed)."""

@@ -41,6 +41,7 @@ _HEAD: Final = (
     "where",
     "sharding_with_pipeline",
     "layers_per_chunk",
+    "stages_by_cost",
     "notes",
 )
 
@@ -68,6 +69,8 @@ class Stack:
     are, gathered and reduced in every micro-batch."""
     layers_per_chunk: int | None = None
     """Layers of a model chunk where a pipeline's ``vp`` is left open; None: pipelines are not interleaved."""
+    stages_by_cost: bool = False
+    """Whether stages are closed by the cost of their layers and the head; otherwise layers are shared out evenly."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where each default comes from, by ``software.cuda_graphs`` and the like."""
     notes: str = field(default="", repr=False)
@@ -148,6 +151,7 @@ def _stack_from(document: Document, label: str) -> Stack:
             layers_per_chunk=None
             if chunk is None
             else _count(_value(chunk, "layers_per_chunk", label, sources), label),
+            stages_by_cost=_flag(document.get("stages_by_cost"), label, sources),
             sources=sources,
             notes=str(document.get("notes") or ""),
             **defaults,
@@ -185,6 +189,15 @@ def _value(entry: object, name: str, label: str, sources: dict[str, str]) -> Any
         )
     sources[name] = str(entry["source"])
     return entry["value"]
+
+
+def _flag(raw: object, label: str, sources: dict[str, str]) -> bool:
+    value = False if raw is None else _value(raw, "stages_by_cost", label, sources)
+    if not isinstance(value, bool):
+        raise InputError(
+            f"{label}: stages_by_cost is {str(value)[:60]!r}", rule="stages_by_cost is true or false", hint="true"
+        )
+    return value
 
 
 def _mapping(raw: object, name: str, label: str) -> Mapping[str, Any]:

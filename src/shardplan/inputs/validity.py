@@ -385,6 +385,12 @@ RULES: tuple[Rule, ...] = (
         lambda _s, _p: "choose zero1 (or zero3, which gathers weights too), or pp 1",
     ),
     Rule(
+        "offloaded layers are layers of activations",
+        lambda _s, d: d.plan.offload_num_layers is None or d.plan.offload == "activations",
+        lambda _s, p: f"offload_num_layers {p.offload_num_layers} with offload {p.offload}",
+        lambda _s, _p: "set offload to activations, or leave offload_num_layers out",
+    ),
+    Rule(
         "recomputed modules exist in the model",
         lambda s, d: _modules_exist(s, d.plan),
         lambda s, p: f"recompute {p.recompute} for {s.model.name}",

@@ -11,10 +11,22 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
 
-__all__ = ["States", "gathered_bytes", "local_parameters", "model_states", "update_bytes", "weight_bytes"]
+__all__ = [
+    "States",
+    "gathered_bytes",
+    "host_state_bytes",
+    "local_parameters",
+    "model_states",
+    "reduction_bytes",
+    "unsharded_gradient_bytes",
+    "update_bytes",
+    "weight_bytes",
+]
 
 
 FP32_BYTES = 4.0
+BUCKET_ELEMENTS = 5e8
+"""Default of DeepSpeed's ``reduce_bucket_size``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +71,8 @@ def weight_bytes(job: Job) -> float:
     """Bytes of one weight: the 16-bit one and its low-precision copies, or these alone."""
     recipe = job.recipe
     alone = job.software.quantised_weights and recipe.quantised_weight_bytes
-    return recipe.quantised_weight_bytes if alone else recipe.weight_bytes + recipe.quantised_weight_bytes
+    copies = recipe.quantised_weight_bytes if job.software.quantised_copies else 0.0
+    return recipe.quantised_weight_bytes if alone else recipe.weight_bytes + copies
 
 
 def local_parameters(held: Parameters, batch: Batch) -> Numbers:
@@ -68,9 +81,54 @@ def local_parameters(held: Parameters, batch: Batch) -> Numbers:
     return np.where(batch.shards_optimizer, sharded, held.dense + held.experts)
 
 
-def gathered_bytes(layer: Parameters, job: Job, batch: Batch) -> Numbers:
-    """Buffers of fully sharded training: two layers' weights (the next one is fetched ahead), one layer's gradient."""
-    whole = layer.dense + layer.experts
-    per_parameter = 2 * job.recipe.weight_bytes + job.recipe.weight_bytes
-    reduced = np.where(batch.shards_gradients, job.grad_bytes, 0.0) * whole
-    return np.where(batch.shards_weights, per_parameter * whole, reduced)
+def gathered_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
+    """Whole weights that fully sharded training holds at most. [bytes]
+
+    Those of the largest part of a stage and, gathered ahead, of its largest layer; where each weight is gathered by
+    itself, one in use and one on its way.
+    """
+    held = _whole(part) + _whole(layer) if job.software.gathers_ahead else _at_once(part, layer, job)
+    return np.where(batch.shards_weights, job.recipe.weight_bytes * held, 0.0)
+
+
+def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
+    """Whole gradients before they are reduced, as the backward pass of a layer writes them. [bytes]
+
+    Those of a head take no more than its logits did, unless a loss in pieces makes them in the forward pass (Liger).
+    """
+    part = part if job.software.fused_loss else layer
+    each = job.grad_bytes if job.software.fused_accumulation else job.recipe.weight_bytes
+    return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
+
+
+def reduction_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
+    """Where they are reduced: a bucket of fixed size, or their copy in a wider format. [bytes]
+
+    The copy belongs to the stream of the reduction, so that the allocator keeps its place when it is gone (FSDP2).
+    """
+    if job.software.fixed_bucket:
+        return np.where(batch.shards_gradients, job.grad_bytes * BUCKET_ELEMENTS, 0.0)
+    wider = job.grad_bytes > job.recipe.weight_bytes and not job.software.fused_accumulation
+    each = job.grad_bytes if wider else 0.0
+    return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
+
+
+WEIGHTS_AT_ONCE = 0.5
+"""Share of a layer that two of its matrices are, in a gated MLP as in a mixture of gated experts (2 of 3) or less."""
+
+
+def _at_once(part: Parameters, layer: Parameters, job: Job) -> Numbers:
+    """Parameters whose gradients, or gathered weights, exist whole at one time: a part's, or two matrices'."""
+    if job.software.gathers_ahead:
+        return _whole(part)
+    return np.where(_whole(part) > _whole(layer), _whole(part), WEIGHTS_AT_ONCE * _whole(layer))
+
+
+def _whole(held: Parameters) -> Numbers:
+    return held.dense + held.experts
+
+
+def host_state_bytes(held: Parameters, job: Job, batch: Batch) -> Numbers:
+    """States that the host keeps and updates, with the gradients that it is sent (ZeRO-Offload, arXiv 2101.06840)."""
+    both = job.optimizer_bytes + job.grad_bytes
+    return np.where(batch.offload_optimizer, both * local_parameters(held, batch), 0.0)

@@ -54,6 +54,7 @@ HARDWARE: Final[Mapping[str, Quantity]] = {
     "accelerators_per_node": "count",
     "max_num_accelerators": "count",
     "host_memory_bytes": "bytes",
+    "host_memory_bandwidth": "bytes_per_s",
 }
 """Fields of accelerators and clusters with what they measure."""
 

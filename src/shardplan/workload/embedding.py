@@ -41,15 +41,18 @@ def head(model: ModelConfig, shard: Shard) -> Block:
         rows = shard.batch.micro_batch_size
         operators.append(Matmul(name="classifier", modules=(), m=rows, k=h, n=model.num_labels, low_precision=False))
     exchange: tuple[Collective, ...] = ()
+    saved: tuple[Saved, ...] = ()
     if model.vocab_size:  # the head's input gathered, the embedding's output scattered: both in 16 bits
         exchange = tensor_exchange(shard, "head", (), h, quantised_inputs=False, quantised_gradients=False)
-    return (block + Block(operators=tuple(operators), collectives=exchange)).outside_layers()
+    if model.vocab_size and shard.job.software.gathered_inputs:
+        saved = (Saved(name="gathered_input", modules=(), bytes=(tokens - shard.split_tokens) * h * shard.element),)
+    return (block + Block(operators=tuple(operators), collectives=exchange, saved=saved)).outside_layers()
 
 
 def _loss(num_logits: Numbers, shard: Shard) -> Pass:
     """Cross-entropy: one kernel that reads 16-bit logits and writes their gradient, or fp32 copies and a softmax."""
     software = shard.job.software
-    if software.fused_cross_entropy or software.fused_loss:
+    if software.fused_loss or software.loss_kernel == "single":
         return Pass(name="loss", modules=(), forward_bytes=2 * num_logits, backward_bytes=4 * num_logits, counted=True)
     return Pass(name="loss", modules=(), forward_bytes=26 * num_logits, backward_bytes=20 * num_logits, counted=True)
 

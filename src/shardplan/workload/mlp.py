@@ -25,7 +25,11 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, 
     kept = shard.linear_input if linear_input else shard.element
     saved = [
         Saved(name="norm_input", modules=(), bytes=moved * shard.element, layer_input=layer_input),
-        Saved(name="norm_output", modules=NORM, bytes=moved * kept),
+        Saved(
+            name="norm_output",
+            modules=NORM,
+            bytes=_input_tokens(shard, linear_input=linear_input) * shard.hidden_size * kept,
+        ),
     ]
     if shard.job.dropout and residual:
         saved.append(Saved(name="dropout_mask", modules=(), bytes=moved * 1.0))
@@ -41,6 +45,11 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, 
         reduced = Collective(name="norm_statistics", modules=NORM, kind="all_reduce", dimension="tp", bytes=size)
         statistics = (reduced, replace(reduced, name="norm_statistics_back", direction="backward"))
     return Block(operators=(passes,), collectives=statistics, saved=tuple(saved))
+
+
+def _input_tokens(shard: Shard, *, linear_input: bool) -> Numbers:
+    """Tokens of a norm's output as it is kept."""
+    return shard.tokens if linear_input and shard.job.software.gathered_inputs else shard.split_tokens
 
 
 def mlp(config: MLP, shard: Shard) -> Block:

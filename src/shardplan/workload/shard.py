@@ -44,7 +44,9 @@ class Shard:
             split_tokens=tokens / np.where(splits, batch.tp_columns, 1),
             columns=batch.tp_columns,
             element=job.recipe.activation_bytes,
-            linear_input=job.recipe.linear_input_bytes,
+            linear_input=(
+                job.recipe.linear_input_bytes if job.software.quantised_copies else job.recipe.activation_bytes
+            ),
         )
 
     @property

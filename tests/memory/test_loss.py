@@ -1,0 +1,50 @@
+"""Logits and loss on the last stage, by what the framework's loss writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.examples import cluster, ideal_profile, llama
+
+from shardplan.estimation.estimate import estimate
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import LossKernel, Software
+from shardplan.memory.activations import loss_bytes
+
+PER_LOGIT = {"in_place": 7.0, "autograd": 12.0, "loss_parallel": 16.0, "single": 4.0, "fused": 0.5}
+
+
+def loss(kernel: LossKernel, *, heads: int = 1, tp: int = 1, fused: bool = False) -> float:
+    return float(loss_bytes(Software(loss_kernel=kernel, fused_loss=fused), PER_LOGIT, 1e9, heads, tp))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "alone", "shared"),
+    [("in_place", 7, 7), ("autograd", 12, 12), ("loss_parallel", 12, 16), ("single", 4, 4)],
+)
+def test_bytes_per_logit(kernel: LossKernel, alone: float, shared: float) -> None:
+    assert loss(kernel) == alone * 1e9
+    assert loss(kernel, tp=8) == shared * 1e9
+    assert loss(kernel, fused=True) == 0.5e9
+    assert loss(kernel, heads=0) == 0
+
+
+@pytest.mark.parametrize(("kernel", "kept"), [("in_place", 4), ("autograd", 4), ("single", 2)])
+def test_every_further_head_keeps_its_softmax(kernel: LossKernel, kept: float) -> None:
+    assert loss(kernel, heads=3) - loss(kernel) == 2 * kept * 1e9
+
+
+def test_the_loss_and_the_backward_pass_of_a_layer_do_not_live_together() -> None:
+    """Of the two the larger counts, so that a small vocabulary costs nothing."""
+
+    def total(vocab_size: int, **software: Any) -> tuple[float, float]:
+        model = llama(1024, 4, 8, 8, 4096, vocab_size=vocab_size)
+        job = Job(sequence_length=4096, global_batch_size=1, software=Software(**software))
+        part = estimate(model, cluster(), job, Plan(), num_accelerators=1, profile=ideal_profile()).memory[0]
+        return part["logits"], part["buffers"]
+
+    assert total(128)[0] == 0
+    logits, passing = total(128_000, loss_kernel="single")
+    assert logits + passing == pytest.approx(4 * 4096 * 128_000)
