@@ -59,6 +59,7 @@ def test_an_option_names_the_stack(tmp_path: Path) -> None:
         ("cuda_graph=local:full_iteration", "cuda_graphs", "full"),
         ("cuda_graph=transformer_engine:attn+mamba", "cuda_graphs", "partial"),
         ("cuda_graph=yes", "cuda_graphs", "partial"),
+        ("cuda_launch_blocking=yes", "blocking_launches", True),
         ("cuda_graph=none(unsupported)", "cuda_graphs", "none"),
         ("cuda_graph=unclear:full_iteration", "cuda_graphs", "none"),
         ("moe_dispatcher=hybridep", "moe_dispatcher", "hybridep"),

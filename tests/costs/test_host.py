@@ -109,3 +109,22 @@ def test_recomputation_repeats_calls_dispatcher_and_wait() -> None:
     assert again("none") == pytest.approx(0, abs=1e-12)
     assert again("full") == pytest.approx(12 + 2 * 8 * 0.01 + 100 + 40, rel=0.01)
     assert again("moe") == pytest.approx(6 + 2 * 8 * 0.01 + 100 + 40, rel=0.01)
+
+
+def test_blocking_launches_let_host_and_device_take_turns() -> None:
+    """The device's time is nothing beside these calls: in turns or side by side, a forward pass waits for nine."""
+
+    def forward(call: float, *, blocking: bool) -> tuple[float, float]:
+        job = Job(sequence_length=4096, global_batch_size=8, **software(blocking_launches=blocking))
+        profile = ideal_profile(kernel_launch_time={"fused": call, "eager": call})
+        machine = Machine(accelerator=accelerator(), profile=profile, recipe=job.recipe, software=job.software)
+        batch = Batch.of(Plan(), 8, job)
+        network = Network.of(cluster(), 8, profile)
+        block = layer_block(LLAMA_70B.layer_kinds[0], Shard.of(LLAMA_70B.hidden_size, job, batch))
+        times = price_block(block, machine, network, groups_of(batch, network), batch).forward
+        return float(times.total), float(times.compute)
+
+    total, device = forward(1e-6, blocking=True)
+    assert total == pytest.approx(device + 9e-6)
+    assert forward(1e-6, blocking=False)[0] == pytest.approx(device)
+    assert forward(100.0, blocking=False)[0] == pytest.approx(900)

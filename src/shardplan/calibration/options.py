@@ -148,6 +148,10 @@ def _compile(choices: Choices, key: str, value: str) -> None:
     choices.software["kernels"] = "fused" if _flag(choices, key, value) else "eager"
 
 
+def _blocking(choices: Choices, key: str, value: str) -> None:
+    choices.software["blocking_launches"] = _flag(choices, key, value)
+
+
 def _a2a(choices: Choices, key: str, value: str) -> None:
     choices.plan["overlap_ep"] = _flag(choices, key, value)
 
@@ -302,6 +306,7 @@ OPTIONS: Final[Mapping[str, Callable[[Choices, str, str], None]]] = {
     "overlap": _overlap,
     "moe_a2a_1f1b": _a2a,
     "cuda_graph": _cuda_graph,
+    "cuda_launch_blocking": _blocking,
     "moe_capacity_factor": _capacity,
     "optimizer_moments": _moments,
     "optimizer": _optimizer,

@@ -261,6 +261,9 @@ class SoftwareFlags:
     cuda_graphs: Annotated[
         str | None, _software("cuda_graphs", "Kernels replayed without the host:", choices=CudaGraphs)
     ] = None
+    blocking_launches: Annotated[
+        bool | None, _software("blocking_launches", "The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1).")
+    ] = None
     moe_dispatcher: Annotated[
         str | None, _software("moe_dispatcher", "How tokens reach their experts:", choices=MoeDispatcher)
     ] = None

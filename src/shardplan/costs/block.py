@@ -82,9 +82,9 @@ def price_block(
     kept, freed = _kept(block, batch)
     sent, resent = _sent_bytes(block, groups, batch)
     return BlockCost(
-        forward=_beside_host(forward, issuing, waiting),
-        backward=_beside_host(backward, host.backward, 0.0),
-        recomputed=_beside_host(again, issuing_again, waiting_again),
+        forward=_beside_host(forward, issuing, waiting, machine),
+        backward=_beside_host(backward, host.backward, 0.0, machine),
+        recomputed=_beside_host(again, issuing_again, waiting_again, machine),
         flops=flops,
         recomputed_flops=recomputed_flops,
         kept_bytes=kept,
@@ -177,8 +177,13 @@ def _once_and_again(times: tuple[tuple[Operator | Collective, Numbers], ...], ba
     return once, again
 
 
-def _beside_host(times: Times, issuing: Numbers, waiting: Numbers) -> Times:
-    """The device waits where the host issues kernels more slowly than it runs them, and for the host's knowledge."""
+def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Machine) -> Times:
+    """The device waits where the host issues kernels more slowly than it runs them, and for the host's knowledge.
+
+    Where launches block, it waits for every call.
+    """
+    if machine.software.blocking_launches:
+        return replace(times, host=issuing + waiting)
     device = times.total
     return replace(times, host=smooth_maximum(device, issuing) - device + waiting)
 

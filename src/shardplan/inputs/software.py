@@ -31,6 +31,8 @@ class Software:
     for every operation, more passes over memory, more kept tensors, more work for the host."""
     cuda_graphs: CudaGraphs = "partial"
     """Kernels replayed without the host: none, those of parts of a layer, or those of the whole iteration."""
+    blocking_launches: bool = False
+    """Whether the host waits for every kernel before it issues the next (``CUDA_LAUNCH_BLOCKING=1``)."""
     moe_dispatcher: MoeDispatcher = "deepep"
     """``alltoall``: a copy of a token for every expert; ``deepep``, ``hybridep``: one copy for each node."""
     moe_capacity: bool = False
