@@ -1,4 +1,4 @@
-"""Puts the tool's real answer into ``README.md``, behind the command that gives it.
+"""Puts the tool's real answer into ``README.md``, behind the command that gives it, and how far predictions are off.
 
 python docs/generate_readme.py           write it
 python docs/generate_readme.py --check   exit with 1 where it is not what the program would write now
@@ -16,6 +16,7 @@ from pathlib import Path
 PAGE = Path(__file__).parent.parent / "README.md"
 COMMAND = ["plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", "512"]
 ANSWER = re.compile(r"(?<=<!-- answer -->\n```text\n).*?(?=\n```\n)", re.DOTALL)
+ACCURACY = re.compile(r"(?<=<!-- accuracy -->).*?(?=<!-- end -->)", re.DOTALL)
 TIMING = re.compile(r"plans in [0-9.]+ m?s")
 
 
@@ -31,11 +32,25 @@ def answer() -> str:
     return printed.getvalue().strip()
 
 
+def accuracy() -> str:
+    """Errors on published runs whose family the constants never saw, tiers A and A- for step times."""
+    from shardplan.calibration.validate import validate
+    from shardplan.estimation.band import read_residuals
+    from shardplan.reports.accuracy import accuracy_record
+
+    rows = {row["label"]: row["left_out"] for row in accuracy_record(validate(), read_residuals())["targets"]["errors"]}
+    time, memory = (rows[name] for name in ("step time, all", "peak memory, all tiers"))
+    return (
+        f"a median error of {100 * time['median']:.1f} % in step time (nine in ten within {100 * time['p90']:.0f} %)\n"
+        f"  and of {100 * memory['median']:.1f} % in peak memory (nine in ten within {100 * memory['p90']:.0f} %)"
+    )
+
+
 def main(arguments: list[str]) -> int:
     """Writes or checks the page; returns the exit status."""
     old = PAGE.read_text(encoding="utf-8")
-    now = answer()
-    new = ANSWER.sub(lambda _: now, old)
+    now, errors = answer(), accuracy()
+    new = ACCURACY.sub(lambda _: errors, ANSWER.sub(lambda _: now, old))
     if "--check" in arguments:
         return int(TIMING.sub("", new) != TIMING.sub("", old))  # no two runs take the same time
     PAGE.write_text(new, encoding="utf-8")
