@@ -39,17 +39,10 @@ class Load:
     """Gradients reduced once per step. [s]"""
     gather_time: Numbers
     """Parameters gathered once per step. [s]"""
-    microbatch_bytes: Numbers
-    """Bytes sent beyond the innermost tier in every micro-batch, without recomputation."""
-    step_bytes: Numbers
-    """Bytes sent beyond the innermost tier once per step."""
 
     @classmethod
     def of(cls, part: Part) -> Load:
         """Load of one part."""
-        blocks: Numbers = 0.0
-        for tiers in part.cost.sent_bytes.values():
-            blocks = blocks + _outside(tiers)
         return cls(
             forward=part.cost.forward.total,
             backward=part.cost.backward.total,
@@ -61,8 +54,6 @@ class Load:
             sharding_time=part.traffic.microbatch_time,
             reduce_time=part.traffic.reduce_time,
             gather_time=part.traffic.gather_time,
-            microbatch_bytes=blocks + _outside(part.traffic.microbatch_bytes),
-            step_bytes=_outside(part.traffic.step_bytes),
         )
 
     @property
@@ -81,8 +72,6 @@ class Loads:
     mtp: Load
     transfer_time: Numbers
     """One micro-batch from one stage to the next, one way. [s]"""
-    transfer_bytes: Numbers
-    """Bytes of that beyond the innermost tier."""
     logits: Numbers
     """Logits of one micro-batch on the last stage."""
     output_bytes: Numbers
@@ -117,7 +106,6 @@ def loads_of(prices: Prices) -> Loads:
         head=Load.of(prices.head),
         mtp=Load.of(prices.mtp),
         transfer_time=prices.transfer_time,
-        transfer_bytes=_outside(prices.transfer_bytes),
         logits=prices.logits,
         output_bytes=prices.output_bytes,
     )
@@ -139,11 +127,3 @@ def _largest(held: list[tuple[Numbers, Load]], name: str) -> Numbers:
             present = np.asarray(count) > 0
             largest = np.maximum(largest, value if present.all() else np.where(present, value, 0.0))
     return largest
-
-
-def _outside(tiers: tuple[Numbers, ...]) -> Numbers:
-    """Sum over the tiers beyond the innermost."""
-    total: Numbers = 0.0
-    for moved in tiers[1:]:
-        total = total + moved
-    return total

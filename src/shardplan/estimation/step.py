@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, all_hold
+from shardplan.arrays import Flags, Numbers, all_hold, largest
 from shardplan.costs.optimizer import host_rate, update_time
 from shardplan.costs.overlap import beside, beside_chunks
 from shardplan.estimation.load import Load, Loads
@@ -116,8 +117,6 @@ class Step:
 
     step_time: Numbers
     peak_memory_bytes: Numbers
-    network_bytes: Numbers
-    """Bytes that the first stage's ranks send beyond the innermost tier in one step."""
     fits: Flags
 
 
@@ -130,27 +129,24 @@ def step_of(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, 
     stragglers. ``whole``: all layers and ends at once, as the sum over stages.
     """
     everything = pipeline_sum(question, batch, loads, whole)
-    busiest: Numbers = 0.0
-    fullest: Numbers = 0.0
-    for stage in kinds:
-        load = loads.on(stage)
-        busiest = np.maximum(busiest, stage_times(question, batch, loads, stage, load).busy(batch, everything))
-        fullest = np.maximum(fullest, stage_memory(question, batch, loads, stage, load).total)
+    held = [(stage, loads.on(stage)) for stage in kinds]
+    busiest = largest(stage_times(question, batch, loads, stage, load).busy(batch, everything) for stage, load in held)
+    fullest = largest(stage_memory(question, batch, loads, stage, load).total for stage, load in held)
     growth = straggler_factor(question)
     return Step(
         step_time=(busiest + question.profile.step_time) * growth,
         peak_memory_bytes=fullest,
-        network_bytes=_network_bytes(batch, loads, loads.on(kinds[0])),
-        fits=(fullest <= question.usable_memory) & _host_fits(question, batch, loads, kinds),
+        fits=_fits(question, batch, held, fullest),
     )
 
 
-def _host_fits(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, ...]) -> Flags:
-    """Whether a node holds what its accelerators move there (they are taken to be of one stage)."""
+def _fits(question: Question, batch: Batch, held: Sequence[tuple[Stage, Load]], fullest: Numbers) -> Flags:
+    """Whether a device holds its stage, and a node what its accelerators move there (taken to be of one stage)."""
+    fits: Flags = fullest <= question.usable_memory
     share = question.host_memory
     if share is None or not np.any(np.logical_or(batch.offload_optimizer, batch.offload_activations)):
-        return True
-    return all_hold(host_bytes(question, batch, stage, loads.on(stage)) <= share for stage in kinds)
+        return fits
+    return all_hold([fits, *(host_bytes(question, batch, stage, load) <= share for stage, load in held)])
 
 
 def straggler_factor(question: Question) -> Numbers:
@@ -268,9 +264,3 @@ def host_bytes(question: Question, batch: Batch, stage: Stage, load: Load) -> Nu
     one = kept_per_microbatch(load.kept_bytes, load.freed_bytes, applied_share(stage.num_layers, batch))
     kept = microbatches_in_flight(stage.rank, batch) * offloaded_share(stage.num_layers, batch) * one
     return host_state_bytes(load.parameters, question.job, batch) + kept
-
-
-def _network_bytes(batch: Batch, loads: Loads, load: Load) -> Numbers:
-    """Bytes that a rank sends beyond the innermost tier in one step."""
-    transferred = 2.0 * batch.vp * loads.transfer_bytes
-    return batch.num_microbatches * (load.microbatch_bytes + transferred) + load.step_bytes
