@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, smooth_maximum
+from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
 from shardplan.costs.host import host_work
 from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_products
@@ -131,7 +131,7 @@ class _Repeats:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         by_operator = batch.recompute.get(OP_SAC, False)
-        self._by_operator = by_operator if np.any(by_operator) else None
+        self._by_operator = by_operator if any_holds(by_operator) else None
 
     def share_of(self, item: Item) -> Numbers:
         """Share of ``item`` that is run again."""
@@ -189,7 +189,7 @@ def _communication(
         if item.direction == "forward":
             forward.setdefault(name, []).append((item, time))
             continue
-        if np.any(item.asynchronous):
+        if any_holds(item.asynchronous):
             backward[BESIDE] = backward.get(BESIDE, 0.0) + time * item.asynchronous
             time = time * np.logical_not(item.asynchronous)
         backward[name] = backward.get(name, 0.0) + time

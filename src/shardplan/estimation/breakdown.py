@@ -60,7 +60,7 @@ def breakdown_of(
         "tp_communication": both("tp"),
         "cp_communication": both("cp"),
         "ep_communication": both("ep"),
-        "dp_communication": m * float(times.sharded) + float(times.reduce) + float(times.gather),
+        "dp_communication": float(times.sharded) + float(times.reduce) + float(times.gather),
         "pp_communication": m * float(times.transfer),
         "offload": m * float(times.offload),
         "optimizer": float(times.update),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, all_hold, largest
+from shardplan.arrays import Flags, Numbers, all_hold, any_holds, largest
 from shardplan.costs.optimizer import host_rate, update_time
 from shardplan.costs.overlap import beside, beside_chunks
 from shardplan.estimation.load import Load, Loads
@@ -64,7 +64,7 @@ class StageTimes:
     overhead: Numbers
     """Fixed time per micro-batch."""
     sharded: Numbers
-    """Exposed gathering of weights and reduction of gradients, per micro-batch."""
+    """Exposed gathering of weights and reduction of gradients in all micro-batches, per step."""
     reduce: Numbers
     """Exposed reduction of gradients, per step."""
     gather: Numbers
@@ -74,8 +74,8 @@ class StageTimes:
 
     @property
     def microbatch(self) -> Numbers:
-        """One micro-batch through this stage, without the exposed part of sharding."""
-        return self.forward + self.backward + self.transfer + self.offload + self.overhead
+        """One micro-batch through this stage, without the exposed part of sharding; smallest axes first."""
+        return self.backward + (self.forward + (self.transfer + self.offload + self.overhead))
 
     def busy(self, batch: Batch, all_stages_time: Numbers) -> Numbers:
         """A whole step as this stage sees it: all micro-batches, idle time and what comes once at the end. [s]
@@ -84,8 +84,7 @@ class StageTimes:
         """
         one = self.microbatch
         within = batch.num_microbatches * one + idle_time(one, all_stages_time, batch)
-        once = batch.num_microbatches * self.sharded + (self.gather + self.update)
-        return within + once + self.reduce
+        return (within + self.update) + self.sharded + self.gather + self.reduce
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,10 +162,11 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
     overlapped = np.where(batch.overlap_dp, 1.0, 0.0)
     work = np.maximum(forward + backward, 1e-30)
     offload = _exposed_offload(question, batch, load, share=share, work=work)
-    window = overlapped * profile.fsdp_window * (work + offload)
+    whole = work + offload
+    window = overlapped * profile.fsdp_window * whole
     # What hides the traffic of every micro-batch cannot hide that of the step as well.
-    rest = work + offload - np.minimum(load.sharding_time, window)
-    left = overlapped * profile.dp_window / batch.vp * rest / work
+    rest = whole - np.minimum(load.sharding_time, window)
+    usable = overlapped * profile.dp_window / batch.vp / work
     group = np.minimum(batch.microbatch_group_size, batch.num_microbatches)
     updated = local_parameters(load.parameters, batch)
     return StageTimes(
@@ -175,9 +175,9 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
         transfer=_exposed_transfer(question, batch, loads),
         offload=offload,
         overhead=profile.microbatch_time,
-        sharded=beside(load.sharding_time, window, profile),
-        reduce=beside_chunks(load.reduce_time, left * backward, batch.vp, group, profile),
-        gather=beside_chunks(load.gather_time, left * forward, batch.vp, group, profile),
+        sharded=beside(batch.num_microbatches * load.sharding_time, batch.num_microbatches * window, profile),
+        reduce=beside_chunks(load.reduce_time, rest * (usable * backward), batch.vp, group, profile),
+        gather=beside_chunks(load.gather_time, rest * (usable * forward), batch.vp, group, profile),
         update=update_time(updated, question.job, batch, question.machine),
     )
 
@@ -207,7 +207,7 @@ def _exposed_offload(question: Question, batch: Batch, load: Load, *, share: Num
 
     A number of offloaded layers is taken as that of a mean stage.
     """
-    if not np.any(batch.offload_activations):
+    if not any_holds(batch.offload_activations):
         return 0.0
     away = offloaded_share(question.model.num_hidden_layers / batch.pp, batch)
     moved = away * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share)
@@ -224,15 +224,16 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     in_flight = microbatches_in_flight(stage.rank, batch)
     present = on_device(in_flight, stage.num_layers, batch)
     brought_back, part = loads.largest_part(stage)
-    recomputed = np.minimum(working_set(brought_back, share), present * share * load.freed_bytes)
+    freed = share * load.freed_bytes
     factor = profile.activation_factor[job.software.kernels]
-    listed = present * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share) + recomputed
-    activations = factor * listed + _kept_outputs(batch, loads, stage, in_flight, job.software)
+    recomputed = factor * np.minimum(working_set(brought_back, share), present * freed)
+    waiting = factor * present * (load.kept_bytes - freed)
+    activations = waiting + recomputed + _kept_outputs(batch, loads, stage, in_flight, job.software)
     kept, layer = loads.largest_layer(stage)
     # What a layer's backward pass needs besides what was kept comes when the loss is gone, and goes before the update.
     passing = backward_set(kept)
-    loss = np.maximum(_loss(question, batch, loads, stage) - factor * recomputed - passing, 0.0)
-    in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss - passing, 0.0)
+    loss = _beyond(_loss(question, batch, loads, stage), recomputed + passing)
+    in_update = _beyond(update_bytes(load.parameters, job, batch), activations + loss + passing)
     sharded = gathered_bytes(part, layer, job, batch) + unsharded_gradient_bytes(part, layer, job, batch)
     sharded = sharded + reduction_bytes(part, layer, job, batch)
     return StageMemory(
@@ -246,9 +247,16 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     )
 
 
+def _beyond(peak: Numbers, gone: Numbers) -> Numbers:
+    """What a peak needs beyond what is gone by then; nothing where no plan has such a peak."""
+    return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0
+
+
 def _loss(question: Question, batch: Batch, loads: Loads, stage: Stage) -> Numbers:
     """Logits and loss at their peak, where a stage has a head."""
     heads = stage.has_head + stage.num_mtp_layers
+    if not any_holds(heads):
+        return 0.0
     return loss_bytes(question.job.software, question.profile.logits_bytes, loads.logits, heads, batch.tp_columns)
 
 
