@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
+from functools import reduce
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Flags", "Numbers", "all_hold", "ceil_divide", "share", "smooth_maximum", "take"]
+__all__ = ["Flags", "Numbers", "all_hold", "any_holds", "ceil_divide", "largest", "share", "smooth_maximum", "take"]
 
 Numbers: TypeAlias = float | NDArray[Any]
 """A number, or an array with one element per plan (or per distinct value of what a formula names)."""
@@ -30,6 +31,16 @@ def all_hold(conditions: Iterable[Flags]) -> Flags:
     for condition in conditions:
         held = np.logical_and(held, condition)
     return held
+
+
+def largest(values: Iterable[Numbers]) -> Numbers:
+    """The largest of several values, plan by plan."""
+    return reduce(np.maximum, values)
+
+
+def any_holds(condition: Flags | Numbers) -> bool:
+    """Whether a condition holds, or a number is not zero, for any plan."""
+    return bool(condition.any() if isinstance(condition, np.ndarray) else condition)
 
 
 def ceil_divide(numerator: Numbers, denominator: Numbers) -> Numbers:

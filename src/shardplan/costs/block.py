@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, smooth_maximum
+from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
 from shardplan.costs.host import host_work
 from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_products
@@ -16,6 +19,8 @@ from shardplan.inputs.plan import OP_SAC
 from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
 
 __all__ = ["BlockCost", "Times", "price_block"]
+
+Item: TypeAlias = Operator | Collective | Saved
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,74 +52,122 @@ class Times:
         return Times(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockCost:
-    """Price of a block per micro-batch and rank."""
+    """Price of a block per micro-batch and rank; what only full answers show is computed when read."""
 
     forward: Times
     backward: Times
     recomputed: Times
     """Forward work done again in the backward pass under the plan's recomputation."""
-    flops: Numbers
-    """Forward FLOP."""
-    recomputed_flops: Numbers
     kept_bytes: Numbers
     """Tensors kept for the backward pass without recomputation."""
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
-    sent_bytes: dict[str, tuple[Numbers, ...]]
-    """Bytes sent per tier by parallel dimension, forward and backward, without recomputation."""
-    resent_bytes: dict[str, tuple[Numbers, ...]]
-    """Bytes sent again when recomputing."""
+    block: Block
+    groups: dict[str, Group]
+    repeats: _Repeats
+
+    @property
+    def flops(self) -> Numbers:
+        """Forward FLOP."""
+        return _sum(operator.flops for operator in self.block.operators)
+
+    @property
+    def recomputed_flops(self) -> Numbers:
+        """Those of them that are done again."""
+        return self.repeats.part((operator, operator.flops) for operator in self.block.operators)
+
+    @cached_property
+    def sent_bytes(self) -> dict[str, tuple[Numbers, ...]]:
+        """Bytes sent per tier by parallel dimension, forward and backward, without recomputation."""
+        return self._sent((item, 1.0) for item in self.block.collectives)
+
+    @cached_property
+    def resent_bytes(self) -> dict[str, tuple[Numbers, ...]]:
+        """Bytes sent again when recomputing."""
+        forward = (item for item in self.block.collectives if item.direction == "forward")
+        return self._sent((item, self.repeats.share_of(item)) for item in forward)
+
+    def _sent(self, items: Iterable[tuple[Collective, Numbers]]) -> dict[str, tuple[Numbers, ...]]:
+        sent: dict[str, tuple[Numbers, ...]] = {}
+        for item, share in items:
+            group = self.groups[item.dimension]
+            if _single(group):
+                continue
+            sizes = collective_bytes(item.kind, item.bytes, group, copies=item.copies)
+            moved = tuple(item.count * share * size for size in sizes)
+            name = item.dimension.removesuffix("_rows")
+            before = sent.get(name)
+            sent[name] = moved if before is None else tuple(a + b for a, b in zip(before, moved, strict=True))
+        return sent
 
 
 def price_block(
     block: Block, machine: Machine, network: Network, groups: dict[str, Group], batch: Batch, *, routed: bool = False
 ) -> BlockCost:
     """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
-    talk = _communication(block, network, groups, batch)
-    compute = _compute_times(block, machine, batch)
+    repeats = _Repeats(batch)
+    talk = _communication(block, network, groups, repeats)
+    compute = _compute_times(block, machine, repeats)
     forward, backward, again = (_join(c, t, machine, batch) for c, t in zip(compute, talk, strict=True))
     host = host_work(block, machine, groups, routed=routed)
-    waiting, waiting_again = _once_and_again(host.waiting, batch)
-    issuing, issuing_again = _once_and_again(host.forward, batch)
-    flops, recomputed_flops = _flops(block, batch)
-    kept, freed = _kept(block, batch)
-    sent, resent = _sent_bytes(block, groups, batch)
+    freed = ((tensor, tensor.bytes) for tensor in block.saved if not tensor.layer_input)
     return BlockCost(
-        forward=_beside_host(forward, issuing, waiting, machine),
+        forward=_beside_host(
+            forward, _sum(time for _, time in host.forward), _sum(time for _, time in host.waiting), machine
+        ),
         backward=_beside_host(backward, host.backward, 0.0, machine),
-        recomputed=_beside_host(again, issuing_again, waiting_again, machine),
-        flops=flops,
-        recomputed_flops=recomputed_flops,
-        kept_bytes=kept,
-        freed_bytes=freed,
-        sent_bytes=sent,
-        resent_bytes=resent,
+        recomputed=_beside_host(again, repeats.part(host.forward), repeats.part(host.waiting), machine),
+        kept_bytes=_sum(tensor.bytes for tensor in block.saved),
+        freed_bytes=repeats.part(freed),
+        block=block,
+        groups=groups,
+        repeats=repeats,
     )
 
 
-def _repeats(item: Operator | Collective | Saved, batch: Batch) -> Numbers:
-    """Share of ``item`` that recomputation runs again (of a kept tensor: frees)."""
-    if item.modules == OUTSIDE:
-        return False
-    again: Flags = batch.recompute_full
-    for module in item.modules:
-        again = np.logical_or(again, batch.recompute.get(module, False))
-    by_operator = batch.recompute.get(OP_SAC, False)
-    return np.where(by_operator, item.op_sac, again) if np.any(by_operator) else again
+class _Repeats:
+    """What recomputation runs again (of kept tensors: frees) under a batch. Full recomputation: all of a layer."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        by_operator = batch.recompute.get(OP_SAC, False)
+        self._by_operator = by_operator if any_holds(by_operator) else None
+
+    def share_of(self, item: Item) -> Numbers:
+        """Share of ``item`` that is run again."""
+        if item.modules == OUTSIDE:
+            return 0.0
+        again: Flags = self._batch.recompute_full
+        for module in item.modules:
+            again = np.logical_or(again, self._batch.recompute.get(module, False))
+        return again if self._by_operator is None else np.where(self._by_operator, item.op_sac, again)
+
+    def part(self, amounts: Iterable[tuple[Item, Numbers]]) -> Numbers:
+        """The part of a sum that is run again. Items that are so together are added first, on their fewer axes."""
+        together: dict[Hashable, tuple[Item, Numbers]] = {}
+        for item, amount in amounts:
+            key = item.modules if self._by_operator is None else id(item)
+            before = together.get(key)
+            together[key] = item, amount if before is None else before[1] + amount
+        return _sum(amount * self.share_of(item) for item, amount in together.values())
 
 
-def _compute_times(block: Block, machine: Machine, batch: Batch) -> tuple[Times, Times, Times]:
-    totals: list[dict[str, Numbers]] = [{}, {}, {}]
+def _sum(amounts: Iterable[Numbers]) -> Numbers:
+    return sum(amounts, start=0.0)
+
+
+def _compute_times(block: Block, machine: Machine, repeats: _Repeats) -> tuple[Times, Times, Times]:
+    kinds: dict[str, list[tuple[Operator, Numbers, Numbers]]] = {}
     for operator in block.operators:
         name = {Matmul: "matmul", AttentionCore: "attention", Pass: "memory"}[type(operator)]
-        forward, backward = operator_times(operator, machine)
-        again = forward * _repeats(operator, batch)
-        for total, time in zip(totals, (forward, backward, again), strict=True):
-            total[name] = total.get(name, 0.0) + time
-    forward_times, backward_times, again_times = (Times(**total) for total in totals)
-    return forward_times, backward_times, again_times
+        kinds.setdefault(name, []).append((operator, *operator_times(operator, machine)))
+    return (
+        Times(**{name: _sum(forward for _, forward, _ in times) for name, times in kinds.items()}),
+        Times(**{name: _sum(backward for _, _, backward in times) for name, times in kinds.items()}),
+        Times(**{name: repeats.part((each, time) for each, time, _ in times) for name, times in kinds.items()}),
+    )
 
 
 FIELD = {"tp": "tp", "tp_rows": "tp", "cp": "cp", "ep": "ep", "etp": "ep"}
@@ -123,23 +176,27 @@ RING, BESIDE = "ring", "beside"
 """The ring of context parallelism, and tensor-parallel exchanges that run beside a linear layer's backward products."""
 
 
-def _communication(block: Block, network: Network, groups: dict[str, Group], batch: Batch) -> list[dict[str, Numbers]]:
+def _communication(
+    block: Block, network: Network, groups: dict[str, Group], repeats: _Repeats
+) -> tuple[dict[str, Numbers], ...]:
     """Seconds of communication by field: forward, backward, and forward again where recomputed."""
-    totals: list[dict[str, Numbers]] = [{}, {}, {}]
+    forward: dict[str, list[tuple[Collective, Numbers]]] = {}
+    backward: dict[str, Numbers] = {}
     for item in block.collectives:
         group = groups[item.dimension]
         if _single(group):
             continue
         time = item.count * collective_time(item.kind, item.bytes, group, network, copies=item.copies)
         name = RING if item.dimension == "cp" and item.kind == "p2p" else FIELD[item.dimension]
-        where = totals[0] if item.direction == "forward" else totals[1]
-        if np.any(item.asynchronous):
-            where[BESIDE] = where.get(BESIDE, 0.0) + time * item.asynchronous
-            time = time * np.logical_not(item.asynchronous)
-        where[name] = where.get(name, 0.0) + time
         if item.direction == "forward":
-            totals[2][name] = totals[2].get(name, 0.0) + time * _repeats(item, batch)
-    return totals
+            forward.setdefault(name, []).append((item, time))
+            continue
+        if any_holds(item.asynchronous):
+            backward[BESIDE] = backward.get(BESIDE, 0.0) + time * item.asynchronous
+            time = time * np.logical_not(item.asynchronous)
+        backward[name] = backward.get(name, 0.0) + time
+    once = {name: _sum(time for _, time in items) for name, items in forward.items()}
+    return once, backward, {name: repeats.part(items) for name, items in forward.items()}
 
 
 def _single(group: Group) -> bool:
@@ -167,16 +224,6 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Bat
     )
 
 
-def _once_and_again(times: tuple[tuple[Operator | Collective, Numbers], ...], batch: Batch) -> tuple[Numbers, Numbers]:
-    """Sum of the times of items, and the part of it that recomputation repeats."""
-    once: Numbers = 0.0
-    again: Numbers = 0.0
-    for item, time in times:
-        once = once + time
-        again = again + time * _repeats(item, batch)
-    return once, again
-
-
 def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Machine) -> Times:
     """The device waits where the host issues kernels more slowly than it runs them, and for the host's knowledge.
 
@@ -186,47 +233,3 @@ def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Mach
         return replace(times, host=issuing + waiting)
     device = times.total
     return replace(times, host=smooth_maximum(device, issuing) - device + waiting)
-
-
-def _flops(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:
-    flops: Numbers = 0.0
-    again: Numbers = 0.0
-    for operator in block.operators:
-        flops = flops + operator.flops
-        again = again + operator.flops * _repeats(operator, batch)
-    return flops, again
-
-
-def _kept(block: Block, batch: Batch) -> tuple[Numbers, Numbers]:
-    """Kept tensors, and those that recomputation frees: full recomputation keeps the layer's input alone."""
-    kept: Numbers = 0.0
-    freed: Numbers = 0.0
-    for tensor in block.saved:
-        kept = kept + tensor.bytes
-        if not tensor.layer_input:
-            freed = freed + tensor.bytes * _repeats(tensor, batch)
-    return kept, freed
-
-
-def _sent_bytes(
-    block: Block, groups: dict[str, Group], batch: Batch
-) -> tuple[dict[str, tuple[Numbers, ...]], dict[str, tuple[Numbers, ...]]]:
-    sent: dict[str, tuple[Numbers, ...]] = {}
-    resent: dict[str, tuple[Numbers, ...]] = {}
-    for item in block.collectives:
-        group = groups[item.dimension]
-        if _single(group):
-            continue
-        sizes = collective_bytes(item.kind, item.bytes, group, copies=item.copies)
-        moved = tuple(item.count * size for size in sizes)
-        _accumulate(sent, item, moved)
-        if item.direction == "forward":
-            again = _repeats(item, batch)
-            _accumulate(resent, item, tuple(size * again for size in moved))
-    return sent, resent
-
-
-def _accumulate(totals: dict[str, tuple[Numbers, ...]], item: Collective, moved: tuple[Numbers, ...]) -> None:
-    name = item.dimension.removesuffix("_rows")
-    before = totals.get(name)
-    totals[name] = moved if before is None else tuple(a + b for a, b in zip(before, moved, strict=True))

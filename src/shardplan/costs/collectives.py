@@ -8,7 +8,7 @@ enters a domain enters it once and is spread inside.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import numpy as np
@@ -76,12 +76,25 @@ def domain_size(tier: NetworkTier, num_accelerators: int, *, unit: int = 1) -> i
 
 
 @dataclass(frozen=True, slots=True)
+class _Rates:
+    """What a kind of collective costs a group on a network."""
+
+    network: Network
+    per_call: Numbers
+    """[s]"""
+    per_byte: Numbers
+    """[s/byte]"""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Ranks of one parallel dimension on the network."""
 
     size: Numbers
     members: tuple[Numbers, ...]
     """Ranks of the group inside one domain of each tier, inner to outer; the last is all."""
+    known: dict[tuple[CollectiveKind, int], _Rates] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What has been computed of its collectives, by kind and copies."""
 
     @classmethod
     def of(cls, parts: tuple[Digit, ...], network: Network) -> Group:
@@ -154,10 +167,15 @@ def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copie
     all-to-all; one copy serves all experts of the receiving rank (DeepEP, ``get_dispatch_layout``), and between domains
     all ranks of the receiving domain, which spread it among themselves (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
     """
+    return tuple(size * share for share in _tier_shares(kind, group, copies))
+
+
+def _tier_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
+    """Bytes that each rank sends on every tier for each byte of a collective."""
     sent: list[Numbers] = []
     inner: Numbers = 1
     for members in group.members:
-        moved = _tier_bytes(kind, size, inner, members, group.size)
+        moved = _tier_share(kind, inner, members, group.size)
         sent.append(moved * _sent_once(copies, group.size / inner) if copies > 1 else moved)
         inner = members
     if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
@@ -173,18 +191,18 @@ def _sent_once(copies: int, num_domains: Numbers) -> Numbers:
     return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies) / copies
 
 
-def _tier_bytes(kind: CollectiveKind, size: Numbers, inner: Numbers, members: Numbers, num_ranks: Numbers) -> Numbers:
+def _tier_share(kind: CollectiveKind, inner: Numbers, members: Numbers, num_ranks: Numbers) -> Numbers:
     match kind:
         case "all_gather" | "reduce_scatter":
-            return size * (1 / inner - 1 / members)
+            return 1 / inner - 1 / members
         case "all_reduce":
-            return 2.0 * size * (1 / inner - 1 / members)
+            return 2.0 * (1 / inner - 1 / members)
         case "all_to_all":
-            return size * (members - inner) / num_ranks
+            return (members - inner) / num_ranks
         case "broadcast":
-            return np.where(members > inner, size / inner, 0.0)
+            return np.where(members > inner, 1 / inner, 0.0)
         case "p2p":
-            return np.where(members > inner, size, 0.0)
+            return np.where(members > inner, 1.0, 0.0)
         case _:
             assert_never(kind)
 
@@ -200,22 +218,30 @@ def collective_time(
     all-to-all; between domains logarithmic algorithms take the place of longer rings. Zero for a single rank.
     ``calls``: collectives in which ``size`` is sent, each with its latencies.
     """
+    rates = group.known.get((kind, copies))
+    if rates is None or rates.network is not network:
+        rates = group.known[kind, copies] = _rates(kind, group, network, copies)
+    return calls * rates.per_call + size * rates.per_byte
+
+
+def _rates(kind: CollectiveKind, group: Group, network: Network, copies: int) -> _Rates:
+    """On the axes of the group alone: what is sent names others."""
     slowest: Numbers = 0.0
     latency: Numbers = 0.0
     inner: Numbers = 1
-    sent = collective_bytes(kind, size, group, copies=copies)
-    for tier, efficiency, members, moved in zip(
-        network.tiers, network.efficiencies(kind), group.members, sent, strict=False
+    shares = _tier_shares(kind, group, copies)
+    for tier, efficiency, members, share in zip(
+        network.tiers, network.efficiencies(kind), group.members, shares, strict=False
     ):
         fan_out = members / inner
         usable = tier.bandwidth * efficiency * _usable_share(tier, fan_out)
-        slowest = np.maximum(slowest, moved / usable)
+        slowest = np.maximum(slowest, share / usable)
         hops = _hops(kind, fan_out)
         if tier is not network.tiers[0]:
             hops = np.minimum(hops, _tree_hops(kind, fan_out, inner))
         latency = latency + tier.latency * hops
         inner = members
-    return np.where(group.size > 1, calls * (network.launch_time + latency) + slowest, 0.0)
+    return _Rates(network, np.where(group.size > 1, network.launch_time + latency, 0.0), slowest)
 
 
 def _hops(kind: CollectiveKind, fan_out: Numbers) -> Numbers:

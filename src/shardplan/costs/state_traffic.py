@@ -21,6 +21,22 @@ gradients travel layer by layer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Exchange:
+    """A collective over parameters, gradients or their shards."""
+
+    kind: CollectiveKind
+    size: Numbers
+    """[bytes]"""
+    group: Group
+    calls: Numbers
+    """Collectives in which they travel."""
+    per_step: Numbers
+    """How often it runs once per step."""
+    per_microbatch: Numbers
+    """How often it runs in every micro-batch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StateTraffic:
     """What a part's parameters and gradients cost the network."""
 
@@ -30,10 +46,25 @@ class StateTraffic:
     """Updated parameters gathered once per step. [s]"""
     microbatch_time: Numbers
     """Weights gathered and gradients reduced in every micro-batch. [s]"""
-    step_bytes: tuple[Numbers, ...]
-    """Bytes sent per tier once per step."""
-    microbatch_bytes: tuple[Numbers, ...]
-    """Bytes sent per tier in every micro-batch."""
+    num_tiers: int
+    exchanges: tuple[_Exchange, ...]
+
+    @property
+    def step_bytes(self) -> tuple[Numbers, ...]:
+        """Bytes sent per tier once per step."""
+        return self._sent([exchange.per_step for exchange in self.exchanges])
+
+    @property
+    def microbatch_bytes(self) -> tuple[Numbers, ...]:
+        """Bytes sent per tier in every micro-batch."""
+        return self._sent([exchange.per_microbatch for exchange in self.exchanges])
+
+    def _sent(self, times: list[Numbers]) -> tuple[Numbers, ...]:
+        sent: tuple[Numbers, ...] = (0.0,) * self.num_tiers
+        for count, exchange in zip(times, self.exchanges, strict=True):
+            moved = collective_bytes(exchange.kind, exchange.size, exchange.group)
+            sent = tuple(total + count * size for total, size in zip(sent, moved, strict=True))
+        return sent
 
 
 def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, groups: dict[str, Group]) -> StateTraffic:
@@ -51,8 +82,8 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
         reduce_time=dense.reduce_time + experts.reduce_time,
         gather_time=dense.gather_time + experts.gather_time,
         microbatch_time=dense.microbatch_time + experts.microbatch_time,
-        step_bytes=_sum(dense.step_bytes, experts.step_bytes),
-        microbatch_bytes=_sum(dense.microbatch_bytes, experts.microbatch_bytes),
+        num_tiers=len(network.tiers),
+        exchanges=dense.exchanges + experts.exchanges,
     )
 
 
@@ -60,9 +91,8 @@ def _traffic(
     parameters: Numbers, job: Job, batch: Batch, network: Network, *, shard: Group, replica: Group
 ) -> StateTraffic:
     if isinstance(parameters, float) and parameters == 0:
-        nothing = (0.0,) * len(network.tiers)
         return StateTraffic(
-            reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, step_bytes=nothing, microbatch_bytes=nothing
+            reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, num_tiers=len(network.tiers), exchanges=()
         )
     gradients = parameters * job.grad_bytes
     weights = parameters * job.gathered_weight_bytes
@@ -70,25 +100,28 @@ def _traffic(
     often = np.where(batch.shards_gradients, 1.0, 0.0)
     twice = np.where(batch.shards_weights, 2.0, 0.0)
     once = np.where(batch.shards_weights, 0.0, 1.0)
-
-    def both(kind: CollectiveKind, size: Numbers, group: Group, calls: Numbers) -> tuple[Numbers, tuple[Numbers, ...]]:
-        return collective_time(kind, size, group, network, calls=calls), collective_bytes(kind, size, group)
-
     buckets = parameters / np.maximum(LEAST_BUCKET, BUCKET_PER_RANK * np.asarray(shard.size * replica.size))
-    scatter_time, scatter_bytes = both("reduce_scatter", gradients, shard, np.where(often > 0, 1.0, buckets))
-    across_time, across_bytes = both("all_reduce", gradients / shard.size, replica, np.where(often > 0, 1.0, buckets))
-    gather_time, gather_bytes = both("all_gather", gathered, shard, np.where(twice > 0, 1.0, buckets))
-    step_bytes = tuple(
-        (1 - often) * s + a + once * g for s, a, g in zip(scatter_bytes, across_bytes, gather_bytes, strict=True)
+    reduced = np.where(often > 0, 1.0, buckets)
+    scatter = _Exchange(
+        kind="reduce_scatter", size=gradients, group=shard, calls=reduced, per_step=1 - often, per_microbatch=often
     )
+    across = _Exchange(
+        kind="all_reduce", size=gradients / shard.size, group=replica, calls=reduced, per_step=1.0, per_microbatch=0.0
+    )
+    gather = _Exchange(
+        kind="all_gather", size=gathered, group=shard, calls=np.where(twice > 0, 1.0, buckets), per_step=once,
+        per_microbatch=twice,
+    )  # fmt: skip
+    exchanges = scatter, across, gather
+    scatter_time, across_time, gather_time = (_time(exchange, network) for exchange in exchanges)
     return StateTraffic(
         reduce_time=(1 - often) * scatter_time + across_time,
         gather_time=once * gather_time,
         microbatch_time=often * scatter_time + twice * gather_time,
-        step_bytes=step_bytes,
-        microbatch_bytes=tuple(often * s + twice * g for s, g in zip(scatter_bytes, gather_bytes, strict=True)),
+        num_tiers=len(network.tiers),
+        exchanges=exchanges,
     )
 
 
-def _sum(first: tuple[Numbers, ...], second: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
-    return tuple(a + b for a, b in zip(first, second, strict=True))
+def _time(exchange: _Exchange, network: Network) -> Numbers:
+    return collective_time(exchange.kind, exchange.size, exchange.group, network, calls=exchange.calls)

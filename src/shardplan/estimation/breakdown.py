@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,8 +32,12 @@ class Shares:
 def slowest_of(question: Question, batch: Batch, loads: Loads, stages: Sequence[Stage], whole: Stage) -> int:
     """Position of the stage that takes longest for a step."""
     everything = pipeline_sum(question, batch, loads, whole)
-    times = [stage_times(question, batch, loads, stage, loads.on(stage)) for stage in stages]
-    return int(np.argmax([float(one.busy(batch, everything)) for one in times]))
+    first: dict[Stage, int] = {}  # of stages that hold the same: these take the same time
+    for position, stage in enumerate(stages):
+        first.setdefault(replace(stage, rank=0), position)
+    times = [stage_times(question, batch, loads, stage, loads.on(stage)) for stage in first]
+    slowest = int(np.argmax([float(one.busy(batch, everything)) for one in times]))
+    return list(first.values())[slowest]
 
 
 def breakdown_of(
@@ -60,7 +64,7 @@ def breakdown_of(
         "tp_communication": both("tp"),
         "cp_communication": both("cp"),
         "ep_communication": both("ep"),
-        "dp_communication": m * float(times.sharded) + float(times.reduce) + float(times.gather),
+        "dp_communication": float(times.sharded) + float(times.reduce) + float(times.gather),
         "pp_communication": m * float(times.transfer),
         "offload": m * float(times.offload),
         "optimizer": float(times.update),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import reduce
+from operator import add
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, any_holds
 from shardplan.estimation.pricing import Part, Prices
 from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
@@ -39,17 +40,10 @@ class Load:
     """Gradients reduced once per step. [s]"""
     gather_time: Numbers
     """Parameters gathered once per step. [s]"""
-    microbatch_bytes: Numbers
-    """Bytes sent beyond the innermost tier in every micro-batch, without recomputation."""
-    step_bytes: Numbers
-    """Bytes sent beyond the innermost tier once per step."""
 
     @classmethod
     def of(cls, part: Part) -> Load:
         """Load of one part."""
-        blocks: Numbers = 0.0
-        for tiers in part.cost.sent_bytes.values():
-            blocks = blocks + _outside(tiers)
         return cls(
             forward=part.cost.forward.total,
             backward=part.cost.backward.total,
@@ -61,8 +55,6 @@ class Load:
             sharding_time=part.traffic.microbatch_time,
             reduce_time=part.traffic.reduce_time,
             gather_time=part.traffic.gather_time,
-            microbatch_bytes=blocks + _outside(part.traffic.microbatch_bytes),
-            step_bytes=_outside(part.traffic.step_bytes),
         )
 
     @property
@@ -81,8 +73,6 @@ class Loads:
     mtp: Load
     transfer_time: Numbers
     """One micro-batch from one stage to the next, one way. [s]"""
-    transfer_bytes: Numbers
-    """Bytes of that beyond the innermost tier."""
     logits: Numbers
     """Logits of one micro-batch on the last stage."""
     output_bytes: Numbers
@@ -90,12 +80,12 @@ class Loads:
 
     def on(self, stage: Stage) -> Load:
         """Load of a stage: the sum over everything that it holds."""
-        held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
+        held = sorted(stage.holds(self.layers, self.embedding, self.head, self.mtp), key=_varies)
         return Load(**{name: _weighted_sum(name, held) for name in NAMES})
 
     def largest_layer(self, stage: Stage) -> tuple[Numbers, Parameters]:
         """Bytes that one layer of a stage keeps without recomputation, and parameters of one, at most."""
-        held = [(count, load) for count, load in zip(stage.counts, self.layers, strict=True) if np.any(count)]
+        held = [(count, load) for count, load in zip(stage.counts, self.layers, strict=True) if any_holds(count)]
         kept, dense, experts = (_largest(held, name) for name in ("kept_bytes", "dense", "experts"))
         return kept, Parameters(dense, experts)
 
@@ -117,17 +107,18 @@ def loads_of(prices: Prices) -> Loads:
         head=Load.of(prices.head),
         mtp=Load.of(prices.mtp),
         transfer_time=prices.transfer_time,
-        transfer_bytes=_outside(prices.transfer_bytes),
         logits=prices.logits,
         output_bytes=prices.output_bytes,
     )
 
 
 def _weighted_sum(name: str, held: list[tuple[Numbers, Load]]) -> Numbers:
-    total: Any = 0.0
-    for count, load in held:
-        total = total + count * getattr(load, name)
-    return total
+    return reduce(add, (count * getattr(load, name) for count, load in held))
+
+
+def _varies(counted: tuple[Numbers, Load]) -> bool:
+    """Whether a stage holds more of a part under one plan than under another: such sums have more axes."""
+    return isinstance(counted[0], np.ndarray)
 
 
 def _largest(held: list[tuple[Numbers, Load]], name: str) -> Numbers:
@@ -135,15 +126,7 @@ def _largest(held: list[tuple[Numbers, Load]], name: str) -> Numbers:
     largest: Numbers = 0.0
     for count, load in held:
         value = getattr(load, name)
-        if np.any(value):
+        if any_holds(value):
             present = np.asarray(count) > 0
             largest = np.maximum(largest, value if present.all() else np.where(present, value, 0.0))
     return largest
-
-
-def _outside(tiers: tuple[Numbers, ...]) -> Numbers:
-    """Sum over the tiers beyond the innermost."""
-    total: Numbers = 0.0
-    for moved in tiers[1:]:
-        total = total + moved
-    return total

@@ -14,7 +14,7 @@ from shardplan.costs.collectives import Group, collective_bytes, collective_time
 from shardplan.costs.state_traffic import StateTraffic, state_traffic
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.model import MLP, MixtureOfExperts
+from shardplan.inputs.model import MLP, MixtureOfExperts, ModelConfig
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import (
     Parameters,
@@ -74,8 +74,6 @@ def price(question: Question, batch: Batch) -> Prices:
     groups = groups_of(batch, network)
     shard = Shard.of(model.hidden_size, question.job, batch)
     part = _pricer(question, batch, groups)
-    ends = head(model, shard)
-    mtp = layer_block(model.mtp_layer, shard) + mtp_projection(shard) + ends
     pair = _neighbours(groups["pp"])
     output, gathered = _stage_output(question, shard, groups)
     return Prices(
@@ -83,13 +81,22 @@ def price(question: Question, batch: Batch) -> Prices:
             part(layer_block(kind, shard), layer_parameters(model, kind, batch), kind.mlp) for kind in model.layer_kinds
         ),
         embedding=part(embedding(model, shard), embedding_parameters(model, batch), None),
-        head=part(ends, head_parameters(model, batch, holds_table=batch.pp == 1), None),
-        mtp=part(mtp, mtp_parameters(model, batch), model.mtp_layer.mlp),
+        head=part(head(model, shard), head_parameters(model, batch, holds_table=batch.pp == 1), None),
+        mtp=(
+            part(_mtp_block(model, shard), mtp_parameters(model, batch), model.mtp_layer.mlp)
+            if model.num_mtp_layers
+            else part(Block(), Parameters(), None)
+        ),
         transfer_time=collective_time("p2p", output, pair, network) + gathered,
         transfer_bytes=collective_bytes("p2p", output, pair),
         logits=logits(model, shard),
         output_bytes=shard.split_tokens * (model.hidden_size * shard.element),
     )
+
+
+def _mtp_block(model: ModelConfig, shard: Shard) -> Block:
+    """One multi-token-prediction block with its head."""
+    return layer_block(model.mtp_layer, shard) + mtp_projection(shard) + head(model, shard)
 
 
 def _stage_output(question: Question, shard: Shard, groups: dict[str, Group]) -> tuple[Numbers, Numbers]:

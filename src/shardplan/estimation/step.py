@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, all_hold
+from shardplan.arrays import Flags, Numbers, all_hold, any_holds, largest
 from shardplan.costs.optimizer import host_rate, update_time
 from shardplan.costs.overlap import beside, beside_chunks
 from shardplan.estimation.load import Load, Loads
@@ -63,7 +64,7 @@ class StageTimes:
     overhead: Numbers
     """Fixed time per micro-batch."""
     sharded: Numbers
-    """Exposed gathering of weights and reduction of gradients, per micro-batch."""
+    """Exposed gathering of weights and reduction of gradients in all micro-batches, per step."""
     reduce: Numbers
     """Exposed reduction of gradients, per step."""
     gather: Numbers
@@ -73,8 +74,8 @@ class StageTimes:
 
     @property
     def microbatch(self) -> Numbers:
-        """One micro-batch through this stage, without the exposed part of sharding."""
-        return self.forward + self.backward + self.transfer + self.offload + self.overhead
+        """One micro-batch through this stage, without the exposed part of sharding; smallest axes first."""
+        return self.backward + (self.forward + (self.transfer + self.offload + self.overhead))
 
     def busy(self, batch: Batch, all_stages_time: Numbers) -> Numbers:
         """A whole step as this stage sees it: all micro-batches, idle time and what comes once at the end. [s]
@@ -83,8 +84,7 @@ class StageTimes:
         """
         one = self.microbatch
         within = batch.num_microbatches * one + idle_time(one, all_stages_time, batch)
-        once = batch.num_microbatches * self.sharded + (self.gather + self.update)
-        return within + once + self.reduce
+        return (within + self.update) + self.sharded + self.gather + self.reduce
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,8 +116,6 @@ class Step:
 
     step_time: Numbers
     peak_memory_bytes: Numbers
-    network_bytes: Numbers
-    """Bytes that the first stage's ranks send beyond the innermost tier in one step."""
     fits: Flags
 
 
@@ -130,27 +128,24 @@ def step_of(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, 
     stragglers. ``whole``: all layers and ends at once, as the sum over stages.
     """
     everything = pipeline_sum(question, batch, loads, whole)
-    busiest: Numbers = 0.0
-    fullest: Numbers = 0.0
-    for stage in kinds:
-        load = loads.on(stage)
-        busiest = np.maximum(busiest, stage_times(question, batch, loads, stage, load).busy(batch, everything))
-        fullest = np.maximum(fullest, stage_memory(question, batch, loads, stage, load).total)
+    held = [(stage, loads.on(stage)) for stage in kinds]
+    busiest = largest(stage_times(question, batch, loads, stage, load).busy(batch, everything) for stage, load in held)
+    fullest = largest(stage_memory(question, batch, loads, stage, load).total for stage, load in held)
     growth = straggler_factor(question)
     return Step(
         step_time=(busiest + question.profile.step_time) * growth,
         peak_memory_bytes=fullest,
-        network_bytes=_network_bytes(batch, loads, loads.on(kinds[0])),
-        fits=(fullest <= question.usable_memory) & _host_fits(question, batch, loads, kinds),
+        fits=_fits(question, batch, held, fullest),
     )
 
 
-def _host_fits(question: Question, batch: Batch, loads: Loads, kinds: tuple[Stage, ...]) -> Flags:
-    """Whether a node holds what its accelerators move there (they are taken to be of one stage)."""
+def _fits(question: Question, batch: Batch, held: Sequence[tuple[Stage, Load]], fullest: Numbers) -> Flags:
+    """Whether a device holds its stage, and a node what its accelerators move there (taken to be of one stage)."""
+    fits: Flags = fullest <= question.usable_memory
     share = question.host_memory
     if share is None or not np.any(np.logical_or(batch.offload_optimizer, batch.offload_activations)):
-        return True
-    return all_hold(host_bytes(question, batch, stage, loads.on(stage)) <= share for stage in kinds)
+        return fits
+    return all_hold([fits, *(host_bytes(question, batch, stage, load) <= share for stage, load in held)])
 
 
 def straggler_factor(question: Question) -> Numbers:
@@ -167,10 +162,11 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
     overlapped = np.where(batch.overlap_dp, 1.0, 0.0)
     work = np.maximum(forward + backward, 1e-30)
     offload = _exposed_offload(question, batch, load, share=share, work=work)
-    window = overlapped * profile.fsdp_window * (work + offload)
+    whole = work + offload
+    window = overlapped * profile.fsdp_window * whole
     # What hides the traffic of every micro-batch cannot hide that of the step as well.
-    rest = work + offload - np.minimum(load.sharding_time, window)
-    left = overlapped * profile.dp_window / batch.vp * rest / work
+    rest = whole - np.minimum(load.sharding_time, window)
+    usable = overlapped * profile.dp_window / batch.vp / work
     group = np.minimum(batch.microbatch_group_size, batch.num_microbatches)
     updated = local_parameters(load.parameters, batch)
     return StageTimes(
@@ -179,9 +175,9 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
         transfer=_exposed_transfer(question, batch, loads),
         offload=offload,
         overhead=profile.microbatch_time,
-        sharded=beside(load.sharding_time, window, profile),
-        reduce=beside_chunks(load.reduce_time, left * backward, batch.vp, group, profile),
-        gather=beside_chunks(load.gather_time, left * forward, batch.vp, group, profile),
+        sharded=beside(batch.num_microbatches * load.sharding_time, batch.num_microbatches * window, profile),
+        reduce=beside_chunks(load.reduce_time, rest * (usable * backward), batch.vp, group, profile),
+        gather=beside_chunks(load.gather_time, rest * (usable * forward), batch.vp, group, profile),
         update=update_time(updated, question.job, batch, question.machine),
     )
 
@@ -211,7 +207,7 @@ def _exposed_offload(question: Question, batch: Batch, load: Load, *, share: Num
 
     A number of offloaded layers is taken as that of a mean stage.
     """
-    if not np.any(batch.offload_activations):
+    if not any_holds(batch.offload_activations):
         return 0.0
     away = offloaded_share(question.model.num_hidden_layers / batch.pp, batch)
     moved = away * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share)
@@ -228,15 +224,16 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     in_flight = microbatches_in_flight(stage.rank, batch)
     present = on_device(in_flight, stage.num_layers, batch)
     brought_back, part = loads.largest_part(stage)
-    recomputed = np.minimum(working_set(brought_back, share), present * share * load.freed_bytes)
+    freed = share * load.freed_bytes
     factor = profile.activation_factor[job.software.kernels]
-    listed = present * kept_per_microbatch(load.kept_bytes, load.freed_bytes, share) + recomputed
-    activations = factor * listed + _kept_outputs(batch, loads, stage, in_flight, job.software)
+    recomputed = factor * np.minimum(working_set(brought_back, share), present * freed)
+    waiting = factor * present * (load.kept_bytes - freed)
+    activations = waiting + recomputed + _kept_outputs(batch, loads, stage, in_flight, job.software)
     kept, layer = loads.largest_layer(stage)
     # What a layer's backward pass needs besides what was kept comes when the loss is gone, and goes before the update.
     passing = backward_set(kept)
-    loss = np.maximum(_loss(question, batch, loads, stage) - factor * recomputed - passing, 0.0)
-    in_update = np.maximum(update_bytes(load.parameters, job, batch) - activations - loss - passing, 0.0)
+    loss = _beyond(_loss(question, batch, loads, stage), recomputed + passing)
+    in_update = _beyond(update_bytes(load.parameters, job, batch), activations + loss + passing)
     sharded = gathered_bytes(part, layer, job, batch) + unsharded_gradient_bytes(part, layer, job, batch)
     sharded = sharded + reduction_bytes(part, layer, job, batch)
     return StageMemory(
@@ -250,9 +247,16 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     )
 
 
+def _beyond(peak: Numbers, gone: Numbers) -> Numbers:
+    """What a peak needs beyond what is gone by then; nothing where no plan has such a peak."""
+    return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0
+
+
 def _loss(question: Question, batch: Batch, loads: Loads, stage: Stage) -> Numbers:
     """Logits and loss at their peak, where a stage has a head."""
     heads = stage.has_head + stage.num_mtp_layers
+    if not any_holds(heads):
+        return 0.0
     return loss_bytes(question.job.software, question.profile.logits_bytes, loads.logits, heads, batch.tp_columns)
 
 
@@ -268,9 +272,3 @@ def host_bytes(question: Question, batch: Batch, stage: Stage, load: Load) -> Nu
     one = kept_per_microbatch(load.kept_bytes, load.freed_bytes, applied_share(stage.num_layers, batch))
     kept = microbatches_in_flight(stage.rank, batch) * offloaded_share(stage.num_layers, batch) * one
     return host_state_bytes(load.parameters, question.job, batch) + kept
-
-
-def _network_bytes(batch: Batch, loads: Loads, load: Load) -> Numbers:
-    """Bytes that a rank sends beyond the innermost tier in one step."""
-    transferred = 2.0 * batch.vp * loads.transfer_bytes
-    return batch.num_microbatches * (load.microbatch_bytes + transferred) + load.step_bytes

@@ -7,6 +7,7 @@ Nothing that reads a :class:`ModelConfig` asks which family it comes from. The p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from shardplan.errors import InputError
 from shardplan.inputs.layers import (
@@ -74,7 +75,7 @@ class PatchEmbedding:
         return (self.num_channels * self.patch_size**2 + 2) * hidden_size
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     r"""A transformer, or a hybrid of attention and state-space layers.
 
@@ -151,13 +152,13 @@ class ModelConfig:
         """Layers, without multi-token prediction."""
         return len(self.layers)
 
-    @property
+    @cached_property
     def layer_kinds(self) -> tuple[Layer, ...]:
         """Distinct layers, in order of first appearance."""
         distinct = dict.fromkeys({id(layer): layer for layer in self.layers}.values())
         return tuple(distinct)
 
-    @property
+    @cached_property
     def layer_pattern(self) -> tuple[int, ...]:
         """For every layer its index in :attr:`layer_kinds`."""
         index = {kind: i for i, kind in enumerate(self.layer_kinds)}

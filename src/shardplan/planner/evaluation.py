@@ -82,6 +82,7 @@ class _Plans:
     batch: Batch
     loads: Loads
     kinds: tuple[Stage, ...]
+    whole: Stage
     valid: NDArray[np.bool_]
 
 
@@ -122,7 +123,7 @@ def best_chunks(
 def outcomes(question: Question, family: Family) -> Step:
     """Outcome of every combination of a family's axes, valid or not; arrays of constants add axes before these."""
     plans = _plans(question, family)
-    return step_of(question, plans.batch, plans.loads, plans.kinds, whole_model(question.model))
+    return step_of(question, plans.batch, plans.loads, plans.kinds, plans.whole)
 
 
 def is_valid(family: Family) -> NDArray[np.bool_]:
@@ -186,6 +187,7 @@ def _plans(question: Question, family: Family) -> _Plans:
         batch=batch,
         loads=loads_of(price(question, batch)),
         kinds=side_by_side(kinds),
+        whole=whole_model(question.model),
         valid=family.shards[:, None, None, :],
     )
 
@@ -208,7 +210,7 @@ def _part(plans: _Plans, piece: _Piece) -> _Plans:
 
 def _values(question: Question, plans: _Plans, objective: Objective) -> tuple[NDArray[np.float64], int]:
     """Objective of every plan, infinite where it is not valid, and how many fit."""
-    step = step_of(question, plans.batch, plans.loads, plans.kinds, whole_model(question.model))
+    step = step_of(question, plans.batch, plans.loads, plans.kinds, plans.whole)
     shape = np.broadcast_shapes(*(np.shape(array) for array in _axes(plans)))
     value = np.broadcast_to(np.asarray(objective(step)), shape)
     fits = np.broadcast_to(np.asarray(step.fits), shape)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, any_holds
 from shardplan.inputs.model import Attention, Layer, ModelConfig
 
 __all__ = ["Stage", "chunk_layers", "kinds_of_stage", "layers_before", "layers_by_cost", "side_by_side", "stages"]
@@ -34,7 +34,7 @@ class Stage:
         """How many of each part of a model it holds, those that it does not hold left out."""
         held: list[tuple[Numbers, Part]] = list(zip(self.counts, layers, strict=True))
         held += [(self.has_embedding, embedding), (self.has_head, head), (self.num_mtp_layers, mtp)]
-        return [(count, part) for count, part in held if np.any(count)]
+        return [(count, part) for count, part in held if any_holds(count)]
 
 
 def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> tuple[int, ...]:
@@ -139,7 +139,10 @@ def _parts(stage: Stage) -> tuple[Numbers, ...]:
 
 
 def side_by_side(plans: Sequence[tuple[Stage, ...]]) -> tuple[Stage, ...]:
-    """Stages of several plans as arrays with a row for each plan; a plan with fewer of them repeats its first."""
+    """Stages of several plans as arrays with a row for each plan; a plan with fewer of them repeats its first.
+
+    What is the same in all plans stays a number.
+    """
     longest = max(len(kinds) for kinds in plans)
     padded = [(*kinds, *(kinds[:1] * (longest - len(kinds)))) for kinds in plans]
     return tuple(_rows(kinds) for kinds in zip(*padded, strict=True))
@@ -147,7 +150,8 @@ def side_by_side(plans: Sequence[tuple[Stage, ...]]) -> tuple[Stage, ...]:
 
 def _rows(kinds: tuple[Stage, ...]) -> Stage:
     def column(values: Iterable[Numbers]) -> Numbers:
-        return np.asarray([float(value) for value in values])[:, None]
+        numbers = [float(value) for value in values]
+        return numbers[0] if len(set(numbers)) == 1 else np.asarray(numbers)[:, None]
 
     return Stage(
         rank=column(stage.rank for stage in kinds),
