@@ -176,7 +176,7 @@ def test_experts_are_split_as_tensors_unless_it_is_said_otherwise(tmp_path: Path
     cells = {"model": "qwen3-30b-a3b", "ep": "8", "num_accelerators": "16"}
     one = asked(tmp_path, **cells)
     assert one.plan.etp == 2
-    assert "etp 2, as tp (default of Megatron Core)" in one.assumed
+    assert "etp 2, as tp (default of megatron-lm)" in one.assumed
     assert asked(tmp_path, **cells, etp="1").plan.etp == 1
     assert asked(tmp_path, **cells | {"num_accelerators": "8"}).plan.etp == 1  # 16 ranks would be needed
     assert asked(tmp_path, **cells, framework="megatron-bridge").plan.etp == 1
