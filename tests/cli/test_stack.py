@@ -70,11 +70,9 @@ def test_stages_and_experts_are_those_of_the_stack() -> None:
     assert record["plans"][0]["plan"]["stage_layers"] is not None
     assert "stage layers" in assumed(record)
     experts = ("qwen3-30b-a3b", "--cluster", "dgx-h100", "--gpus", 32, "--tp", 2, "--ep", 4, "--recompute", "full")
-    experts = (*experts, "--stack", "megatron-lm")
-    plan = answer("estimate", *experts)["plans"][0]["plan"]
-    assert plan["etp"] == 2
-    plan = answer("estimate", *experts, "--etp", 1)["plans"][0]["plan"]
-    assert plan["etp"] == 1
+    for given, expected in (((), 2), (("--etp", 1), 1)):
+        plan = answer("estimate", *experts, "--stack", "megatron-lm", *given)["plans"][0]["plan"]
+        assert plan["etp"] == expected
 
 
 def test_a_default_does_not_break_a_rule() -> None:
