@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_args, get_type_hints
 
 from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, tier
@@ -22,6 +22,7 @@ from shardplan.inputs.model import (
     StateSpace,
 )
 from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Schedule, Sharding
+from shardplan.inputs.software import Software
 from shardplan.inputs.validity import Setting, broken_rule
 from shardplan.workload.stage import chunk_layers
 
@@ -150,6 +151,13 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return cluster(*tiers, part=draw(accelerators()))
 
 
+def softwares() -> st.SearchStrategy[Software]:
+    """What frameworks do, the usual behaviour as often as any other."""
+    hints = get_type_hints(Software)
+    others = {field.name: st.sampled_from(get_args(hints[field.name]) or (False, True)) for field in fields(Software)}
+    return st.one_of(st.just(Software()), st.builds(Software, **others))
+
+
 @st.composite
 def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
     """Jobs of that many sequences."""
@@ -160,7 +168,9 @@ def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
         optimizer=draw(st.sampled_from(("adam", "sgd"))),
         attention=draw(st.sampled_from(("flash", "unfused"))),
         grad_dtype=draw(st.sampled_from(("fp32", "bf16"))),
+        moment_dtype=draw(st.sampled_from(("fp32", "fp32", "bf16"))),
         dropout=draw(st.booleans()),
+        software=draw(softwares()),
     )
 
 

@@ -16,6 +16,7 @@ import yaml
 
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Profile
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -105,3 +106,9 @@ def test_every_field_of_an_input_says_what_it_is() -> None:
         source = Path(importlib.util.find_spec(record.__module__).origin or "").read_text()  # type: ignore[union-attr]
         for field in dataclasses.fields(record):
             assert re.search(rf'^    {field.name}: [^\n]*\n    r?"""', source, re.MULTILINE), field.name
+
+
+def test_every_constant_of_a_profile_is_shown_with_its_formula() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "formulas").glob("*.md"))
+    shown = " ".join(re.findall(r"^::constants (.*)$", pages, flags=re.MULTILINE)).split()
+    assert sorted(shown) == sorted({*(field.name for field in dataclasses.fields(Profile))} - {"name", "constants"})

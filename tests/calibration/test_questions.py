@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from tests.calibration.rows import asked, run
 
-from shardplan.calibration.options import OPTIONS, WITHOUT_EFFECT, layers_of_layout
+from shardplan.calibration.options import OPTIONS, OVERLAPS, WITHOUT_EFFECT, layers_of_layout
 from shardplan.calibration.questions import question_of, stack_of
 from shardplan.calibration.runs import shipped_runs
 from shardplan.errors import InputError, PlanError, ShardplanError, UnknownNameError
+from shardplan.inputs.software import Software
 
 
 def test_what_is_stated_is_taken(tmp_path: Path) -> None:
@@ -96,6 +98,8 @@ def test_options_of_the_software(tmp_path: Path, option: str, field: str, value:
         ("cp_comm_type=a2a", "cp_comm", "a2a"),
         ("recompute_layers=3", "recompute_num_layers", 3),
         ("cpu_activation_offload_layers=20", "offload_num_layers", 20),
+        ("offload_num_layers=20", "offload_num_layers", 20),
+        ("recompute_num_layers=3", "recompute_num_layers", 3),
         ("cpu_activation_offload_layers=20", "offload", "activations"),
         ("cpu_activation_offload_layers=0", "offload", "none"),
         ("remat_policy=minimal", "recompute", "layernorm,activation,core_attn"),
@@ -140,6 +144,13 @@ def test_unknown_options_and_those_without_effect_are_reported(tmp_path: Path) -
     assert any(line.startswith("option limit_all_gathers=true: ") for line in one.ignored)
 
 
+def test_every_option_and_word_of_overlap_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inputs" / "measured-runs.md").read_text(encoding="utf-8")
+    own = {field.name for field in fields(Software)}  # "any field of software"
+    missing = [name for name in (*OPTIONS, *OVERLAPS, *WITHOUT_EFFECT) if name not in own and f"`{name}`" not in page]
+    assert missing == []
+
+
 def test_no_option_is_both_known_and_without_effect() -> None:
     assert set(OPTIONS) & set(WITHOUT_EFFECT) <= {"remat_policy"}
 
@@ -177,7 +188,7 @@ def test_experts_are_split_as_tensors_unless_it_is_said_otherwise(tmp_path: Path
     cells = {"model": "qwen3-30b-a3b", "ep": "8", "num_accelerators": "16"}
     one = asked(tmp_path, **cells)
     assert one.plan.etp == 2
-    assert "etp 2, as tp (default of Megatron Core)" in one.assumed
+    assert "etp 2, as tp (default of megatron-lm)" in one.assumed
     assert asked(tmp_path, **cells, etp="1").plan.etp == 1
     assert asked(tmp_path, **cells | {"num_accelerators": "8"}).plan.etp == 1  # 16 ranks would be needed
     assert asked(tmp_path, **cells, framework="megatron-bridge").plan.etp == 1

@@ -37,6 +37,12 @@ def test_record_of_a_file(tmp_path: Path) -> None:
     assert record["ranking"] == []
 
 
+def test_rows_stand_in_the_order_of_the_file(tmp_path: Path) -> None:
+    odd = {**CELLS, "tp": "3"}
+    path = write(tmp_path, {**odd, "id": "a"}, {**CELLS, "id": "b"}, {**odd, "id": "c"})
+    assert [row["id"] for row in validate(path).to_record()["rows"]] == ["a", "b", "c"]
+
+
 def test_record_of_published_rows() -> None:
     record = validate(PUBLISHED).to_record()
     tier = record["summary"]["tier"]["A"]

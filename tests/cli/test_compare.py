@@ -76,7 +76,7 @@ def test_files_of_the_same_name_are_told_apart(folder: Path, tmp_path: Path) -> 
         (["plans.json"], ["--pick", "1"], "1 plan is given"),
         (["A.json", "B.json"], ["--pick", "1,1,1"], "3 numbers for 2 files"),
         (["A.json", "B.json"], ["--pick", "0"], "whole number"),
-        (["A.json", "B.json"], ["--pick", "1;2"], "whole number"),
+        (["A.json", "B.json"], ["--pick", "1;2"], "whole number, or recommended"),
         (["plans.json"], ["--pick", ",".join(["1"] * 99)], "at most 20"),
         (["A.json", "missing.json"], [], "No such file"),
     ],

@@ -65,6 +65,16 @@ def test_a_pipeline_has_the_chunks_and_the_sharding_of_the_stack() -> None:
     assert "--sharding zero1" in assumed(record)
 
 
+def test_stages_and_experts_are_those_of_the_stack() -> None:
+    record = answer("estimate", *SMALL, "--pp", 2, "--stack", "nanotron")
+    assert record["plans"][0]["plan"]["stage_layers"] is not None
+    assert "stage layers" in assumed(record)
+    experts = ("qwen3-30b-a3b", "--cluster", "dgx-h100", "--gpus", 32, "--tp", 2, "--ep", 4, "--recompute", "full")
+    for given, expected in (((), 2), (("--etp", 1), 1)):
+        plan = answer("estimate", *experts, "--stack", "megatron-lm", *given)["plans"][0]["plan"]
+        assert plan["etp"] == expected
+
+
 def test_a_default_does_not_break_a_rule() -> None:
     question = ("llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--global-batch-size", 8, "--tp", 4)
     record = answer("estimate", *question, "--sequence-length", 4096, "--stack", "megatron-lm")

@@ -51,6 +51,13 @@ def test_skipped_rows_are_listed_by_rule(tmp_path: Path) -> None:
     assert record["counts"]["skipped_by_rule"] == {"tp x cp x pp divides the accelerators": 5}
 
 
+def test_one_row_is_told_in_the_singular(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "num_accelerators": "1", "tp": "1", "pp": "1", "model": "llama-3.1-70b"})
+    text = " ".join(run("validate", path).stdout.split())
+    assert text.startswith("1 row of ")
+    assert "1 row is predicted not to fit in memory, although it ran." in text
+
+
 def test_nothing_can_be_predicted(tmp_path: Path) -> None:
     path = write(tmp_path, {**CELLS, "tp": "3"})
     result = run("validate", path, "--html", tmp_path / "report.html")

@@ -90,6 +90,19 @@ def test_a_generation_that_no_run_covers_has_a_wider_band_that_says_so() -> None
     assert "MI300X" in unknown.note
 
 
+def test_an_accelerator_that_no_run_covers_has_a_wider_band_of_time_within_its_generation() -> None:
+    runs = [replace(run, memory=run.time) for run in spread()]
+    new = replace(H100, accelerator="h20")
+    known, found = band_among(H100, "H100", "time", runs), band_among(new, "H20", "time", runs)
+    assert _width(found) == pytest.approx(bands.UNMEASURED_PART * _width(known))
+    assert found.note == "no measured run covers H20, only others of its generation: the band is wider"
+    assert band_among(new, "H20", "memory", runs).note is None
+    larger = band_among(replace(new, accelerators=128.0), "H20", "time", runs)
+    assert _width(larger) == pytest.approx(bands.UNMEASURED_PART * (1 + bands.BEYOND) * _width(known))
+    assert larger.note is not None
+    assert "64 accelerators" in larger.note
+
+
 def test_every_doubling_beyond_the_largest_run_widens_the_band() -> None:
     sizes = (64, 128, 1024, 65536)
     found = [band_among(replace(H100, accelerators=float(size)), "H100", "time", spread()) for size in sizes]

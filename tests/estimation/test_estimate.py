@@ -201,7 +201,8 @@ def test_assumptions_are_stated() -> None:
     assert "64 of the 72" in of(SMALL, rack, 512)
     assert "no measured run" in of(SMALL, cluster(part=accelerator(generation="gaudi")), 8)
     assert "more than the largest known" in of(SMALL, replace(cluster(), max_num_accelerators=64), 128)
-    assert of(SMALL, cluster(), 8) == ""
+    assert "only others of its generation" in of(SMALL, cluster(), 8)
+    assert of(SMALL, cluster(part=accelerator(name="h100-sxm-80gb")), 8) == ""
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,13 @@ def test_wrong_restrictions_are_refused(restriction: dict[str, Any]) -> None:
     assert caught.value.message
 
 
+def test_a_single_value_stands_for_a_list_of_it() -> None:
+    listed = search_question(question(), top=1, fix={"tp": [2], "recompute": ["full"]}, limit={"pp": [1]})
+    alone = search_question(question(), top=1, fix={"tp": 2, "recompute": "full"}, limit={"pp": 1})
+    assert alone.space == listed.space
+    assert alone.estimates == listed.estimates
+
+
 def test_a_misspelt_field_is_recognised() -> None:
     with pytest.raises(UnknownNameError, match="micro_batch_size"):
         search_question(question(), fix={"microbatch_size": [1]})

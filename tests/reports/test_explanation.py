@@ -132,6 +132,10 @@ def test_a_value_outside_the_space_is_said_to_be_outside() -> None:
     outcomes = {each.name: each.outcome for each in explained(result).alternatives}
     assert outcomes["tp 2 -> 4"] == "not searched"
     assert outcomes["pp 1 -> 2"] == "not searched"
+    fixed = explained(search_question(question, top=1, fix={"recompute": "full"}))
+    found = {each.name: each.is_searched for each in fixed.alternatives}
+    assert found["no recomputation"] is False
+    assert found["tp 1 -> 2"] is True
 
 
 def test_a_change_that_breaks_a_rule_names_it() -> None:

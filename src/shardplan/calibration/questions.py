@@ -20,7 +20,7 @@ from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.software import Software
 from shardplan.inputs.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.validity import check_plan
-from shardplan.workload.stage import layers_by_cost
+from shardplan.workload.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
 
 __all__ = ["Asked", "question_of", "stack_of"]
 
@@ -49,7 +49,7 @@ def question_of(run: MeasuredRun) -> Asked:
     apply_options(choices)
     _settle_sharding(choices, stack)
     _settle_recompute(choices, model)
-    _settle_experts(choices, model)
+    _settle_experts(choices, stack, model)
     software = Software(**choices.software)
     job = Job(
         sequence_length=run.sequence_length,
@@ -141,9 +141,10 @@ def _say_default(choices: Choices, stack: Stack | None, name: str, value: object
 def _settle_sharding(choices: Choices, stack: Stack | None) -> None:
     """zero3 over fewer ranks than hold the same weights is hsdp, and hsdp over all of them is zero3."""
     plan, run = choices.plan, choices.run
-    pipelined = stack.sharding_with_pipeline if stack else None
-    if pipelined is not None and plan["pp"] > 1 and plan.get("sharding") in ("zero2", "zero3", "hsdp"):
-        choices.assumed.append(f"{plan['sharding']} with a pipeline: {pipelined} (as in {stack.name if stack else ''})")
+    stated = plan.get("sharding", "")
+    pipelined = usual_sharding(stack, stated, plan["pp"])
+    if stack is not None and pipelined != stated:
+        choices.assumed.append(f"{stated} with a pipeline: {pipelined} (as in {stack.name})")
         plan["sharding"] = pipelined
     replicas = run.num_accelerators // (plan["tp"] * plan["pp"])
     degree = plan["sharding_degree"]
@@ -171,19 +172,14 @@ def _settle_recompute(choices: Choices, model: ModelConfig) -> None:
         choices.ignored.append(f"recompute of {', '.join(dropped)}: {model.name} has none")
 
 
-EXPERTS_AS_TENSORS = ("nemo", "megatron-lm")
-"""Frameworks that split experts over the tensor-parallel ranks unless told otherwise (Megatron Core:
-``expert_tensor_parallel_size`` is the tensor-parallel size where it is not given); Megatron-Bridge's recipes give 1."""
-
-
-def _settle_experts(choices: Choices, model: ModelConfig) -> None:
+def _settle_experts(choices: Choices, stack: Stack | None, model: ModelConfig) -> None:
     """Expert-tensor parallelism that is not stated is the framework's, where its ranks suffice."""
     plan, run = choices.plan, choices.run
-    if not model.is_moe or run.etp is not None or run.framework not in EXPERTS_AS_TENSORS or plan["tp"] == 1:
+    if stack is None or run.etp is not None:
         return
-    if run.num_accelerators % (plan["tp"] * plan["ep"] * plan["pp"]) == 0:
-        plan["etp"] = plan["tp"]
-        choices.assumed.append(f"etp {plan['tp']}, as tp (default of Megatron Core)")
+    plan["etp"] = usual_expert_tp(stack, model, run.num_accelerators, tp=plan["tp"], ep=plan["ep"], pp=plan["pp"])
+    if plan["etp"] > 1:
+        choices.assumed.append(f"etp {plan['tp']}, as tp (default of {stack.name})")
 
 
 def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) -> None:
@@ -201,27 +197,24 @@ def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) ->
     if sizes is not None and (len(sizes) != plan["pp"] * plan["vp"] or sum(sizes) != model.num_hidden_layers):
         del plan["stage_layers"]
         choices.ignored.append(f"pp_layout of {len(sizes)} chunks and {sum(sizes)} layers: it does not fit the plan")
-    if stack is not None and stack.stages_by_cost and "stage_layers" not in plan and plan["pp"] > 1 == plan["vp"]:
-        plan["stage_layers"] = layers_by_cost(model, plan["pp"])
+    by_cost = usual_stage_layers(stack, model, plan["pp"], plan["vp"]) if "stage_layers" not in plan else None
+    if stack is not None and by_cost is not None:
+        plan["stage_layers"] = by_cost
         choices.assumed.append(f"stages closed by cost (as in {stack.name})")
 
 
 def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
-    """The number of chunks nearest to the stack's usual size among those that the micro-batches allow."""
+    """Model chunks of the stack's usual size, or of the usual one where a pipeline is said to be interleaved."""
     plan, run = choices.plan, choices.run
     pp, wanted = plan["pp"], stack.layers_per_chunk if stack else None
     if wanted is None and plan.get("schedule") == "interleaved":
         wanted = LAYERS_PER_CHUNK
-    if pp == 1 or wanted is None:
-        return 1
     dp = max(run.num_accelerators // (plan["tp"] * plan["cp"] * pp), 1)
     microbatches = run.global_batch_size // max(dp * plan["micro_batch_size"], 1)
-    layers = model.num_hidden_layers // pp
-    if microbatches % pp or not microbatches or layers < 2:
-        return 1
-    divisors = [vp for vp in range(1, layers + 1) if layers % vp == 0]
-    vp = min(divisors, key=lambda count: abs(layers / count - wanted))
-    choices.assumed.append(f"vp {vp}: about {wanted} layers in each model chunk")
+    vp = usual_chunks(wanted, model.num_hidden_layers, pp, microbatches)
+    if pp > 1 and wanted is not None:
+        size = f"about {wanted} layers in each model chunk" if vp > 1 else "not interleaved"
+        choices.assumed.append(f"vp {vp}: {size}")
     return vp
 
 

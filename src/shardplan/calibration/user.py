@@ -129,7 +129,7 @@ def _usable(runs: Sequence[MeasuredRun], part: Accelerator) -> tuple[tuple[Case,
     own = [one for one in asked if one.question.cluster.accelerator.name == part.name]
     rule = f"runs are of {part.name}"
     others = [
-        Skipped(run=one.run, rule=rule, reason=f"{rule}: it is of {one.question.cluster.accelerator.name}")
+        Skipped(run=one.run, rule=rule, reason=f"is of {one.question.cluster.accelerator.name}, not {part.name}")
         for one in asked
         if one.question.cluster.accelerator.name != part.name
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,13 @@ class Validation:
         return float(np.mean(inside)) if inside else None
 
     def to_record(self) -> dict[str, Any]:
-        """Plain record: a row for every run, errors by every grouping, order within sweeps. Shares, not per cent."""
-        rows = [_row(one) for one in self.predictions] + [_skipped_row(one) for one in self.skipped]
+        """Plain record: a row for every run in the order of the file, errors by every grouping, order within sweeps.
+
+        Errors are shares, not per cent.
+        """
+        numbered = [(one.run.line, _row(one)) for one in self.predictions]
+        numbered += [(one.run.line, _skipped_row(one)) for one in self.skipped]
+        rows = [row for _, row in sorted(numbered, key=itemgetter(0))]
         return {
             "rows": rows,
             "counts": {

@@ -32,7 +32,14 @@ def whole(text: str, flag: str, *, least: int = 1, most: int) -> int:
 
 def picked(text: str) -> Pick:
     """The plan of a file that --pick names. Raises InputError."""
-    return "recommended" if text.strip() == "recommended" else whole(text, "--pick", most=MOST_PICK)
+    if text.strip() == "recommended":
+        return "recommended"
+    if not text.strip().isdecimal():
+        wanted = "a whole number, or recommended"
+        raise InputError(
+            f"--pick is {text[:60]!r}; it must be {wanted}", rule=f"--pick is {wanted}", hint=f"set --pick to {wanted}"
+        )
+    return whole(text, "--pick", most=MOST_PICK)
 
 
 def number(text: str, flag: str, *, most: float = LARGEST) -> float:

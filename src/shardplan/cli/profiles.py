@@ -100,6 +100,7 @@ def _stack_record(stack: Stack) -> dict[str, Any]:
         "sharding_with_pipeline": stack.sharding_with_pipeline,
         "layers_per_chunk": stack.layers_per_chunk,
         "stages_by_cost": stack.stages_by_cost,
+        "experts_split_as_layers": stack.experts_split_as_layers,
         "sources": dict(stack.sources),
         "notes": stack.notes,
     }

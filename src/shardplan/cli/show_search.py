@@ -206,6 +206,8 @@ def _best_texts(explanation: Explanation, estimates: Sequence[Estimate]) -> list
 
 def _best_text(best: Plan, alternative: Alternative, known: Mapping[Plan, str]) -> str:
     if alternative.best is None:
+        if alternative.outcome == "does not fit" and not alternative.is_searched:
+            return "not searched"
         return {"does not fit": "no plan fits", "breaks a rule": "no plan"}.get(alternative.outcome, "not searched")
     lost = f"{_signed_time(alternative.best.time_lost)}, {_signed_bytes(alternative.best.memory_added)}"
     if alternative.best.estimate.plan in known:

@@ -11,8 +11,10 @@ from shardplan.cli.show_answer import percent
 from shardplan.reports.validation import Group, Worst, groups_of, skipped_by_rule, worst_of
 from shardplan.units import format_bytes, format_time
 
-__all__ = ["error_columns", "show_validation"]
+__all__ = ["PUBLISHED", "error_columns", "show_validation"]
 
+PUBLISHED = "the published runs"
+"""What the runs that ship with the product are called."""
 MOST_RULES = 8
 MOST_NAMES = 3
 LONGEST_NAME = 60
@@ -28,18 +30,22 @@ def show_validation(page: Page, found: Validation, by: str, *, named: str, profi
         _errors(page, "Step time", by, [(group.name, group.step_time) for group in groups])
         _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
         _worst(page, worst_of(found.predictions))
-        _order(page, found)
+        _order(page, found, named)
     _skipped(page, found)
 
 
 def _verdict(page: Page, found: Validation, named: str, profile: str | None) -> None:
     total = len(found.predictions) + len(found.skipped)
     constants = f" with the constants of {profile}" if profile else ""
-    text = f"{total:,} rows of {named}{constants}: {len(found.predictions):,} predicted, {len(found.skipped):,} skipped"
+    rows = "1 row" if total == 1 else f"{total:,} rows"
+    text = f"{rows} of {named}{constants}: {len(found.predictions):,} predicted, {len(found.skipped):,} skipped"
     page.line(text, style="bold", indent=0)
     page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
     if found.not_fitting:
-        page.line(f"{len(found.not_fitting):,} rows are predicted not to fit in memory, although they ran.", indent=0)
+        count = len(found.not_fitting)
+        is_said = "1 row is predicted not to fit in memory, although it ran."
+        are_said = f"{count:,} rows are predicted not to fit in memory, although they ran."
+        page.line(is_said if count == 1 else are_said, indent=0)
 
 
 def _with_memory(groups: tuple[Group, ...]) -> list[Group]:
@@ -86,11 +92,14 @@ def _against(row: Worst) -> str:
     return f"{format_time(one.step_time)} against {format_time(run.step_time or 0.0)}"
 
 
-def _order(page: Page, found: Validation) -> None:
+def _order(page: Page, found: Validation, named: str) -> None:
     coverage = found.coverage()
     if coverage is not None:
         page.heading("Bands")
         page.line(f"{percent(coverage)} of the measured step times lie inside their band, which is made for 80 %.")
+        if named == PUBLISHED:
+            text = "The constants were fitted to these runs; docs/accuracy.md counts with each family left out."
+            page.line(text, style="dim")
     ranking = found.ranking()
     if not ranking["sweeps"]:
         return

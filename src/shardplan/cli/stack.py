@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from shardplan.workload.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
+
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.inputs.job import Job
@@ -17,8 +19,6 @@ __all__ = ["SWITCHES", "job_of_stack", "plan_of_stack", "switches_of_stack"]
 
 SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
 """Defaults of a plan that a search does not vary by itself."""
-SHARDED: Final = ("zero2", "zero3", "hsdp")
-"""Sharding that a pipeline with frameworks of its own rule turns into something else."""
 
 
 def job_of_stack(
@@ -50,35 +50,37 @@ def plan_of_stack(
     taken: dict[str, Any] = {name: value for name, value in stack.plan_fields().items() if name not in given}
     if "sequence_parallel" in taken and question.job.sequence_length % plan.tp:
         del taken["sequence_parallel"]  # a default must not break a rule
-    pipelined = stack.sharding_with_pipeline
     sharding = taken.get("sharding", plan.sharding)
+    pipelined = usual_sharding(stack, sharding, plan.pp)
     notes: list[str] = []
-    if plan.pp > 1 and pipelined is not None and sharding in SHARDED:
+    if pipelined != sharding:
         if "sharding" in taken:
             taken["sharding"] = pipelined
         else:
             notes.append(
                 f"{stack.name} with a pipeline: {sharding} costs what {pipelined} does (--sharding {pipelined})"
             )
-    chunks = (
-        _chunks(stack, replace(plan, **taken), question) if not {"vp", "schedule", "stage_layers"} & {*given} else 1
-    )
-    if chunks > 1:
-        taken["vp"] = chunks
+    taken |= _stages(stack, plan, question, given) | _experts(stack, plan, question, given)
     words = _words(taken)
     return replace(plan, **taken), (*([f"plan as usual in {stack.name}: {words}"] if words else []), *notes)
 
 
-def _chunks(stack: Stack, plan: Plan, question: Question) -> int:
-    """Model chunks of a pipeline rank: the number nearest to the stack's usual size that the micro-batches allow."""
-    dp = plan.dp(question.num_accelerators)
+def _stages(stack: Stack, plan: Plan, question: Question, given: Collection[str]) -> dict[str, Any]:
+    """Chunks or stages of the pipeline as the stack makes them, where nothing is said of them."""
+    if {"vp", "schedule", "stage_layers"} & {*given}:
+        return {}
+    model, dp = question.model, plan.dp(question.num_accelerators)
     microbatches = question.job.global_batch_size // max(dp * plan.micro_batch_size, 1)
-    layers = question.model.num_hidden_layers // plan.pp
-    wanted = stack.layers_per_chunk
-    if wanted is None or plan.pp == 1 or layers < 1 or not microbatches or microbatches % plan.pp:
-        return 1
-    counts = [vp for vp in range(1, layers + 1) if layers % vp == 0]
-    return min(counts, key=lambda vp: abs(layers / vp - wanted))
+    chunks = usual_chunks(stack.layers_per_chunk, model.num_hidden_layers, plan.pp, microbatches)
+    layers = usual_stage_layers(stack, model, plan.pp, chunks)
+    return ({"vp": chunks} if chunks > 1 else {}) | ({} if layers is None else {"stage_layers": layers})
+
+
+def _experts(stack: Stack, plan: Plan, question: Question, given: Collection[str]) -> dict[str, Any]:
+    """Expert-tensor parallelism as the stack has it, where nothing is said of it."""
+    degrees = {"tp": plan.tp, "ep": plan.ep, "pp": plan.pp}
+    etp = 1 if "etp" in given else usual_expert_tp(stack, question.model, question.num_accelerators, **degrees)
+    return {"etp": etp} if etp > 1 else {}
 
 
 def switches_of_stack(

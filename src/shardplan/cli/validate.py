@@ -70,9 +70,9 @@ def validate(
         page.write_text(_report(found, is_published=runs is None and profile is None))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
-        from shardplan.cli.show_validation import show_validation
+        from shardplan.cli.show_validation import PUBLISHED, show_validation
 
-        show_validation(Page(), found, by, named=runs or "the published runs", profile=profile)
+        show_validation(Page(), found, by, named=runs or PUBLISHED, profile=profile)
     return 0 if found.predictions else 1
 
 

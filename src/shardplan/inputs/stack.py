@@ -42,6 +42,7 @@ _HEAD: Final = (
     "sharding_with_pipeline",
     "layers_per_chunk",
     "stages_by_cost",
+    "experts_split_as_layers",
     "notes",
 )
 
@@ -71,6 +72,8 @@ class Stack:
     """Layers of a model chunk where a pipeline's ``vp`` is left open; None: pipelines are not interleaved."""
     stages_by_cost: bool = False
     """Whether stages are closed by the cost of their layers and the head; otherwise layers are shared out evenly."""
+    experts_split_as_layers: bool = False
+    """Whether experts are split over the tensor-parallel ranks (``etp`` is ``tp``) where nothing is said."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where each default comes from, by ``software.cuda_graphs`` and the like."""
     notes: str = field(default="", repr=False)
@@ -151,7 +154,8 @@ def _stack_from(document: Document, label: str) -> Stack:
             layers_per_chunk=None
             if chunk is None
             else _count(_value(chunk, "layers_per_chunk", label, sources), label),
-            stages_by_cost=_flag(document.get("stages_by_cost"), label, sources),
+            stages_by_cost=_flag(document, "stages_by_cost", label, sources),
+            experts_split_as_layers=_flag(document, "experts_split_as_layers", label, sources),
             sources=sources,
             notes=str(document.get("notes") or ""),
             **defaults,
@@ -191,12 +195,11 @@ def _value(entry: object, name: str, label: str, sources: dict[str, str]) -> Any
     return entry["value"]
 
 
-def _flag(raw: object, label: str, sources: dict[str, str]) -> bool:
-    value = False if raw is None else _value(raw, "stages_by_cost", label, sources)
+def _flag(document: Document, name: str, label: str, sources: dict[str, str]) -> bool:
+    raw = document.get(name)
+    value = False if raw is None else _value(raw, name, label, sources)
     if not isinstance(value, bool):
-        raise InputError(
-            f"{label}: stages_by_cost is {str(value)[:60]!r}", rule="stages_by_cost is true or false", hint="true"
-        )
+        raise InputError(f"{label}: {name} is {str(value)[:60]!r}", rule=f"{name} is true or false", hint="true")
     return value
 
 

@@ -13,7 +13,7 @@ from shardplan.inputs.profile import Profile
 from shardplan.planner.ranking import different_cells
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import ties_of
-from shardplan.planner.space import Choices, Restrictions, declare
+from shardplan.planner.space import Given, Restrictions, as_lists, declare
 from shardplan.planner.suggestions import suggest
 from shardplan.planner.survey import Progress, survey_of
 
@@ -27,15 +27,16 @@ def search(
     *,
     num_accelerators: int,
     top: int = 10,
-    fix: Choices | None = None,
-    limit: Choices | None = None,
-    exclude: Choices | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
     profile: Profile | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
     """Finds the fastest plans that fit. Without ``job`` the default one for this model and world size is taken.
 
-    ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": [8]}``. Raises
+    ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": 8}``,
+    ``limit={"tp": [4, 8]}``. A value that is no list stands for a list of it. Raises
     ``InputError`` for unknown fields or values. That nothing fits is an answer: no estimates, but suggestions.
     """
     assumed: tuple[str, ...] = ()
@@ -50,14 +51,14 @@ def search_question(
     question: Question,
     *,
     top: int = 10,
-    fix: Choices | None = None,
-    limit: Choices | None = None,
-    exclude: Choices | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
     """As ``search``, for a question already put."""
     started = time.perf_counter()
-    restrictions = Restrictions(fix=fix or {}, limit=limit or {}, exclude=exclude or {})
+    restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions)
     survey = survey_of(question, space, progress=progress).with_ties()
     listed = [(cell, survey.estimate(cell)) for cell in different_cells(survey.tables, top)]

@@ -12,9 +12,11 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.model import MLP, LatentAttention, MixtureOfExperts, ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
 
-__all__ = ["POINT", "Choices", "Restrictions", "Space", "declare", "divisors"]
+__all__ = ["POINT", "Choices", "Given", "Restrictions", "Space", "as_lists", "declare", "divisors"]
 
 Choices = Mapping[str, Sequence[object]]
+Given = Mapping[str, object]
+"""The same as a user may give it: a value that is no list stands for a list of it."""
 """Values by field, as given on the command line (text) or in Python."""
 
 PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")
@@ -207,6 +209,15 @@ def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
     dense = any(isinstance(kind.mlp, MLP) for kind in kinds)
     policies.append(",".join([policies[-1], *(["moe"] if experts else []), *(["mlp"] if dense else [])]))
     return (*dict.fromkeys(policies), "full")
+
+
+def as_lists(given: Given | None) -> Choices:
+    """Values of every field as a list."""
+    alone = (str, Mapping)
+    return {
+        name: values if isinstance(values, Sequence) and not isinstance(values, alone) else (values,)
+        for name, values in (given or {}).items()
+    }
 
 
 def _given(fix: Choices, limit: Choices) -> dict[str, tuple[Any, ...]]:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.plotting.chart import Axis, Chart, Panel, Series
 from shardplan.plotting.libraries import plotly_parts
+from shardplan.plotting.panels import Axis, Panel, Panels, Series
 
 __all__ = ["html_page"]
 
@@ -19,7 +19,7 @@ NUM_CONTOURS: Final = 25
 MARKERS: Final = {"circle": "circle", "square": "square", "triangle": "triangle-up"}
 
 
-def html_page(chart: Chart) -> str:
+def html_page(chart: Panels) -> str:
     """The page as text. Raises ``InputError`` where plotly is not installed."""
     objects, make_subplots = plotly_parts()
     has_right = any(panel.right is not None for panel, _, _ in chart.placed)
@@ -59,7 +59,7 @@ def html_page(chart: Chart) -> str:
     return page.replace("<head>", head, 1).replace("</body>", note)
 
 
-def _places(chart: Chart) -> list[list[dict[str, bool] | None]]:
+def _places(chart: Panels) -> list[list[dict[str, bool] | None]]:
     """What stands in every row and column."""
     places: list[list[dict[str, bool] | None]] = [[None] * chart.num_columns for _ in range(chart.num_rows)]
     for panel, row, column in chart.placed:
@@ -113,7 +113,7 @@ def _add_labels(figure: Any, series: Series, at: dict[str, int]) -> None:
         )
 
 
-def _add_field(figure: Any, objects: Any, panel: Panel, chart: Chart, at: dict[str, int]) -> None:
+def _add_field(figure: Any, objects: Any, panel: Panel, chart: Panels, at: dict[str, int]) -> None:
     """Filled contours, the scale of colours beside the panel."""
     if panel.field is None:
         return

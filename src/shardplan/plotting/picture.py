@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.plotting.chart import Axis, Chart, Panel, Series
 from shardplan.plotting.libraries import matplotlib_parts
+from shardplan.plotting.panels import Axis, Panel, Panels, Series
 
 __all__ = ["png_picture"]
 
@@ -23,7 +23,7 @@ MOST_LEVEL: Final = 8
 """Names on an axis that have room beside each other."""
 
 
-def png_picture(chart: Chart) -> bytes:
+def png_picture(chart: Panels) -> bytes:
     """The picture as a file's content. Raises ``InputError`` where matplotlib is not installed."""
     figure_kind, canvas_kind = matplotlib_parts()
     width, height = chart.panel_size

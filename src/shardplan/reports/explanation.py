@@ -18,6 +18,8 @@ __all__ = ["Alternative", "Difference", "Explanation", "explain", "explanation_r
 Change = dict[str, Any]
 Outcome = Literal["slower", "as fast", "does not fit", "breaks a rule", "not searched"]
 
+USUAL: Final = Plan()
+"""A plan of defaults: what a search takes of fields that are not in its space."""
 COMPUTE: Final = ("matmul", "attention")
 """Terms in which model FLOP are executed; all others are losses."""
 MOST_LOSSES: Final = 3
@@ -74,6 +76,8 @@ class Alternative:
     """The rule, with its values."""
     best: Difference | None
     """The best plan of the space with that change; None where none fits."""
+    is_searched: bool = True
+    """Whether the space holds the values that the change fixes."""
 
     @property
     def outcome(self) -> Outcome:
@@ -172,6 +176,7 @@ def _judged(result: SearchResult, best: Estimate, name: str, change: Change) -> 
         alone=None if alone is None else Difference.of(alone, best),
         broken_rule=broken_rule,
         best=None if found is None else Difference.of(found, best),
+        is_searched=all(value in result.space.get(field, (getattr(USUAL, field),)) for field, value in change.items()),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardplan.plotting.chart import Axis, Chart, Field, Panel, Series, Side
+from shardplan.plotting.chart import Chart
+from shardplan.plotting.panels import Axis, Field, Panel, Series, Side
 from shardplan.plotting.subramanian2024.shared import SOURCE, Row, values_of
 
 __all__ = ["capacity_and_bandwidth", "flops_and_capacity"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from shardplan.plotting.chart import GREY, Axis, Marker, Series
+from shardplan.plotting.panels import GREY, Axis, Marker, Series
 
 __all__ = ["SIZES", "SOURCE", "STRATEGY_NAMES", "Row", "label_of", "only", "system_lines", "titled", "values_of"]
 

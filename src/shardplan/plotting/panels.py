@@ -1,0 +1,117 @@
+"""A figure as plain records: panels with axes and series. One description is drawn as a page and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = [
+    "GREY",
+    "PALETTE",
+    "SECOND_PALETTE",
+    "Axis",
+    "Field",
+    "Marker",
+    "Panel",
+    "Panels",
+    "Scale",
+    "Series",
+    "Side",
+]
+
+Scale = Literal["linear", "log2", "log10", "names"]
+Kind = Literal["line", "points", "bars"]
+Marker = Literal["circle", "square", "triangle", "none"]
+Side = Literal["top right", "top left", "bottom right", "bottom left"]
+
+PALETTE: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+"""Colours that people with any colour vision tell apart. M. Okabe and K. Ito, Color Universal Design, 2008."""
+SECOND_PALETTE: Final = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#AA4499")
+"""More of them, for what shares a legend with the first. P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021."""
+GREY: Final = "#8a8a8a"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """What an axis measures."""
+
+    title: str
+    """Quantity, with its unit in brackets."""
+    scale: Scale = "linear"
+    limits: tuple[float, float] | None = None
+    """First and last value shown; from the data where not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Points of one name."""
+
+    name: str
+    """In the legend; series of one name are one entry there."""
+    x: Sequence[float | str]
+    """Numbers, or names, whose lines a line feed parts."""
+    y: Sequence[float]
+    kind: Kind = "line"
+    colour: str = PALETTE[0]
+    marker: Marker = "none"
+    is_dashed: bool = False
+    is_on_right: bool = False
+    """Whether it is measured by the axis on the right."""
+    labels: Sequence[str] = ()
+    """Text beside each point."""
+    label_sides: Sequence[Side] = ()
+    """On which side of its point each label stands; above and to the right where not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A quantity over a grid, drawn as filled contours."""
+
+    title: str
+    x: Sequence[float]
+    y: Sequence[float]
+    z: Sequence[Sequence[float | None]]
+    """One row for every y; None where there is no value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...] = ()
+    field: Field | None = None
+    is_stacked: bool = False
+    """Whether bars stand on each other rather than beside each other."""
+    right: Axis | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Panels in rows and columns."""
+
+    name: str
+    """Of its files, without a suffix."""
+    title: str
+    panels: tuple[Panel | None, ...]
+    """Row by row; None leaves a place empty."""
+    num_columns: int
+    note: str = ""
+    """Beneath it: what it shows, and the source."""
+    panel_size: tuple[int, int] = (400, 300)
+    """Width and height of a panel. [pixels]"""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of panels."""
+        return -(-len(self.panels) // self.num_columns)
+
+    @property
+    def placed(self) -> tuple[tuple[Panel, int, int], ...]:
+        """Panels with row and column, from 0."""
+        return tuple(
+            (panel, *divmod(index, self.num_columns)) for index, panel in enumerate(self.panels) if panel is not None
+        )
