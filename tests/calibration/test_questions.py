@@ -69,10 +69,12 @@ def test_an_option_names_the_stack(tmp_path: Path) -> None:
         ("moe_capacity_factor=1", "moe_capacity", True),
         ("primary_weights=fp8", "quantised_weights", True),
         ("compile=no", "kernels", "eager"),
+        ("torch_compile=no", "kernels", "eager"),
         ("num_vocab_tiling=16", "fused_loss", True),
         ("attention_generation=flash2", "attention_generation", "flash2"),
         ("kernels=eager", "kernels", "eager"),
         ("fused_accumulation=no", "fused_accumulation", False),
+        ("reduces_whole=yes", "reduces_whole", True),
         ("gradient_copy=yes", "gradient_copy", True),
         ("features=Liger kernels, FA3", "fused_loss", True),
         ("features=TE + deepep", "moe_dispatcher", "deepep"),
@@ -119,6 +121,15 @@ def test_options_of_the_plan(tmp_path: Path, option: str, field: str, value: obj
     assert getattr(asked(tmp_path, options=option).plan, field) == value
 
 
+def test_the_network_between_nodes_can_be_stated(tmp_path: Path) -> None:
+    """Its kind brings its latency; bandwidth and fast domains stay as they are."""
+    usual = asked(tmp_path, num_accelerators="64").question.cluster.tiers
+    stated = asked(tmp_path, num_accelerators="64", options="network=efa").question.cluster.tiers
+    assert (usual[1].link_type, stated[1].link_type) == ("infiniband", "efa")
+    assert stated[1].latency == pytest.approx(50e-6)
+    assert (stated[0], stated[1].bandwidth) == (usual[0], usual[1].bandwidth)
+
+
 def test_options_of_the_job(tmp_path: Path) -> None:
     job = asked(tmp_path, options="optimizer_moments=bf16;dropout=yes;optimizer=adamw").question.job
     assert (job.moment_dtype, job.dropout, job.optimizer) == ("bf16", True, "adam")
@@ -128,7 +139,8 @@ def test_options_of_the_job(tmp_path: Path) -> None:
     "option",
     [
         "moe_dispatcher=pigeon", "optimizer_moments=fp8", "moe_a2a_1f1b=perhaps", "schedule=zigzag",
-        "cp_comm_type=smoke", "recompute_layers=-1", "pp_layout=xyz", "kernels=handmade", "fused_loss=2",
+        "cp_comm_type=smoke", "recompute_layers=-1", "network=string", "pp_layout=xyz", "kernels=handmade",
+        "fused_loss=2",
     ],
 )  # fmt: skip
 def test_a_bad_option_is_refused(tmp_path: Path, option: str) -> None:

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import cluster, ideal_profile, tier
 
-from shardplan.costs.collectives import Network, sharding_groups
-from shardplan.costs.state_traffic import StateTraffic, state_traffic
+from shardplan.costs.collectives import Group, Network, sharding_groups
+from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.workload.layer import Parameters
 
 PSI = 1e9
@@ -19,9 +20,16 @@ PSI = 1e9
 
 
 def traffic(
-    num_accelerators: int = 64, *, dense: float = PSI, experts: float = 0.0, grad_dtype: Any = "bf16", **fields: Any
+    num_accelerators: int = 64,
+    *,
+    dense: float = PSI,
+    experts: float = 0.0,
+    grad_dtype: Any = "bf16",
+    reduces_whole: bool = False,
+    **fields: Any,
 ) -> StateTraffic:
-    job = Job(sequence_length=1024, global_batch_size=num_accelerators, grad_dtype=grad_dtype)
+    software = Software(reduces_whole=reduces_whole)
+    job = Job(sequence_length=1024, global_batch_size=num_accelerators, grad_dtype=grad_dtype, software=software)
     batch = Batch.of(Plan(**fields), num_accelerators, job)
     network = Network.of(cluster(), num_accelerators, ideal_profile())
     return state_traffic(Parameters(dense, experts), job, batch, network, sharding_groups(batch, network))
@@ -41,6 +49,27 @@ def test_volume_of_a_step(sharding: str, volumes: int, n: int) -> None:
 def test_gradients_in_fp32_weigh_twice() -> None:
     assert sent(traffic(grad_dtype="fp32", sharding="ddp")) == 2 * sent(traffic(sharding="ddp"))
     assert sent(traffic(grad_dtype="fp32")) == pytest.approx((4 + 2) * PSI * 63 / 64)
+
+
+def test_a_whole_sum_costs_an_all_reduce_where_a_shard_is_updated() -> None:
+    """DeepSpeed's bf16 optimizer with stage 1: 2 x 4 bytes all-reduced, 2 bytes of weights gathered."""
+    whole = traffic(grad_dtype="fp32", reduces_whole=True)
+    assert sent(whole) == pytest.approx((2 * 4 + 2) * PSI * 63 / 64)
+    assert whole.gather_time > traffic(grad_dtype="fp32").gather_time
+    for sharding in ("ddp", "zero2", "zero3"):
+        assert sent(traffic(sharding=sharding, reduces_whole=True)) == sent(traffic(sharding=sharding))
+
+
+def test_a_tied_table_is_summed_over_the_first_and_the_last_stage() -> None:
+    """Two ranks all-reduce: each sends as many bytes as the table's gradients have."""
+    batch = Batch.of(Plan(pp=8), 64, job := Job(sequence_length=1024, global_batch_size=64, grad_dtype="fp32"))
+    network = Network.of(cluster(), 64, ideal_profile())
+    alone = state_traffic(Parameters(PSI, 0.0), job, batch, network, sharding_groups(batch, network))
+    apart = with_tied_table(alone, 0.25 * PSI, job, Group(2, (1, 2)), network)
+    assert sent(apart) - sent(alone) == pytest.approx(4 * 0.25 * PSI)
+    slow = network.tiers[-1].bandwidth
+    assert apart.reduce_time - alone.reduce_time == pytest.approx(4 * 0.25 * PSI / slow, rel=0.01)
+    assert apart.gather_time == alone.gather_time
 
 
 def test_sharded_gradients_are_reduced_in_every_micro_batch() -> None:

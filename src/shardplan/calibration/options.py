@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, cast, get_args
 
 from shardplan.calibration.runs import MeasuredRun
 from shardplan.errors import InputError
+from shardplan.inputs.cluster import LinkType
 from shardplan.inputs.software import Software
 
 __all__ = ["OPTIONS", "WITHOUT_EFFECT", "Choices", "apply_options", "layers_of_layout"]
@@ -26,6 +27,8 @@ class Choices:
     software: dict[str, Any] = field(default_factory=dict)
     job: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
+    network: LinkType | None = None
+    """Kind of the links between fast domains, where it is stated."""
     assumed: list[str] = field(default_factory=list)
     """What was taken for granted, in words."""
     ignored: list[str] = field(default_factory=list)
@@ -150,6 +153,13 @@ def _compile(choices: Choices, key: str, value: str) -> None:
 
 def _blocking(choices: Choices, key: str, value: str) -> None:
     choices.software["blocking_launches"] = _flag(choices, key, value)
+
+
+def _network(choices: Choices, key: str, value: str) -> None:
+    allowed = get_args(LinkType)
+    if value not in allowed:
+        raise choices.wrong(key, value, f"one of {', '.join(allowed)}")
+    choices.network = cast(LinkType, value)
 
 
 def _a2a(choices: Choices, key: str, value: str) -> None:
@@ -313,6 +323,7 @@ OPTIONS: Final[Mapping[str, Callable[[Choices, str, str], None]]] = {
     "primary_weights": _primary_weights,
     "reshard_after_forward": _reshard,
     "compile": _compile,
+    "torch_compile": _compile,
     "num_vocab_tiling": _vocabulary_tiling,
     "schedule": _schedule,
     "cp_comm_type": _cp_comm,
@@ -325,6 +336,7 @@ OPTIONS: Final[Mapping[str, Callable[[Choices, str, str], None]]] = {
     "pp_layout": _layout,
     "dropout": _dropout,
     "placement": _placement,
+    "network": _network,
     **{f.name: _of_software for f in fields(Software)},
     "moe_dispatcher": _dispatcher,
 }

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from shardplan.calibration.options import Choices, apply_options
+from shardplan.calibration.run_cluster import cluster_of_run
 from shardplan.calibration.runs import MeasuredRun
-from shardplan.errors import InputError
 from shardplan.estimation.question import Question
-from shardplan.inputs.catalog import cluster_of_accelerator, load_model
-from shardplan.inputs.cluster import Cluster, NetworkTier
+from shardplan.inputs.catalog import load_model
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import MLP, MixtureOfExperts, ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
@@ -41,12 +39,12 @@ class Asked:
 def question_of(run: MeasuredRun) -> Asked:
     """The question that ``run`` answers. Raises ``ShardplanError`` where it cannot be predicted."""
     model = _model(run)
-    cluster = _cluster(run.accelerator, run.scale_up_size, run.inter_node_bandwidth)
     choices = Choices(run=run, ignored=[f"column {name}" for name in run.unknown])
     stack = stack_of(run, choices)
     _take_job(choices, stack)
     _take_plan(choices, stack)
     apply_options(choices)
+    cluster = cluster_of_run(run, choices.network)
     _settle_sharding(choices, stack)
     _settle_recompute(choices, model)
     _settle_experts(choices, stack, model)
@@ -232,57 +230,3 @@ def _model(run: MeasuredRun) -> ModelConfig:
 @lru_cache(maxsize=1024)
 def _model_at(name_or_path: str, _changed: int) -> ModelConfig:
     return load_model(Path(name_or_path) if "/" in name_or_path else name_or_path)
-
-
-@lru_cache(maxsize=256)
-def _cluster(accelerator: str, scale_up_size: int | None, inter_node_bandwidth: float | None) -> Cluster:
-    """The usual cluster of an accelerator with the stated fast domain and network."""
-    cluster = cluster_of_accelerator(accelerator)
-    if scale_up_size is not None:
-        cluster = _with_domain(cluster, scale_up_size)
-    if inter_node_bandwidth is not None and len(cluster.tiers) > 1:
-        first, outer = cluster.tiers[1].bandwidth, cluster.tiers[1:]
-        scaled = [replace(tier, bandwidth=inter_node_bandwidth * tier.bandwidth / first) for tier in outer]
-        cluster = replace(cluster, tiers=(cluster.tiers[0], *scaled))
-    return cluster
-
-
-def _with_domain(cluster: Cluster, size: int) -> Cluster:
-    """Fast domains of another size; tiers that they swallow vanish."""
-    inner = cluster.innermost
-    if inner.size == size:
-        return cluster
-    if inner.size is None:
-        raise InputError(
-            f"scale_up_size is {size}; the fast domain of {cluster.name} is not bounded",
-            rule="scale_up_size is that of a bounded domain",
-            hint="leave scale_up_size empty",
-        )
-    outer = [tier for tier in cluster.tiers[1:] if tier.size is None or (tier.size > size and tier.size % size == 0)]
-    return replace(cluster, tiers=(_resized(inner, size), *outer))
-
-
-def _resized(tier: NetworkTier, size: int) -> NetworkTier:
-    """A torus keeps its number of axes; a larger mesh is joined by switches (DGX-2 against DGX-1)."""
-    if tier.topology == "torus":
-        shape = _torus(size, len(tier.torus_shape))
-        if not shape:
-            return replace(tier, size=size, topology="switch", torus_shape=())
-        return replace(tier, size=size, torus_shape=shape)
-    grown = tier.size is not None and size > tier.size
-    return replace(tier, size=size, topology="switch" if grown or size < 2 else tier.topology)
-
-
-def _torus(size: int, num_axes: int) -> tuple[int, ...]:
-    """Sides as equal as the prime factors of ``size`` allow."""
-    sides = [1] * num_axes
-    for factor in sorted(_prime_factors(size), reverse=True):
-        sides[sides.index(min(sides))] *= factor
-    return tuple(sorted(side for side in sides if side > 1))
-
-
-def _prime_factors(number: int) -> list[int]:
-    for factor in range(2, math.isqrt(number) + 1):
-        if number % factor == 0:
-            return [factor, *_prime_factors(number // factor)]
-    return [number] if number > 1 else []

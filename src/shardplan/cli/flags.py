@@ -301,6 +301,10 @@ class SoftwareFlags:
     fixed_bucket: Annotated[
         bool | None, _software("fixed_bucket", "Collect sharded gradients in a buffer of 5e8 elements.")
     ] = None
+    reduces_whole: Annotated[
+        bool | None,
+        _software("reduces_whole", "Every rank gets the whole sum of the gradients (zero1)."),
+    ] = None
     gathers_ahead: Annotated[
         bool | None, _software("gathers_ahead", "Gather the next layer's weights while one computes.")
     ] = None

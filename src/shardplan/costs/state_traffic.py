@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
 from shardplan.workload.ops import CollectiveKind
 
-__all__ = ["StateTraffic", "state_traffic"]
+__all__ = ["StateTraffic", "state_traffic", "with_tied_table"]
+
 LEAST_BUCKET, BUCKET_PER_RANK = 40e6, 1e6
 """Parameters that are reduced or gathered together once per step: at least the one, and the other for every replica, so
 that latencies do not grow with the replicas (Megatron Core, distributed_data_parallel.py). Fully sharded weights and
@@ -72,7 +73,8 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
 
     ddp: gradients all-reduced. zero1: reduce-scattered, updated weights gathered. zero2: reduce-scattered in every
     micro-batch. zero3: weights gathered for the forward and again for the backward pass of every micro-batch. hsdp: as
-    zero3 within the shard group; shards are all-reduced once per step across groups.
+    zero3 within the shard group; shards are all-reduced once per step across groups. ``reduces_whole`` of the software:
+    zero1 all-reduces gradients as ddp does.
     """
     dense = _traffic(held.dense, job, batch, network, shard=groups["shard"], replica=groups["replica"])
     experts = _traffic(
@@ -87,6 +89,19 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
     )
 
 
+def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group, network: Network) -> StateTraffic:
+    """``traffic`` of the head, and an all-reduce of the gradients of a table that the embedding shares with it.
+
+    It runs once per step between ``ends``, the first and the last stage (Megatron-LM, finalize_model_grads; DeepSpeed,
+    reduce_tied_grads).
+    """
+    both = _Exchange(
+        kind="all_reduce", size=table * job.grad_bytes, group=ends, calls=1.0, per_step=1.0, per_microbatch=0.0
+    )
+    time = traffic.reduce_time + _time(both, network)
+    return replace(traffic, reduce_time=time, exchanges=(*traffic.exchanges, both))
+
+
 def _traffic(
     parameters: Numbers, job: Job, batch: Batch, network: Network, *, shard: Group, replica: Group
 ) -> StateTraffic:
@@ -96,7 +111,9 @@ def _traffic(
         )
     gradients = parameters * job.grad_bytes
     weights = parameters * job.gathered_weight_bytes
-    gathered = np.where(batch.shards_optimizer, weights, gradients)
+    # A sum that every rank gets whole: gathered behind the reduce-scatter, as the two make an all-reduce.
+    also = gradients * np.where(batch.shards_gradients, 0.0, 1.0) if job.software.reduces_whole else 0.0
+    gathered = np.where(batch.shards_optimizer, weights + also, gradients)
     often = np.where(batch.shards_gradients, 1.0, 0.0)
     twice = np.where(batch.shards_weights, 2.0, 0.0)
     once = np.where(batch.shards_weights, 0.0, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.costs.block import BlockCost, price_block
 from shardplan.costs.collectives import Group, collective_bytes, collective_time, groups_of, sharding_groups
-from shardplan.costs.state_traffic import StateTraffic, state_traffic
+from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.model import MLP, MixtureOfExperts, ModelConfig
@@ -81,7 +81,12 @@ def price(question: Question, batch: Batch) -> Prices:
             part(layer_block(kind, shard), layer_parameters(model, kind, batch), kind.mlp) for kind in model.layer_kinds
         ),
         embedding=part(embedding(model, shard), embedding_parameters(model, batch), None),
-        head=part(head(model, shard), head_parameters(model, batch, holds_table=batch.pp == 1), None),
+        head=_tied(
+            part(head(model, shard), head_parameters(model, batch, holds_table=batch.pp == 1), None),
+            question,
+            batch,
+            pair,
+        ),
         mtp=(
             part(_mtp_block(model, shard), mtp_parameters(model, batch), model.mtp_layer.mlp)
             if model.num_mtp_layers
@@ -125,7 +130,16 @@ def _pricer(question: Question, batch: Batch, groups: dict[str, Group]) -> Calla
     return part
 
 
+def _tied(head: Part, question: Question, batch: Batch, ends: Group) -> Part:
+    """The head, whose table the first stage holds as well where the two are one."""
+    model = question.model
+    if batch.pp == 1 or not model.tie_word_embeddings:
+        return head
+    table = model.num_embedding_parameters / batch.tp
+    return replace(head, traffic=with_tied_table(head.traffic, table, question.job, ends, question.network))
+
+
 def _neighbours(pipeline: Group) -> Group:
-    """The worst-placed pair of neighbouring stages: inside one domain only where all stages are."""
+    """The worst-placed pair of stages: inside one domain only where all stages are."""
     together = tuple(np.where(np.asarray(m) >= pipeline.size, 2, 1) for m in pipeline.members)
     return Group(np.minimum(pipeline.size, 2), tuple(np.minimum(m, pipeline.size) for m in together))

@@ -25,6 +25,7 @@ __all__ = [
     "cluster_from",
     "count_from",
     "domain_from",
+    "hop_latency",
     "networks",
     "scale_up_from",
 ]
@@ -180,6 +181,13 @@ def networks() -> Document:
     """Default latencies and networks (``data/networks.yaml``)."""
     path = DATA / "networks.yaml"
     return parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+
+
+def hop_latency(link_type: LinkType) -> float:
+    """One-way latency of one hop over a family of link where no description says another. [s]"""
+    defaults = networks()["latency"]
+    raw = defaults.get(link_type, defaults["other"])
+    return _Reader({}, "networks.yaml").quantity(raw, "time", f"latency.{link_type}")
 
 
 def _tier_from(raw: Document, read: _Reader) -> tuple[NetworkTier, tuple[str, ...]]:

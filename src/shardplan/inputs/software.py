@@ -65,6 +65,9 @@ class Software:
     fixed_bucket: bool = False
     """Whether sharded gradients are collected in a buffer of 5e8 elements before they are reduced (DeepSpeed's
     ``reduce_bucket_size``)."""
+    reduces_whole: bool = False
+    """Whether every rank gets the whole sum of the gradients though it updates a shard (zero1 of DeepSpeed's bf16
+    optimizer, ``_bf16_reduce_grads``); otherwise sums are scattered."""
     gathers_ahead: bool = True
     """Whether fully sharded weights of the next layer are gathered while one computes (PyTorch FSDP, DeepSpeed);
     compilers gather each weight where it is used (XLA)."""
