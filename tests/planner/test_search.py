@@ -345,3 +345,9 @@ def test_where_no_plan_is_valid_the_nearest_batches_and_counts_are_told() -> Non
     changes = [suggestion.change for suggestion in result.suggestions]
     assert any("--global-batch-size 97" in change for change in changes)
     assert any("--gpus 96" in change for change in changes)
+
+
+@pytest.mark.parametrize("top", [0, -3, True, 2.5])
+def test_a_search_lists_at_least_one_plan(top: Any) -> None:
+    with pytest.raises(InputError, match="top is"):
+        search(LLAMA_70B, cluster(), num_accelerators=8, top=top)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from shardplan.errors import InputError
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
@@ -36,8 +37,8 @@ def search(
     """Finds the fastest plans that fit. Without ``job`` the default one for this model and world size is taken.
 
     ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": 8}``,
-    ``limit={"tp": [4, 8]}``. A value that is no list stands for a list of it. Raises
-    ``InputError`` for unknown fields or values. That nothing fits is an answer: no estimates, but suggestions.
+    ``limit={"tp": [4, 8]}``. A value that is no list stands for a list of it. That nothing fits is an answer: no
+    estimates, but suggestions. Raises ``InputError`` for unknown fields or values, and for ``top`` below one.
     """
     assumed: tuple[str, ...] = ()
     if job is None:
@@ -58,6 +59,7 @@ def search_question(
 ) -> SearchResult:
     """As ``search``, for a question already put."""
     started = time.perf_counter()
+    _check_top(top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions)
     survey = survey_of(question, space, progress=progress).with_ties()
@@ -74,3 +76,12 @@ def search_question(
         best_where=survey.best_where,
     )
     return result if result.estimates else suggest(result, restrictions)
+
+
+def _check_top(top: int) -> None:
+    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+        raise InputError(
+            f"top is {str(top)[:40]}; a search lists at least one plan",
+            rule="top is a whole number of 1 or more",
+            hint="give top=1 for the fastest alone",
+        )
