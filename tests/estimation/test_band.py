@@ -114,11 +114,19 @@ def test_every_doubling_beyond_the_largest_run_widens_the_band() -> None:
     assert all(_width(a) < _width(b) for a, b in pairwise(found))
 
 
-@pytest.mark.parametrize("shares", [Shares(host=0.5), Shares(communication=0.3), Shares(host=0.4, communication=0.2)])
+@pytest.mark.parametrize(
+    "shares",
+    [
+        Shares(host=0.5),
+        Shares(communication=0.3),
+        Shares(attention=0.8),
+        Shares(host=0.4, communication=0.2, attention=0.1),
+    ],
+)
 def test_steps_that_wait_have_wider_bands_of_the_same_errors(shares: Shares) -> None:
-    """Root of the sum of squares: 0.12 of a step that computes, 0.4 of the host, 0.5 of exposed communication."""
+    """Root of the sum of squares: 0.12 of a whole step, 0.4 of the host, 0.5 of the network, 0.18 of attention."""
     found, waiting = (band_among(replace(H100, shares=s), "H100", "time", spread()) for s in (Shares(), shares))
-    expected = math.hypot(1, 0.5 / 0.12 * shares.communication, 0.4 / 0.12 * shares.host)
+    expected = math.hypot(1, 0.5 / 0.12 * shares.communication, 0.4 / 0.12 * shares.host, 1.5 * shares.attention)
     assert _width(waiting) == pytest.approx(expected * _width(found))
 
 

@@ -15,8 +15,8 @@ from shardplan.estimation.estimate import estimate_plan
 
 
 def test_shares_are_those_of_the_split() -> None:
-    split = {"matmul": 5.0, "host": 2.0, "tp_communication": 1.0, "dp_communication": 1.5, "bubble": 0.5}
-    assert shares_of(split) == Shares(host=0.2, communication=0.25)
+    split = {"matmul": 4.5, "attention": 1.0, "host": 2.0, "tp_communication": 1.0, "dp_communication": 1.5}
+    assert shares_of(split) == Shares(host=0.2, communication=0.25, attention=0.1)
 
 
 @given(cases())
@@ -28,6 +28,7 @@ def test_an_estimate_has_the_band_of_its_shares(case: Case) -> None:
     shares = shares_of(found.breakdown)
     assert 0 <= shares.host <= 1
     assert 0 <= shares.communication <= 1
+    assert 0 <= shares.attention <= 1
     band = band_of(case.question, shares=shares)
     assert found.step_time_p10 == pytest.approx(found.step_time * band.low)
     assert found.step_time_p90 == pytest.approx(found.step_time * band.high)

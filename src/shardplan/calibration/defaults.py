@@ -131,6 +131,7 @@ def _record(constant: Constant) -> dict[str, Any]:
 COLUMNS = (
     "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
     "log_memory_ratio", "setting", "host_share", "communication_share",
+    "attention_share",
 )  # fmt: skip
 
 
@@ -161,7 +162,7 @@ def _row(case: Case, time: float, memory: float, shares: Shares) -> Iterable[obj
     ratios = ("" if np.isnan(ratio) else f"{ratio:.4f}" for ratio in (time, memory))
     kind = "yes" if features.moe else "no"
     described = (run.id, run.family, features.accelerator, features.generation, features.bits, kind)
-    uncertain = (f"{shares.host:.3f}", f"{shares.communication:.3f}")
+    uncertain = (f"{shares.host:.3f}", f"{shares.communication:.3f}", f"{shares.attention:.3f}")
     return (*described, *numbers, *ratios, _setting(run) if run.tier != "B" else "", *uncertain)
 
 

@@ -10,12 +10,12 @@ over accelerator, number format, kind of model, size and scale. Runs of one fami
 them weigh as the root of n, as in the fit. Where little is alike the band is wider, and says so.
 ``calibration.coverage`` counts how often it holds.
 
-Steps that wait for the network or for the host are less certain than those that compute: errors of step times are
-compared, and applied, in units of
+Steps that wait for the network or for the host, or that mostly attend, are less certain than others: errors of step
+times are compared, and applied, in units of
 
-.. math:: s = \sqrt{\sigma^2 + (\sigma_c\,x_c)^2 + (\sigma_h\,x_h)^2}
+.. math:: s = \sqrt{\sigma^2 + (\sigma_c\,x_c)^2 + (\sigma_h\,x_h)^2 + (\sigma_a\,x_a)^2}
 
-with the shares :math:`x_c, x_h` of exposed communication and of the host in the predicted step.
+with the shares :math:`x_c, x_h, x_a` of exposed communication, the host and attention in the predicted step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 
 import numpy as np
@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 RESIDUALS = PROFILES / "residuals.csv"
+UNCERTAIN = tuple(field.name for field in fields(Shares))
 EVEN = Shares()
 """A step that only computes."""
 LOW, HIGH = 0.1, 0.9
@@ -60,9 +61,9 @@ BEYOND = 0.15
 """Growth of the width per doubling of the accelerators beyond the largest measured run of that kind."""
 CONTRADICTORY_MEMORY = ("internevo",)
 """Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
-COMPUTING, COMMUNICATING, HOSTING = 0.12, 0.5, 0.4
-"""Errors (logarithm) of a step that only computes, and of those parts of a step that wait for the network and the host:
-rounded from the left-out errors of the published runs by these shares. Their ratios alone matter."""
+COMPUTING, COMMUNICATING, HOSTING, ATTENDING = 0.12, 0.5, 0.4, 0.18
+"""Errors (logarithm) of a step that only computes, and of those parts of a step that wait for the network and the host
+or attend: rounded from the left-out errors of the published runs by these shares. Their ratios alone matter."""
 FORMAT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "mxfp8": 8, "nvfp4": 4}
 
 
@@ -84,7 +85,10 @@ class Features:
         """Size of the errors to be expected of ``time``, relative to others; one of ``memory``."""
         if quantity == "memory":
             return 1.0
-        return math.hypot(COMPUTING, COMMUNICATING * self.shares.communication, HOSTING * self.shares.host)
+        shares = self.shares
+        return math.hypot(
+            COMPUTING, COMMUNICATING * shares.communication, HOSTING * shares.host, ATTENDING * shares.attention
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +129,7 @@ def features_of(question: Question, shares: Shares = EVEN) -> Features:
         moe=question.model.is_moe,
         parameters=float(question.model.num_parameters),
         accelerators=float(question.num_accelerators),
-        shares=Shares(host=round(shares.host, 2), communication=round(shares.communication, 2)),
+        shares=Shares(**{name: round(getattr(shares, name), 2) for name in UNCERTAIN}),
     )
 
 
@@ -175,7 +179,7 @@ def _residual(row: dict[str, str]) -> Residual:
         moe=row["moe"] == "yes",
         parameters=float(row["parameters"]),
         accelerators=float(row["accelerators"]),
-        shares=Shares(host=float(row.get("host_share") or 0), communication=float(row.get("communication_share") or 0)),
+        shares=Shares(**{name: float(row.get(f"{name}_share") or 0) for name in UNCERTAIN}),
     )
     time, memory = (float(row[name]) if row[name] else None for name in ("log_time_ratio", "log_memory_ratio"))
     return Residual(

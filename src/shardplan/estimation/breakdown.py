@@ -27,6 +27,8 @@ class Shares:
     """The device waits for the host."""
     communication: float = 0.0
     """Exposed communication."""
+    attention: float = 0.0
+    """Attention, whose kernels differ most from release to release."""
 
 
 def slowest_of(question: Question, batch: Batch, loads: Loads, stages: Sequence[Stage], whole: Stage) -> int:
@@ -80,4 +82,4 @@ def shares_of(breakdown: dict[str, float]) -> Shares:
     """Shares of a step by its split."""
     whole = sum(breakdown.values())
     sent = sum(time for name, time in breakdown.items() if name.endswith("_communication"))
-    return Shares(host=breakdown["host"] / whole, communication=sent / whole)
+    return Shares(host=breakdown["host"] / whole, communication=sent / whole, attention=breakdown["attention"] / whole)

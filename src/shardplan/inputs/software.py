@@ -25,7 +25,8 @@ class Software:
     """Behaviour of a framework."""
 
     attention_generation: AttentionGeneration = "current"
-    """Fused attention kernels: the best for the part (FlashAttention-3, cuDNN), FlashAttention-2, or the first."""
+    """Fused attention kernels: the best for the part (FlashAttention-3, cuDNN), FlashAttention-2, or the first and
+    its port to Triton."""
     kernels: Kernels = "fused"
     """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel
     for every operation, more passes over memory, more kept tensors, more work for the host."""
