@@ -89,6 +89,10 @@ def against_the_fastest(
             "needs {more} more, but loses 3.0 % instead of 11.0 % if the network is slower than assumed",
         ),
         (
+            {"time": 1.01, "memory": 0.5, "lost": 0.03, "lost_by_fastest": 0.031},
+            "1.0 % slower than the fastest, but needs {less} less",
+        ),
+        (
             {"time": 1.0009},
             (
                 "0.1 % slower than the fastest, but takes least time if network, overlap and host are all worse than "

@@ -25,6 +25,8 @@ ALIKE_MEMORY: Final = 0.01
 """Share of the usable memory below which a difference is not worth a word."""
 ALIKE_SHARE: Final = 0.0005
 """Shares of a step that read the same with one digit behind the point."""
+SLIGHT_SHARE: Final = 0.0015
+"""Share of a step below which a loss avoided is not worth a word."""
 WORSE: Final = {
     "network": "the network is slower than assumed",
     "overlap": "less communication is hidden than assumed",
@@ -115,7 +117,7 @@ def _memory_gain(found: Recommendation, saved: float) -> str:
 
 def _time_gain(found: Recommendation) -> str:
     here, there = found.lost
-    if there - here >= ALIKE_SHARE:
+    if there - here >= SLIGHT_SHARE:
         return f"loses {_percent(here)} instead of {_percent(there)} if {WORSE[found.group]}"
     return ""
 
