@@ -7,7 +7,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from shardplan.cli.flags import JobFlags, OverrideFlags, PlanFlags, SoftwareFlags, with_flags
+from shardplan.cli.flag_groups import with_flags
+from shardplan.cli.flags import JobFlags, OverrideFlags, PlanFlags, SoftwareFlags
 from shardplan.cli.main import EXAMPLES, app
 from shardplan.inputs import job, plan, software
 from shardplan.inputs.job import Job

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.flag_groups import with_flags
+from shardplan.cli.flags import OutputFlags
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.flag_groups import with_flags
 from shardplan.cli.flags import (
     ClusterFlags,
     JobFlags,
@@ -20,7 +21,6 @@ from shardplan.cli.flags import (
     ProfileFlag,
     SoftwareFlags,
     StackFlag,
-    with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import picked

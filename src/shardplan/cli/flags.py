@@ -1,21 +1,18 @@
 """Flags of the commands, in groups that commands share.
 
-A group is a dataclass whose fields are annotated as typer options. ``@with_flags`` gives a command one option for each
-field of the groups among its parameters, and hands it the filled groups. A flag that is not given is None; numbers
-arrive as text, since :mod:`shardplan.cli.numbers` says better than typer what is wrong with one.
+A group is a dataclass whose fields are annotated as typer options (:mod:`shardplan.cli.flag_groups`). A flag that is
+not given is None; numbers arrive as text, since :mod:`shardplan.cli.numbers` says better than typer what is wrong with
+one.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import wraps
-from importlib import import_module
-from typing import Annotated, Any, get_args, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
+from shardplan.cli.flag_options import completed, field_option, named
 from shardplan.inputs.job import AttentionKernel, GradDtype, Job, Optimizer, Precision
 from shardplan.inputs.plan import CpComm, Offload, Plan, Schedule, Sharding, TpKind
 from shardplan.inputs.software import (
@@ -39,88 +36,19 @@ __all__ = [
     "SearchFlags",
     "SoftwareFlags",
     "StackFlag",
-    "with_flags",
 ]
 
 
-def with_flags(command: Callable[..., int]) -> Callable[..., int]:
-    """A command with one option for each field of the groups of flags among its parameters."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        parameters += _options(groups[name]) if name in groups else [parameter.replace(annotation=hints[name])]
-
-    @wraps(command)
-    def run(**given: Any) -> int:
-        filled = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
-        return command(**filled, **given)
-
-    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    run.__signature__ = inspect.Signature(keyword, return_annotation=int)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
-    return run
-
-
-def _options(group: Any) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
-        )
-
-
-def _named(kind: str) -> Callable[[str], list[str]]:
-    """Completion with the names of the catalogue."""
-
-    def complete(incomplete: str) -> list[str]:
-        from shardplan.inputs import catalog
-
-        names: list[str] = getattr(catalog, f"list_{kind}")()
-        return [name for name in names if name.startswith(incomplete)]
-
-    return complete
-
-
-def _completed(module: str, function: str, incomplete: str) -> list[str]:
-    """Names that a function of the inputs lists and that start so."""
-    names = getattr(import_module(f"shardplan.inputs.{module}"), function)()
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def _default(record: type[Any], name: str) -> str:
-    """The documented default of a field of the job or the plan, where it is a value."""
-    value = next(field.default for field in fields(record) if field.name == name)
-    if value is None or value is MISSING:
-        return ""
-    return f" [default: {('off', 'on')[value] if isinstance(value, bool) else value}]"
-
-
 def _job(name: str, text: str, **more: Any) -> Any:
-    return _field(Job, name, text, rich_help_panel="Job", **more)
+    return field_option(Job, name, text, rich_help_panel="Job", **more)
 
 
 def _plan(name: str, text: str, **more: Any) -> Any:
-    return _field(Plan, name, text, rich_help_panel="Plan", **more)
+    return field_option(Plan, name, text, rich_help_panel="Plan", **more)
 
 
 def _software(name: str, text: str, **more: Any) -> Any:
-    return _field(Software, name, text, rich_help_panel="Software", **more)
-
-
-def _field(record: type[Any], name: str, text: str, choices: Any = None, **more: Any) -> Any:
-    """The option of a field of the job or the plan, which check its value themselves."""
-    if choices is None:
-        return typer.Option(help=text + _default(record, name), show_default=False, **more)
-    names = [str(choice) for choice in get_args(choices)]
-    return typer.Option(
-        help=f"{text} {', '.join(names[:-1])} or {names[-1]}.{_default(record, name)}",
-        show_default=False,
-        metavar="NAME",
-        autocompletion=lambda incomplete: [each for each in names if each.startswith(incomplete)],
-        **more,
-    )
+    return field_option(Software, name, text, rich_help_panel="Software", **more)
 
 
 def _search(text: str, **more: Any) -> Any:
@@ -141,7 +69,7 @@ ModelArgument = Annotated[
         metavar="MODEL",
         show_default=False,
         help="A built-in name (see `shardplan models`), or the path of a config.json or its folder.",
-        autocompletion=_named("models"),
+        autocompletion=named("models"),
     ),
 ]
 StackFlag = Annotated[
@@ -151,7 +79,7 @@ StackFlag = Annotated[
         metavar="NAME|FILE",
         help="Training framework whose defaults fill what is not given (see `shardplan stacks`).",
         rich_help_panel="Software",
-        autocompletion=lambda incomplete: _completed("stack", "list_stacks", incomplete),
+        autocompletion=lambda incomplete: completed("stack", "list_stacks", incomplete),
     ),
 ]
 ProfileFlag = Annotated[
@@ -161,7 +89,7 @@ ProfileFlag = Annotated[
         metavar="FILE|GENERATION",
         help="Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
         rich_help_panel="Constants",
-        autocompletion=lambda incomplete: _completed("profile", "generations", incomplete),
+        autocompletion=lambda incomplete: completed("profile", "generations", incomplete),
     ),
 ]
 PickFlag = Annotated[
@@ -179,7 +107,7 @@ class ClusterFlags:
         _cluster(
             "A built-in name (see `shardplan clusters`), or the path of a file.",
             metavar="NAME|FILE",
-            autocompletion=_named("clusters"),
+            autocompletion=named("clusters"),
         ),
     ] = None
     accelerator: Annotated[
@@ -187,7 +115,7 @@ class ClusterFlags:
         _cluster(
             "Instead of a cluster: this part in its usual node and network. With one: this part in that network.",
             metavar="NAME|FILE",
-            autocompletion=_named("accelerators"),
+            autocompletion=named("accelerators"),
         ),
     ] = None
     num_accelerators: Annotated[

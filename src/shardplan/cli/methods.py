@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.flag_groups import with_flags
+from shardplan.cli.flags import OutputFlags
 from shardplan.cli.json_target import JsonTarget
 
 __all__ = ["methods"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardplan.cli.flag_groups import with_flags
 from shardplan.cli.flags import (
     ClusterFlags,
     JobFlags,
@@ -14,7 +15,6 @@ from shardplan.cli.flags import (
     SearchFlags,
     SoftwareFlags,
     StackFlag,
-    with_flags,
 )
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.methods_plan import OURS, MethodFlag, plan_with_method

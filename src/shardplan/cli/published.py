@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shardplan.cli.figure_files import FigureFiles
-from shardplan.cli.flags import OutputFlags, with_flags
+from shardplan.cli.flag_groups import with_flags
+from shardplan.cli.flags import OutputFlags
 from shardplan.cli.groups import SETTINGS, Command, CorrectedCommand, Group, examples
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import number, whole

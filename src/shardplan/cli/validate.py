@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flags import OutputFlags, ProfileFlag, with_flags
+from shardplan.cli.flag_groups import with_flags
+from shardplan.cli.flags import OutputFlags, ProfileFlag
 from shardplan.cli.json_target import JsonTarget
 from shardplan.errors import InputError, UnknownNameError
 
