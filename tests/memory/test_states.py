@@ -20,6 +20,7 @@ from shardplan.memory.states import (
     model_states,
     reduction_bytes,
     unsharded_gradient_bytes,
+    update_bytes,
 )
 from shardplan.workload.layer import Parameters
 
@@ -104,6 +105,17 @@ def test_replicas_update_every_parameter_once(sharding: Any) -> None:
     batch = Batch.of(Plan(sharding=sharding, ep=8), 64, one)
     updated = float(local_parameters(Parameters(PSI, 8 * PSI), batch))
     assert updated == pytest.approx(9 * PSI if sharding == "ddp" else PSI / 64 + 8 * PSI / 8)
+
+
+@pytest.mark.parametrize(
+    ("grad_dtype", "moment_dtype", "size"), [("bf16", "fp32", 4), ("bf16", "bf16", 4), ("fp32", "bf16", 0)]
+)
+def test_an_update_brings_16_bit_gradients_to_fp32(grad_dtype: Any, moment_dtype: Any, size: int) -> None:
+    one = job(grad_dtype=grad_dtype, moment_dtype=moment_dtype)
+    batch = Batch.of(Plan(), 64, one)
+    assert float(update_bytes(Parameters(PSI), one, batch)) == size * PSI / 64
+    away = Batch.of(Plan(offload="optimizer"), 64, one)
+    assert float(update_bytes(Parameters(PSI), one, away)) == 0
 
 
 def test_fully_sharded_training_gathers_two_layers_and_one_gradient() -> None:

@@ -63,6 +63,21 @@ def test_work_is_linear_in_the_sequence() -> None:
     assert long == 16 * short
 
 
+def test_mamba_keeps_what_its_kernel_saves() -> None:
+    """mamba_split_conv1d_scan_combined saves the projected input and the scan's output; the next product its input."""
+    inner, groups, heads = 80 * 64, 2 * 8 * 128, 80
+    kept = sum(float(item.bytes) for item in state_space(MAMBA2_2_7B, shard(2560)).saved)
+    assert kept == 2 * LENGTH * ((2 * inner + groups + heads) + inner + inner)
+
+
+def test_a_delta_net_keeps_what_it_convolves_as_well() -> None:
+    """Queries, keys and values behind the convolution are what the delta rule starts from."""
+    keys, values = 16 * 128, 32 * 128
+    kept = sum(float(item.bytes) for item in linear_attention(DELTA_NET, shard(2048)).saved)
+    convolved = 2 * keys + values
+    assert kept == 2 * LENGTH * ((convolved + values + 2 * 32) + convolved + values + values)
+
+
 @pytest.mark.parametrize("cp_comm", ["p2p", "allgather", "a2a"])
 def test_context_parallel_ranks_exchange_heads_against_sequence(cp_comm: Any) -> None:
     """The projected input goes there and the scan's output back, both ways, whatever attention layers do."""

@@ -61,8 +61,11 @@ def model_states(held: Parameters, job: Job, batch: Batch) -> States:
 
 
 def update_bytes(held: Parameters, job: Job, batch: Batch) -> Numbers:
-    """What the update needs besides the states: 16-bit gradients of its share in fp32 (Megatron's main gradients)."""
-    if job.grad_bytes >= FP32_BYTES or job.moment_dtype != "fp32":
+    """What the update needs besides the states: 16-bit gradients of its share in fp32 (Megatron's main gradients).
+
+    Optimizers with 16-bit moments need as much: peaks of Moonlight that recomputation does not lower (Megatron-Bridge).
+    """
+    if job.grad_bytes >= FP32_BYTES:
         return 0.0
     return np.where(batch.offload_optimizer, 0.0, FP32_BYTES * local_parameters(held, batch))
 

@@ -14,12 +14,14 @@ __all__ = ["linear_attention", "state_space"]
 def state_space(config: StateSpace, shard: Shard) -> Block:
     r"""Mamba-2 (arXiv 2405.21060): projection, convolution, scan, projection.
 
-    FLOP of the scan: :math:`7\,d_{inner} n` per token, as Megatron counts it.
+    FLOP of the scan: :math:`7\,d_{inner} n` per token, as Megatron counts it. The backward pass convolves again rather
+    than keep the result (mamba_ssm, mamba_split_conv1d_scan_combined).
     """
     inner = config.inner_size / shard.columns
     conv = config.conv_size / shard.columns
     projected = inner + conv + config.num_heads / shard.columns
-    return _recurrent_mixer(shard, projected, conv, inner, 7.0 * shard.tokens * inner * config.state_size)
+    scan_flops = 7.0 * shard.tokens * inner * config.state_size
+    return _recurrent_mixer(shard, projected, conv, inner, scan_flops, convolves_again=True)
 
 
 def linear_attention(config: LinearAttention, shard: Shard) -> Block:
@@ -30,17 +32,20 @@ def linear_attention(config: LinearAttention, shard: Shard) -> Block:
     inner = config.value_size / shard.columns
     conv = (2 * config.key_size + config.value_size) / shard.columns
     projected = conv + inner + 2 * config.num_value_heads / shard.columns
-    return _recurrent_mixer(shard, projected, conv, inner, 7.0 * shard.tokens * inner * config.key_head_dim)
+    scan_flops = 7.0 * shard.tokens * inner * config.key_head_dim
+    return _recurrent_mixer(shard, projected, conv, inner, scan_flops, convolves_again=False)
 
 
-def _recurrent_mixer(shard: Shard, projected: Numbers, conv: Numbers, inner: Numbers, scan_flops: Numbers) -> Block:
+def _recurrent_mixer(
+    shard: Shard, projected: Numbers, conv: Numbers, inner: Numbers, scan_flops: Numbers, *, convolves_again: bool
+) -> Block:
     tokens, element = shard.tokens, shard.element
     # No module names the scan: core_attn is a part of attention layers, so only full recomputation runs a scan again.
     operators: tuple[Operator, ...] = (
         Matmul(name="in_proj", modules=(), m=tokens, k=shard.hidden_size, n=projected),
         Pass(
             name="conv", modules=(), forward_bytes=2 * tokens * conv * element,
-            backward_bytes=3 * tokens * conv * element,
+            backward_bytes=(5 if convolves_again else 3) * tokens * conv * element,
         ),
         Pass(
             name="scan", modules=(), forward_bytes=tokens * inner, backward_bytes=2 * tokens * inner,
@@ -52,9 +57,10 @@ def _recurrent_mixer(shard: Shard, projected: Numbers, conv: Numbers, inner: Num
         ),
         Matmul(name="out_proj", modules=(), m=tokens, k=inner, n=shard.hidden_size),
     )  # fmt: skip
+    convolved = () if convolves_again else (Saved(name="conv_output", modules=(), bytes=tokens * conv * element),)
     saved = (
         Saved(name="in_proj_output", modules=(), bytes=tokens * projected * element),
-        Saved(name="conv_output", modules=(), bytes=tokens * conv * element),
+        *convolved,
         Saved(name="scan_output", modules=(), bytes=tokens * inner * element),
         Saved(name="out_proj_input", modules=(), bytes=tokens * inner * shard.linear_input),
     )
