@@ -85,7 +85,27 @@ def test_nothing_is_written_where_nothing_is_asked_for(capsys: pytest.CaptureFix
         (["plan", "--json"], None),
         (["plan", "--json="], None),
         (["plan"], None),
+        (["validate", "runs.csv", "--json", "./runs.csv"], None),
+        (["calibrate", "--out=a.yaml", "--json", "a.yaml"], None),
     ],
 )
 def test_the_target_is_found_on_a_line_that_cannot_be_parsed(arguments: list[str], where: str | None) -> None:
     assert target_of(arguments).where == where
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    read = tmp_path / "runs.csv"
+    read.write_text("id\n", encoding="utf-8")
+    for name in (str(read), str(tmp_path / "." / "runs.csv")):
+        with pytest.raises(InputError, match="reads or writes already"):
+            JsonTarget(name).check("llama-3.1-8b", None, read)
+    JsonTarget(str(tmp_path / "other.json")).check(read)
+    JsonTarget(str(tmp_path / "llama-3.1-8b")).check("llama-3.1-8b")  # a name, and no file
+
+
+def test_two_results_do_not_share_a_file(tmp_path: Path) -> None:
+    one = JsonTarget(str(tmp_path / "one"), "--html")
+    with pytest.raises(InputError, match="--html"):
+        one.check(other=JsonTarget(str(tmp_path / "one")))
+    one.check(other=JsonTarget("-"))
+    JsonTarget("/dev/null").check(other=JsonTarget("/dev/null"))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["calibrate"]
 
 MOST_SEED = 2**31
+HOLDOUT = "0.3"
 
 
 def _option(text: str, *names: str, panel: str, **more: Any) -> Any:
@@ -75,7 +76,7 @@ def calibrate(
     runs: RunsArgument = None,
     accelerator: AcceleratorFlag = None,
     out: OutFlag = None,
-    holdout: HoldoutFlag = "0.3",
+    holdout: HoldoutFlag = HOLDOUT,
     seed: SeedFlag = "0",
     microbench: MicrobenchFlag = False,
     device: DeviceFlag = None,
@@ -90,7 +91,7 @@ def calibrate(
     ask for, against how well they are known.
     """
     target = JsonTarget(output.json)
-    target.check()
+    target.check(runs, accelerator)
     ways = [name for name, given in (("RUNS.csv", runs is not None), ("--microbench", microbench)) if given]
     ways += ["--defaults"] if defaults else []
     if len(ways) != 1:
@@ -98,6 +99,12 @@ def calibrate(
             f"{' and '.join(ways)} are given" if ways else "nothing to calibrate with is given",
             rule="one of RUNS.csv, --microbench and --defaults is given",
             hint="shardplan calibrate my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",
+        )
+    if defaults and (runs or accelerator or out or holdout != HOLDOUT):
+        raise InputError(
+            "--defaults is given with flags of another fit",
+            rule="--defaults goes with --write and --json alone",
+            hint="leave --accelerator, --out and --holdout out",
         )
     if write and not defaults:
         raise InputError("--write is given without --defaults", rule="--write goes with --defaults", hint="--out FILE")
@@ -138,8 +145,7 @@ def _runs(target: JsonTarget, runs: str, accelerator: str | None, out: str, *, h
             rule="--accelerator names what the runs were measured on",
             hint="add --accelerator NAME (see `shardplan accelerators`)",
         )
-    page = JsonTarget(out, "--out")
-    page.check()
+    page = _profile_target(out, runs, accelerator, target)
     from shardplan.calibration.fit import MOST_ITERATIONS
     from shardplan.calibration.runs import read_runs
     from shardplan.calibration.user import calibrate_runs, profile_text
@@ -159,9 +165,22 @@ def _runs(target: JsonTarget, runs: str, accelerator: str | None, out: str, *, h
     return 0
 
 
+def _profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:
+    """Where the profile goes, which is written as YAML."""
+    page = JsonTarget(out, "--out")
+    if out.lower().endswith((".json", ".csv")):
+        raise InputError(
+            f"--out is {out[-200:]!r}; a profile is YAML",
+            rule="the file of --out does not end as one of another kind",
+            hint="--out my-cluster.yaml",
+        )
+    page.check(runs, accelerator, other=target)
+    return page
+
+
 def _microbench(target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None) -> int:
     """A profile from timed kernels. An interrupt keeps what was timed until then."""
-    JsonTarget(out, "--out").check()
+    _profile_target(out, None, accelerator, target)
     from shardplan.calibration import microbench
     from shardplan.cli.progress import progress_bar
     from shardplan.inputs.catalog import load_accelerator

@@ -38,7 +38,7 @@ PicksFlag = Annotated[
 def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None) -> int:
     """Put two or more plans side by side, term by term."""
     target = JsonTarget(output.json)
-    target.check()
+    target.check(*files)
     picks = _picks(pick, len(files))
     from shardplan.reports.comparison import compare as side_by_side
     from shardplan.reports.comparison import comparison_record

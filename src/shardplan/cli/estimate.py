@@ -66,7 +66,7 @@ def estimate(
     Fields of the plan that are left out take their defaults; nothing is searched.
     """
     target = JsonTarget(output.json)
-    target.check()
+    target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
     from shardplan.cli.question import QuestionFlags, ask, ask_again, given, plan_from
     from shardplan.cli.stack import SWITCHES, plan_of_stack
     from shardplan.estimation.estimate import estimate_plan

@@ -36,14 +36,31 @@ class JsonTarget:
         """The file; None for standard output and where nothing is written."""
         return None if self.where is None or self.is_stdout else Path(self.where)
 
-    def check(self) -> None:
-        """Finds out early whether the file can be written. Raises InputError."""
+    def check(self, *reads: str | Path | None, other: JsonTarget | None = None) -> None:
+        """Finds out early whether the file can be written. Raises InputError.
+
+        ``reads``: files that the command reads; ``other``: a target of the same command. Neither is written over.
+        """
         if self.where == "":
             raise self._unwritable(self.where, "it is empty")
+        self._check_apart(reads, other)
         if self.path is not None and not _is_device(self.path):
             beside = self._beside(self.path)
             self._attempt(lambda: beside.open("x").close())
             beside.unlink()
+
+    def _check_apart(self, reads: Sequence[str | Path | None], other: JsonTarget | None) -> None:
+        path = self.path
+        if path is None or self._attempt(lambda: _is_device(path)):
+            return
+        read = [Path(name) for name in reads if name is not None and self._attempt(Path(name).is_file)]
+        written = [other.path] if other is not None and other.path is not None else []
+        if any(_is_same(path, each) for each in (*read, *written)):
+            raise InputError(
+                f"{self.flag} is {str(path)[:200]!r}, which this command reads or writes already",
+                rule="no file is written over that the command reads, or writes for another flag",
+                hint=f"give {self.flag} a file of its own",
+            )
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Writes ``record``; a file holds either what it held before or all of it. Raises InputError."""
@@ -80,22 +97,34 @@ class JsonTarget:
             raise self._unwritable(self.where, str(error)) from None
 
     def _unwritable(self, path: object, why: str) -> InputError:
+        or_stdout = ", or - for standard output" if self.flag == "--json" else ""
         return InputError(
             f"cannot write {str(path)[:200]!r}: {why}",
             rule=f"the file of {self.flag} can be written",
-            hint=f"give {self.flag} a file in a folder that exists and can be written, or - for standard output",
+            hint=f"give {self.flag} a file in a folder that exists and can be written{or_stdout}",
         )
 
 
 def target_of(arguments: Sequence[str]) -> JsonTarget:
-    """The target that a command line names, even one that cannot be parsed."""
-    where = None
+    """The target that a command line names, even one that cannot be parsed; none where it names that file twice."""
+    where, others = None, []
     for position, argument in enumerate(arguments):
-        if argument == "--json" and position + 1 < len(arguments):
-            where = arguments[position + 1]
+        if position and arguments[position - 1] == "--json":
+            where = argument
         elif argument.startswith("--json="):
             where = argument.removeprefix("--json=")
-    return JsonTarget(where or None)
+        elif argument != "--json":
+            others.append(argument.partition("=")[2] if argument.startswith("-") else argument)
+    target = JsonTarget(where or None)
+    return JsonTarget(None) if any(_is_same(target.path, Path(name)) for name in others if name) else target
+
+
+def _is_same(path: Path | None, other: Path) -> bool:
+    """Whether two paths are those of one file."""
+    try:
+        return path is not None and path.resolve() == other.resolve()
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def _replace(path: Path, beside: Path, content: bytes) -> None:

@@ -49,7 +49,7 @@ def plan(
     take defaults, which the answer states.
     """
     target = JsonTarget(output.json)
-    target.check()
+    target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
     from shardplan.cli.question import QuestionFlags, ask
 
     flags = QuestionFlags(

@@ -59,10 +59,10 @@ def validate(
     cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.
     """
     target, page = JsonTarget(output.json), JsonTarget(html, "--html")
-    target.check()
+    target.check(runs, profile)
     if html == "-":
         raise InputError("--html is '-'", rule="the report is written to a file", hint="--html report.html")
-    page.check()
+    page.check(runs, profile, other=target)
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     found = _validation(runs, profile)
