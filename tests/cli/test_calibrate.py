@@ -69,14 +69,62 @@ def test_how_many_are_held_out(share: str, number: int, tmp_path: Path) -> None:
 
 
 def test_one_run_is_enough_and_others_are_left_out(tmp_path: Path) -> None:
-    path = write(
-        tmp_path, CELLS, {**CELLS, "id": "odd", "tp": "3"}, {**CELLS, "id": "a", "accelerator": "a100-sxm-80gb"}
-    )
+    other = {**CELLS, "id": "a", "accelerator": "a100-sxm-80gb", "step_time_s": "15"}
+    path = write(tmp_path, CELLS, {**CELLS, "id": "odd", "tp": "3"}, other)
     record = answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml")
     assert record["fitted"]["runs"] == ["run"]
     assert {each["id"] for each in record["skipped"]} == {"odd", "a"}
     text = run("calibrate", path, *H100, "--out", tmp_path / "x.yaml").stdout
     assert "is of a100-sxm-80gb, not h100-sxm-80gb" in " ".join(text.split())
+
+
+def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
+    """A time in the wrong unit: too short to be true, or far from all others."""
+    rows = [{**CELLS, "id": f"r{number}", "global_batch_size": str(64 * number)} for number in (1, 2, 3, 4)]
+    for number, row in enumerate(rows, 1):
+        row["step_time_s"] = str(3.9 * number)
+    path = write(
+        tmp_path,
+        *rows,
+        {**CELLS, "id": "short", "step_time_s": "0.0039"},
+        {**rows[0], "id": "ms", "step_time_s": "3900"},
+    )
+    record = answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0")
+    assert [each["id"] for each in record["skipped"]] == ["short"]
+    assert "times the bf16 peak of h100-sxm-80gb" in record["skipped"][0]["reason"]
+    assert [each["id"] for each in record["outliers"]] == ["ms"]
+    text = " ".join(run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0").stdout.split())
+    assert "Predicted less than half or more than twice: ms" in text
+    assert "No run was held out" in text
+
+
+def test_runs_that_no_constants_explain_are_doubted(tmp_path: Path) -> None:
+    rows = [{**CELLS, "id": f"r{number}", "global_batch_size": str(64 * number)} for number in (1, 2, 3)]
+    path = write(tmp_path, *({**row, "step_time_s": "400"} for row in rows))
+    text = " ".join(run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0").stdout.split())
+    assert "check units and fields of the runs" in text
+    assert "times as far as they were uncertain: accelerator_rate[h100-sxm-80gb]" in text
+
+
+def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "options": "NETWORK=efa", "weather": "rain"})
+    assert answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml")["not_understood"] == {
+        "column weather": 1, "option NETWORK=efa": 1,
+    }  # fmt: skip
+    for command in (("calibrate", path, *H100, "--out", tmp_path / "x.yaml"), ("validate", path)):
+        text = " ".join(run(*command).stdout.split())
+        assert "option NETWORK=efa (1 row)" in text
+
+
+@pytest.mark.parametrize("target", ["runs.csv", "mine.yaml"])
+def test_runs_and_profile_are_not_written_over(target: str, tmp_path: Path) -> None:
+    path, out = write(tmp_path, CELLS), tmp_path / "mine.yaml"
+    before = path.read_text(encoding="utf-8")
+    result = run("calibrate", path, *H100, "--out", out, "--json", tmp_path / target)
+    assert result.exit_code == 2
+    assert "reads or writes already" in " ".join(result.stderr.split())
+    assert path.read_text(encoding="utf-8") == before
+    assert not out.exists()
 
 
 def test_memory_alone_is_enough(tmp_path: Path) -> None:
@@ -119,6 +167,8 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "no file for the profile": ((EXAMPLE, *H100), "no file for the profile"),
     "standard output for the profile": ((EXAMPLE, *H100, "--out", "-"), "no file for the profile"),
     "an empty name": ((EXAMPLE, *H100, "--out", ""), "it is empty"),
+    "another kind of file": ((EXAMPLE, *H100, "--out", "x.json"), "a profile is YAML"),
+    "flags of another fit": (("--defaults", "--holdout", "0.2"), "flags of another fit"),
     "a folder": ((EXAMPLE, *H100, "--out", "."), "it is a directory"),
     "no folder": ((EXAMPLE, *H100, "--out", "none/x.yaml"), "No such file"),
     "no runs": (("none.csv", *H100, *OUT), "does not exist"),

@@ -52,10 +52,19 @@ def test_skipped_rows_are_listed_by_rule(tmp_path: Path) -> None:
 
 
 def test_one_row_is_told_in_the_singular(tmp_path: Path) -> None:
-    path = write(tmp_path, {**CELLS, "num_accelerators": "1", "tp": "1", "pp": "1", "model": "llama-3.1-70b"})
+    path = write(
+        tmp_path,
+        {**CELLS, "num_accelerators": "1", "tp": "1", "pp": "1", "model": "llama-3.1-70b", "step_time_s": "900"},
+    )
     text = " ".join(run("validate", path).stdout.split())
     assert text.startswith("1 row of ")
     assert "1 row is predicted not to fit in memory, although it ran." in text
+
+
+@pytest.mark.parametrize(("profile", "count"), [("hopper", 12), ("ampere", 0)])
+def test_a_profile_says_to_how_many_runs_it_applies(profile: str, count: int) -> None:
+    text = " ".join(run("validate", EXAMPLE, "--profile", profile).stdout.split())
+    assert f"They are constants of {profile}, which apply to {count} of the 12 runs." in text
 
 
 def test_nothing_can_be_predicted(tmp_path: Path) -> None:

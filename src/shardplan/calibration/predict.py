@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,16 +12,18 @@ from numpy.typing import NDArray
 from shardplan.arrays import Numbers
 from shardplan.calibration.questions import Asked, question_of
 from shardplan.calibration.runs import MeasuredRun
-from shardplan.errors import ShardplanError
+from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.band import band_of
 from shardplan.estimation.breakdown import Shares, breakdown_of, shares_of, slowest_of
 from shardplan.estimation.estimate import whole_model
+from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile
+from shardplan.units import format_time
 from shardplan.workload.stage import Stage, kinds_of_stage, stages
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "cases_of",
     "log_ratios",
     "measured_memory",
+    "not_understood",
     "predict",
 ]
 
@@ -137,11 +141,36 @@ def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[Asked, ...], tuple[Skipp
     skipped: list[Skipped] = []
     for run in runs:
         try:
-            asked.append(question_of(run))
+            one = question_of(run)
+            _check_rate(one)
+            asked.append(one)
         except ShardplanError as error:
             reason = f"{error.rule}: {error.message}"
             skipped.append(Skipped(run=run, rule=error.rule, reason=reason))
     return tuple(asked), tuple(skipped)
+
+
+def _check_rate(asked: Asked) -> None:
+    """A step cannot be shorter than the model's FLOP take at the accelerators' peak. Raises ``InputError``."""
+    run, question = asked.run, asked.question
+    if run.step_time is None:
+        return
+    flops = model_flops_per_token(question.model, run.sequence_length) * question.job.tokens_per_step
+    peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
+    share = flops / (run.step_time * run.num_accelerators * peak)
+    if share > 1:
+        raise InputError(
+            f"run '{run.id}' (line {run.line}): {format_time(run.step_time)} a step is {share:.3g} times the "
+            f"{question.job.precision} peak of {question.cluster.accelerator.name}",
+            rule="a step takes at least the model's FLOP at the accelerators' peak",
+            hint="check step_time_s (seconds of an optimizer step), global_batch_size (sequences), num_accelerators",
+        )
+
+
+def not_understood(asked: Iterable[Asked]) -> dict[str, int]:
+    """Options and columns that shardplan does not know, with the number of runs that state them."""
+    # Those that are known and change nothing say why, behind a colon.
+    return dict(Counter(text for one in asked for text in one.ignored if ": " not in text).most_common())
 
 
 def cases_of(asked: Iterable[Asked]) -> tuple[Case, ...]:

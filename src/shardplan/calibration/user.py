@@ -18,7 +18,7 @@ import yaml
 from shardplan.calibration.constants import Free, Vector, free_constants, profiles_at
 from shardplan.calibration.errors import Errors, errors_of
 from shardplan.calibration.fit import Evidence, Fit, fit
-from shardplan.calibration.predict import Case, Skipped, ask_all, cases_of, log_ratios
+from shardplan.calibration.predict import Case, Skipped, ask_all, cases_of, log_ratios, not_understood
 from shardplan.calibration.runs import MeasuredRun
 from shardplan.errors import InputError
 from shardplan.inputs.catalog import load_accelerator
@@ -57,6 +57,8 @@ class Change:
     sd_before: float
     """Of the logarithm (of the log-odds of a share)."""
     sd_after: float
+    move: float
+    """How far it moved, in units of ``sd_before``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,10 @@ class UserFit:
     """Constants that moved, the most in terms of their prior first."""
     constants: Mapping[str, Constant]
     """What the profile states: moved values only."""
+    outliers: tuple[tuple[str, float], ...]
+    """Runs that the fitted constants predict less than half or more than twice, with predicted over measured."""
+    not_understood: Mapping[str, int]
+    """Options and columns that changed nothing, with the number of runs that state them."""
 
 
 def calibrate_runs(
@@ -120,6 +126,8 @@ def calibrate_runs(
         on_held_out=_compare(rest, part.generation, base, profile),
         changes=_changes(found),
         constants=constants,
+        outliers=_outliers(usable, part.generation, profile),
+        not_understood=not_understood(case.asked for case in usable),
     )
 
 
@@ -275,6 +283,7 @@ def _changes(found: Fit) -> tuple[Change, ...]:
             after=tuple(_values(free, float(found.theta[0, column]))),
             sd_before=free.sd,
             sd_after=float(found.sd[column]),
+            move=float(move),
         )
         for move, column, free in sorted(moves, key=lambda each: -each[0])
         if move >= LEAST_MOVE
@@ -289,6 +298,14 @@ def _compare(cases: Sequence[Case], generation: str, before: Profile, after: Pro
         step_time=(errors_of(time_before), errors_of(time_after)),
         peak_memory=(errors_of(memory_before), errors_of(memory_after)),
     )
+
+
+def _outliers(cases: Sequence[Case], generation: str, profile: Profile) -> tuple[tuple[str, float], ...]:
+    """Names and ratios of step times that are off by more than a factor of two, the furthest first."""
+    times, _ = log_ratios(cases, {generation: profile})
+    named = [(case.asked.run.id, float(ratio)) for case, ratio in zip(cases, np.ravel(times), strict=True)]
+    far = [(name, ratio) for name, ratio in named if abs(ratio) > np.log(2)]  # not a number where nothing was timed
+    return tuple((name, float(np.exp(ratio))) for name, ratio in sorted(far, key=lambda each: -abs(each[1])))
 
 
 def profile_text(found: UserFit, *, file: str, date: str) -> str:

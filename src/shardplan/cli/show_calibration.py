@@ -10,8 +10,9 @@ from shardplan.calibration.errors import Errors
 from shardplan.calibration.microbench import Measurements
 from shardplan.calibration.user import Change, Comparison, UserFit
 from shardplan.cli.layout import Column, Page
+from shardplan.cli.show_answer import percent
 from shardplan.cli.show_profiles import number
-from shardplan.cli.show_validation import error_columns
+from shardplan.cli.show_validation import error_columns, show_not_understood
 from shardplan.inputs.profile import Constant
 from shardplan.reports.calibration import RefitChange, refit_errors
 
@@ -20,6 +21,10 @@ __all__ = ["show_calibration", "show_microbench", "show_refit"]
 MOST_CHANGES = 15
 MOST_SKIPPED = 5
 MOST_LINES = 2
+STILL_OFF = 0.25
+"""Median error behind a fit above which something is likely to be wrong with the runs."""
+FAR = 3.0
+"""Moves of a constant, in units of its uncertainty, that are worth a doubt."""
 
 
 def show_calibration(page: Page, found: UserFit, out: str) -> None:
@@ -34,6 +39,8 @@ def show_calibration(page: Page, found: UserFit, out: str) -> None:
             _errors(page, rows)
     _verdict(page, found)
     _changed(page, found.changes)
+    _doubts(page, found)
+    show_not_understood(page, found.not_understood)
     if found.skipped:
         page.heading("Not used", f"{_runs(len(found.skipped))}")
         page.bullets(
@@ -45,6 +52,8 @@ def show_calibration(page: Page, found: UserFit, out: str) -> None:
     page.verbatim(f"shardplan profiles {shlex.quote(out if '/' in out else './' + out)}")
     if found.held_out:
         page.line("To use every run, fit again with --holdout 0.")
+    else:
+        page.line("No run was held out: nothing says how well the profile does on others.")
 
 
 def _runs(number_of: int) -> str:
@@ -69,6 +78,24 @@ def _verdict(page: Page, found: UserFit) -> None:
     page.console.print()
     if after.median > before.median:
         page.line("The runs held out are predicted no better: their shipped constants serve as well.", style="yellow")
+
+
+def _doubts(page: Page, found: UserFit) -> None:
+    """What a fit should not have to do where the runs are what they say."""
+    after = found.on_fitted.step_time[1].median
+    far = [_short(change.label) for change in found.changes if change.move > FAR]
+    if after is not None and after > STILL_OFF:
+        text = (
+            f"Even the fitted constants are off by {percent(after)} in the median: check units and fields of the runs."
+        )
+        page.line(text, style="yellow")
+    if far:
+        names = ", ".join(far[:MOST_SKIPPED])
+        page.line(f"Moved over {FAR:g} times as far as they were uncertain: {names}. Check the runs.", style="yellow")
+    if found.outliers:
+        named = [f"{name[:60]} ({factor:.3g}x)" for name, factor in found.outliers[:MOST_SKIPPED]]
+        more = f" and {len(found.outliers) - MOST_SKIPPED} more" if len(found.outliers) > MOST_SKIPPED else ""
+        page.line(f"Predicted less than half or more than twice: {', '.join(named)}{more}.", style="yellow")
 
 
 def _changed(page: Page, changes: Sequence[Change]) -> None:

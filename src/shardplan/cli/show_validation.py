@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.text import Text
 
 from shardplan.calibration.errors import Errors
+from shardplan.calibration.predict import not_understood
 from shardplan.calibration.validate import Validation
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show_answer import percent
 from shardplan.reports.validation import Group, Worst, groups_of, skipped_by_rule, worst_of
 from shardplan.units import format_bytes, format_time
 
-__all__ = ["PUBLISHED", "error_columns", "show_validation"]
+__all__ = ["PUBLISHED", "error_columns", "show_not_understood", "show_validation"]
 
 PUBLISHED = "the published runs"
 """What the runs that ship with the product are called."""
@@ -22,15 +25,20 @@ MOST_LINES = 2
 """Lines that a reason takes on the terminal; the JSON has all of it."""
 
 
-def show_validation(page: Page, found: Validation, by: str, *, named: str, profile: str | None) -> None:
-    """All of it."""
+def show_validation(
+    page: Page, found: Validation, by: str, *, named: str, profile: str | None, generation: str | None = None
+) -> None:
+    """All of it. ``generation``: the accelerators to which the profile applies."""
     _verdict(page, found, named, profile)
+    if profile is not None:
+        _applies(page, found, generation)
     if found.predictions:
         groups = groups_of(found, by)
         _errors(page, "Step time", by, [(group.name, group.step_time) for group in groups])
         _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
         _worst(page, worst_of(found.predictions))
         _order(page, found, named)
+    show_not_understood(page, not_understood(one.asked for one in found.predictions))
     _skipped(page, found)
 
 
@@ -46,6 +54,14 @@ def _verdict(page: Page, found: Validation, named: str, profile: str | None) -> 
         is_said = "1 row is predicted not to fit in memory, although it ran."
         are_said = f"{count:,} rows are predicted not to fit in memory, although they ran."
         page.line(is_said if count == 1 else are_said, indent=0)
+
+
+def _applies(page: Page, found: Validation, generation: str | None) -> None:
+    """How many runs the constants of a profile are those of."""
+    parts = [one.asked.question.cluster.accelerator.generation for one in found.predictions]
+    count = sum(part == generation for part in parts)
+    text = f"They are constants of {generation}, which apply to {count:,} of the {len(parts):,} runs."
+    page.line(text, style="" if count else "yellow", indent=0)
 
 
 def _with_memory(groups: tuple[Group, ...]) -> list[Group]:
@@ -110,6 +126,16 @@ def _order(page: Page, found: Validation, named: str) -> None:
         parts.append(f"{percent(ranking['pairs_in_order'])} of {ranking['pairs']:,} clearly different pairs in order")
     parts.append(f"median rank correlation {ranking['median_spearman']:.2f}")
     page.line("; ".join(parts) + ".")
+
+
+def show_not_understood(page: Page, texts: Mapping[str, int]) -> None:
+    """Options and columns that changed nothing: a misspelt one is among them."""
+    if not texts:
+        return
+    page.heading("Not understood", "what the runs state and the estimate does not know")
+    shown = [f"{text[:LONGEST_NAME]} ({count:,} row{'s' * (count != 1)})" for text, count in texts.items()]
+    more = [f"and {len(shown) - MOST_RULES} more"] if len(shown) > MOST_RULES else []
+    page.bullets([*shown[:MOST_RULES], *more], most_lines=1)
 
 
 def _skipped(page: Page, found: Validation) -> None:

@@ -65,7 +65,7 @@ def validate(
     page.check(runs, profile, other=target)
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
-    found = _validation(runs, profile)
+    found, generation = _validation(runs, profile)
     target.write({"schema": "shardplan/validation/1", **found.to_record()})
     if html is not None:
         page.write_text(_report(found, is_published=runs is None and profile is None))
@@ -73,18 +73,19 @@ def validate(
         from shardplan.cli.layout import Page
         from shardplan.cli.show_validation import PUBLISHED, show_validation
 
-        show_validation(Page(), found, by, named=runs or PUBLISHED, profile=profile)
+        show_validation(Page(), found, by, named=runs or PUBLISHED, profile=profile, generation=generation)
     return 0 if found.predictions else 1
 
 
-def _validation(runs: str | None, profile: str | None) -> Validation:
+def _validation(runs: str | None, profile: str | None) -> tuple[Validation, str | None]:
+    """The comparison, and the generation of accelerators to which the profile applies."""
     from shardplan.calibration.validate import validate as compare
     from shardplan.cli.question import profile_named
 
     if profile is None:
-        return compare(runs)
+        return compare(runs), None
     constants, generation = profile_named(profile)
-    return compare(runs, {generation: constants})
+    return compare(runs, {generation: constants}), generation
 
 
 def _report(found: Validation, *, is_published: bool) -> str:

@@ -46,9 +46,12 @@ def calibration_record(found: UserFit, profile: str) -> dict[str, Any]:
                 "after": list(change.after),
                 "sd_before": change.sd_before,
                 "sd_after": change.sd_after,
+                "move": change.move,
             }
             for change in found.changes
         ],
+        "outliers": [{"id": name, "predicted_over_measured": ratio} for name, ratio in found.outliers],
+        "not_understood": dict(found.not_understood),
     }
 
 
