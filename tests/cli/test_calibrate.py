@@ -16,6 +16,7 @@ from shardplan.calibration.constants import free_constants
 from shardplan.calibration.microbench.records import Device, Measurements, MemoryPass, Sample, Timing
 from shardplan.calibration.runs import shipped_runs
 from shardplan.inputs import profile as profiles
+from shardplan.inputs.catalog import load_accelerator
 from shardplan.inputs.profile import read_profile
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my-runs.csv"
@@ -125,6 +126,15 @@ def test_runs_and_profile_are_not_written_over(target: str, tmp_path: Path) -> N
     assert "reads or writes already" in " ".join(result.stderr.split())
     assert path.read_text(encoding="utf-8") == before
     assert not out.exists()
+
+
+def test_a_part_of_ones_own_goes_by_its_name(tmp_path: Path) -> None:
+    file = EXAMPLE.parent / "my-accelerator.yaml"
+    name = load_accelerator(file).name
+    path = write(tmp_path, {**CELLS, "accelerator": name, "step_time_s": "20"})
+    record = answer("calibrate", path, "--accelerator", file, "--out", tmp_path / "x.yaml", "--holdout", "0")
+    assert record["accelerator"] == name
+    assert record["fitted"]["runs"] == ["run"]
 
 
 def test_memory_alone_is_enough(tmp_path: Path) -> None:

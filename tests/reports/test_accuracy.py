@@ -174,3 +174,14 @@ def test_a_page_is_current_up_to_the_last_digit(tmp_path: Path) -> None:
     assert not script.is_current({"page.md": "median 6.5 % of 880 runs"}, tmp_path)
     assert not script.is_current({"page.md": "mean 5.5 % of 880 runs"}, tmp_path)
     assert not script.is_current({"other.md": ""}, tmp_path)
+
+
+def test_no_point_lies_off_its_axis(record: dict[str, Any]) -> None:
+    """A run in the wrong unit is drawn where it is."""
+    far = {**record["points"][0], "measured_step_time_s": 90_000.0, "left_out_step_time_s": 0.001}
+    far |= {"measured_peak_memory_bytes": 1e9, "left_out_peak_memory_bytes": 1e12, "num_accelerators": 100_000}
+    for figure in accuracy_figures({**record, "points": [*record["points"], far]}).values():
+        for cloud in figure.clouds:
+            for x, y in cloud.points:
+                assert figure.x_ticks[0][0] <= x <= figure.x_ticks[-1][0]
+                assert figure.y_ticks[0][0] <= y <= figure.y_ticks[-1][0]

@@ -107,7 +107,9 @@ def calibrate_runs(
             hint="--holdout 0.3",
         )
     part = load_accelerator(accelerator)
-    usable, skipped = _usable(runs, part)
+    # Runs may call a part of one's own by the name that its file gives it.
+    named = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
+    usable, skipped = _usable(named, part)
     unseen = held_out([case.asked.run.id for case in usable], holdout, seed)
     seen = [case for case in usable if case.asked.run.id not in unseen]
     rest = [case for case in usable if case.asked.run.id in unseen]

@@ -68,7 +68,7 @@ def validate(
     found, generation = _validation(runs, profile)
     target.write({"schema": "shardplan/validation/1", **found.to_record()})
     if html is not None:
-        page.write_text(_report(found, is_published=runs is None and profile is None))
+        page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show_validation import PUBLISHED, show_validation
@@ -88,10 +88,10 @@ def _validation(runs: str | None, profile: str | None) -> tuple[Validation, str 
     return compare(runs, {generation: constants}), generation
 
 
-def _report(found: Validation, *, is_published: bool) -> str:
+def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:
     """The report as one page; left-out errors are known of the published runs."""
     from shardplan.estimation.band import read_residuals
     from shardplan.reports.accuracy import accuracy_record
     from shardplan.reports.accuracy_page import accuracy_html
 
-    return accuracy_html(accuracy_record(found, read_residuals() if is_published else ()))
+    return accuracy_html(accuracy_record(found, read_residuals() if is_published else (), profile))

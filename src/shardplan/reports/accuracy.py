@@ -55,10 +55,16 @@ def _moved(one: Prediction, residual: Residual) -> Prediction:
     )
 
 
-def accuracy_record(fresh: Validation, residuals: Sequence[Residual] = ()) -> dict[str, Any]:
-    """The record of a validation. ``residuals``: left-out errors; what needs them is None where there are none."""
+def accuracy_record(
+    fresh: Validation, residuals: Sequence[Residual] = (), profile: str | None = None
+) -> dict[str, Any]:
+    """The record of a validation. ``residuals``: left-out errors; what needs them is None where there are none.
+
+    ``profile``: what the constants are called where they are not those that are shipped.
+    """
     left_out = left_out_validation(fresh, residuals) if residuals else None
     return {
+        "profile": profile,
         "counts": fresh.to_record()["counts"],
         "targets": targets(fresh, left_out) if left_out else None,
         "step_time": {group: _table(fresh, left_out, name_of, _time) for group, name_of in GROUPINGS.items()},
@@ -184,6 +190,7 @@ def _worst_row(one: Prediction, left_out: Prediction | None) -> dict[str, Any]:
         "left_out": None if left_out is None else math.exp(left_out.log_time_ratio or 0.0),
         "notes": one.run.notes,
         "assumed": list(one.asked.assumed),
+        "ignored": list(one.asked.ignored),
     }
 
 

@@ -12,6 +12,7 @@ from shardplan.reports.svg import Cloud, Scatter
 __all__ = ["accuracy_figures"]
 
 Point = Mapping[str, Any]
+Ticks = tuple[tuple[float, str], ...]
 KINDS = {"dense": "dense", "moe": "mixture of experts"}
 SECONDS = ((0.05, "50 ms"), (0.5, "0.5 s"), (5.0, "5 s"), (50.0, "50 s"), (500.0, "500 s"))
 WORLD = ((1.0, "1"), (8.0, "8"), (64.0, "64"), (512.0, "512"), (4096.0, "4,096"), (32768.0, "32,768"))
@@ -27,35 +28,54 @@ def accuracy_figures(record: Mapping[str, Any]) -> dict[str, Scatter]:
     is_left_out = any(point["left_out_step_time_s"] is not None for point in points)
     who = "left_out" if is_left_out else "predicted"
     end = " (family left out)" if is_left_out else ""
+    times = _clouds(points, "measured_step_time_s", f"{who}_step_time_s")
+    memories = _clouds(points, "measured_peak_memory_bytes", f"{who}_peak_memory_bytes")
+    ratios = _ratio_clouds(points, f"{who}_step_time_s")
+    seconds = _reaching(SECONDS, times, 10, lambda value: f"{value:g} s")
+    gigabytes = _reaching(GIGABYTES, memories, 2, lambda value: f"{value / 1e9:g} GB")
+    shares = _reaching(RATIOS, ratios, 2, lambda value: f"{value:g}" if value >= 1 else f"1/{1 / value:g}", axes=(1,))
     return {
         "time": Scatter(
             title=f"Step time: predicted{end} against measured",
             x_label="measured step time",
             y_label="predicted step time",
-            x_ticks=SECONDS,
-            y_ticks=SECONDS,
-            clouds=_clouds(points, "measured_step_time_s", f"{who}_step_time_s"),
-            lines=_diagonals(SECONDS[0][0], SECONDS[-1][0]),
+            x_ticks=seconds,
+            y_ticks=seconds,
+            clouds=times,
+            lines=_diagonals(seconds[0][0], seconds[-1][0]),
         ),
         "scale": Scatter(
             title=f"Step time: predicted{end} / measured by world size",
             x_label="accelerators; the line is the median",
             y_label="predicted / measured",
-            x_ticks=WORLD,
-            y_ticks=RATIOS,
-            clouds=_ratio_clouds(points, f"{who}_step_time_s"),
+            x_ticks=_reaching(WORLD, ratios, 8, lambda value: f"{value:,.0f}", axes=(0,)),
+            y_ticks=shares,
+            clouds=ratios,
             lines=((_medians(points, f"{who}_step_time_s"), False),),
         ),
         "memory": Scatter(
             title=f"Peak memory: predicted{end} against measured",
             x_label="measured peak of one accelerator",
             y_label="predicted peak",
-            x_ticks=GIGABYTES,
-            y_ticks=GIGABYTES,
-            clouds=_clouds(points, "measured_peak_memory_bytes", f"{who}_peak_memory_bytes"),
-            lines=_diagonals(GIGABYTES[0][0], GIGABYTES[-1][0]),
+            x_ticks=gigabytes,
+            y_ticks=gigabytes,
+            clouds=memories,
+            lines=_diagonals(gigabytes[0][0], gigabytes[-1][0]),
         ),
     }
+
+
+def _reaching(
+    ticks: Ticks, clouds: Sequence[Cloud], factor: float, label: Callable[[float], str], axes: tuple[int, ...] = (0, 1)
+) -> Ticks:
+    """``ticks`` and as many more, each ``factor`` further, as the points need, so that none lies off its axis."""
+    values = [point[axis] for cloud in clouds for point in cloud.points for axis in axes]
+    longer = list(ticks)
+    while values and min(values) < longer[0][0]:
+        longer.insert(0, (longer[0][0] / factor, label(longer[0][0] / factor)))
+    while values and max(values) > longer[-1][0]:
+        longer.append((longer[-1][0] * factor, label(longer[-1][0] * factor)))
+    return tuple(longer)
 
 
 def _diagonals(low: float, high: float) -> list[tuple[list[tuple[float, float]], bool]]:

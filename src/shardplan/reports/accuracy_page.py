@@ -65,7 +65,7 @@ def _bias(errors: Mapping[str, Any] | None) -> str:
 def _table(rows: Sequence[Record], first: str) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of errors; without the left-out columns where nothing is left out."""
     has_left_out = any(row["left_out"] is not None for row in rows)
-    columns = [first, "runs", "in-sample, median / p90, %", "bias, %"]
+    columns = [first, "runs", f"{'in-sample' if has_left_out else 'error'}, median / p90, %", "bias, %"]
     columns += ["left out, median / p90, %", "bias, %"] if has_left_out else []
     return columns, [
         [row["name"], str(row["in_sample"]["n"]), _errors(row["in_sample"]), _bias(row["in_sample"])]
@@ -80,10 +80,15 @@ def _summary(record: Record) -> Iterator[Section]:
     yield Section(
         title="What is compared",
         text=f"{counts['rows']:,} measured runs: {counts['predicted']:,} are predicted, {counts['skipped']:,} "
-        f"cannot be. All of them ran; {counts['predicted_not_to_fit']} are predicted not to fit in memory. "
+        f"cannot be. All of them ran; {_are(counts['predicted_not_to_fit'])} predicted not to fit in memory. "
+        + (f"Constants: {record['profile']}. " if record["profile"] else "")
         + ERROR
         + (_LEFT_OUT if left_out else ""),
     )
+
+
+def _are(number: int) -> str:
+    return f"{number:,} {'is' if number == 1 else 'are'}"
 
 
 _LEFT_OUT = (
@@ -180,7 +185,8 @@ def _memory(record: Record) -> Iterator[Section]:
 
 
 def _ranking(record: Record) -> Iterator[Section]:
-    names = {"in_sample": "in-sample", "left_out": "left out"}
+    alone = len(record["ranking"]["summary"]) == 1
+    names = {"in_sample": "these runs" if alone else "in-sample", "left_out": "left out"}
     runs = {"described": "tiers A and A-", "all": "all tiers"}
     rows = [
         [
@@ -329,19 +335,25 @@ def _worst(record: Record) -> Iterator[Section]:
         else "",
         columns=["run", "tier", "predicted / measured", *(["left out"] if has_left_out else []), "notes"],
         rows=[
-            [row["id"], row["tier"], f"{row['in_sample']:.2f}"]
-            + ([f"{row['left_out']:.2f}" if row["left_out"] else ""] if has_left_out else [])
+            [row["id"], row["tier"], _factor(row["in_sample"])]
+            + ([_factor(row["left_out"]) if row["left_out"] else ""] if has_left_out else [])
             + [_note(row)]
             for row in record["worst"]
         ],
     )
 
 
+def _factor(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
 def _note(row: Record) -> str:
     """What the notes say, and for rows that are not described in full what was assumed."""
     parts = [row["notes"]] if row["notes"] else []
-    if row["tier"] == "B" and row["assumed"]:
+    if (row["tier"] == "B" or row["left_out"] is None) and row["assumed"]:
         parts.append("assumed: " + "; ".join(row["assumed"]))
+    if row["left_out"] is None and row["ignored"]:
+        parts.append("ignored: " + "; ".join(row["ignored"]))
     text = ". ".join(parts)
     return text if len(text) <= LONGEST_NOTE else text[:LONGEST_NOTE].rsplit(" ", 1)[0] + " ..."
 
