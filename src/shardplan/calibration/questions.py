@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from shardplan.calibration.options import Choices, apply_options
+from shardplan.calibration.choices import Choices
+from shardplan.calibration.options import apply_options
 from shardplan.calibration.run_cluster import cluster_of_run
 from shardplan.calibration.runs import MeasuredRun
 from shardplan.estimation.question import Question
