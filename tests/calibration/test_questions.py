@@ -40,6 +40,21 @@ def test_a_framework_without_a_stack_has_the_defaults_of_a_job(tmp_path: Path) -
     assert one.assumed[0] == "framework 'somebody' has no stack: the defaults of a job and a plan"
 
 
+@pytest.mark.parametrize("framework", ["TorchTitan", "torchtitan", "TORCHTITAN"])
+def test_a_framework_is_known_in_any_case_of_letters(tmp_path: Path, framework: str) -> None:
+    stack = stack_of(run(tmp_path, framework=framework))
+    assert stack is not None
+    assert stack.name == "torchtitan"
+
+
+def test_a_framework_that_is_almost_known_is_asked_about(tmp_path: Path) -> None:
+    one = asked(tmp_path, framework="Torch Titan")
+    assert one.assumed[0] == (
+        "framework 'Torch Titan' has no stack (did you mean torchtitan?): the defaults of a job and a plan"
+    )
+    assert "did you mean megatron-lm or" in asked(tmp_path, framework="megatron_lm").assumed[0]
+
+
 def test_columns_choose_among_the_stacks_of_a_framework(tmp_path: Path) -> None:
     names = [
         getattr(stack_of(run(tmp_path, precision=precision, attention=attention)), "name", None)
@@ -341,6 +356,17 @@ def test_models_beside_the_file(tmp_path: Path) -> None:
         asked(tmp_path, model="models/own.json")
     with pytest.raises(UnknownNameError, match="did you mean"):
         asked(tmp_path, model="lama-3.1-8b")
+
+
+def test_a_stack_beside_the_file(tmp_path: Path) -> None:
+    text = "name: own\nsoftware: {kernels: {value: eager, source: measured}}\n"
+    (tmp_path / "stacks").mkdir()
+    for place in ("own.yaml", "stacks/own.yaml"):
+        (tmp_path / place).write_text(text)
+        assert asked(tmp_path, options=f"stack={place}").question.job.software.kernels == "eager"
+        assert asked(tmp_path, options=f"stack={tmp_path / place}").question.job.software.kernels == "eager"
+    with pytest.raises(InputError, match=r"elsewhere\.yaml does not exist"):
+        asked(tmp_path, options="stack=elsewhere.yaml")
 
 
 def test_a_plan_that_breaks_a_rule_says_which(tmp_path: Path) -> None:
