@@ -163,7 +163,7 @@ def test_other_separators_and_comments(tmp_path: Path, text: str, said: str) -> 
     with pytest.raises(InputError, match=said) as refused:
         read_runs(path)
     assert refused.value.rule == "columns are separated by commas, and the first line names them"
-    assert refused.value.hint.startswith("begin with a line such as id,model,accelerator,")
+    assert refused.value.hint.startswith("separate columns with commas, and begin with their names: id,model,")
 
 
 def test_a_column_called_hash_is_like_any_other(tmp_path: Path) -> None:

@@ -43,14 +43,14 @@ class Choices:
         """What a user reads about a bad option."""
         return InputError(
             f"run '{self.run.id}' (line {self.run.line}): option {key} is '{value[:80]}'; it must be {allowed}",
-            rule=f"option {key} is {allowed}",
+            rule=f"option {key} has a known value",
             hint=f"correct {key}, or leave it out where it is not stated",
         )
 
     def _contradiction(self, one: str, other: str, name: str) -> InputError:
         pairs = " and ".join(f"{key}={self.run.options[key][:80]}" for key in (one, other))
         return InputError(
-            f"run '{self.run.id}' (line {self.run.line}): options {pairs} contradict each other: both set {name}",
-            rule="options of a run do not contradict each other",
+            f"run '{self.run.id}' (line {self.run.line}): {pairs} both set {name}",
+            rule="options do not contradict each other",
             hint=f"leave out {one} or {other}",
         )

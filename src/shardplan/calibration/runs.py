@@ -173,7 +173,7 @@ def _check_separator(text: str, header: list[str], label: str) -> None:
             raise InputError(
                 f"{label}: the first line {what}: {shown(first)}",
                 rule="columns are separated by commas, and the first line names them",
-                hint=f"begin with a line such as {','.join(REQUIRED)}",
+                hint=f"separate columns with commas, and begin with their names: {','.join(REQUIRED)}",
             )
 
 
