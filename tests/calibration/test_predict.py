@@ -50,6 +50,21 @@ def test_runs_that_cannot_be_predicted_keep_their_reason(tmp_path: Path) -> None
     assert skipped[1].rule == "model is known"
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "said"),
+    [
+        ("h100-sxm", "unknown accelerator 'h100-sxm': did you mean h100-sxm-80gb or"),
+        ("h100", "unknown accelerator 'h100'; names that contain it: h100-nvl-94gb, h100-pcie-80gb"),
+        ("zzz", "unknown accelerator 'zzz'; see `shardplan accelerators`"),
+    ],
+)
+def test_a_part_that_is_unknown_is_skipped_with_those_that_may_be_meant(
+    tmp_path: Path, accelerator: str, said: str
+) -> None:
+    _, skipped = ask_all([run(tmp_path, accelerator=accelerator)])
+    assert skipped[0].reason.startswith(f"accelerator is known: {said}")
+
+
 def test_meters_of_memory(tmp_path: Path) -> None:
     profile = replace(load_profile("hopper"), fragmentation=0.1, fragmentation_of_process=0.2, process_bytes=5e9)
     of = {kind: run(tmp_path, memory_kind=kind) for kind in ("", "allocated", "reserved", "process")}

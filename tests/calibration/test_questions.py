@@ -40,6 +40,21 @@ def test_a_framework_without_a_stack_has_the_defaults_of_a_job(tmp_path: Path) -
     assert one.assumed[0] == "framework 'somebody' has no stack: the defaults of a job and a plan"
 
 
+@pytest.mark.parametrize("framework", ["TorchTitan", "torchtitan", "TORCHTITAN"])
+def test_a_framework_is_known_in_any_case_of_letters(tmp_path: Path, framework: str) -> None:
+    stack = stack_of(run(tmp_path, framework=framework))
+    assert stack is not None
+    assert stack.name == "torchtitan"
+
+
+def test_a_framework_that_is_almost_known_is_asked_about(tmp_path: Path) -> None:
+    one = asked(tmp_path, framework="Torch Titan")
+    assert one.assumed[0] == (
+        "framework 'Torch Titan' has no stack (did you mean torchtitan?): the defaults of a job and a plan"
+    )
+    assert "did you mean megatron-lm or" in asked(tmp_path, framework="megatron_lm").assumed[0]
+
+
 def test_columns_choose_among_the_stacks_of_a_framework(tmp_path: Path) -> None:
     names = [
         getattr(stack_of(run(tmp_path, precision=precision, attention=attention)), "name", None)
@@ -66,11 +81,19 @@ def test_an_option_names_the_stack(tmp_path: Path) -> None:
         ("cuda_graph=unclear:full_iteration", "cuda_graphs", "none"),
         ("moe_dispatcher=hybridep", "moe_dispatcher", "hybridep"),
         ("moe_dispatcher=flex", "moe_dispatcher", "deepep"),
+        ("cuda_graph=moe_router,moe_preprocess", "cuda_graphs", "partial"),
+        ("cuda_graph=full", "cuda_graphs", "full"),
+        ("cuda_graph=no", "cuda_graphs", "none"),
         ("moe_capacity_factor=1", "moe_capacity", True),
+        ("moe_capacity_factor=1.25", "moe_capacity", True),
+        ("moe_capacity_factor=none", "moe_capacity", False),
         ("primary_weights=fp8", "quantised_weights", True),
+        ("primary_weights=fp4", "quantised_weights", True),
+        ("primary_weights=BF16", "quantised_weights", False),
         ("compile=no", "kernels", "eager"),
         ("torch_compile=no", "kernels", "eager"),
         ("num_vocab_tiling=16", "fused_loss", True),
+        ("num_vocab_tiling=1", "fused_loss", False),
         ("attention_generation=flash2", "attention_generation", "flash2"),
         ("kernels=eager", "kernels", "eager"),
         ("fused_accumulation=no", "fused_accumulation", False),
@@ -95,7 +118,8 @@ def test_options_of_the_software(tmp_path: Path, option: str, field: str, value:
         ("overlap=fsdp_prefetch", "overlap_dp", True),
         ("overlap=moe_a2a_1f1b", "overlap_ep", True),
         ("moe_a2a_1f1b=yes", "overlap_ep", True),
-        ("overlap=moe_a2a_1f1b;moe_a2a_1f1b=no", "overlap_ep", False),
+        ("overlap=moe_a2a_1f1b;moe_a2a_1f1b=yes", "overlap_ep", True),
+        ("moe_a2a_1f1b=no", "overlap_ep", False),
         ("cp_comm_type=all_gather", "cp_comm", "allgather"),
         ("cp_comm_type=a2a", "cp_comm", "a2a"),
         ("recompute_layers=3", "recompute_num_layers", 3),
@@ -146,6 +170,80 @@ def test_options_of_the_job(tmp_path: Path) -> None:
 def test_a_bad_option_is_refused(tmp_path: Path, option: str) -> None:
     with pytest.raises(InputError):
         asked(tmp_path, options=option)
+
+
+@pytest.mark.parametrize(
+    ("option", "allowed"),
+    [
+        ("remat_tensors=foo", "name:device, name:offload or name:remat"),
+        ("remat_tensors=context:device,foo:bar", "name:device, name:offload or name:remat"),
+        ("remat_tensors=", "name:device, name:offload or name:remat"),
+        ("remat_tensors=context:device,context:remat", "each name once"),
+        ("num_vocab_tiling=lots", "a whole number from 1"),
+        ("num_vocab_tiling=0", "a whole number from 1"),
+        ("num_vocab_tiling=2.5", "a whole number from 1"),
+        ("moe_capacity_factor=big", "a number above zero, or no"),
+        ("moe_capacity_factor=0", "a number above zero, or no"),
+        ("moe_capacity_factor=-1", "a number above zero, or no"),
+        ("moe_capacity_factor=nan", "a number above zero, or no"),
+        ("moe_capacity_factor=inf", "a number above zero, or no"),
+        ("primary_weights=fp9", "one of fp32, fp16, bf16, fp8"),
+        ("primary_weights=fp8ish", "one of fp32, fp16, bf16, fp8"),
+        ("overlap=fsdp,none", "as fsdp and none"),
+        ("overlap=no_tp,tp", "as no_tp and tp"),
+    ],
+)
+def test_a_value_that_an_option_does_not_know_is_not_guessed(tmp_path: Path, option: str, allowed: str) -> None:
+    with pytest.raises(InputError) as refused:
+        asked(tmp_path, options=option)
+    key, _, value = option.partition("=")
+    assert refused.value.message.startswith(f"run 'run' (line 2): option {key} is '{value}'; it must be ")
+    assert allowed in refused.value.message
+
+
+@pytest.mark.parametrize("words", ["perhaps", "somebody:attn", "transformer_engine:attn+tail"])
+def test_unknown_parts_of_graphs_are_said_to_be_taken_as_parts(tmp_path: Path, words: str) -> None:
+    one = asked(tmp_path, options=f"cuda_graph={words}")
+    assert one.question.job.software.cuda_graphs == "partial"
+    assert f"cuda_graph {words} is taken as graphs of parts of a layer" in one.assumed
+
+
+def test_formats_of_weights_may_say_more(tmp_path: Path) -> None:
+    for words, quantised in (("fp8_e4m3", True), ("mxfp8", True), ("bf16", False)):
+        software = asked(tmp_path, options=f"primary_weights={words}").question.job.software
+        assert software.quantised_weights == quantised
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "field"),
+    [
+        ("compile=no", "torch_compile=yes", "kernels"),
+        ("compile=yes", "kernels=eager", "kernels"),
+        ("cuda_graph=none", "cuda_graphs=full", "cuda_graphs"),
+        ("overlap=moe_a2a_1f1b", "moe_a2a_1f1b=no", "overlap_ep"),
+        ("overlap=p2p_scatter_gather", "split_transfers=no", "split_transfers"),
+        ("moe_capacity_factor=1", "moe_capacity=no", "moe_capacity"),
+        ("num_vocab_tiling=4", "fused_loss=no", "fused_loss"),
+        ("primary_weights=fp8", "quantised_weights=no", "quantised_weights"),
+        ("cuda_launch_blocking=yes", "blocking_launches=no", "blocking_launches"),
+        ("recompute_layers=3", "recompute_num_layers=4", "recompute_num_layers"),
+        ("cpu_activation_offload_layers=3", "offload_num_layers=4", "offload_num_layers"),
+        ("remat_policy=minimal", "remat_tensors=context:device", "recompute"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(tmp_path: Path, one: str, other: str, field: str) -> None:
+    with pytest.raises(InputError) as refused:
+        asked(tmp_path, options=f"{other};{one}")
+    assert f"{one} and {other} both set {field}" in refused.value.message
+    assert refused.value.rule == "options do not contradict each other"
+
+
+def test_options_that_agree_are_taken(tmp_path: Path) -> None:
+    """One field may be stated twice with one value, and a switch may be off that is named nowhere else."""
+    one = asked(tmp_path, options="compile=no;kernels=eager;cuda_graph=none(unsupported);cuda_graphs=none")
+    assert (one.question.job.software.kernels, one.question.job.software.cuda_graphs) == ("eager", "none")
+    assert not asked(tmp_path, options="overlap=none,no_tp").plan.overlap_tp
+    assert asked(tmp_path, options="overlap=none,p2p_scatter_gather").question.job.software.split_transfers
 
 
 def test_unknown_options_and_those_without_effect_are_reported(tmp_path: Path) -> None:
@@ -267,6 +365,17 @@ def test_models_beside_the_file(tmp_path: Path) -> None:
         asked(tmp_path, model="models/own.json")
     with pytest.raises(UnknownNameError, match="did you mean"):
         asked(tmp_path, model="lama-3.1-8b")
+
+
+def test_a_stack_beside_the_file(tmp_path: Path) -> None:
+    text = "name: own\nsoftware: {kernels: {value: eager, source: measured}}\n"
+    (tmp_path / "stacks").mkdir()
+    for place in ("own.yaml", "stacks/own.yaml"):
+        (tmp_path / place).write_text(text)
+        assert asked(tmp_path, options=f"stack={place}").question.job.software.kernels == "eager"
+        assert asked(tmp_path, options=f"stack={tmp_path / place}").question.job.software.kernels == "eager"
+    with pytest.raises(InputError, match=r"elsewhere\.yaml does not exist"):
+        asked(tmp_path, options="stack=elsewhere.yaml")
 
 
 def test_a_plan_that_breaks_a_rule_says_which(tmp_path: Path) -> None:

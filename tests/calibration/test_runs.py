@@ -86,8 +86,24 @@ def test_a_bad_cell_is_refused_with_all_that_locates_it(tmp_path: Path, column: 
 
 
 def test_neither_time_nor_memory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="step_time_s is ''; it must be given where peak_memory_gb is not"):
+    with pytest.raises(InputError, match="step_time_s is ''; it must be given where peak_memory_gb is not") as refused:
         run(tmp_path, step_time_s="")
+    assert refused.value.hint == "fill in step_time_s"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "hint"),
+    [
+        ("model", "", "fill in model"),
+        ("num_accelerators", "", "fill in num_accelerators"),
+        ("num_accelerators", "many", "correct num_accelerators"),
+        ("tp", "0", "correct tp, or leave the cell empty where it is not stated"),
+    ],
+)
+def test_only_a_cell_that_may_be_empty_can_be_left_so(tmp_path: Path, column: str, value: str, hint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        run(tmp_path, **{column: value})
+    assert refused.value.hint == hint
 
 
 def test_an_id_stands_once(tmp_path: Path) -> None:
@@ -125,6 +141,35 @@ def test_hostile_files(tmp_path: Path, content: bytes, said: str) -> None:
     path.write_bytes(content)
     with pytest.raises(InputError, match=said):
         read_runs(path)
+
+
+HEADER = "id,model,accelerator,num_accelerators,sequence_length,global_batch_size,step_time_s"
+ROW = "a,llama-3.1-8b,h100-sxm-80gb,8,8192,64,5"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{HEADER}\n{ROW}\n".replace(",", ";"), "has semicolons and no commas: 'id;model;"),
+        (f"{HEADER}\r\n{ROW}\r\n".replace(",", "\t"), r"has tabs and no commas: 'id\\tmodel\\t"),
+        (f"# our runs\n{HEADER}\n{ROW}\n", "starts with '#', and comments are not read: '# our runs'"),
+        (f"# ours, of May\n{HEADER}\n{ROW}\n", "starts with '#'"),
+        (f"#{HEADER}\n{ROW}\n", "starts with '#'"),
+    ],
+)
+def test_other_separators_and_comments(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(text, newline="")
+    with pytest.raises(InputError, match=said) as refused:
+        read_runs(path)
+    assert refused.value.rule == "columns are separated by commas, and the first line names them"
+    assert refused.value.hint.startswith("separate columns with commas, and begin with their names: id,model,")
+
+
+def test_a_column_called_hash_is_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(f"#,{HEADER}\n1,{ROW}\n")
+    assert read_runs(path)[0].unknown == ("#",)
 
 
 @pytest.mark.parametrize(("path", "said"), [(".", "is a directory"), ("nothing.csv", "does not exist")])

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from shardplan.errors import InputError
 from shardplan.inputs import profile as profile_module
 from shardplan.inputs.cluster import Generation
-from shardplan.inputs.profile import Profile, load_profile
+from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 
 GENERATIONS = get_args(Generation)
 SHARES = (
@@ -68,3 +70,43 @@ def test_a_generation_replaces_single_entries_of_a_table() -> None:
     default, hopper = load_profile("other"), load_profile("hopper")
     assert hopper.matmul_efficiency["bf16"] != default.matmul_efficiency["bf16"]
     assert hopper.matmul_efficiency["nvfp4"] == default.matmul_efficiency["nvfp4"]
+
+
+def _own(folder: Path, name: str, value: str) -> Path:
+    path = folder / "own.yaml"
+    path.write_text(f"generation: hopper\n{name}: {{value: {value}, unit: x, source: a test}}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said", "most"),
+    [
+        ("matmul_efficiency", "{fp16: 0.7, bf16: 5}", "matmul_efficiency[bf16] is 5", "1.25 (fraction of dense peak)"),
+        ("matmul_efficiency", "{bf16: -1}", "matmul_efficiency[bf16] is -1", "1.25 (fraction of dense peak)"),
+        ("network_efficiency", "{nvlink: 1.3}", "network_efficiency[nvlink] is 1.3", "1.25 (fraction of nominal"),
+        ("attention_efficiency", "1.26", "attention_efficiency is 1.26", "1.25 (fraction of dense peak)"),
+        ("memory_efficiency", "0", "memory_efficiency is 0", "1.25 (fraction of memory bandwidth)"),
+        ("host_link_efficiency", "2", "host_link_efficiency is 2", "1.25 (fraction)"),
+        ("hidden_tp", "1.1", "hidden_tp is 1.1", "1"),
+        ("step_time", "-1", "step_time is -1", "1e+15"),
+    ],
+)
+def test_a_constant_beyond_its_limit_is_refused_by_name_and_key(
+    tmp_path: Path, name: str, value: str, said: str, most: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        read_profile(_own(tmp_path, name, value))
+    assert refused.value.message.startswith(f"own.yaml: {said}; it must be above zero and at most {most}")
+
+
+def test_slightly_more_than_nominal_is_taken(tmp_path: Path) -> None:
+    assert read_profile(_own(tmp_path, "matmul_efficiency", "{bf16: 1.2}")).matmul_efficiency["bf16"] == 1.2
+    assert read_profile(_own(tmp_path, "attention_efficiency", "1.25")).attention_efficiency == 1.25
+
+
+@pytest.mark.parametrize("generation", ["default", *generations()])
+def test_shipped_constants_are_within_the_limits_of_a_file(tmp_path: Path, generation: str) -> None:
+    text = (profile_module.PROFILES / f"{generation}.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "copy.yaml"
+    path.write_text(f"generation: {generation}\n{text}", encoding="utf-8")
+    assert read_profile(path).name == "copy"

@@ -43,6 +43,12 @@ def test_a_default_may_depend_on_the_precision() -> None:
     assert not load_stack("nemo").job_fields("bf16")["software"].quantised_weights
 
 
+@pytest.mark.parametrize("precision", ["fp9", "", None, ["bf16"]])
+def test_an_unknown_precision_is_refused(precision: object) -> None:
+    with pytest.raises(UnknownNameError, match="unknown precision"):
+        load_stack("megatron-lm").job_fields(precision)  # type: ignore[arg-type]
+
+
 def test_names_are_found_in_any_case_and_slips_are_named() -> None:
     assert load_stack("TorchTitan") is load_stack("torchtitan")
     with pytest.raises(UnknownNameError, match="did you mean megatron-lm"):

@@ -6,41 +6,18 @@ reported.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, cast, get_args
+from dataclasses import fields
+from typing import Final, cast, get_args
 
-from shardplan.calibration.runs import MeasuredRun
-from shardplan.errors import InputError
+from shardplan.calibration.choices import Choices
 from shardplan.inputs.cluster import LinkType
+from shardplan.inputs.job import PRECISIONS
 from shardplan.inputs.software import Software
 
-__all__ = ["OPTIONS", "WITHOUT_EFFECT", "Choices", "apply_options", "layers_of_layout"]
-
-
-@dataclass(kw_only=True, slots=True)
-class Choices:
-    """Fields chosen so far, and what there is to say about them."""
-
-    run: MeasuredRun
-    software: dict[str, Any] = field(default_factory=dict)
-    job: dict[str, Any] = field(default_factory=dict)
-    plan: dict[str, Any] = field(default_factory=dict)
-    network: LinkType | None = None
-    """Kind of the links between fast domains, where it is stated."""
-    assumed: list[str] = field(default_factory=list)
-    """What was taken for granted, in words."""
-    ignored: list[str] = field(default_factory=list)
-    """What was stated and has no place in the estimate."""
-
-    def wrong(self, key: str, value: str, allowed: str) -> InputError:
-        """What a user reads about a bad option."""
-        return InputError(
-            f"run '{self.run.id}' (line {self.run.line}): option {key} is '{value[:80]}'; it must be {allowed}",
-            rule=f"option {key} is {allowed}",
-            hint=f"correct {key}, or leave it out where it is not stated",
-        )
+__all__ = ["OPTIONS", "WITHOUT_EFFECT", "apply_options", "layers_of_layout"]
 
 
 def apply_options(choices: Choices) -> None:
@@ -72,17 +49,22 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
 """Known keys that change nothing, and why."""
 
 
-def _overlap(choices: Choices, _key: str, value: str) -> None:
+def _overlap(choices: Choices, key: str, value: str) -> None:
     """Kinds of communication that run beside computation; what is not named keeps the framework's default."""
+    words: dict[str, str] = {}
+    chosen: dict[str, bool] = {}
     for word in _words(value):
         if word == "p2p_scatter_gather":
-            choices.software["split_transfers"] = True
-            continue
-        fields_of = OVERLAPS.get(word)
-        if fields_of is None:
+            choices.state(key, "software", split_transfers=True)
+        elif word not in OVERLAPS:
             choices.ignored.append(f"overlap {word}")
-        else:
-            choices.plan.update(fields_of)
+        for name, flag in OVERLAPS.get(word, {}).items():
+            if chosen.setdefault(name, flag) != flag:
+                raise choices.wrong(
+                    key, value, f"without words that contradict each other, as {words[name]} and {word}"
+                )
+            words[name] = word
+    choices.state(key, "plan", **chosen)
 
 
 OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
@@ -102,15 +84,41 @@ OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
 """Words of ``overlap`` and the fields that they set."""
 
 
-def _cuda_graph(choices: Choices, _key: str, value: str) -> None:
+def _cuda_graph(choices: Choices, key: str, value: str) -> None:
     """``full_iteration`` (with or without an implementation in front), parts of a layer, or none."""
     text = value.lower()
     if text.startswith("unclear"):
         choices.ignored.append(f"option cuda_graph={value}: not certain")
-    elif text.startswith("none") or text in ("no", "false"):
-        choices.software["cuda_graphs"] = "none"
-    else:
-        choices.software["cuda_graphs"] = "full" if "full_iteration" in text or text == "full" else "partial"
+        return
+    kind = "none" if re.fullmatch(r"none *(\(.*\))?", text) else GRAPHS.get(text) or _captured(text)
+    if kind is None:
+        choices.assumed.append(f"cuda_graph {value} is taken as graphs of parts of a layer")
+    choices.state(key, "software", cuda_graphs=kind or "partial")
+
+
+def _captured(text: str) -> str | None:
+    """Kind of the graphs of parts behind an implementation; None where a word is unknown."""
+    implementation, colon, listed = text.rpartition(":")
+    parts = {part.strip() for part in re.split(r"[+,]", listed)}
+    if (colon and implementation not in GRAPH_MAKERS) or not parts <= set(GRAPH_PARTS):
+        return None
+    return "full" if "full_iteration" in parts else "partial"
+
+
+GRAPHS: Final[Mapping[str, str]] = {
+    "yes": "partial",
+    "true": "partial",
+    "partial": "partial",
+    "transformer_engine": "partial",
+    "local": "partial",
+    "full": "full",
+    "no": "none",
+    "false": "none",
+}
+"""Words of ``cuda_graph`` that stand alone; Megatron's implementations capture parts of a layer."""
+GRAPH_MAKERS: Final = ("transformer_engine", "local")
+GRAPH_PARTS: Final = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba")
+"""What Megatron captures (``--cuda-graph-scope``)."""
 
 
 def _dispatcher(choices: Choices, key: str, value: str) -> None:
@@ -123,21 +131,38 @@ def _dispatcher(choices: Choices, key: str, value: str) -> None:
     }
     if value.lower() not in known:
         raise choices.wrong(key, value, f"one of {', '.join(known)}")
-    choices.software["moe_dispatcher"] = known[value.lower()]
+    choices.state(key, "software", moe_dispatcher=known[value.lower()])
 
 
-def _capacity(choices: Choices, _key: str, value: str) -> None:
-    choices.software["moe_capacity"] = value.lower() not in ("no", "none", "false")
+def _capacity(choices: Choices, key: str, value: str) -> None:
+    """Experts take a fixed number of tokens where a factor is given."""
+    none = value.lower() in ("no", "none", "false")
+    if not none and not 0 < _number(value) < math.inf:
+        raise choices.wrong(key, value, "a number above zero, or no")
+    choices.state(key, "software", moe_capacity=not none)
+
+
+def _number(text: str) -> float:
+    """NaN where the text is no number."""
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
 
 
 def _moments(choices: Choices, key: str, value: str) -> None:
     if value not in ("fp32", "bf16", "fp16"):
         raise choices.wrong(key, value, "fp32, bf16 or fp16")
-    choices.job["moment_dtype"] = value
+    choices.state(key, "job", moment_dtype=value)
 
 
-def _primary_weights(choices: Choices, _key: str, value: str) -> None:
-    choices.software["quantised_weights"] = value.lower().startswith(("fp8", "mxfp8", "nvfp4", "fp4"))
+def _primary_weights(choices: Choices, key: str, value: str) -> None:
+    """Number format of the weights between steps; formats of 8 bits or fewer leave no 16-bit copy."""
+    known = (*PRECISIONS, "fp4")
+    name = re.split("[-_ ]", value.lower())[0]  # fp8_e4m3
+    if name not in known:
+        raise choices.wrong(key, value, f"one of {', '.join(known)}")
+    choices.state(key, "software", quantised_weights=name not in ("fp32", "bf16", "fp16"))
 
 
 def _reshard(choices: Choices, key: str, value: str) -> None:
@@ -148,11 +173,11 @@ def _reshard(choices: Choices, key: str, value: str) -> None:
 
 
 def _compile(choices: Choices, key: str, value: str) -> None:
-    choices.software["kernels"] = "fused" if _flag(choices, key, value) else "eager"
+    choices.state(key, "software", kernels="fused" if _flag(choices, key, value) else "eager")
 
 
 def _blocking(choices: Choices, key: str, value: str) -> None:
-    choices.software["blocking_launches"] = _flag(choices, key, value)
+    choices.state(key, "software", blocking_launches=_flag(choices, key, value))
 
 
 def _network(choices: Choices, key: str, value: str) -> None:
@@ -163,18 +188,21 @@ def _network(choices: Choices, key: str, value: str) -> None:
 
 
 def _a2a(choices: Choices, key: str, value: str) -> None:
-    choices.plan["overlap_ep"] = _flag(choices, key, value)
+    choices.state(key, "plan", overlap_ep=_flag(choices, key, value))
 
 
-def _vocabulary_tiling(choices: Choices, _key: str, value: str) -> None:
-    choices.software["fused_loss"] = value not in ("0", "1", "no")
+def _vocabulary_tiling(choices: Choices, key: str, value: str) -> None:
+    """Pieces in which the loss is computed; one is the whole."""
+    if not _is_count(value) or int(value) < 1:
+        raise choices.wrong(key, value, "a whole number from 1")
+    choices.state(key, "software", fused_loss=int(value) > 1)
 
 
 def _schedule(choices: Choices, key: str, value: str) -> None:
     if value in ("1f1b", "gpipe", "interleaved"):
-        choices.plan["schedule"] = value
+        choices.state(key, "plan", schedule=value)
     elif value in ("dualpipe", "zerobubble", "zb-h1", "zbv"):
-        choices.plan["vp"] = 1
+        choices.state(key, "plan", vp=1)
         choices.assumed.append(f"schedule {value} is taken as 1f1b")
     else:
         raise choices.wrong(key, value, "1f1b, interleaved, gpipe or dualpipe")
@@ -184,24 +212,21 @@ def _cp_comm(choices: Choices, key: str, value: str) -> None:
     known = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "allgather": "allgather", "a2a+p2p": "p2p"}
     if value.lower() not in known:
         raise choices.wrong(key, value, f"one of {', '.join(known)}")
-    choices.plan["cp_comm"] = known[value.lower()]
-
-
-MOST_DIGITS: Final = 6
+    choices.state(key, "plan", cp_comm=known[value.lower()])
 
 
 def _recompute_layers(choices: Choices, key: str, value: str) -> None:
-    if not value.isdecimal() or len(value) > MOST_DIGITS:
+    if not _is_count(value):
         raise choices.wrong(key, value, "a whole number of layers of each stage")
-    choices.plan["recompute_num_layers"] = int(value)
+    choices.state(key, "plan", recompute_num_layers=int(value))
 
 
 def _offloaded_layers(choices: Choices, key: str, value: str) -> None:
     """Activations of so many layers of each stage."""
-    if not value.isdecimal() or len(value) > MOST_DIGITS:
+    if not _is_count(value):
         raise choices.wrong(key, value, "a whole number of layers of each stage")
-    choices.plan["offload"] = "activations" if int(value) else "none"
-    choices.plan["offload_num_layers"] = int(value) or None
+    kind, layers = ("activations", int(value)) if int(value) else ("none", None)
+    choices.state(key, "plan", offload=kind, offload_num_layers=layers)
 
 
 PROJECTIONS: Final = frozenset({"query_proj", "key_proj", "value_proj"})
@@ -210,7 +235,7 @@ PROJECTIONS: Final = frozenset({"query_proj", "key_proj", "value_proj"})
 def _remat_policy(choices: Choices, key: str, value: str) -> None:
     """MaxText's named policies; the tensors of ``custom`` stand in ``remat_tensors``."""
     if value in POLICIES:
-        choices.plan["recompute"] = POLICIES[value]
+        choices.state(key, "plan", recompute=POLICIES[value])
     elif value != "custom":
         choices.ignored.append(f"option {key}={value}")
 
@@ -227,18 +252,23 @@ POLICIES: Final[Mapping[str, str]] = {
 """Modules that MaxText's policies compute again (a policy is named after what it keeps)."""
 
 
-def _remat_tensors(choices: Choices, _key: str, value: str) -> None:
+def _remat_tensors(choices: Choices, key: str, value: str) -> None:
     """Named tensors that stay on the device or wait on the host; all others are computed again."""
-    kept = {
-        name for name, _, place in (word.partition(":") for word in _words(value)) if place in ("device", "offload")
-    }
+    items = [re.fullmatch(r"([^:\s]+) *: *(device|offload|remat)", word) for word in _words(value)]
+    places = {item[1]: item[2] for item in items if item}
+    if not items or len(places) < len(items):
+        raise choices.wrong(key, value, "a comma list of name:device, name:offload or name:remat, each name once")
+    choices.state(key, "plan", recompute=_recomputed({name for name, place in places.items() if place != "remat"}))
+
+
+def _recomputed(kept: set[str]) -> str:
+    """What is computed again where these tensors are kept."""
     if not (kept >= PROJECTIONS or "qkv_proj" in kept):
-        choices.plan["recompute"] = "full"
-        return
+        return "full"
     modules = ["layernorm", "activation"]
     modules += [] if "context" in kept else ["core_attn"]
     modules += [] if kept & {"mlpwi", "mlpwi_0"} else ["mlp"]
-    choices.plan["recompute"] = ",".join(modules)
+    return ",".join(modules)
 
 
 def _features(choices: Choices, _key: str, value: str) -> None:
@@ -264,7 +294,7 @@ def _layout(choices: Choices, key: str, value: str) -> None:
     sizes = layers_of_layout(value)
     if sizes is None:
         raise choices.wrong(key, value, "stages between '|' of t (layer), E, m, L, with *n and (...)*n")
-    choices.plan["stage_layers"] = sizes
+    choices.state(key, "plan", stage_layers=sizes)
 
 
 def layers_of_layout(text: str) -> tuple[int, ...] | None:
@@ -285,19 +315,19 @@ def layers_of_layout(text: str) -> tuple[int, ...] | None:
 def _of_software(choices: Choices, key: str, value: str) -> None:
     """A field of ``Software`` by its own name."""
     is_flag = isinstance(getattr(Software(), key), bool)
-    choices.software[key] = _flag(choices, key, value) if is_flag else value
+    choices.state(key, "software", **{key: _flag(choices, key, value) if is_flag else value})
 
 
 def _dropout(choices: Choices, key: str, value: str) -> None:
-    choices.job[key] = _flag(choices, key, value)
+    choices.state(key, "job", **{key: _flag(choices, key, value)})
 
 
 def _optimizer(choices: Choices, key: str, value: str) -> None:
-    choices.job[key] = "adam" if value.lower() == "adamw" else value.lower()
+    choices.state(key, "job", **{key: "adam" if value.lower() == "adamw" else value.lower()})
 
 
 def _placement(choices: Choices, key: str, value: str) -> None:
-    choices.plan[key] = value
+    choices.state(key, "plan", **{key: value})
 
 
 def _flag(choices: Choices, key: str, value: str) -> bool:
@@ -305,6 +335,13 @@ def _flag(choices: Choices, key: str, value: str) -> bool:
     if value.lower() not in known:
         raise choices.wrong(key, value, "yes or no")
     return known[value.lower()]
+
+
+MOST_DIGITS: Final = 6
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _words(value: str) -> list[str]:

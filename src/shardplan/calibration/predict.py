@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import Numbers
 from shardplan.calibration.questions import Asked, question_of
 from shardplan.calibration.runs import MeasuredRun
-from shardplan.errors import InputError, ShardplanError
+from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
 from shardplan.estimation.breakdown import Shares, breakdown_of, shares_of, slowest_of
 from shardplan.estimation.estimate import whole_model
@@ -145,8 +145,7 @@ def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[Asked, ...], tuple[Skipp
             _check_rate(one)
             asked.append(one)
         except ShardplanError as error:
-            reason = f"{error.rule}: {error.message}"
-            skipped.append(Skipped(run=run, rule=error.rule, reason=reason))
+            skipped.append(Skipped(run=run, rule=error.rule, reason=_reason(error)))
     return tuple(asked), tuple(skipped)
 
 
@@ -171,6 +170,13 @@ def not_understood(asked: Iterable[Asked]) -> dict[str, int]:
     """Options and columns that shardplan does not know, with the number of runs that state them."""
     # Those that are known and change nothing say why, behind a colon.
     return dict(Counter(text for one in asked for text in one.ignored if ": " not in text).most_common())
+
+
+def _reason(error: ShardplanError) -> str:
+    """Rule and values; for a name like no other, which its message says nothing of, also where to look."""
+    said = f"{error.rule}: {error.message}"
+    lacks_guess = isinstance(error, UnknownNameError) and not error.message.endswith("?")
+    return f"{said}; {error.hint}" if lacks_guess and error.hint else said
 
 
 def cases_of(asked: Iterable[Asked]) -> tuple[Case, ...]:

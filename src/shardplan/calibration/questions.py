@@ -7,9 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from shardplan.calibration.options import Choices, apply_options
+from shardplan.calibration.choices import Choices
+from shardplan.calibration.options import apply_options
 from shardplan.calibration.run_cluster import cluster_of_run
 from shardplan.calibration.runs import MeasuredRun
+from shardplan.errors import nearest_names
 from shardplan.estimation.question import Question
 from shardplan.inputs.catalog import load_model
 from shardplan.inputs.job import Job
@@ -65,15 +67,32 @@ def question_of(run: MeasuredRun) -> Asked:
 def stack_of(run: MeasuredRun, choices: Choices | None = None) -> Stack | None:
     """The stack of a run: the one that ``options`` names, or that of its framework whose conditions it meets."""
     if "stack" in run.options:
-        return load_stack(run.options["stack"])
+        return load_stack(_beside(run, run.options["stack"], (".yaml", ".yml", ".json")))
     known = [load_stack(name) for name in list_stacks()]
-    fitting = [stack for stack in known if run.framework in stack.frameworks and _meets(run, stack)]
+    fitting = [stack for stack in known if run.framework.lower() in _frameworks(stack) and _meets(run, stack)]
     if fitting:
         return max(fitting, key=lambda stack: len(stack.where))
     if choices is not None:
-        what = f"framework '{run.framework}' has no stack" if run.framework else "no framework is stated"
-        choices.assumed.append(f"{what}: the defaults of a job and a plan")
+        choices.assumed.append(f"{_without_stack(run, known)}: the defaults of a job and a plan")
     return None
+
+
+def _frameworks(stack: Stack) -> list[str]:
+    return [name.lower() for name in stack.frameworks]
+
+
+def _without_stack(run: MeasuredRun, known: list[Stack]) -> str:
+    """Why a run has no stack, with the frameworks that it may have meant."""
+    if not run.framework:
+        return "no framework is stated"
+    nearest = nearest_names(run.framework, (name for stack in known for name in _frameworks(stack)))
+    guess = f" (did you mean {' or '.join(nearest)}?)" if nearest else ""
+    return f"framework '{run.framework}' has no stack{guess}"
+
+
+def _beside(run: MeasuredRun, given: str, suffixes: tuple[str, ...]) -> str | Path:
+    """A name, or the path of a file relative to the file of the run."""
+    return run.folder / given if "/" in given or given.lower().endswith(suffixes) else given
 
 
 def _meets(run: MeasuredRun, stack: Stack) -> bool:
@@ -217,9 +236,9 @@ def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
 
 
 def _model(run: MeasuredRun) -> ModelConfig:
-    if "/" not in run.model and not run.model.lower().endswith(".json"):
-        return _model_at(run.model, 0)
-    path = run.folder / run.model
+    path = _beside(run, run.model, (".json",))
+    if isinstance(path, str):
+        return _model_at(path, 0)
     try:
         changed = path.stat().st_mtime_ns
     except (OSError, ValueError):

@@ -1,25 +1,23 @@
 """Measured training runs: one row of a CSV file each, as published sources state them or as users write their own.
 
-An empty cell means that the source does not say. Every cell is checked here; what it means for a plan is the business
-of :mod:`shardplan.calibration.questions`.
+An empty cell means that the source does not say. Cells are read and checked by :mod:`shardplan.calibration.run_cells`;
+what they mean for a plan is the business of :mod:`shardplan.calibration.questions`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from shardplan.errors import InputError, UnknownNameError, nearest_names
-from shardplan.inputs.job import PRECISIONS, AttentionKernel, GradDtype
-from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS, Sharding
+from shardplan.calibration.run_cells import COLUMNS, FIELDS, REQUIRED, Cell
+from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
 
 __all__ = ["COLUMNS", "SHIPPED_RUNS", "MeasuredRun", "read_runs", "shipped_runs"]
 
@@ -113,6 +111,7 @@ def read_runs(path: str | os.PathLike[str]) -> tuple[MeasuredRun, ...]:
     if not table:
         raise _bad_file(label, "is empty")
     header = [name.strip() for name in table[0][1]]
+    _check_separator(text, header, label)
     _check_header(header, label)
     runs = [_run_of(header, cells, line, place) for line, cells in table[1:] if any(cell.strip() for cell in cells)]
     if not runs:
@@ -164,6 +163,28 @@ def _numbered(text: str) -> Iterable[tuple[int, list[str]]]:
         yield reader.line_num, cells
 
 
+def _check_separator(text: str, header: list[str], label: str) -> None:
+    """The first line names columns between commas; what spreadsheets and scripts write instead is told apart."""
+    first = text.partition("\n")[0].strip()
+    if set(REQUIRED) <= set(header) or ("," in first and not first.startswith("#")):
+        return
+    for sign, what in SEPARATORS.items():
+        if first.startswith("#") if sign == "#" else sign in first:
+            raise InputError(
+                f"{label}: the first line {what}: {shown(first)}",
+                rule="columns are separated by commas, and the first line names them",
+                hint=f"separate columns with commas, and begin with their names: {','.join(REQUIRED)}",
+            )
+
+
+SEPARATORS: Final[Mapping[str, str]] = {
+    "#": "starts with '#', and comments are not read",
+    ";": "has semicolons and no commas",
+    "\t": "has tabs and no commas",
+}
+"""Signs of a first line that is no header of this format, and what is said of it."""
+
+
 def _check_header(header: list[str], label: str) -> None:
     """Columns may be missing or unknown, but not repeated, nor unknown and spelt almost like a missing one."""
     for name in header:
@@ -195,29 +216,6 @@ def _check_unique(runs: list[MeasuredRun], label: str) -> None:
         first[run.id] = run.line
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """One cell and where it stands."""
-
-    path: Path
-    line: int
-    row: str
-    column: str
-    text: str
-
-    def wrong(self, allowed: str) -> InputError:
-        """What a user reads about a bad cell."""
-        shown = self.text if self.text.isprintable() else repr(self.text)[1:-1]
-        return InputError(
-            f"{self.path}, line {self.line}, run '{self.row:.80}': {self.column} is '{shown[:100]}'; "
-            f"it must be {allowed}",
-            rule=f"{self.column} is {allowed}",
-            hint=f"correct {self.column}, or leave the cell empty where it is not stated"
-            if self.column not in REQUIRED
-            else f"correct {self.column}",
-        )
-
-
 def _run_of(header: list[str], cells: list[str], line: int, path: Path) -> MeasuredRun:
     if len(cells) > len(header):
         raise InputError(
@@ -228,176 +226,14 @@ def _run_of(header: list[str], cells: list[str], line: int, path: Path) -> Measu
     stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
     row = stated.get("id", "")
 
-    def cell(column: str) -> _Cell:
-        found = _Cell(path, line, row, column, stated.get(column, ""))
+    def cell(column: str) -> Cell:
+        found = Cell(path, line, row, column, stated.get(column, ""))
         if len(found.text) > LONGEST_CELL:
-            raise _Cell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
+            raise Cell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
         return found
 
     values: dict[str, Any] = {FIELDS.get(name, name): read(cell(name)) for name, read in COLUMNS.items()}
     if values["step_time"] is None and values["peak_memory_bytes"] is None:
-        raise _Cell(path, line, row, "step_time_s", "").wrong("given where peak_memory_gb is not")
+        raise Cell(path, line, row, "step_time_s", "").wrong("given where peak_memory_gb is not")
     unknown = tuple(name for name in header if name and name not in COLUMNS and stated.get(name))
     return MeasuredRun(line=line, folder=path.parent, unknown=unknown, **values)
-
-
-def _words(cell: _Cell) -> str:
-    return cell.text
-
-
-def _required_words(cell: _Cell) -> str:
-    if not cell.text:
-        raise cell.wrong("given")
-    return cell.text
-
-
-def _one_of(choices: Iterable[str]) -> Callable[[_Cell], str | None]:
-    known = tuple(choices)
-
-    def read(cell: _Cell) -> str | None:
-        if cell.text and cell.text.lower() not in known:
-            near = nearest_names(cell.text, known, most=1)
-            raise cell.wrong(f"one of {', '.join(known)}" + (f" (did you mean {near[0]}?)" if near else ""))
-        return cell.text.lower() or None
-
-    return read
-
-
-def _tier(cell: _Cell) -> str:
-    if cell.text not in ("", "A", "A-", "B"):
-        raise cell.wrong("A, A- or B")
-    return cell.text
-
-
-def _or_empty(read: Callable[[_Cell], str | None]) -> Callable[[_Cell], str]:
-    return lambda cell: read(cell) or ""
-
-
-def _number(cell: _Cell, least: float, most: float, unit: str) -> float | None:
-    if not cell.text:
-        return None
-    try:
-        value = float(cell.text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= most or "_" in cell.text:
-        raise cell.wrong(f"a number from {least:g} to {most:g}{unit}")
-    return value
-
-
-def _count(cell: _Cell) -> int | None:
-    """Whole numbers, also as a spreadsheet writes them (``8.0``)."""
-    if not cell.text:
-        return None
-    try:
-        value = float(cell.text)
-    except ValueError:
-        value = math.nan
-    if not 1 <= value <= 1e9 or value != int(value) or "_" in cell.text:
-        raise cell.wrong("a whole number from 1 to 1,000,000,000")
-    return int(value)
-
-
-def _required_count(cell: _Cell) -> int:
-    value = _count(cell)
-    if value is None:
-        raise cell.wrong("a whole number from 1 to 1,000,000,000")
-    return value
-
-
-def _bandwidth(cell: _Cell) -> float | None:
-    value = _number(cell, 0.001, 100_000, " GB/s")
-    return None if value is None else value * 1e9
-
-
-def _step_time(cell: _Cell) -> float | None:
-    return _number(cell, 1e-6, 1e6, " s")
-
-
-def _memory(cell: _Cell) -> float | None:
-    value = _number(cell, 0.001, 100_000, " GB")
-    return None if value is None else value * 1e9
-
-
-def _yes_or_no(cell: _Cell) -> bool | None:
-    known = {"yes": True, "no": False, "true": True, "false": False, "": None}
-    if cell.text.lower() not in known:
-        raise cell.wrong("yes or no")
-    return known[cell.text.lower()]
-
-
-MODULES: Final = (*RECOMPUTE_MODULES, "moe_act")
-POLICIES: Final = (*RECOMPUTE_PRESETS, "minimal")
-
-
-def _recompute(cell: _Cell) -> str:
-    """A policy, or modules in the order given; ``moe_act`` is another name of the experts' ``activation``."""
-    if cell.text.lower() in ("", *POLICIES):
-        return cell.text.lower()
-    modules = [part.strip() for part in cell.text.split(",")]
-    for module in modules:
-        if module not in MODULES:
-            near = nearest_names(module, (*POLICIES, *MODULES), most=1)
-            guess = f" (did you mean {near[0]}?)" if near else ""
-            raise cell.wrong(f"one of {', '.join(POLICIES)}, or a comma list of {', '.join(MODULES)}{guess}")
-    return ",".join(dict.fromkeys("activation" if module == "moe_act" else module for module in modules))
-
-
-def _options(cell: _Cell) -> dict[str, str]:
-    """``key=value`` pairs between semicolons."""
-    read: dict[str, str] = {}
-    for part in cell.text.split(";"):
-        if not part.strip():
-            continue
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not key or key in read:
-            raise cell.wrong("key=value pairs between semicolons, each key once")
-        read[key] = value
-    return read
-
-
-COLUMNS: Final[Mapping[str, Callable[[_Cell], Any]]] = {
-    "id": _required_words,
-    "family": _words,
-    "source": _words,
-    "tier": _tier,
-    "framework": _words,
-    "model": _required_words,
-    "accelerator": _required_words,
-    "num_accelerators": _required_count,
-    "scale_up_size": _count,
-    "inter_node_gb_s": _bandwidth,
-    "precision": _one_of(PRECISIONS),
-    "grad_dtype": _one_of(get_args(GradDtype)),
-    "attention": _one_of(get_args(AttentionKernel)),
-    "sequence_length": _required_count,
-    "global_batch_size": _required_count,
-    "micro_batch_size": _count,
-    "tp": _count,
-    "pp": _count,
-    "cp": _count,
-    "ep": _count,
-    "etp": _count,
-    "vp": _count,
-    "sharding": _one_of(get_args(Sharding)),
-    "sharding_degree": _count,
-    "sequence_parallel": _yes_or_no,
-    "recompute": _recompute,
-    "offload": _or_empty(_one_of(("none", "optimizer", "activations"))),
-    "options": _options,
-    "step_time_s": _step_time,
-    "step_time_from": _or_empty(_one_of(("step", "tokens", "flops"))),
-    "peak_memory_gb": _memory,
-    "memory_kind": _or_empty(_one_of(("allocated", "reserved", "process"))),
-    "notes": _words,
-}
-"""Reader of every column."""
-
-FIELDS: Final[Mapping[str, str]] = {
-    "inter_node_gb_s": "inter_node_bandwidth",
-    "step_time_s": "step_time",
-    "peak_memory_gb": "peak_memory_bytes",
-}
-"""Fields whose unit is converted, by column."""
-
-REQUIRED: Final = ("id", "model", "accelerator", "num_accelerators", "sequence_length", "global_batch_size")

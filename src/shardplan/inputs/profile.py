@@ -194,41 +194,52 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
         raise UnknownNameError(
             "accelerator generation", str(generation), known, hint=f"generation: one of {', '.join(known)}"
         )
-    own = {name: _constant(name, entry, file.name) for name, entry in document.items()}
     base = load_profile(generation)
+    own = {name: _constant(name, entry, base.constants, file.name) for name, entry in document.items()}
     return replace(assemble(file.stem, base.constants, own), name=file.stem)
 
 
-def _constant(name: str, entry: object, label: str) -> Constant:
-    """One constant of a user's file, its value checked against the shipped one's kind."""
-    known = constants_of("default").get(name)
-    rule = "a profile states known constants with value, unit and source"
+def _constant(name: str, entry: object, shipped: Constants, label: str) -> Constant:
+    """One constant of a user's file, its value checked against the kind of the shipped one of its generation."""
+    known = shipped.get(name)
     if known is None:
-        raise UnknownNameError("constant", name, constants_of("default"), hint=f"{label}: see shardplan profiles")
+        raise UnknownNameError("constant", name, shipped, hint=f"{label}: see shardplan profiles")
     if not isinstance(entry, Mapping) or set(entry) - CONSTANT_FIELDS or not {"value", "unit", "source"} <= set(entry):
         raise InputError(
-            f"{label}: {name} is {shown(entry)}", rule=rule, hint=f"{name}: {{value: ..., unit: ..., source: ...}}"
+            f"{label}: {name} is {shown(entry)}", rule=STATED, hint=f"{name}: {{value: ..., unit: ..., source: ...}}"
         )
     value, table = entry["value"], isinstance(known.value, Mapping)
     if table != isinstance(value, Mapping):
         wanted = "a table" if table else "a number"
-        raise InputError(f"{label}: {name} is {shown(value)}; it must be {wanted}", rule=rule, hint=f"as {known.value}")
-    numbers = list(value.values()) if isinstance(value, Mapping) else [value]
+        raise InputError(
+            f"{label}: {name} is {shown(value)}; it must be {wanted}", rule=STATED, hint=f"as {known.value}"
+        )
     keys = set(value) - set(known.value) if isinstance(value, Mapping) and isinstance(known.value, Mapping) else set()
     if keys and name not in OPEN_TABLES:
         raise UnknownNameError(f"key of {name}", str(min(keys, key=str)), map(str, known.value), hint=label)  # type: ignore[arg-type]  # a table
     if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
-        raise InputError(f"{label}: {name} is {shown(value)}; its keys must be text", rule=rule, hint=name)
-    usual = list(known.value.values()) if isinstance(known.value, Mapping) else [known.value]
-    least = "above zero" if all(float(number) > 0 for number in usual) else "zero or more"
-    most = 1.0 if known.unit == SHARE else MOST
-    if any(not _is_sound(number, most) or (least == "above zero" and number == 0) for number in numbers):
-        raise InputError(
-            f"{label}: {name} is {shown(value)}; it must be {least} and at most {most:g}", rule=rule, hint=name
-        )
+        raise InputError(f"{label}: {name} is {shown(value)}; its keys must be text", rule=STATED, hint=name)
+    for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+        _check_number(f"{name}[{key}]" if key else name, number, known, label)
     return Constant(**entry)
 
 
+def _check_number(place: str, number: object, known: Constant, label: str) -> None:
+    """Zero only where a shipped value is zero, and no more than the unit allows. Raises ``InputError``."""
+    usual = list(known.value.values()) if isinstance(known.value, Mapping) else [known.value]
+    is_positive = all(float(each) > 0 for each in usual)
+    most = 1.0 if known.unit == SHARE else MOST_OF_NOMINAL if known.unit.startswith(FRACTION) else MOST
+    if not _is_sound(number, most) or (is_positive and number == 0):
+        least = "above zero" if is_positive else "zero or more"
+        unit = f" ({known.unit})" if most == MOST_OF_NOMINAL else ""
+        raise InputError(
+            f"{label}: {place} is {shown(number)}; it must be {least} and at most {most:g}{unit}",
+            rule=STATED,
+            hint=f"correct {place}",
+        )
+
+
+STATED = "a profile states known constants with value, unit and source"
 CONSTANT_FIELDS = {"value", "unit", "source", "prior", "prior_sd", "sd", "fitted_on"}
 OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
 """Tables whose keys are names of accelerators or number formats."""
@@ -236,6 +247,9 @@ OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
 
 MOST = 1e15
 SHARE = "share"
+FRACTION = "fraction"
+MOST_OF_NOMINAL = 1.25
+"""Largest fraction of a nominal rate: a fit may find slightly more than all of it, nothing reaches many times it."""
 
 
 def _is_sound(number: object, most: float) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.inputs.documents import Document, parse_document, read_document
-from shardplan.inputs.job import PRECISIONS, Job
+from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.software import Software
 
@@ -88,7 +88,8 @@ class Stack:
             Plan(sharding=cast("Sharding", self.sharding_with_pipeline))
 
     def job_fields(self, precision: str) -> dict[str, Any]:
-        """Arguments of ``Job`` at this precision, ``software`` among them."""
+        """Arguments of ``Job`` at this precision, ``software`` among them. Raises ``UnknownNameError``."""
+        recipe_of(precision)  # else defaults for each precision would be left out without a word
         software = Software(**_at_precision(self.software, precision))
         return _at_precision(self.job, precision) | {"software": software}
 
