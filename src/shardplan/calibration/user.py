@@ -8,6 +8,7 @@ worth on runs that it has not seen.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -23,7 +24,15 @@ from shardplan.calibration.runs import MeasuredRun
 from shardplan.errors import InputError
 from shardplan.inputs.catalog import load_accelerator
 from shardplan.inputs.cluster import Accelerator
-from shardplan.inputs.profile import Constant, Profile, assemble, constants_of, load_profile
+from shardplan.inputs.profile import (
+    FRACTION,
+    MOST_OF_NOMINAL,
+    Constant,
+    Profile,
+    assemble,
+    constants_of,
+    load_profile,
+)
 
 __all__ = ["Change", "Comparison", "UserFit", "calibrate_runs", "held_out", "profile_text", "user_constants"]
 
@@ -268,7 +277,10 @@ def _joined(one: Constant, other: Constant) -> Constant:
 
 
 def _values(free: Free, theta: float) -> list[float]:
-    return [_short(float(value)) for value in free.at(theta)]
+    """Values of a fit; fractions as far as a profile may state them."""
+    unit = constants_of(free.generation)[free.name].unit
+    most = MOST_OF_NOMINAL if unit.startswith(FRACTION) else math.inf
+    return [min(_short(float(value)), most) for value in free.at(theta)]
 
 
 def _short(value: float) -> float:

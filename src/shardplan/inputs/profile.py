@@ -19,6 +19,8 @@ from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.inputs.documents import parse_document, read_document
 
 __all__ = [
+    "FRACTION",
+    "MOST_OF_NOMINAL",
     "PROFILES",
     "Constant",
     "Profile",
