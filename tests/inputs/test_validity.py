@@ -11,10 +11,11 @@ from tests.examples import GPT3_175B, LLAMA_70B, LLAMA_405B, cluster, deepseek_v
 from tests.strategies import Case, cases
 
 from shardplan.errors import PlanError
+from shardplan.inputs.degrees import Degrees, Setting, num_microbatches
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.validity import RULES, Degrees, Setting, broken_rule, check_plan, num_microbatches
+from shardplan.inputs.validity import RULES, broken_rule, check_plan
 
 MIXTRAL = mixtral()
 DEEPSEEK = deepseek_v3()

@@ -18,9 +18,10 @@ from tests.strategies import clusters, jobs, models
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
+from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.validity import Setting, broken_rule
+from shardplan.inputs.validity import broken_rule
 from shardplan.planner.evaluation import best_chunks, evaluate
 from shardplan.planner.points import families
 from shardplan.planner.search import search, search_question

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
-from shardplan.inputs.layers import MAX_DIMENSION, MAX_NUM_LAYERS
+from shardplan.inputs.counts import MAX_DIMENSION, MAX_NUM_LAYERS
 
 __all__ = ["SPELLINGS", "Fields", "shown"]
 

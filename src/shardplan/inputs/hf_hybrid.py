@@ -9,8 +9,9 @@ from typing import Final
 from shardplan.inputs.hf_fields import Fields
 from shardplan.inputs.hf_moe import feed_forwards
 from shardplan.inputs.hf_parts import attention, decoder, experts, mlp, sparse_step, stack
-from shardplan.inputs.layers import MLP, Layer, LinearAttention, Mixer, MixtureOfExperts, StateSpace
+from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 __all__ = ["FAMILIES"]
 

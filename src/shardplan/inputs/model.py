@@ -10,18 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardplan.errors import InputError
-from shardplan.inputs.layers import (
-    MAX_NUM_LAYERS,
-    MLP,
-    Attention,
-    LatentAttention,
-    Layer,
-    LinearAttention,
-    Mixer,
-    MixtureOfExperts,
-    StateSpace,
-    check_counts,
-)
+from shardplan.inputs.counts import MAX_NUM_LAYERS, check_counts
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 __all__ = [
     "MLP",

@@ -8,98 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, all_hold
 from shardplan.errors import PlanError
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.degrees import Degrees, Setting, columns, data_parallel_degree, num_microbatches, replicas
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import (
-    MLP,
-    Attention,
-    LatentAttention,
-    LinearAttention,
-    MixtureOfExperts,
-    ModelConfig,
-    StateSpace,
-)
+from shardplan.inputs.model import MLP, LatentAttention, MixtureOfExperts, ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 
-__all__ = ["RULES", "Degrees", "Rule", "Setting", "broken_rule", "check_plan"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """What the rules know besides the plan."""
-
-    model: ModelConfig
-    cluster: Cluster
-    num_accelerators: int
-    job: Job
-    heads: tuple[int, ...]
-    """Numbers of heads that tensor parallelism shares, one for every kind of mixer."""
-    kv_heads: tuple[int, ...]
-    widths: tuple[int, ...]
-    """Intermediate widths of dense and shared MLPs."""
-    num_experts: tuple[int, ...]
-    expert_widths: tuple[int, ...]
-    plain: bool
-    """Whether all layers are grouped-query attention and dense MLP."""
-
-    @classmethod
-    def of(cls, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> Setting:
-        """The facts of ``model`` that rules ask for."""
-        mixers = [kind.mixer for kind in model.layer_kinds]
-        mlps = [kind.mlp for kind in model.layer_kinds]
-        experts = [m for m in mlps if isinstance(m, MixtureOfExperts)]
-        shared = [m.shared_intermediate_size for m in experts if m.shared_intermediate_size]
-        return cls(
-            model=model,
-            cluster=cluster,
-            num_accelerators=num_accelerators,
-            job=job,
-            heads=_distinct(head for mixer in mixers for head in _heads(mixer)),
-            kv_heads=_distinct(m.num_kv_heads for m in mixers if isinstance(m, Attention)),
-            widths=_distinct([*(m.intermediate_size for m in mlps if isinstance(m, MLP)), *shared]),
-            num_experts=_distinct(m.num_experts for m in experts),
-            expert_widths=_distinct(m.intermediate_size for m in experts),
-            plain=all(isinstance(m, Attention) for m in mixers) and not experts and None not in mlps,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Degrees:
-    """The fields that rules read: numbers of one plan, or arrays of candidates."""
-
-    tp: Numbers
-    cp: Numbers
-    pp: Numbers
-    vp: Numbers
-    ep: Numbers
-    etp: Numbers
-    micro_batch_size: Numbers
-    tp_rows: Numbers
-    sharding_degree: Numbers
-    """0: all data- and context-parallel ranks."""
-    hybrid: Flags
-    """Whether the sharding is hsdp."""
-    microbatch_group_size: Numbers
-    """0: pp."""
-    interleaved: Flags
-    plan: Plan
-    """Fields that are not numbers, and the words of an explanation."""
-
-    @classmethod
-    def of(cls, plan: Plan) -> Degrees:
-        """The numbers of one plan."""
-        return cls(
-            tp=plan.tp, cp=plan.cp, pp=plan.pp, vp=plan.vp, ep=plan.ep, etp=plan.etp,
-            micro_batch_size=plan.micro_batch_size, tp_rows=plan.tp_rows, sharding_degree=plan.sharding_degree or 0,
-            hybrid=plan.sharding == "hsdp", microbatch_group_size=plan.microbatch_group_size or 0,
-            interleaved=plan.effective_schedule == "interleaved", plan=plan,
-        )  # fmt: skip
+__all__ = ["RULES", "Rule", "broken_rule", "check_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +46,6 @@ def broken_rule(setting: Setting, plan: Plan) -> Rule | None:
     return next((rule for rule in RULES if not bool(np.all(rule.holds(setting, degrees)))), None)
 
 
-def _distinct(values: Any) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(values))
-
-
-def _heads(mixer: object) -> tuple[int, ...]:
-    match mixer:
-        case Attention() | LatentAttention():
-            return (mixer.num_heads,)
-        case StateSpace():
-            return (mixer.num_heads, mixer.num_groups)
-        case LinearAttention():
-            return (mixer.num_key_heads, mixer.num_value_heads)
-    return ()
-
-
 def _divides(part: Numbers, whole: Numbers) -> Flags:
     """Whether ``part`` divides ``whole`` (0 where ``whole`` is not a whole number)."""
     return np.equal(np.mod(whole, part), 0)
@@ -148,23 +53,6 @@ def _divides(part: Numbers, whole: Numbers) -> Flags:
 
 def _all_divided(part: Numbers, wholes: tuple[int, ...]) -> Flags:
     return all_hold(_divides(part, whole) for whole in wholes)
-
-
-def _columns(d: Degrees) -> Numbers:
-    return np.maximum(np.floor_divide(d.tp, d.tp_rows), 1)
-
-
-def _replicas(s: Setting, d: Degrees) -> Numbers:
-    return np.maximum(np.floor_divide(s.num_accelerators, d.tp * d.pp), 1)
-
-
-def _dp(s: Setting, d: Degrees) -> Numbers:
-    return np.maximum(np.floor_divide(s.num_accelerators, d.tp * d.cp * d.pp), 1)
-
-
-def num_microbatches(s: Setting, d: Degrees) -> Numbers:
-    """Micro-batches per replica, rounded down."""
-    return np.floor_divide(s.job.global_batch_size, _dp(s, d) * d.micro_batch_size)
 
 
 def _interleaving_holds(s: Setting, d: Degrees) -> Flags:
@@ -240,7 +128,7 @@ def _sequence_holds(s: Setting, d: Degrees) -> Flags:
     pieces = d.cp * d.tp_rows
     slices = np.where((np.asarray(pieces) > 1) & s.model.causal, 2 * pieces, pieces)
     whole = _divides(slices, s.job.sequence_length)
-    split = np.where(d.plan.sequence_parallel, _columns(d), 1) * pieces
+    split = np.where(d.plan.sequence_parallel, columns(d), 1) * pieces
     return whole & _divides(split, d.micro_batch_size * s.job.sequence_length)
 
 
@@ -261,19 +149,19 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "tensor-parallel ranks share heads evenly",
-        lambda s, d: _all_divided(_columns(d), s.heads),
+        lambda s, d: _all_divided(columns(d), s.heads),
         lambda s, p: f"tp {p.tp} (over heads: {p.tp // p.tp_rows}) with {_list(s.heads)} attention heads or groups",
         lambda s, _p: f"choose tp among the divisors of {_list(s.heads)}",
     ),
     Rule(
         "key-value heads divide tp, or tp divides them",
-        lambda s, d: all_hold(_divides(_columns(d), kv) | _divides(kv, _columns(d)) for kv in s.kv_heads),
+        lambda s, d: all_hold(_divides(columns(d), kv) | _divides(kv, columns(d)) for kv in s.kv_heads),
         lambda s, p: f"tp {p.tp} with {_list(s.kv_heads)} key-value heads",
         lambda s, _p: f"choose tp as a divisor or a multiple of {_list(s.kv_heads)}",
     ),
     Rule(
         "tensor-parallel ranks share the MLP width evenly",
-        lambda s, d: _all_divided(_columns(d), s.widths),
+        lambda s, d: _all_divided(columns(d), s.widths),
         lambda s, p: f"tp {p.tp} with intermediate widths {_list(s.widths)}",
         lambda s, _p: f"choose tp among the common divisors of {_list(s.widths)}",
     ),
@@ -307,7 +195,7 @@ RULES: tuple[Rule, ...] = (
         "all-to-all context parallelism shares heads",
         # Transformer Engine shares key-value heads like heads: none are copied where they are fewer than the ranks.
         lambda s, d: (
-            np.equal(d.cp, 1) | _all_divided(_columns(d) * d.cp, (*s.heads, *s.kv_heads))
+            np.equal(d.cp, 1) | _all_divided(columns(d) * d.cp, (*s.heads, *s.kv_heads))
             if d.plan.cp_comm == "a2a"
             else True
         ),
@@ -354,7 +242,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "micro-batches divide the global batch",
-        lambda s, d: _divides(_dp(s, d) * d.micro_batch_size, s.job.global_batch_size),
+        lambda s, d: _divides(data_parallel_degree(s, d) * d.micro_batch_size, s.job.global_batch_size),
         lambda s, p: (
             f"dp {p.dp(s.num_accelerators)} x micro-batch {p.micro_batch_size} = "
             f"{p.dp(s.num_accelerators) * p.micro_batch_size} for a global batch of {s.job.global_batch_size} sequences"
@@ -368,8 +256,8 @@ RULES: tuple[Rule, ...] = (
         "sharding groups divide the replicas",
         lambda s, d: np.where(
             np.asarray(d.sharding_degree) > 0,
-            _divides(np.maximum(d.sharding_degree, 1), _replicas(s, d))
-            & (np.logical_not(d.hybrid) | (d.sharding_degree < _replicas(s, d))),
+            _divides(np.maximum(d.sharding_degree, 1), replicas(s, d))
+            & (np.logical_not(d.hybrid) | (d.sharding_degree < replicas(s, d))),
             np.logical_not(d.hybrid),
         ),
         lambda s, p: (

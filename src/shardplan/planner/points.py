@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.question import Question
+from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.validity import RULES, Degrees, Rule, Setting
+from shardplan.inputs.validity import RULES, Rule
 from shardplan.planner.space import POINT, Space
 
 __all__ = ["Family", "families"]

@@ -6,8 +6,9 @@ from dataclasses import fields, replace
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.validity import Setting, broken_rule
+from shardplan.inputs.validity import broken_rule
 
 __all__ = [
     "changed_fields",

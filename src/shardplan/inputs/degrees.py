@@ -1,0 +1,131 @@
+"""What the rules of validity read: the facts of a question, and the degrees of one plan or of many candidates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import (
+    MLP,
+    Attention,
+    LatentAttention,
+    LinearAttention,
+    MixtureOfExperts,
+    ModelConfig,
+    StateSpace,
+)
+from shardplan.inputs.plan import Plan
+
+__all__ = ["Degrees", "Setting", "columns", "data_parallel_degree", "num_microbatches", "replicas"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What the rules know besides the plan."""
+
+    model: ModelConfig
+    cluster: Cluster
+    num_accelerators: int
+    job: Job
+    heads: tuple[int, ...]
+    """Numbers of heads that tensor parallelism shares, one for every kind of mixer."""
+    kv_heads: tuple[int, ...]
+    widths: tuple[int, ...]
+    """Intermediate widths of dense and shared MLPs."""
+    num_experts: tuple[int, ...]
+    expert_widths: tuple[int, ...]
+    plain: bool
+    """Whether all layers are grouped-query attention and dense MLP."""
+
+    @classmethod
+    def of(cls, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> Setting:
+        """The facts of ``model`` that rules ask for."""
+        mixers = [kind.mixer for kind in model.layer_kinds]
+        mlps = [kind.mlp for kind in model.layer_kinds]
+        experts = [m for m in mlps if isinstance(m, MixtureOfExperts)]
+        shared = [m.shared_intermediate_size for m in experts if m.shared_intermediate_size]
+        return cls(
+            model=model,
+            cluster=cluster,
+            num_accelerators=num_accelerators,
+            job=job,
+            heads=_distinct(head for mixer in mixers for head in _heads(mixer)),
+            kv_heads=_distinct(m.num_kv_heads for m in mixers if isinstance(m, Attention)),
+            widths=_distinct([*(m.intermediate_size for m in mlps if isinstance(m, MLP)), *shared]),
+            num_experts=_distinct(m.num_experts for m in experts),
+            expert_widths=_distinct(m.intermediate_size for m in experts),
+            plain=all(isinstance(m, Attention) for m in mixers) and not experts and None not in mlps,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Degrees:
+    """The fields that rules read: numbers of one plan, or arrays of candidates."""
+
+    tp: Numbers
+    cp: Numbers
+    pp: Numbers
+    vp: Numbers
+    ep: Numbers
+    etp: Numbers
+    micro_batch_size: Numbers
+    tp_rows: Numbers
+    sharding_degree: Numbers
+    """0: all data- and context-parallel ranks."""
+    hybrid: Flags
+    """Whether the sharding is hsdp."""
+    microbatch_group_size: Numbers
+    """0: pp."""
+    interleaved: Flags
+    plan: Plan
+    """Fields that are not numbers, and the words of an explanation."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Degrees:
+        """The numbers of one plan."""
+        return cls(
+            tp=plan.tp, cp=plan.cp, pp=plan.pp, vp=plan.vp, ep=plan.ep, etp=plan.etp,
+            micro_batch_size=plan.micro_batch_size, tp_rows=plan.tp_rows, sharding_degree=plan.sharding_degree or 0,
+            hybrid=plan.sharding == "hsdp", microbatch_group_size=plan.microbatch_group_size or 0,
+            interleaved=plan.effective_schedule == "interleaved", plan=plan,
+        )  # fmt: skip
+
+
+def columns(d: Degrees) -> Numbers:
+    """Tensor-parallel ranks that share heads and widths: tp over its rows."""
+    return np.maximum(np.floor_divide(d.tp, d.tp_rows), 1)
+
+
+def replicas(s: Setting, d: Degrees) -> Numbers:
+    """Ranks that hold the same weights, dp cp; 1 where the degrees exceed the accelerators."""
+    return np.maximum(np.floor_divide(s.num_accelerators, d.tp * d.pp), 1)
+
+
+def data_parallel_degree(s: Setting, d: Degrees) -> Numbers:
+    """Replicas that read different sequences, dp; 1 where the degrees exceed the accelerators."""
+    return np.maximum(np.floor_divide(s.num_accelerators, d.tp * d.cp * d.pp), 1)
+
+
+def num_microbatches(s: Setting, d: Degrees) -> Numbers:
+    """Micro-batches per replica, rounded down."""
+    return np.floor_divide(s.job.global_batch_size, data_parallel_degree(s, d) * d.micro_batch_size)
+
+
+def _distinct(values: Any) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _heads(mixer: object) -> tuple[int, ...]:
+    match mixer:
+        case Attention() | LatentAttention():
+            return (mixer.num_heads,)
+        case StateSpace():
+            return (mixer.num_heads, mixer.num_groups)
+        case LinearAttention():
+            return (mixer.num_key_heads, mixer.num_value_heads)
+    return ()
