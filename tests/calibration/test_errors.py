@@ -103,3 +103,9 @@ def test_groups(tmp_path: Path) -> None:
     assert set(errors_by(predictions, "tier", lambda one: one.log_time_ratio)) == {"A", "unstated"}
     assert set(errors_by(predictions, "kind", lambda one: one.log_time_ratio)) == {"dense"}
     assert set(GROUPINGS) == {"family", "tier", "accelerator", "framework", "precision", "kind"}
+
+
+def test_frameworks_are_one_group_however_they_are_written(tmp_path: Path) -> None:
+    rows = [{"framework": "Megatron-LM"}, {"framework": "megatron-lm"}]
+    predictions = _predicted(tmp_path, rows, [10.0, 5.0])
+    assert set(errors_by(predictions, "framework", lambda one: one.log_time_ratio)) == {"megatron-lm"}

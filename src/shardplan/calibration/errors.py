@@ -63,7 +63,7 @@ GROUPINGS: Final[Mapping[str, Callable[[Prediction], str]]] = {
     "family": lambda prediction: prediction.run.family,
     "tier": lambda prediction: prediction.run.tier,
     "accelerator": lambda prediction: prediction.run.accelerator,
-    "framework": lambda prediction: prediction.run.framework,
+    "framework": lambda prediction: prediction.run.framework.lower(),
     "precision": lambda prediction: prediction.asked.question.job.precision,
     "kind": _kind,
 }
