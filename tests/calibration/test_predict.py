@@ -65,11 +65,32 @@ def test_a_part_that_is_unknown_is_skipped_with_those_that_may_be_meant(
     assert skipped[0].reason.startswith(f"accelerator is known: {said}")
 
 
+METERS = ("", "allocated", "reserved", "process")
+
+
+def _metered(folder: Path, tensors: float) -> list[float]:
+    """What each of ``METERS`` shows on 85 GB."""
+    runs = [run(folder, memory_kind=kind) for kind in METERS]
+    question = ask_all(runs)[0][0].question
+    accelerator = replace(question.cluster.accelerator, memory_bytes=85e9)
+    profile = replace(
+        question.profile, fragmentation=0.1, fragmentation_of_process=0.2, process_bytes=5e9,
+        fragmentation_when_full=0.02, context_bytes=1e9,
+    )  # fmt: skip
+    asked = replace(question, cluster=replace(question.cluster, accelerator=accelerator), given_profile=profile)
+    return [float(measured_memory(tensors, one, asked)) for one in runs]
+
+
 def test_meters_of_memory(tmp_path: Path) -> None:
-    profile = replace(load_profile("hopper"), fragmentation=0.1, fragmentation_of_process=0.2, process_bytes=5e9)
-    of = {kind: run(tmp_path, memory_kind=kind) for kind in ("", "allocated", "reserved", "process")}
-    seen = [measured_memory(50e9, of[kind], profile) for kind in of]
-    assert seen == pytest.approx([50e9, 50e9, 55e9, 65e9])
+    assert _metered(tmp_path, 50e9) == pytest.approx([50e9, 50e9, 55e9, 65e9])
+
+
+def test_an_allocator_gives_back_what_it_does_not_use_when_the_device_is_full(tmp_path: Path) -> None:
+    assert _metered(tmp_path, 78e9) == pytest.approx([78e9, 78e9, 84e9, 85e9])
+
+
+def test_what_does_not_fit_is_not_cut_to_the_size_of_the_device(tmp_path: Path) -> None:
+    assert _metered(tmp_path, 100e9) == pytest.approx([100e9, 100e9, 102e9, 103e9])
 
 
 def test_many_sets_of_constants_are_as_many_single_ones() -> None:

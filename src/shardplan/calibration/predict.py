@@ -198,7 +198,7 @@ def _prediction(case: Case, profiles: Profiles) -> Prediction:
         step_time=time,
         step_time_p10=time * sure.low,
         step_time_p90=time * sure.high,
-        peak_memory_bytes=float(measured_memory(step.peak_memory_bytes, case.asked.run, question.profile)),
+        peak_memory_bytes=float(measured_memory(step.peak_memory_bytes, case.asked.run, question)),
         fits=bool(step.fits),
     )
 
@@ -217,7 +217,7 @@ def log_ratios(
         question, step = case.step(profiles)
         run = case.asked.run
         times.append(np.log(step.step_time / (run.step_time or np.nan)))
-        memory = measured_memory(step.peak_memory_bytes, run, question.profile)
+        memory = measured_memory(step.peak_memory_bytes, run, question)
         memories.append(np.log(memory / (run.peak_memory_bytes or np.nan)))
     width = max((np.size(value) for value in (*times, *memories)), default=1)
     return _rows(times, width), _rows(memories, width)
@@ -230,14 +230,20 @@ def _rows(values: list[Numbers], width: int) -> NDArray[np.float64]:
     return table
 
 
-def measured_memory(tensors: Numbers, run: MeasuredRun, profile: Profile) -> Numbers:
-    """Peak memory as the run's meter counts it. [bytes]
+def measured_memory(tensors: Numbers, run: MeasuredRun, question: Question) -> Numbers:
+    r"""Peak memory as the run's meter counts it. [bytes]
 
-    ``tensors``: bytes in use. The allocator reserves more, the process holds its context and communicators besides.
-    Where the meter is not stated it is taken as that of the tensors in use.
+    Of tensors of :math:`B` bytes the allocator reserves :math:`B (1 + f)`; the process counts
+    :math:`B (1 + f_p) + b_p`, with its context and communicators. Neither exceeds the device: an allocator that finds
+    it full gives back what it does not use, down to :math:`B (1 + f_{full})`. Where the meter is not stated it is
+    taken as that of the tensors in use.
     """
+    profile, device = question.profile, question.cluster.accelerator.memory_bytes
+    pressed = tensors * (1 + profile.fragmentation_when_full)
     if run.memory_kind == "reserved":
-        return tensors * (1 + profile.fragmentation)
+        at_ease, around = tensors * (1 + profile.fragmentation), profile.context_bytes
+        return np.maximum(np.minimum(at_ease, device - around), pressed)
     if run.memory_kind == "process":
-        return tensors * (1 + profile.fragmentation_of_process) + profile.process_bytes
+        at_ease = tensors * (1 + profile.fragmentation_of_process) + profile.process_bytes
+        return np.maximum(np.minimum(at_ease, device), pressed + profile.context_bytes)
     return tensors
