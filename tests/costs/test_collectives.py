@@ -222,6 +222,20 @@ def test_a_torus_reaches_the_bandwidth_of_the_axes_it_spans() -> None:
         assert time == pytest.approx(SIZE * (n - 1) / n / (100e9 * axes))
 
 
+@pytest.mark.parametrize(("shape", "size"), [((16, 16), 256), ((16, 20, 28), 8960)])
+def test_a_whole_slice_of_a_torus_reaches_all_of_its_axes(shape: tuple[int, ...], size: int) -> None:
+    """A job of 16 chips is 4 x 4 or 2 x 2 x 4, no line of 16: it gathers no slower than one of 64 or of 28."""
+    pod = NetworkTier(
+        name="pod", size=size, bandwidth=600e9, latency=0, kind="ICI", topology="torus", torus_shape=shape
+    )
+    for n in (16, 28, 32, 64, 256):
+        slices = network(pod, tier("network", None, 1), num_accelerators=n)
+        time = collective_time("all_gather", SIZE, Group(n, (n,)), slices)
+        assert time == pytest.approx(SIZE * (n - 1) / n / 600e9)
+    two = network(pod, tier("network", None, 1), num_accelerators=2)
+    assert collective_time("all_gather", SIZE, Group(2, (2,)), two) == pytest.approx(SIZE / 2 / (600e9 / len(shape)))
+
+
 # Placement: which tiers the groups of known layouts cross.
 
 NVL72 = cluster(tier("rack", 72, 900), tier("network", None, 50))

@@ -55,9 +55,19 @@ def test_a_whole_sum_costs_an_all_reduce_where_a_shard_is_updated() -> None:
     """DeepSpeed's bf16 optimizer with stage 1: 2 x 4 bytes all-reduced, 2 bytes of weights gathered."""
     whole = traffic(grad_dtype="fp32", reduces_whole=True)
     assert sent(whole) == pytest.approx((2 * 4 + 2) * PSI * 63 / 64)
-    assert whole.gather_time > traffic(grad_dtype="fp32").gather_time
+    scattered = traffic(grad_dtype="fp32")
+    assert whole.gather_time == scattered.gather_time
+    assert whole.reduce_time == pytest.approx(2 * scattered.reduce_time)
     for sharding in ("ddp", "zero2", "zero3"):
         assert sent(traffic(sharding=sharding, reduces_whole=True)) == sent(traffic(sharding=sharding))
+
+
+def test_nothing_is_gathered_for_the_next_forward_pass_where_every_rank_updates_all() -> None:
+    """ddp needs the whole sum before its update: it is zero1 with shards of one rank, whose sums are all-reduced."""
+    summed, of_one = traffic(sharding="ddp"), traffic(sharding="zero1", sharding_degree=1)
+    assert (summed.gather_time, of_one.gather_time) == (0.0, 0.0)
+    assert summed.reduce_time == pytest.approx(of_one.reduce_time, rel=0.1)  # ring against tree
+    assert sent(summed) == pytest.approx(sent(of_one))
 
 
 def test_a_tied_table_is_summed_over_the_first_and_the_last_stage() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, gpt, ideal_profile, llama, tier
 from tests.strategies import Case, cases
 
-from shardplan.estimation.estimate import Estimate, estimate_plan, whole_model
+from shardplan.estimation.estimate import Estimate, estimate, estimate_plan, whole_model
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
@@ -22,6 +22,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.workload.stage import Stage, kinds_of_stage, stages
 
 FREE = cluster(
@@ -114,6 +115,20 @@ def test_kinds_of_stage_stand_for_all_stages(case: Case) -> None:
     every, kinds = steps(case)
     for field in fields(Step):
         assert getattr(kinds, field.name) == getattr(every, field.name), field.name
+
+
+def test_a_loss_in_pieces_brings_no_gradients_to_a_stage_without_a_head() -> None:
+    """Gradients of an embedding are written when the activations of its stage are gone."""
+    model = gpt(1024, 8, 8, vocab_size=500_000)
+    plain, in_pieces = (
+        estimate(
+            model, FREE, Job(sequence_length=2048, global_batch_size=64, software=Software(fused_loss=fused)),
+            Plan(pp=2, sharding="zero3"), num_accelerators=16,
+        )
+        for fused in (False, True)
+    )  # fmt: skip
+    assert in_pieces.memory[0] == plain.memory[0]
+    assert in_pieces.memory[1]["buffers"] > plain.memory[1]["buffers"]
 
 
 # Laws.

@@ -112,8 +112,11 @@ def test_blocks_of_a_grid_are_broadcast() -> None:
     assert broadcasts == pytest.approx(3 * weights, rel=1e-14)
 
 
-def with_linear(model: ModelConfig, *, asynchronous: bool, sequence_parallel: bool) -> list[Collective]:
-    job = Job(sequence_length=LENGTH, global_batch_size=8, software=Software(async_tp_backward=asynchronous))
+def with_linear(
+    model: ModelConfig, *, asynchronous: bool, sequence_parallel: bool, gathered_inputs: bool = False
+) -> list[Collective]:
+    software = Software(async_tp_backward=asynchronous, gathered_inputs=gathered_inputs)
+    job = Job(sequence_length=LENGTH, global_batch_size=8, software=software)
     batch = Batch.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
     block = layer_block(model.layers[0], Shard.of(model.hidden_size, job, batch))
     return [item for item in block.collectives if item.dimension == "tp" and np.all(np.asarray(item.count) > 0)]
@@ -130,11 +133,22 @@ def test_asynchronous_linear_layers_exchange_beside_their_backward_products() ->
     assert all(bool(item.asynchronous) == (item.direction == "backward") for item in reduced)
 
 
-@pytest.mark.parametrize("sequence_parallel", [True, False])
-def test_other_linear_layers_keep_the_gathered_input_and_wait(sequence_parallel: bool) -> None:  # noqa: FBT001
-    items = with_linear(LLAMA_70B, asynchronous=False, sequence_parallel=sequence_parallel)
+@pytest.mark.parametrize(("sequence_parallel", "gathered_inputs"), [(True, True), (True, False), (False, False)])
+def test_other_linear_layers_wait(sequence_parallel: bool, gathered_inputs: bool) -> None:  # noqa: FBT001
+    items = with_linear(
+        LLAMA_70B, asynchronous=False, sequence_parallel=sequence_parallel, gathered_inputs=gathered_inputs
+    )
     assert not any(np.any(item.asynchronous) for item in items)
-    assert len(items) == 8  # two each way around attention and MLP
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_what_is_kept_as_gathered_is_not_gathered_again(asynchronous: bool) -> None:  # noqa: FBT001
+    """Two exchanges each way around attention and MLP, and one more in the backward pass of each input not kept."""
+    for gathered_inputs, number in (True, 8), (False, 10):
+        items = with_linear(
+            LLAMA_70B, asynchronous=asynchronous, sequence_parallel=True, gathered_inputs=gathered_inputs
+        )
+        assert len(items) == number
 
 
 @pytest.mark.parametrize("sequence_parallel", [True, False])

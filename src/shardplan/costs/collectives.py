@@ -230,11 +230,11 @@ def _rates(kind: CollectiveKind, group: Group, network: Network, copies: int) ->
     latency: Numbers = 0.0
     inner: Numbers = 1
     shares = _tier_shares(kind, group, copies)
-    for tier, efficiency, members, share in zip(
-        network.tiers, network.efficiencies(kind), group.members, shares, strict=False
+    for tier, used, efficiency, members, share in zip(
+        network.tiers, network.sizes, network.efficiencies(kind), group.members, shares, strict=False
     ):
         fan_out = members / inner
-        usable = tier.bandwidth * efficiency * _usable_share(tier, fan_out)
+        usable = tier.bandwidth * efficiency * _usable_share(tier, used, fan_out)
         slowest = np.maximum(slowest, share / usable)
         hops = _hops(kind, fan_out)
         if tier is not network.tiers[0]:
@@ -267,13 +267,20 @@ def _tree_hops(kind: CollectiveKind, fan_out: Numbers, inner: Numbers) -> Number
     return np.inf
 
 
-def _usable_share(tier: NetworkTier, fan_out: Numbers) -> Numbers:
-    """Share of an accelerator's links that a group of this many neighbours can use."""
+def _usable_share(tier: NetworkTier, used: int, fan_out: Numbers) -> Numbers:
+    """Share of an accelerator's links that a group of this many neighbours can use, in a job that has ``used``."""
     if tier.topology == "mesh" and tier.size:
         return np.clip((np.asarray(fan_out) - 1) / (tier.size - 1), 1 / (tier.size - 1), 1)
     if tier.topology == "torus":
-        axes = len(tier.torus_shape)
-        side = max(tier.torus_shape)
-        needed = np.ceil(np.log(np.maximum(fan_out, 2)) / math.log(side) - 1e-9)
-        return np.clip(needed, 1, axes) / axes
+        sides = sorted(_slice(tier, used), reverse=True)
+        filled = [math.prod(sides[: count + 1]) for count in range(len(sides) - 1)]
+        return (1.0 + sum(np.asarray(fan_out) > number for number in filled)) / len(tier.torus_shape)
     return 1.0
+
+
+def _slice(tier: NetworkTier, used: int) -> tuple[int, ...]:
+    """Sides of the part of a torus that a job gets: powers of two, as equal as can be, of the least that hold it."""
+    if used >= math.prod(tier.torus_shape):
+        return tier.torus_shape
+    doublings, axes = math.ceil(math.log2(used)) if used > 1 else 0, len(tier.torus_shape)
+    return tuple(2 ** (doublings // axes + (axis < doublings % axes)) for axis in range(axes))

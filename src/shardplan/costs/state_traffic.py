@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, any_holds
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
@@ -111,10 +111,10 @@ def _traffic(
         )
     gradients = parameters * job.grad_bytes
     weights = parameters * job.gathered_weight_bytes
-    # A sum that every rank gets whole: gathered behind the reduce-scatter, as the two make an all-reduce.
-    also = gradients * np.where(batch.shards_gradients, 0.0, 1.0) if job.software.reduces_whole else 0.0
-    gathered = np.where(batch.shards_optimizer, weights + also, gradients)
     often = np.where(batch.shards_gradients, 1.0, 0.0)
+    # A sum that every rank gets whole: gathered behind the reduce-scatter, as the two make an all-reduce.
+    whole = 1.0 - (often if job.software.reduces_whole else np.where(batch.shards_optimizer, 1.0, 0.0))
+    sharded = np.where(batch.shards_optimizer, 1.0, 0.0)
     twice = np.where(batch.shards_weights, 2.0, 0.0)
     once = np.where(batch.shards_weights, 0.0, 1.0)
     buckets = parameters / np.maximum(LEAST_BUCKET, BUCKET_PER_RANK * np.asarray(shard.size * replica.size))
@@ -125,15 +125,16 @@ def _traffic(
     across = _Exchange(
         kind="all_reduce", size=gradients / shard.size, group=replica, calls=reduced, per_step=1.0, per_microbatch=0.0
     )
+    back = _Exchange(kind="all_gather", size=gradients, group=shard, calls=buckets, per_step=whole, per_microbatch=0.0)
     gather = _Exchange(
-        kind="all_gather", size=gathered, group=shard, calls=np.where(twice > 0, 1.0, buckets), per_step=once,
+        kind="all_gather", size=weights, group=shard, calls=np.where(twice > 0, 1.0, buckets), per_step=once * sharded,
         per_microbatch=twice,
     )  # fmt: skip
-    exchanges = scatter, across, gather
-    scatter_time, across_time, gather_time = (_time(exchange, network) for exchange in exchanges)
+    exchanges = (scatter, across, gather, *((back,) if any_holds(whole) else ()))
+    scatter_time, across_time, gather_time, *back_time = (_time(exchange, network) for exchange in exchanges)
     return StateTraffic(
-        reduce_time=(1 - often) * scatter_time + across_time,
-        gather_time=once * gather_time,
+        reduce_time=(1 - often) * scatter_time + across_time + whole * sum(back_time),
+        gather_time=once * sharded * gather_time,
         microbatch_time=often * scatter_time + twice * gather_time,
         num_tiers=len(network.tiers),
         exchanges=exchanges,

@@ -34,6 +34,7 @@ from shardplan.memory.states import (
     update_bytes,
 )
 from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
+from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
 
 __all__ = [
@@ -234,7 +235,8 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     passing = backward_set(kept)
     loss = _beyond(_loss(question, batch, loads, stage), recomputed + passing)
     in_update = _beyond(update_bytes(load.parameters, job, batch), activations + loss + passing)
-    sharded = gathered_bytes(part, layer, job, batch) + unsharded_gradient_bytes(part, layer, job, batch)
+    sharded = gathered_bytes(part, layer, job, batch)
+    sharded = sharded + unsharded_gradient_bytes(_early(stage, part, layer), layer, job, batch)
     sharded = sharded + reduction_bytes(part, layer, job, batch)
     return StageMemory(
         weights=states.weights,
@@ -245,6 +247,12 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
         buffers=sharded + passing + in_update,
         framework=profile.framework_bytes,
     )
+
+
+def _early(stage: Stage, part: Parameters, layer: Parameters) -> Parameters:
+    """The part of a stage whose gradients can exist when activations do: its head, or a layer where it has none."""
+    ends = np.asarray(stage.has_head + stage.num_mtp_layers) > 0
+    return Parameters(np.where(ends, part.dense, layer.dense), np.where(ends, part.experts, layer.experts))
 
 
 def _beyond(peak: Numbers, gone: Numbers) -> Numbers:

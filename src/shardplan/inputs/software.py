@@ -76,9 +76,9 @@ class Software:
     """Whether tensor-parallel ranks each send a part of a stage's output and gather it behind, where sequence
     parallelism does not split it anyway (arXiv 2104.04473, section 4.1; DeepSpeed)."""
     async_tp_backward: bool = True
-    """Whether tensor-parallel linear layers gather their input again in the backward pass, and run that and the
-    reduction of its gradient beside their products even where the plan does not overlap it (Megatron-LM since 2022,
-    Transformer Engine); otherwise they keep the gathered input and wait for every exchange (PyTorch's DTensor)."""
+    """Whether tensor-parallel linear layers gather their input again (where they do not keep it) and reduce its
+    gradient beside their backward products even where the plan does not overlap it (Megatron-LM since 2022,
+    Transformer Engine); otherwise they wait for every exchange (PyTorch's DTensor)."""
     fp32_weights: bool = False
     """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
     otherwise a 16-bit shard lives beside the optimizer's fp32 one."""

@@ -39,7 +39,7 @@ def tensor_exchange(
     gathered = reduced * (low if quantised_inputs else 1.0)
     returned = whole * (low if quantised_gradients else 1.0)
     beside = shard.job.software.async_tp_backward
-    again = np.where(shard.batch.sequence_parallel, float(beside), 0.0)
+    again = np.where(shard.batch.sequence_parallel, 0.0 if shard.job.software.gathered_inputs else 1.0, 0.0)
     late = beside & ~np.asarray(shard.batch.sequence_parallel)  # one all-reduce of the input's gradient
     return (
         Collective(name=f"{name}_gather", modules=modules, kind="all_gather", dimension="tp", bytes=gathered),
