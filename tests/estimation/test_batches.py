@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import Case, cases, divisors, tensor_degrees
 
-from shardplan.estimation.estimate import estimate_plan, whole_model
+from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import Plan
-from shardplan.workload.stage import Stage, kinds_of_stage, side_by_side, stages
+from shardplan.workload.stage import Stage, kinds_of_stage, side_by_side
 
 SAME = 1e-12
 SINGLE = ("num_accelerators", "pp", "tp_kind", "cp_comm", "placement", "stage_layers")
@@ -57,7 +58,7 @@ def step(question: Question, batch: Batch, kinds: tuple[Stage, ...]) -> Step:
 
 
 def kinds_of(question: Question, plan: Plan, vp: int) -> tuple[Stage, ...]:
-    return kinds_of_stage(stages(question.model, plan.pp, vp))
+    return kinds_of_stage(pipeline_of(question, plan.pp, vp))
 
 
 def alternatives(draw: st.DrawFn, case: Case) -> tuple[list[dict[str, Any]], ...]:
@@ -129,7 +130,7 @@ def test_a_batch_of_one_is_the_estimate(case: Case) -> None:
     question, plan = case.question, case.plan
     single = Batch.of(plan, question.num_accelerators, question.job)
     batch = stacked(np.array([single], dtype=object).reshape(1, 1, 1, 1))
-    outcome = step(question, batch, stages(question.model, plan.pp, plan.vp, plan.stage_layers))
+    outcome = step(question, batch, pipeline_of(question, plan.pp, plan.vp, plan.stage_layers))
     answer = estimate_plan(question, plan)
     assert np.asarray(outcome.step_time).item() == answer.step_time
     assert np.asarray(outcome.peak_memory_bytes).item() == answer.peak_memory_bytes

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, gpt, ideal_profile, llama, tier
 from tests.strategies import Case, cases
 
-from shardplan.estimation.estimate import Estimate, estimate, estimate_plan, whole_model
+from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
+from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
@@ -23,7 +24,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
-from shardplan.workload.stage import Stage, kinds_of_stage, stages
+from shardplan.workload.stage import Stage, kinds_of_stage
 
 FREE = cluster(
     tier("node", 8, 1e20, latency=0), tier("network", None, 1e20, latency=0), part=accelerator(memory_bandwidth=1e30)
@@ -102,7 +103,7 @@ def steps(case: Case) -> tuple[Step, Step]:
     question, plan = case.question, case.plan
     batch = Batch.of(plan, question.num_accelerators, question.job)
     loads = loads_of(price(question, batch))
-    pipeline = stages(question.model, plan.pp, plan.vp, plan.stage_layers)
+    pipeline = pipeline_of(question, plan.pp, plan.vp, plan.stage_layers)
 
     def outcome(kinds: tuple[Stage, ...]) -> Step:
         return step_of(question, batch, loads, kinds, whole_model(question.model))
@@ -220,7 +221,7 @@ def test_times_and_memory_are_positive(case: Case) -> None:
     question, plan = case.question, case.plan
     batch = Batch.of(plan, question.num_accelerators, question.job)
     loads = loads_of(price(question, batch))
-    for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers):
+    for stage in pipeline_of(question, plan.pp, plan.vp, plan.stage_layers):
         load = loads.on(stage)
         for record in (
             stage_times(question, batch, loads, stage, load),

@@ -15,8 +15,8 @@ from shardplan.calibration.runs import MeasuredRun
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
 from shardplan.estimation.breakdown import Shares, breakdown_of, shares_of, slowest_of
-from shardplan.estimation.estimate import whole_model
 from shardplan.estimation.flops import model_flops_per_token
+from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
@@ -24,7 +24,7 @@ from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile
 from shardplan.units import format_time
-from shardplan.workload.stage import Stage, kinds_of_stage, stages
+from shardplan.workload.stage import Stage, kinds_of_stage
 
 __all__ = [
     "Case",
@@ -68,7 +68,7 @@ class Case:
     def of(cls, asked: Asked) -> Case:
         """The run's plan in numbers."""
         question, plan = asked.question, asked.plan
-        laid_out = stages(question.model, plan.pp, plan.vp, plan.stage_layers)
+        laid_out = pipeline_of(question, plan.pp, plan.vp, plan.stage_layers)
         return cls(
             asked=asked,
             batch=Batch.of(plan, question.num_accelerators, question.job),

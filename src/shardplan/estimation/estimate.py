@@ -15,6 +15,7 @@ from shardplan.estimation.band import band_of
 from shardplan.estimation.breakdown import breakdown_of, shares_of, slowest_of
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.knobs import knobs
+from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import Part, Prices, price
 from shardplan.estimation.question import Question
@@ -33,9 +34,9 @@ from shardplan.inputs.profile import Profile
 from shardplan.inputs.validity import check_plan
 from shardplan.memory.activations import applied_share
 from shardplan.units import format_bytes
-from shardplan.workload.stage import Stage, kinds_of_stage, stages
+from shardplan.workload.stage import Stage, kinds_of_stage
 
-__all__ = ["Estimate", "estimate", "estimate_plan", "whole_model"]
+__all__ = ["Estimate", "estimate", "estimate_plan"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,18 +123,13 @@ def _not_finite(what: str) -> InputError:
     )
 
 
-def whole_model(model: ModelConfig) -> Stage:
-    """All layers and ends as one stage: sums over it are sums over the pipeline."""
-    return stages(model, 1, 1)[0]
-
-
 class _Answer:
     """Everything about one plan, computed once."""
 
     def __init__(self, question: Question, plan: Plan, batch: Batch) -> None:
         self.question, self.plan, self.batch = question, plan, batch
         self.prices: Prices = price(question, batch)
-        self.stages = stages(question.model, batch.pp, int(batch.vp), plan.stage_layers)
+        self.stages = pipeline_of(question, batch.pp, int(batch.vp), plan.stage_layers)
         self.loads = loads_of(self.prices)
         self.whole = whole_model(question.model)
         self.memory = [stage_memory(question, batch, self.loads, stage, self.loads.on(stage)) for stage in self.stages]

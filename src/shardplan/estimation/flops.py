@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
@@ -13,7 +17,7 @@ from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 
-__all__ = ["FLOPS_CONVENTION", "model_flops_per_token"]
+__all__ = ["FLOPS_CONVENTION", "PartFlops", "model_flops_per_token", "part_flops"]
 
 FLOPS_CONVENTION = (
     "forward and backward (3 x forward), a multiply-add is 2 FLOP; matrix products of layers and output head, "
@@ -22,19 +26,46 @@ FLOPS_CONVENTION = (
 )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartFlops:
+    """FLOP of a forward pass of one sequence through the parts of a model."""
+
+    layers: tuple[float, ...]
+    """A layer of every kind."""
+    embedding: float
+    head: float
+    """The head, and prediction blocks with theirs."""
+
+    def of_chunks(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Of every chunk with these numbers of layers: kinds x chunks per rank x ranks; chunks per rank x ranks."""
+        work: NDArray[np.float64] = np.tensordot(np.asarray(self.layers), counts, axes=1)
+        work[0, 0] += self.embedding
+        work[-1, -1] += self.head
+        return work
+
+
+@lru_cache(maxsize=256)
+def part_flops(model: ModelConfig, sequence_length: int) -> PartFlops:
+    """FLOP of the parts of ``model`` at this sequence length."""
+    job = Job(sequence_length=sequence_length, global_batch_size=1)
+    shard = Shard.of(model.hidden_size, job, Batch.of(Plan(), 1, job))
+    one_head = ends = _flops(head(model, shard))
+    if model.num_mtp_layers:
+        block = layer_block(model.mtp_layer, shard) + mtp_projection(shard)
+        ends += model.num_mtp_layers * (_flops(block) + one_head)
+    return PartFlops(
+        layers=tuple(_flops(layer_block(kind, shard)) for kind in model.layer_kinds),
+        embedding=_flops(embedding(model, shard)),
+        head=ends,
+    )
+
+
 @lru_cache(maxsize=256)
 def model_flops_per_token(model: ModelConfig, sequence_length: int) -> float:
     """FLOP per token of a forward and a backward pass at this sequence length."""
-    job = Job(sequence_length=sequence_length, global_batch_size=1)
-    shard = Shard.of(model.hidden_size, job, Batch.of(Plan(), 1, job))
-    kinds = [_flops(layer_block(kind, shard)) for kind in model.layer_kinds]
-    forward = sum(kinds[index] for index in model.layer_pattern)
-    ends = _flops(head(model, shard))
-    forward += _flops(embedding(model, shard)) + ends
-    if model.num_mtp_layers:
-        block = layer_block(model.mtp_layer, shard) + mtp_projection(shard)
-        forward += model.num_mtp_layers * (_flops(block) + ends)
-    return 3.0 * forward / sequence_length
+    parts = part_flops(model, sequence_length)
+    forward = sum(parts.layers[kind] for kind in model.layer_pattern)
+    return 3.0 * (forward + parts.embedding + parts.head) / sequence_length
 
 
 def _flops(block: Block) -> float:

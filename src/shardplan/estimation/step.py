@@ -72,6 +72,8 @@ class StageTimes:
     """Exposed gathering of parameters, per step."""
     update: Numbers
     """Optimizer, per step."""
+    unevenness: Numbers
+    """Share by which unlike chunks slow every micro-batch."""
 
     @property
     def microbatch(self) -> Numbers:
@@ -84,7 +86,8 @@ class StageTimes:
         ``all_stages_time``: one micro-batch through all stages.
         """
         one = self.microbatch
-        within = batch.num_microbatches * one + idle_time(one, all_stages_time, batch)
+        paced = batch.num_microbatches * (1 + self.unevenness)
+        within = paced * one + idle_time(one, all_stages_time, batch)
         return (within + self.update) + self.sharded + self.gather + self.reduce
 
 
@@ -180,6 +183,7 @@ def stage_times(question: Question, batch: Batch, loads: Loads, stage: Stage, lo
         reduce=beside_chunks(load.reduce_time, rest * (usable * backward), batch.vp, group, profile),
         gather=beside_chunks(load.gather_time, rest * (usable * forward), batch.vp, group, profile),
         update=update_time(updated, question.job, batch, question.machine),
+        unevenness=stage.unevenness,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import take
-from shardplan.estimation.estimate import whole_model
+from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import Loads, loads_of
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
@@ -22,7 +22,7 @@ from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
 from shardplan.planner.points import Family
-from shardplan.workload.stage import Stage, kinds_of_stage, layers_before, side_by_side, stages
+from shardplan.workload.stage import Stage, kinds_of_stage, layers_before, side_by_side
 
 __all__ = [
     "CELLS",
@@ -182,7 +182,7 @@ def _plans(question: Question, family: Family) -> _Plans:
     batch = batch_of(question, family)
     layers = family.switches.get("stage_layers")
     before = layers_before(question.model)
-    kinds = [kinds_of_stage(stages(question.model, family.pp, vp, layers, before=before)) for vp in family.vps]
+    kinds = [kinds_of_stage(pipeline_of(question, family.pp, vp, layers, before=before)) for vp in family.vps]
     return _Plans(
         batch=batch,
         loads=loads_of(price(question, batch)),

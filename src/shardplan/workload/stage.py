@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from shardplan.arrays import Numbers, any_holds
 from shardplan.inputs.model import Attention, Layer, ModelConfig
 
-__all__ = ["Stage", "chunk_layers", "kinds_of_stage", "layers_before", "layers_by_cost", "side_by_side", "stages"]
+__all__ = [
+    "Stage",
+    "chunk_counts",
+    "chunk_layers",
+    "kinds_of_stage",
+    "layers_before",
+    "layers_by_cost",
+    "side_by_side",
+    "stages",
+    "stages_of_chunks",
+]
 
 Part = TypeVar("Part")
 
@@ -29,6 +39,8 @@ class Stage:
     has_embedding: Numbers
     has_head: Numbers
     num_mtp_layers: Numbers
+    unevenness: Numbers = 0.0
+    """Share by which chunks unlike those of other ranks slow every micro-batch; the same on all stages."""
 
     def holds(self, layers: tuple[Part, ...], embedding: Part, head: Part, mtp: Part) -> list[tuple[Numbers, Part]]:
         """How many of each part of a model it holds, those that it does not hold left out."""
@@ -80,23 +92,32 @@ def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ..
     return tuple(base + (chunk in longer) for chunk in range(num_chunks))
 
 
-def stages(
+def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None = None) -> tuple[Stage, ...]:
+    """Every stage of a pipeline: rank r holds the chunks r, r + pp, r + 2 pp ... of the model."""
+    return stages_of_chunks(model, chunk_counts(model, pp, vp, layers))
+
+
+def chunk_counts(
     model: ModelConfig,
     pp: int,
     vp: int,
     layers: tuple[int, ...] | None = None,
     *,
     before: NDArray[np.int64] | None = None,
-) -> tuple[Stage, ...]:
-    """Every stage of a pipeline: rank r holds the chunks r, r + pp, r + 2 pp ... of the model.
+) -> NDArray[np.int64]:
+    """Layers of every kind in every chunk: kinds x chunks per rank x ranks.
 
     ``before``: ``layers_before(model)`` where it is at hand already.
     """
     sizes = layers or chunk_layers(model.num_hidden_layers, pp * vp, model.num_mtp_layers)
     before = layers_before(model) if before is None else before
     ends = np.cumsum(sizes)
-    per_chunk = before[:, ends] - before[:, ends - np.asarray(sizes)]
-    per_rank = per_chunk.reshape(len(before), vp, pp).sum(axis=1)
+    return (before[:, ends] - before[:, ends - np.asarray(sizes)]).reshape(len(before), vp, pp)
+
+
+def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64], *, unevenness: float = 0.0) -> tuple[Stage, ...]:
+    """Every stage of a pipeline from the layers of its chunks."""
+    per_rank, pp = counts.sum(axis=1), counts.shape[2]
     return tuple(
         Stage(
             rank=rank,
@@ -105,6 +126,7 @@ def stages(
             has_embedding=int(rank == 0),
             has_head=int(rank == pp - 1),
             num_mtp_layers=model.num_mtp_layers if rank == pp - 1 else 0,
+            unevenness=unevenness,
         )
         for rank, counts in enumerate(per_rank.T.tolist())
     )
@@ -160,4 +182,5 @@ def _rows(kinds: tuple[Stage, ...]) -> Stage:
         has_embedding=column(stage.has_embedding for stage in kinds),
         has_head=column(stage.has_head for stage in kinds),
         num_mtp_layers=column(stage.num_mtp_layers for stage in kinds),
+        unevenness=column(stage.unevenness for stage in kinds),
     )

@@ -1,0 +1,109 @@
+"""Interleaving with unlike chunks, against Megatron's schedule run pass by pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shardplan.schedules.interleaved import Interleaved, unevenness
+from shardplan.workload.stage import chunk_layers
+
+Pass = tuple[bool, int, int]
+"""Whether it is forward, its chunk on the rank, its micro-batch."""
+
+
+def passes(rank: int, pp: int, vp: int, m: int) -> list[Pass]:
+    """What a rank runs, in order: warm-up, one forward and one backward, the rest (Megatron Core, schedules.py)."""
+    turns = [((turn // pp) % vp, turn // (pp * vp) * pp + turn % pp) for turn in range(m * vp)]
+    forward = [(True, chunk, microbatch) for chunk, microbatch in turns]
+    backward = [(False, vp - 1 - chunk, microbatch) for chunk, microbatch in turns]
+    warm_up = min(2 * (pp - rank - 1) + (vp - 1) * pp, len(turns))
+    order = forward[:warm_up]
+    for turn in range(warm_up, len(turns)):
+        order += [forward[turn], backward[turn - warm_up]]
+    return order + backward[len(turns) - warm_up :]
+
+
+def needed(one: Pass, rank: int, pp: int, vp: int) -> tuple[Pass, int] | None:
+    """The pass that must be done before, and its rank."""
+    forward, chunk, microbatch = one
+    if forward:
+        before = (chunk, rank - 1) if rank else (chunk - 1, pp - 1)
+        return None if before[0] < 0 else ((True, before[0], microbatch), before[1])
+    after = (chunk, rank + 1) if rank < pp - 1 else (chunk + 1, 0)
+    return ((True, chunk, microbatch), rank) if after[0] == vp else ((False, after[0], microbatch), after[1])
+
+
+def simulated(work: NDArray[np.float64], m: int) -> float:
+    """Time of a step whose chunks take ``work`` forward, chunks per rank x ranks, and twice that backward."""
+    vp, pp = work.shape
+    todo = [iter(passes(rank, pp, vp, m)) for rank in range(pp)]
+    current = [next(order, None) for order in todo]
+    clock = [0.0] * pp
+    done: dict[tuple[Pass, int] | None, float] = {None: 0.0}
+    while any(current):
+        for rank in range(pp):
+            while (one := current[rank]) is not None:
+                awaited = needed(one, rank, pp, vp)
+                if awaited not in done:
+                    break
+                clock[rank] = max(clock[rank], done[awaited]) + work[one[1], rank] * (1 if one[0] else 2)
+                done[one, rank] = clock[rank]
+                current[rank] = next(todo[rank], None)
+    return max(clock)
+
+
+def predicted(work: NDArray[np.float64], m: int) -> float:
+    """Micro-batches at the pace of the slowest rank, slowed by unlike chunks, and the bubble."""
+    ranks = 3 * work.sum(axis=0)
+    paced = m * (1 + unevenness(work))
+    return max(paced * one + float(Interleaved().idle_time(one, ranks.sum(), work.shape[0])) for one in ranks)
+
+
+def layers(num_layers: int, pp: int, vp: int, *, head: float = 0.0) -> NDArray[np.float64]:
+    work = np.asarray(chunk_layers(num_layers, pp * vp), dtype=np.float64)
+    work[-1] += head
+    return work.reshape(vp, pp)
+
+
+@pytest.mark.parametrize(("pp", "vp", "m"), [(2, 2, 8), (4, 3, 16), (8, 2, 32)])
+def test_equal_chunks_take_the_closed_form(pp: int, vp: int, m: int) -> None:
+    work = np.ones((vp, pp))
+    assert unevenness(work) == 0.0
+    assert simulated(work, m) == pytest.approx(predicted(work, m), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "pp", "vp", "m", "head"),
+    [
+        (48, 16, 2, 64, 0.0), (64, 16, 3, 64, 0.0), (32, 8, 3, 32, 0.0), (40, 8, 3, 64, 0.0), (60, 4, 7, 64, 0.0),
+        (32, 8, 3, 32, 2.0), (80, 8, 3, 32, 1.0), (61, 8, 4, 64, 1.0), (126, 16, 8, 64, 1.0), (48, 4, 5, 32, 0.5),
+    ],
+)  # fmt: skip
+def test_unlike_chunks_hold_one_another_up(num_layers: int, pp: int, vp: int, m: int, head: float) -> None:
+    """Within 5 % of the schedule run pass by pass; without the term the first three would be 13 to 20 % too fast."""
+    work = layers(num_layers, pp, vp, head=head)
+    assert predicted(work, m) == pytest.approx(simulated(work, m), rel=0.05)
+
+
+def test_ranks_of_equal_sums_wait_for_each_rounds_slowest_chunk() -> None:
+    """Sixteen ranks of three layers, the last with its longer chunk first, all others with theirs second."""
+    work = layers(48, 16, 2)
+    assert set(work.sum(axis=0)) == {3}
+    assert simulated(work, 64) > 1.15 * (64 + 15 / 2) * 9
+    assert unevenness(work) > 0.15
+
+
+@given(
+    st.integers(2, 8), st.integers(2, 6), st.lists(st.floats(0.1, 2.0), min_size=48, max_size=48), st.floats(0.1, 10.0)
+)
+def test_unevenness_is_a_share(pp: int, vp: int, values: list[float], unit: float) -> None:
+    """Of no unit, never negative, at most the cost of every round at its slowest chunk, none for one chunk a rank."""
+    work = np.asarray(values[: pp * vp]).reshape(vp, pp)
+    found = unevenness(work)
+    assert found == pytest.approx(unevenness(unit * work), abs=1e-9)
+    assert 0 <= found <= work.max(axis=1).sum() / work.sum(axis=0).max() - 1 + 1e-12
+    assert unevenness(work[:1]) == 0.0
