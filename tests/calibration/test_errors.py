@@ -59,6 +59,9 @@ def test_a_sweep_by_hand(tmp_path: Path) -> None:
     assert sweep.spearman == pytest.approx(0.5)
     assert sweep.num_pairs == 3
     assert sweep.pairs_in_order == pytest.approx(2 / 3)
+    (wrong,) = sweep.misordered
+    assert (wrong.slower, wrong.faster) == ("1", "0")
+    assert [wrong.measured, wrong.predicted] == pytest.approx([1.1, 0.8])
 
 
 def test_pairs_within_five_per_cent_are_not_asked(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ def test_errors_on_published_runs_stay_small(published: Validation) -> None:
     memory = published.peak_memory_by("family")
     assert all((memory[name].median or 0) < 0.12 for name in ("bloom", "nanotron", "megatron-lm-ci", "ml-engineering"))
     assert len(published.not_fitting) <= 90
+    shares = [one.needed_memory_bytes / one.usable_memory_bytes for one in published.not_fitting]
+    assert shares == sorted(shares, reverse=True), "those that lack most come first"
 
 
 def test_sweeps_of_published_runs(published: Validation) -> None:

@@ -59,6 +59,22 @@ def test_one_row_is_told_in_the_singular(tmp_path: Path) -> None:
     text = " ".join(run("validate", path).stdout.split())
     assert text.startswith("1 row of ")
     assert "1 row is predicted not to fit in memory, although it ran." in text
+    (row,) = answer("validate", path)["rows"]
+    assert not row["fits"]
+    assert 80e9 > row["usable_memory_bytes"] * 0.9 > 60e9
+    needs = row["needed_memory_bytes"] / row["usable_memory_bytes"]
+    assert needs > 10, "70.6e9 parameters of 16 or 18 bytes on 80 GB"
+    assert f"{needs:.2f}x run: " in text
+
+
+def test_of_many_rows_that_do_not_fit_those_are_named_that_lack_most(tmp_path: Path) -> None:
+    big = {**CELLS, "num_accelerators": "1", "tp": "1", "pp": "1", "model": "llama-3.1-70b", "step_time_s": "9000"}
+    path = write(tmp_path, *({**big, "id": f"long-{n}", "micro_batch_size": str(2**n)} for n in range(7)))
+    text = " ".join(run("validate", path).stdout.split())
+    listed = text.split("Predicted not to fit")[1]
+    assert listed.index("long-6:") < listed.index("long-5:") < listed.index("long-2:")
+    assert "long-1:" not in listed
+    assert "and 2 more (fits: false in --json)" in listed
 
 
 @pytest.mark.parametrize(("profile", "count"), [("hopper", 12), ("ampere", 0)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import permutations
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.runs import MeasuredRun
 
-__all__ = ["GROUPINGS", "Errors", "Sweep", "errors_by", "errors_of", "spearman", "sweeps_of"]
+__all__ = ["GROUPINGS", "Errors", "Misordered", "Sweep", "errors_by", "errors_of", "spearman", "sweeps_of"]
 
 SMALLEST_SWEEP: Final = 3
 CLEAR_DIFFERENCE: Final = 0.05
@@ -83,6 +83,20 @@ def errors_by(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Misordered:
+    """Two configurations that differ clearly and are predicted in the wrong order."""
+
+    slower: str
+    """Run of the one that was measured to be slower."""
+    faster: str
+    """Run of the other, which is predicted to be no faster."""
+    measured: float
+    """Measured time per token of the slower over that of the faster."""
+    predicted: float
+    """The same as predicted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
     """Configurations of one model on one cluster, in the order that is predicted and in the one that was measured."""
 
@@ -104,6 +118,8 @@ class Sweep:
     """Pairs that differ by more than 5 %."""
     pairs_in_order: float | None
     """Share of them that is predicted in the right order; None where there is none."""
+    misordered: tuple[Misordered, ...]
+    """The others, those first that differ most."""
 
 
 def sweeps_of(predictions: Iterable[Prediction]) -> tuple[Sweep, ...]:
@@ -140,7 +156,8 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
     predicted = np.array([_per_token(same, lambda one: one.step_time) for same in repeats.values()])
     names = [same[0].run.id for same in repeats.values()]
     run: MeasuredRun = group[0].run
-    pairs = _pairs_in_order(predicted, measured)
+    pairs = _clear_pairs(measured)
+    wrong = [_misordered(names, predicted, measured, *pair) for pair in pairs if not _in_order(predicted, *pair)]
     return Sweep(
         family=run.family,
         model=run.model,
@@ -153,7 +170,8 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
         spearman=spearman(predicted, measured),
         regret=float(measured[int(np.argmin(predicted))] / measured.min() - 1),
         num_pairs=len(pairs),
-        pairs_in_order=float(np.mean(pairs)) if pairs else None,
+        pairs_in_order=1 - len(wrong) / len(pairs) if pairs else None,
+        misordered=tuple(sorted(wrong, key=lambda pair: -pair.measured)),
     )
 
 
@@ -167,12 +185,28 @@ def _per_token(same: list[Prediction], time: Callable[[Prediction], float]) -> f
     return float(np.exp(np.mean([np.log(time(one) / one.asked.question.job.tokens_per_step) for one in same])))
 
 
-def _pairs_in_order(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> list[bool]:
+def _clear_pairs(measured: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """The slower and the faster of every two that differ by more than ``CLEAR_DIFFERENCE``."""
     return [
-        bool((predicted[a] < predicted[b]) == (measured[a] < measured[b]))
-        for a, b in combinations(range(len(measured)), 2)
-        if max(measured[a], measured[b]) / min(measured[a], measured[b]) > 1 + CLEAR_DIFFERENCE
+        (slower, faster)
+        for slower, faster in permutations(range(len(measured)), 2)
+        if measured[slower] / measured[faster] > 1 + CLEAR_DIFFERENCE
     ]
+
+
+def _in_order(predicted: NDArray[np.float64], slower: int, faster: int) -> bool:
+    return bool(predicted[slower] > predicted[faster])
+
+
+def _misordered(
+    names: Sequence[str], predicted: NDArray[np.float64], measured: NDArray[np.float64], slower: int, faster: int
+) -> Misordered:
+    return Misordered(
+        slower=names[slower],
+        faster=names[faster],
+        measured=float(measured[slower] / measured[faster]),
+        predicted=float(predicted[slower] / predicted[faster]),
+    )
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:

@@ -117,6 +117,10 @@ class Prediction:
     """As the run's meter counts it. [bytes]"""
     fits: bool
     """Whether it is predicted to fit in memory; every run that was measured did."""
+    needed_memory_bytes: float
+    """Tensors on the fullest accelerator. [bytes]"""
+    usable_memory_bytes: float
+    """What they can fill. [bytes]"""
 
     @property
     def run(self) -> MeasuredRun:
@@ -200,6 +204,8 @@ def _prediction(case: Case, profiles: Profiles) -> Prediction:
         step_time_p90=time * sure.high,
         peak_memory_bytes=float(measured_memory(step.peak_memory_bytes, case.asked.run, question)),
         fits=bool(step.fits),
+        needed_memory_bytes=float(step.peak_memory_bytes),
+        usable_memory_bytes=float(question.usable_memory),
     )
 
 

@@ -38,8 +38,9 @@ class Validation:
 
     @property
     def not_fitting(self) -> tuple[Prediction, ...]:
-        """Runs that are predicted not to fit, although they ran."""
-        return tuple(one for one in self.predictions if not one.fits)
+        """Runs that are predicted not to fit, although they ran, those first that need most of what is usable."""
+        found = [one for one in self.predictions if not one.fits]
+        return tuple(sorted(found, key=lambda one: -one.needed_memory_bytes / one.usable_memory_bytes))
 
     def step_time_by(self, group: str) -> dict[str, Errors]:
         """Errors of step times by one of ``GROUPINGS``."""
@@ -135,6 +136,8 @@ def _row(one: Prediction) -> dict[str, Any]:
         "predicted_peak_memory_bytes": one.peak_memory_bytes,
         "measured_peak_memory_bytes": run.peak_memory_bytes,
         "fits": one.fits,
+        "needed_memory_bytes": one.needed_memory_bytes,
+        "usable_memory_bytes": one.usable_memory_bytes,
         "skipped": None,
         "assumed": list(one.asked.assumed),
         "ignored": list(one.asked.ignored),
@@ -154,6 +157,8 @@ def _skipped_row(one: Skipped) -> dict[str, Any]:
         "predicted_peak_memory_bytes": None,
         "measured_peak_memory_bytes": run.peak_memory_bytes,
         "fits": None,
+        "needed_memory_bytes": None,
+        "usable_memory_bytes": None,
         "skipped": one.reason,
         "assumed": [],
         "ignored": [],

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from shardplan.calibration.errors import Errors
-from shardplan.calibration.predict import not_understood
+from shardplan.calibration.predict import Prediction, not_understood
 from shardplan.calibration.validate import Validation
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show_answer import percent
@@ -21,6 +21,7 @@ PUBLISHED = "the published runs"
 MOST_RULES = 8
 MOST_NAMES = 3
 LONGEST_NAME = 60
+MOST_NOT_FITTING = 5
 MOST_LINES = 2
 """Lines that a reason takes on the terminal; the JSON has all of it."""
 
@@ -37,6 +38,7 @@ def show_validation(
         _errors(page, "Step time", by, [(group.name, group.step_time) for group in groups])
         _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
         _worst(page, worst_of(found.predictions))
+        _not_fitting(page, found.not_fitting)
         _order(page, found, named)
     show_not_understood(page, not_understood(one.asked for one in found.predictions))
     _skipped(page, found)
@@ -95,10 +97,35 @@ def _share(value: float | None) -> str:
 def _worst(page: Page, rows: tuple[Worst, ...]) -> None:
     page.heading("Furthest off", "predicted against measured, and what is not stated or not understood")
     for row in rows:
-        name = row.prediction.run.id
-        name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
-        page.hanging(Text(f"{row.factor:.2f}x".rjust(6)), Text(f"{name}: {_against(row)}"), gap=1)
+        factor, name = f"{row.factor:.2f}x".rjust(6), _named(row.prediction)
+        page.hanging(Text(factor), Text(f"{name}: {_against(row)}"), gap=1)
         page.bullets([row.reason], style="dim", most_lines=MOST_LINES)
+
+
+def _not_fitting(page: Page, runs: tuple[Prediction, ...]) -> None:
+    """Those that lack most, and how many more there are."""
+    if not runs:
+        return
+    page.heading("Predicted not to fit", "tensors of the fullest accelerator against what they can fill")
+    for one in runs[:MOST_NOT_FITTING]:
+        page.hanging(Text(_times(one)), Text(f"{_named(one)}: {_need(one)}"), gap=1)
+    if len(runs) > MOST_NOT_FITTING:
+        page.line(f"and {len(runs) - MOST_NOT_FITTING:,} more (fits: false in --json)", style="dim")
+
+
+def _times(one: Prediction) -> str:
+    return f"{one.needed_memory_bytes / one.usable_memory_bytes:.2f}x".rjust(6)
+
+
+def _need(one: Prediction) -> str:
+    if one.needed_memory_bytes <= one.usable_memory_bytes:
+        return "what is offloaded exceeds the main memory of its node"
+    return f"{format_bytes(one.needed_memory_bytes)} of {format_bytes(one.usable_memory_bytes)}"
+
+
+def _named(one: Prediction) -> str:
+    name = one.run.id
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 def _against(row: Worst) -> str:

@@ -13,20 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.calibration.coverage import (
-    Coverage,
-    coverage_by_family,
-    coverage_by_generation,
-    coverage_of,
-    covered_runs,
-)
 from shardplan.calibration.errors import GROUPINGS, Errors, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import CONTRADICTORY_MEMORY, Residual
 from shardplan.estimation.ties import difference_sd
-from shardplan.reports.accuracy_causes import causes
+from shardplan.reports.accuracy_causes import causes, causes_of_order
 from shardplan.reports.accuracy_claims import claims
+from shardplan.reports.accuracy_coverage import coverage_record
+from shardplan.reports.accuracy_shortfalls import not_fitting, unmet, worst
 from shardplan.reports.accuracy_targets import targets
 
 __all__ = ["accuracy_record", "left_out_validation"]
@@ -34,7 +29,9 @@ __all__ = ["accuracy_record", "left_out_validation"]
 SCALES = (1, 8, 64, 512, 4096)
 """Lower ends of the classes of world size."""
 NUM_WORST = 25
-LEAST_OF_A_FAMILY = 2
+NUM_WORST_MEMORY = 18
+LEAST_WORST_MEMORY = 0.05
+"""Error of a memory from which it is among the worst."""
 
 
 def left_out_validation(fresh: Validation, residuals: Sequence[Residual]) -> Validation:
@@ -66,7 +63,7 @@ def accuracy_record(
     return {
         "profile": profile,
         "counts": fresh.to_record()["counts"],
-        "targets": targets(fresh, left_out) if left_out else None,
+        "targets": _targets(fresh, left_out) if left_out else None,
         "step_time": {group: _table(fresh, left_out, name_of, _time) for group, name_of in GROUPINGS.items()},
         "scale": _table(fresh, left_out, _scale, _time),
         "peak_memory": {
@@ -74,15 +71,25 @@ def accuracy_record(
         },
         "meter": _table(fresh, left_out, lambda one: one.run.memory_kind or "unstated", _memory),
         "ranking": _ranking(fresh, left_out),
-        "coverage": _coverage(residuals) if residuals else {"in_sample": fresh.coverage()},
+        "coverage": coverage_record(residuals) if residuals else {"in_sample": fresh.coverage()},
         "difference_sd": difference_sd(residuals) if residuals else None,
         "causes": causes(fresh, left_out),
-        "worst": _worst(fresh, left_out),
+        "memory_causes": causes(fresh, left_out, "peak_memory"),
+        "order_causes": causes_of_order(left_out or fresh),
+        "worst": worst(fresh, left_out, _time, most=NUM_WORST),
+        "worst_memory": worst(
+            fresh, left_out, _memory, most=NUM_WORST_MEMORY, least=LEAST_WORST_MEMORY, subject="peak_memory"
+        ),
         "skipped": [{"id": one.run.id, "family": one.run.family, "reason": one.reason} for one in fresh.skipped],
-        "not_fitting": [one.run.id for one in fresh.not_fitting],
+        "not_fitting": not_fitting(fresh),
         "claims": claims(fresh, left_out) if left_out else None,
         "points": _points(fresh, left_out),
     }
+
+
+def _targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
+    found = targets(fresh, left_out)
+    return found | {"unmet": unmet(fresh, left_out, found)}
 
 
 def _time(one: Prediction) -> float | None:
@@ -139,59 +146,6 @@ def _by_tier(checked: Validation) -> dict[str, Any]:
     """Order within sweeps: all, and those of runs that are described in full."""
     described = sweeps_of([one for one in checked.predictions if one.run.tier != "B"])
     return {"all": checked.ranking(), "described": replace(checked, sweeps=described).ranking()}
-
-
-def _coverage(residuals: Sequence[Residual]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for quantity in ("time", "memory"):
-        runs = covered_runs(residuals, quantity)
-        whole_steps = [run for run in runs if run.family not in COMPOSED]
-        families = coverage_by_family(runs)
-        result[quantity] = {
-            "all": _plain(coverage_of(runs)),
-            "end_to_end": _plain(coverage_of(whole_steps)),
-            "family": {name: asdict(coverage) for name, coverage in families.items()},
-        }
-    new = [run for run in covered_runs(residuals, unmeasured=True) if run.family not in COMPOSED]
-    result["generation"] = {name: asdict(coverage) for name, coverage in coverage_by_generation(new).items()}
-    return result
-
-
-COMPOSED = ("vtrain-single",)
-"""Families whose step times were put together from times of layers rather than measured as steps."""
-
-
-def _plain(coverage: Coverage | None) -> dict[str, Any] | None:
-    return None if coverage is None else asdict(coverage)
-
-
-def _worst(fresh: Validation, left_out: Validation | None) -> list[dict[str, Any]]:
-    """Runs of the largest error (left out, where that is known), few of any one family."""
-    unseen = {one.run.id: one for one in left_out.predictions} if left_out else {}
-    timed = [(one, unseen.get(one.run.id)) for one in fresh.predictions if one.log_time_ratio is not None]
-    timed.sort(key=lambda pair: -abs((pair[1] or pair[0]).log_time_ratio or 0.0))
-    num_families = len({one.run.family for one, _ in timed})
-    most = max(LEAST_OF_A_FAMILY, NUM_WORST // max(num_families, 1))
-    taken: dict[str, int] = {}
-    rows: list[dict[str, Any]] = []
-    for one, without in timed:
-        taken[one.run.family] = taken.get(one.run.family, 0) + 1
-        if taken[one.run.family] <= most and len(rows) < NUM_WORST:
-            rows.append(_worst_row(one, without))
-    return rows
-
-
-def _worst_row(one: Prediction, left_out: Prediction | None) -> dict[str, Any]:
-    return {
-        "id": one.run.id,
-        "family": one.run.family,
-        "tier": one.run.tier,
-        "in_sample": math.exp(one.log_time_ratio or 0.0),
-        "left_out": None if left_out is None else math.exp(left_out.log_time_ratio or 0.0),
-        "notes": one.run.notes,
-        "assumed": list(one.asked.assumed),
-        "ignored": list(one.asked.ignored),
-    }
 
 
 def _points(fresh: Validation, left_out: Validation | None) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import CONTRADICTORY_MEMORY
 
-__all__ = ["targets"]
+__all__ = ["TARGETS", "Target", "is_trusted", "ratio_of", "targets"]
 
 Pair = tuple[float, float]
 
@@ -34,7 +34,8 @@ def _is_described(one: Prediction) -> bool:
     return one.run.tier != "B"
 
 
-def _is_trusted(one: Prediction) -> bool:
+def is_trusted(one: Prediction) -> bool:
+    """Whether its peak memory is evidence."""
     return one.run.family not in CONTRADICTORY_MEMORY
 
 
@@ -71,14 +72,14 @@ TARGETS = (
     ),
     Target(
         label="peak memory, all tiers",
-        chosen=_is_trusted,
+        chosen=is_trusted,
         quantity="memory",
         floors={"in_sample": (0.035, 0.14), "left_out": (0.05, 0.18)},
         aims={"in_sample": (0.025, 0.08), "left_out": (0.035, 0.11)},
     ),
     Target(
         label="peak memory, tier A",
-        chosen=lambda one: _is_trusted(one) and one.run.tier == "A",
+        chosen=lambda one: is_trusted(one) and one.run.tier == "A",
         quantity="memory",
         floors={"in_sample": (0.033, 0.09), "left_out": (0.05, 0.11)},
     ),
@@ -92,26 +93,33 @@ IN_ORDER = (0.85, 0.95)
 
 
 def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
-    """Every target with what is reached. Shares."""
+    """Every target with what is reached. Shares, for which there are floors in-sample only."""
     sides = {"in_sample": fresh, "left_out": left_out}
+    too_small = {name: _too_small(checked) for name, checked in sides.items()}
     return {
         "errors": [_reached(target, sides) for target in TARGETS],
         "shares": [
-            {
-                "label": "peak memory more than 10 % below the measurement",
-                "floor": TOO_SMALL[0],
-                "aim": TOO_SMALL[1],
-                **{name: _too_small(checked) for name, checked in sides.items()},
-            },
+            _share("peak memory more than 10 % below the measurement", "memory", TOO_SMALL, too_small),
             *_ranking(sides),
         ],
     }
 
 
+def _share(
+    label: str, quantity: str, wanted: Pair, found: Mapping[str, float | None], *, more_is_better: bool = False
+) -> dict[str, Any]:
+    floor, aim = wanted
+    reached = found["in_sample"]
+    met = None if reached is None else (reached >= floor if more_is_better else reached <= floor)
+    return {"label": label, "quantity": quantity, "floor": floor, "aim": aim, **found, "meets_floor": met}
+
+
 def _reached(target: Target, sides: Mapping[str, Validation]) -> dict[str, Any]:
     row: dict[str, Any] = {"label": target.label}
     for name, checked in sides.items():
-        errors = asdict(errors_of([_ratio(one, target.quantity) for one in checked.predictions if target.chosen(one)]))
+        errors = asdict(
+            errors_of([ratio_of(one, target.quantity) for one in checked.predictions if target.chosen(one)])
+        )
         floor = target.floors.get(name)
         met = floor is not None and errors["n"] and errors["median"] <= floor[0] and errors["p90"] <= floor[1]
         row[name] = {
@@ -123,13 +131,14 @@ def _reached(target: Target, sides: Mapping[str, Validation]) -> dict[str, Any]:
     return row
 
 
-def _ratio(one: Prediction, quantity: str) -> float:
+def ratio_of(one: Prediction, quantity: str) -> float:
+    """ln(predicted / measured) of ``time`` or ``memory``; NaN: not measured."""
     ratio = one.log_time_ratio if quantity == "time" else one.log_memory_ratio
     return math.nan if ratio is None else ratio
 
 
 def _too_small(checked: Validation) -> float | None:
-    return errors_of([_ratio(one, "memory") for one in checked.predictions if _is_trusted(one)]).too_small
+    return errors_of([ratio_of(one, "memory") for one in checked.predictions if is_trusted(one)]).too_small
 
 
 def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
@@ -142,12 +151,6 @@ def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
     right = {name: sum(s.num_pairs * (s.pairs_in_order or 0.0) for s in sweeps) for name, sweeps in orders.items()}
     order = {name: right[name] / pairs[name] if pairs[name] else None for name in orders}
     return [
-        {"label": "mean regret of the predicted best, in sweeps", "floor": REGRET[0], "aim": REGRET[1], **regret},
-        {
-            "label": "pairs that differ by more than 5 %, in order",
-            "floor": IN_ORDER[0],
-            "aim": IN_ORDER[1],
-            **order,
-            "more_is_better": True,
-        },
+        _share("mean regret of the predicted best, in sweeps", "regret", REGRET, regret),
+        _share("pairs that differ by more than 5 %, in order", "order", IN_ORDER, order, more_is_better=True),
     ]

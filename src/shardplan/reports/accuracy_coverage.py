@@ -1,0 +1,67 @@
+"""How often bands hold, as a record: all runs, families large and small, generations never measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from shardplan.calibration.coverage import (
+    Coverage,
+    Covered,
+    coverage_by_family,
+    coverage_by_generation,
+    coverage_of,
+    covered_runs,
+)
+from shardplan.estimation.band import Residual
+
+__all__ = ["ACCEPTABLE", "LARGE_FAMILY", "SMALL_FAMILY", "coverage_record"]
+
+COMPOSED: Final = ("vtrain-single",)
+"""Families whose step times were put together from times of layers rather than measured as steps."""
+ACCEPTABLE: Final = (0.70, 0.90)
+"""Share of a large family's runs that should lie in their band."""
+LARGE_FAMILY: Final = 20
+"""Runs from which a family is held against that."""
+SMALL_FAMILY: Final = 8
+"""Runs below which the families are listed together."""
+
+
+def coverage_record(residuals: Sequence[Residual]) -> dict[str, Any]:
+    """Coverage of step times and of peak memories, and of step times on a generation that no run covers."""
+    result: dict[str, Any] = {quantity: _of_quantity(residuals, quantity) for quantity in ("time", "memory")}
+    new = [run for run in covered_runs(residuals, unmeasured=True) if run.family not in COMPOSED]
+    generations = coverage_by_generation(new, SMALL_FAMILY)
+    return result | {"generation": {name: asdict(coverage) for name, coverage in generations.items()}}
+
+
+def _of_quantity(residuals: Sequence[Residual], quantity: str) -> dict[str, Any]:
+    runs = covered_runs(residuals, quantity)
+    families = coverage_by_family(runs, smallest=1)
+    small = {name for name, one in families.items() if one.n < SMALL_FAMILY}
+    return {
+        "all": _judged(coverage_of(runs)),
+        "end_to_end": _judged(coverage_of(run for run in runs if run.family not in COMPOSED)),
+        "family": {name: _judged(one) for name, one in families.items() if name not in small},
+        "small": _plain(coverage_of(run for run in runs if run.family in small)),
+        "small_families": [_small(name, runs) for name in sorted(small)],
+    }
+
+
+def _plain(coverage: Coverage | None) -> dict[str, Any] | None:
+    return None if coverage is None else asdict(coverage)
+
+
+def _judged(coverage: Coverage | None) -> dict[str, Any] | None:
+    """Its shares, and whether they are acceptable; None for that of few runs."""
+    if coverage is None:
+        return None
+    low, high = ACCEPTABLE
+    is_acceptable = low <= coverage.inside <= high if coverage.n >= LARGE_FAMILY else None
+    return {**asdict(coverage), "is_acceptable": is_acceptable}
+
+
+def _small(family: str, runs: Sequence[Covered]) -> dict[str, Any]:
+    inside = [run.is_inside for run in runs if run.family == family]
+    return {"family": family, "n": len(inside), "inside": sum(inside)}

@@ -1,0 +1,146 @@
+"""Where predictions fall short: the runs that are furthest off, those predicted not to fit, floors that are not met."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardplan.calibration.errors import Sweep, errors_of, sweeps_of
+from shardplan.calibration.predict import Prediction
+from shardplan.calibration.validate import Validation
+from shardplan.estimation.band import band_of
+from shardplan.reports.accuracy_causes import Subject, cause_of
+from shardplan.reports.accuracy_targets import TARGETS, Target, is_trusted, ratio_of
+
+__all__ = ["not_fitting", "unmet", "worst"]
+
+LEAST_OF_A_FAMILY = 2
+MOST_NAMED = 5
+"""Families or sweeps named as where a floor is missed."""
+
+
+def worst(
+    fresh: Validation,
+    left_out: Validation | None,
+    ratio: Callable[[Prediction], float | None],
+    *,
+    most: int,
+    least: float = 0.0,
+    subject: Subject = "step_time",
+) -> list[dict[str, Any]]:
+    """Runs of the largest error (left out, where that is known) above ``least``, few of any one family."""
+    unseen = {one.run.id: one for one in left_out.predictions} if left_out else {}
+    known = [(one, unseen.get(one.run.id)) for one in fresh.predictions if ratio(one) is not None]
+    known.sort(key=lambda pair: -abs(ratio(pair[1] or pair[0]) or 0.0))
+    of_a_family = max(LEAST_OF_A_FAMILY, most // max(len({one.run.family for one, _ in known}), 1))
+    taken: Counter[str] = Counter()
+    rows: list[dict[str, Any]] = []
+    for one, without in known:
+        if math.expm1(abs(ratio(without or one) or 0.0)) < least:
+            break
+        taken[one.run.family] += 1
+        if taken[one.run.family] <= of_a_family and len(rows) < most:
+            rows.append(_worst_row(one, without, ratio, subject))
+    return rows
+
+
+def _worst_row(
+    one: Prediction,
+    left_out: Prediction | None,
+    ratio: Callable[[Prediction], float | None],
+    subject: Subject,
+) -> dict[str, Any]:
+    known = cause_of(one.run.id, subject)
+    return {
+        "id": one.run.id,
+        "family": one.run.family,
+        "tier": one.run.tier,
+        "meter": one.run.memory_kind or "unstated",
+        "in_sample": math.exp(ratio(one) or 0.0),
+        "left_out": None if left_out is None else math.exp(ratio(left_out) or 0.0),
+        "cause": known and known.cause,
+        "notes": one.run.notes,
+        "assumed": list(one.asked.assumed),
+        "ignored": list(one.asked.ignored),
+    }
+
+
+def not_fitting(fresh: Validation) -> list[dict[str, Any]]:
+    """Runs that are predicted not to fit, although they ran, those that lack most first."""
+    return [_not_fitting_row(one) for one in fresh.not_fitting]
+
+
+def _not_fitting_row(one: Prediction) -> dict[str, Any]:
+    known = cause_of(one.run.id, "fits")
+    low = one.needed_memory_bytes * band_of(one.asked.question, "memory").low
+    return {
+        "id": one.run.id,
+        "tier": one.run.tier,
+        "needed_memory_bytes": one.needed_memory_bytes,
+        "needed_memory_p10_bytes": low,
+        "usable_memory_bytes": one.usable_memory_bytes,
+        "is_on_host": one.needed_memory_bytes <= one.usable_memory_bytes,
+        "cause": known and known.cause,
+        "state": known and known.state,
+    }
+
+
+def unmet(fresh: Validation, left_out: Validation, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Floors that are not met, each with the families or sweeps that miss it. ``found``: the record of targets."""
+    sides = {"in_sample": fresh, "left_out": left_out}
+    rows = [
+        {"label": target.label, "side": side, "quantity": target.quantity, "where": _families(target, checked, side)}
+        for target, row in zip(TARGETS, found["errors"], strict=True)
+        for side, checked in sides.items()
+        if row[side]["meets_floor"] is False and row[side]["n"]
+    ]
+    missed = [row for row in found["shares"] if row["meets_floor"] is False]
+    return rows + [
+        {"label": row["label"], "side": "in_sample", "quantity": row["quantity"], "where": _where(fresh, row)}
+        for row in missed
+    ]
+
+
+def _families(target: Target, checked: Validation, side: str) -> list[str]:
+    """Families whose own median or 90th percentile is above the floor, those of most runs first."""
+    ratios: dict[str, list[float]] = {}
+    for one in checked.predictions:
+        value = ratio_of(one, target.quantity)
+        if target.chosen(one) and not math.isnan(value):
+            ratios.setdefault(one.run.family, []).append(value)
+    floor = target.floors[side]
+    found = {family: errors_of(some) for family, some in ratios.items()}
+    above = [
+        (family, errors)
+        for family, errors in found.items()
+        if (errors.median or 0.0) > floor[0] or (errors.p90 or 0.0) > floor[1]
+    ]
+    above.sort(key=lambda pair: -pair[1].n)
+    return [
+        f"{family} {100 * (errors.median or 0):.1f} / {100 * (errors.p90 or 0):.1f} ({errors.n})"
+        for family, errors in above[:MOST_NAMED]
+    ]
+
+
+def _where(fresh: Validation, row: Mapping[str, Any]) -> list[str]:
+    """Families with memories that are predicted too small, or sweeps that are not in order."""
+    if row["quantity"] == "memory":
+        low = [one for one in fresh.predictions if is_trusted(one) and ratio_of(one, "memory") < math.log(0.9)]
+        return [f"{family} ({number})" for family, number in Counter(one.run.family for one in low).most_common()]
+    sweeps = sweeps_of([one for one in fresh.predictions if one.run.tier != "B"])
+    return _sweeps(sweeps, row["quantity"])
+
+
+def _sweeps(sweeps: Sequence[Sweep], quantity: str) -> list[str]:
+    if quantity == "regret":
+        slow = sorted((one for one in sweeps if one.regret), key=lambda one: -one.regret)
+        return [f"{_name(one)} {100 * one.regret:.1f} %" for one in slow[:MOST_NAMED]]
+    wrong = sorted((one for one in sweeps if one.misordered), key=lambda one: -len(one.misordered))
+    return [f"{_name(one)} {len(one.misordered)} of {one.num_pairs}" for one in wrong[:MOST_NAMED]]
+
+
+def _name(sweep: Sweep) -> str:
+    model = sweep.model.rsplit("/", 1)[-1].removesuffix(".json")
+    return f"{model} on {sweep.num_accelerators:,} {sweep.accelerator}"

@@ -1,0 +1,61 @@
+"""Figures of the accuracy report in words: shares, errors, factors, notes of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["Record", "as_bias", "as_errors", "as_factor", "as_gigabytes", "as_note", "as_percent", "error_table"]
+
+Record = Mapping[str, Any]
+LONGEST_NOTE = 220
+
+
+def as_percent(value: float | None, digits: int = 1) -> str:
+    """A share in per cent; nothing where it is not known."""
+    return "" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def as_errors(errors: Mapping[str, Any] | None) -> str:
+    """Median and 90th percentile, in per cent."""
+    if errors is None or not errors["n"]:
+        return ""
+    return f"{100 * errors['median']:.1f} / {100 * errors['p90']:.1f}"
+
+
+def as_bias(errors: Mapping[str, Any] | None) -> str:
+    """Median of predicted over measured, less one, in per cent."""
+    return "" if errors is None or not errors["n"] else f"{100 * errors['bias']:+.1f}"
+
+
+def as_factor(ratio: float) -> str:
+    """Predicted over measured."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
+def as_gigabytes(value: float) -> str:
+    """In GB of 10^9 bytes, without the unit."""
+    return f"{value / 1e9:.1f}"
+
+
+def error_table(rows: Sequence[Record], first: str) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of errors; without the left-out columns where nothing is left out."""
+    has_left_out = any(row["left_out"] is not None for row in rows)
+    columns = [first, "runs", f"{'in-sample' if has_left_out else 'error'}, median / p90, %", "bias, %"]
+    columns += ["left out, median / p90, %", "bias, %"] if has_left_out else []
+    return columns, [
+        [row["name"], str(row["in_sample"]["n"]), as_errors(row["in_sample"]), as_bias(row["in_sample"])]
+        + ([as_errors(row["left_out"]), as_bias(row["left_out"])] if has_left_out else [])
+        for row in rows
+    ]
+
+
+def as_note(row: Record) -> str:
+    """What the notes say, and for rows that are not described in full what was assumed."""
+    parts = [row["notes"]] if row["notes"] else []
+    if (row["tier"] == "B" or row["left_out"] is None) and row["assumed"]:
+        parts.append("assumed: " + "; ".join(row["assumed"]))
+    if row["left_out"] is None and row["ignored"]:
+        parts.append("ignored: " + "; ".join(row["ignored"]))
+    text = ". ".join(parts)
+    return text if len(text) <= LONGEST_NOTE else text[:LONGEST_NOTE].rsplit(" ", 1)[0] + " ..."
