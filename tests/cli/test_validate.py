@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,11 @@ def test_one_row_is_told_in_the_singular(tmp_path: Path) -> None:
     text = " ".join(run("validate", path).stdout.split())
     assert text.startswith("1 row of ")
     assert "1 row is predicted not to fit in memory, although it ran." in text
+
+
+@pytest.mark.parametrize(("seconds", "said"), [("500", r"0\.00\d{2}x run"), ("5", r"0\.\d{2}x run")])
+def test_ratios_keep_two_digits(tmp_path: Path, seconds: str, said: str) -> None:
+    assert re.search(said, run("validate", write(tmp_path, {**CELLS, "step_time_s": seconds})).stdout)
 
 
 @pytest.mark.parametrize(("profile", "count"), [("hopper", 12), ("ampere", 0)])

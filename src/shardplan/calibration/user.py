@@ -124,7 +124,7 @@ def calibrate_runs(
     rest = [case for case in usable if case.asked.run.id in unseen]
     frees = user_constants(part)
     found = fit(frees, _evidence(seen, frees), progress=progress)
-    constants = _constants(found, f"{len(seen)} runs of {file}, {date}")
+    constants = _constants(found, f"{_counted(len(seen))} of {file}, {date}")
     base = load_profile(part.generation)
     profile = assemble(part.generation, base.constants, constants)
     return UserFit(
@@ -140,6 +140,10 @@ def calibrate_runs(
         outliers=_outliers(usable, part.generation, profile),
         not_understood=not_understood(case.asked for case in usable),
     )
+
+
+def _counted(runs: int) -> str:
+    return f"{runs:,} run{'s' * (runs != 1)}"
 
 
 def _usable(runs: Sequence[MeasuredRun], part: Accelerator) -> tuple[tuple[Case, ...], tuple[Skipped, ...]]:
@@ -328,8 +332,7 @@ def profile_text(found: UserFit, *, file: str, date: str) -> str:
     body: dict[str, Any] = {"generation": found.generation}
     for name, constant in found.constants.items():
         body[name] = {key: getattr(constant, key) for key in names if getattr(constant, key) is not None}
-    heading = (
-        f"# Constants of {found.accelerator}, fitted to {len(found.fitted)} runs of {' '.join(file.split())} on {date}."
-    )
+    origin = f"{_counted(len(found.fitted))} of {' '.join(file.split())} on {date}"
+    heading = f"# Constants of {found.accelerator}, fitted to {origin}."
     heading += "\n# All others are those of its generation. Made by `shardplan calibrate`."
     return f"{heading}\n{yaml.safe_dump(body, sort_keys=False, width=118, allow_unicode=True)}"

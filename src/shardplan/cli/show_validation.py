@@ -94,11 +94,19 @@ def _share(value: float | None) -> str:
 
 def _worst(page: Page, rows: tuple[Worst, ...]) -> None:
     page.heading("Furthest off", "predicted against measured, and what is not stated or not understood")
-    for row in rows:
+    factors = [_factor(row.factor) for row in rows]
+    for row, factor in zip(rows, factors, strict=True):
         name = row.prediction.run.id
         name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
-        page.hanging(Text(f"{row.factor:.2f}x".rjust(6)), Text(f"{name}: {_against(row)}"), gap=1)
+        page.hanging(Text(factor.rjust(max(6, *map(len, factors)))), Text(f"{name}: {_against(row)}"), gap=1)
         page.bullets([row.reason], style="dim", most_lines=MOST_LINES)
+
+
+def _factor(ratio: float) -> str:
+    """With two digits at least, and no decimals where they tell nothing."""
+    if ratio < 0.1:
+        return f"{ratio:.2g}x"
+    return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:,.0f}x"
 
 
 def _against(row: Worst) -> str:
@@ -120,7 +128,7 @@ def _order(page: Page, found: Validation, named: str) -> None:
     if not ranking["sweeps"]:
         return
     page.heading("Order within sweeps", "three or more configurations of one model on one cluster")
-    parts = [f"{ranking['sweeps']} sweeps"]
+    parts = [f"{ranking['sweeps']} sweep{'s' * (ranking['sweeps'] != 1)}"]
     parts.append(f"the pick is {percent(ranking['mean_regret'] or 0.0)} slower than the best on average")
     if ranking["pairs_in_order"] is not None:
         parts.append(f"{percent(ranking['pairs_in_order'])} of {ranking['pairs']:,} clearly different pairs in order")
