@@ -7,20 +7,21 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from shardplan.calibration.errors import Errors
-from shardplan.calibration.predict import not_understood
+from shardplan.calibration.predict import not_understood, taken_as
 from shardplan.calibration.validate import Validation
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show_answer import percent
 from shardplan.reports.validation import Group, Worst, groups_of, skipped_by_rule, worst_of
 from shardplan.units import format_bytes, format_time
 
-__all__ = ["PUBLISHED", "error_columns", "show_not_understood", "show_validation"]
+__all__ = ["PUBLISHED", "error_columns", "show_not_understood", "show_taken", "show_validation"]
 
 PUBLISHED = "the published runs"
 """What the runs that ship with the product are called."""
 MOST_RULES = 8
 MOST_NAMES = 3
 LONGEST_NAME = 60
+LONGEST_TEXT = 120
 MOST_LINES = 2
 """Lines that a reason takes on the terminal; the JSON has all of it."""
 
@@ -38,6 +39,7 @@ def show_validation(
         _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
         _worst(page, worst_of(found.predictions))
         _order(page, found, named)
+    show_taken(page, taken_as(one.asked for one in found.predictions))
     show_not_understood(page, not_understood(one.asked for one in found.predictions))
     _skipped(page, found)
 
@@ -137,13 +139,22 @@ def _order(page: Page, found: Validation, named: str) -> None:
 
 
 def show_not_understood(page: Page, texts: Mapping[str, int]) -> None:
-    """Options and columns that changed nothing: a misspelt one is among them."""
+    """Options, values and columns that changed nothing: a misspelt one is among them."""
+    _counted(page, "Not understood", "what the runs state and the estimate does not know", texts)
+
+
+def show_taken(page: Page, texts: Mapping[str, int]) -> None:
+    """Names and words that are read as others."""
+    _counted(page, "Taken as", "names and words of the runs that shardplan knows under others", texts)
+
+
+def _counted(page: Page, title: str, about: str, texts: Mapping[str, int]) -> None:
     if not texts:
         return
-    page.heading("Not understood", "what the runs state and the estimate does not know")
-    shown = [f"{text[:LONGEST_NAME]} ({count:,} row{'s' * (count != 1)})" for text, count in texts.items()]
+    page.heading(title, about)
+    shown = [f"{text[:LONGEST_TEXT]} ({count:,} row{'s' * (count != 1)})" for text, count in texts.items()]
     more = [f"and {len(shown) - MOST_RULES} more"] if len(shown) > MOST_RULES else []
-    page.bullets([*shown[:MOST_RULES], *more], most_lines=1)
+    page.bullets([*shown[:MOST_RULES], *more], most_lines=MOST_LINES)
 
 
 def _skipped(page: Page, found: Validation) -> None:
@@ -157,3 +168,6 @@ def _skipped(page: Page, found: Validation) -> None:
         page.hanging(Text(f"{len(names):,}".rjust(4)), Text(f"{rule}: {listed}{more}"), gap=1)
         first = next(one for one in found.skipped if one.rule == rule)
         page.bullets([first.reason], style="dim", most_lines=MOST_LINES)
+    hidden = list(rules.values())[MOST_RULES:]
+    if hidden:
+        page.line(f"and {sum(map(len, hidden)):,} more that break {len(hidden):,} other rules; --json has all of them")
