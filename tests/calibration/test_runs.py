@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.calibration.rows import CELLS, PUBLISHED, run, write
 
-from shardplan.calibration.runs import COLUMNS, SHIPPED_RUNS, read_runs, shipped_runs
+from shardplan.calibration.runs import COLUMNS, SHIPPED_RUNS, read_runs, read_table, shipped_runs
 from shardplan.errors import InputError
 
 
@@ -62,10 +62,12 @@ def test_columns_that_the_format_does_not_know_are_kept_by_name(tmp_path: Path) 
         ("sharding", "zero4", "did you mean zero3"),
         ("sequence_parallel", "maybe", "yes or no"),
         ("recompute", "mpl", "did you mean mlp?"),
+        ("recompute", "yes", "one of none, selective"),
+        ("recompute", "full,mlp", "one of none, selective"),
         ("offload", "weights", "none, optimizer, activations"),
         ("memory_kind", "used", "allocated, reserved, process"),
         ("tier", "C", "A, A- or B"),
-        ("options", "overlap", "key=value pairs"),
+        ("options", "=dp_grad", "key=value pairs"),
         ("options", "a=1;a=2", "each key once"),
         ("model", "", "given"),
         ("id", "", "given"),
@@ -83,6 +85,56 @@ def test_a_bad_cell_is_refused_with_all_that_locates_it(tmp_path: Path, column: 
     assert wanted.partition(" (")[0] in message
     assert column == "id" or "'second'" in message
     assert value[:20] in message
+
+
+def test_a_bad_cell_keeps_its_row_apart_and_no_other(tmp_path: Path) -> None:
+    bad = [{**CELLS, "id": "b", "precision": "bf61"}, {**CELLS, "id": "", "tp": "2"}, {**CELLS, "id": "c", "tp": "two"}]
+    table = read_table(write(tmp_path, CELLS, *bad, {**CELLS, "id": "d"}, CELLS))
+    assert [one.id for one in table.runs] == ["run", "d"]
+    assert [(row.id, row.line, row.step_time) for row in table.unreadable] == [
+        ("b", 3, 5.0), ("line 4", 4, 5.0), ("c", 5, 5.0), ("run", 7, 5.0),
+    ]  # fmt: skip
+    assert table.unreadable[0].error.rule == "precision is one of bf16, fp16, fp8, mxfp8, nvfp4, fp32"
+    assert table.unreadable[3].error.rule == "every run has an id of its own"
+
+
+def test_a_row_with_a_comma_too_many_is_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(f"{HEADER}\n{ROW}\n{ROW.replace('a,', 'b,')},and more\n")
+    table = read_table(path)
+    assert ([one.id for one in table.runs], [row.id for row in table.unreadable]) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "value"),
+    [
+        ("precision", "bfloat16", "bf16"), ("precision", "float8", "fp8"), ("precision", "FP8", "fp8"),
+        ("precision", "fp8_cs", "fp8"), ("precision", "half", "fp16"), ("grad_dtype", "torch.float32", "fp32"),
+        ("attention", "sdpa", "flash"), ("attention", "flex", "flash"), ("attention", "cudnn", "flash"),
+        ("attention", "flash-attn-3", "flash"), ("attention", "eager", "unfused"),
+        ("sharding", "fsdp", "zero3"), ("sharding", "FSDP2", "zero3"), ("sharding", "none", "ddp"),
+        ("sharding", "ZeRO-1", "zero1"), ("sharding", "zero-1", "zero1"), ("sharding", "FULL_SHARD", "zero3"),
+        ("sharding", "SHARD_GRAD_OP", "zero2"), ("sharding", "HYBRID_SHARD", "hsdp"),
+        ("recompute", "op", "op_sac"), ("recompute", "attn", "core_attn"), ("recompute", "block", "full"),
+        ("recompute", "Full", "full"), ("recompute", "off", "none"), ("recompute", "norm+attn", "layernorm,core_attn"),
+        ("sequence_parallel", "on", True), ("sequence_parallel", "0", False), ("offload", "cpu_adam", "optimizer"),
+        ("memory_kind", "nvidia-smi", "process"), ("step_time_from", "throughput", "tokens"), ("tier", "a-", "A-"),
+    ],
+)  # fmt: skip
+def test_words_of_frameworks_in_cells(tmp_path: Path, column: str, text: str, value: object) -> None:
+    """Names of PyTorch's ShardingStrategy and dtypes, of Transformers' and torchtitan's attention, NeMo's recipes."""
+    assert getattr(run(tmp_path, **{column: text}), column) == value
+
+
+def test_a_cell_that_is_taken_as_another_word_says_so(tmp_path: Path) -> None:
+    one = run(tmp_path, sharding="fsdp", precision="BF16", options="overlap=dp_grad;dp_param;tp;compile=yes")
+    assert {column: (taken.text, taken.value) for column, taken in one.taken.items()} == {
+        "sharding": ("fsdp", "zero3"),
+        "options": (
+            "overlap=dp_grad;dp_param;tp;compile=yes", {"overlap": "dp_grad,dp_param,tp", "compile": "yes"}
+        ),
+    }  # fmt: skip
+    assert dict(one.options) == {"overlap": "dp_grad,dp_param,tp", "compile": "yes"}
 
 
 def test_neither_time_nor_memory_is_refused(tmp_path: Path) -> None:

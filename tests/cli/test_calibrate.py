@@ -79,6 +79,28 @@ def test_one_run_is_enough_and_others_are_left_out(tmp_path: Path) -> None:
     assert "is of a100-sxm-80gb, not h100-sxm-80gb" in " ".join(text.split())
 
 
+def test_one_run_is_told_in_the_singular(tmp_path: Path) -> None:
+    out = tmp_path / "x.yaml"
+    run("calibrate", write(tmp_path, {**CELLS, "step_time_s": "8"}), *H100, "--out", out)
+    assert "fitted to 1 run of runs.csv on" in out.read_text(encoding="utf-8").splitlines()[0]
+    assert "fitted_on: 1 run of runs.csv, " in out.read_text(encoding="utf-8")
+
+
+def test_rows_with_a_bad_cell_are_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "sharding": "none"}, {**CELLS, "id": "odd", "precision": "bf61"})
+    record = answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml")
+    assert record["fitted"]["runs"] == ["run"]
+    assert record["taken_as"] == {"sharding none is taken as ddp": 1}
+    assert [each["id"] for each in record["skipped"]] == ["odd"]
+    assert "precision is 'bf61'" in record["skipped"][0]["reason"]
+
+
+def test_no_row_can_be_read(tmp_path: Path) -> None:
+    result = run("calibrate", write(tmp_path, {**CELLS, "tp": "two"}), *H100, "--out", tmp_path / "x.yaml")
+    assert result.exit_code == 2
+    assert "none of the 1 runs can be used: 'run' line 2, run 'run': tp is 'two'" in " ".join(result.stderr.split())
+
+
 def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
     """A time in the wrong unit: too short to be true, or far from all others."""
     rows = [{**CELLS, "id": f"r{number}", "global_batch_size": str(64 * number)} for number in (1, 2, 3, 4)]

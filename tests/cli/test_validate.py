@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,53 @@ def test_of_many_rows_that_do_not_fit_those_are_named_that_lack_most(tmp_path: P
     assert listed.index("long-6:") < listed.index("long-5:") < listed.index("long-2:")
     assert "long-1:" not in listed
     assert "and 2 more (fits: false in --json)" in listed
+
+
+def test_rows_with_a_bad_cell_are_skipped_and_the_others_predicted(tmp_path: Path) -> None:
+    path = write(tmp_path, CELLS, {**CELLS, "id": "odd", "precision": "bf61"}, {**CELLS, "id": "", "tp": "two"})
+    text = " ".join(run("validate", path).stdout.split())
+    assert "3 rows of" in text
+    assert "1 predicted, 2 skipped" in text
+    assert "line 3, run 'odd': precision is 'bf61'; it must be one of bf16, fp16" in text
+    record = answer("validate", path)
+    assert [row["id"] for row in record["rows"]] == ["run", "odd", "line 4"]
+    assert record["rows"][1]["skipped"].endswith("(did you mean bf16?); correct precision, or leave the cell empty "
+                                                 "where it is not stated")  # fmt: skip
+    assert record["counts"]["skipped"] == 2
+
+
+def test_no_row_can_be_read(tmp_path: Path) -> None:
+    """As where none can be predicted."""
+    path = write(tmp_path, {**CELLS, "precision": "bf61"})
+    assert answer("validate", path, status=1)["counts"]["skipped"] == 1
+
+
+def test_rules_that_are_not_listed_are_counted(tmp_path: Path) -> None:
+    columns = ("tp", "pp", "cp", "ep", "etp", "vp", "step_time_s", "num_accelerators", "precision", "sharding")
+    path = write(tmp_path, *({**CELLS, "id": column, column: "?"} for column in columns))
+    text = " ".join(run("validate", path).stdout.split())
+    assert "and 2 more that break 2 other rules; --json has all of them" in text
+
+
+def test_what_is_taken_as_another_name_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "framework": "megatron", "sharding": "none"})
+    text = " ".join(run("validate", path).stdout.split())
+    assert "framework megatron is taken as megatron-lm (1 row)" in text
+    assert "sharding none is taken as ddp (1 row)" in text
+    assert answer("validate", path)["rows"][0]["assumed"][:2] == [
+        "sharding none is taken as ddp", "framework megatron is taken as megatron-lm",
+    ]  # fmt: skip
+
+
+def test_values_that_are_not_understood_are_listed(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "options": "schedule=hanayo"})
+    text = " ".join(run("validate", path).stdout.split())
+    assert "option schedule=hanayo is not one of 1f1b, interleaved, gpipe (1 row)" in text
+
+
+@pytest.mark.parametrize(("seconds", "said"), [("500", r"0\.00\d{2}x run"), ("5", r"0\.\d{2}x run")])
+def test_ratios_keep_two_digits(tmp_path: Path, seconds: str, said: str) -> None:
+    assert re.search(said, run("validate", write(tmp_path, {**CELLS, "step_time_s": seconds})).stdout)
 
 
 @pytest.mark.parametrize(("profile", "count"), [("hopper", 12), ("ampere", 0)])

@@ -1,7 +1,8 @@
 """What the ``options`` of a measured run mean: every known key changes fields of ``Software``, ``Job`` or ``Plan``.
 
-Keys that change nothing in the estimate are known all the same and said to be without effect; others are kept and
-reported.
+Words are read by tables of their names. A value that is not understood sets nothing: the framework's default stays, and
+the prediction says so. Keys that change nothing in the estimate are known all the same and said to be without effect;
+others are kept and reported.
 """
 
 from __future__ import annotations
@@ -10,14 +11,38 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Final, cast, get_args
+from typing import Final, cast
 
-from shardplan.calibration.choices import Choices
+from shardplan.calibration.choices import MOST_SHOWN, Choices, Part
+from shardplan.calibration.option_remat import (
+    is_count,
+    offloaded_layers,
+    recompute_layers,
+    remat_policy,
+    remat_tensors,
+)
+from shardplan.calibration.option_words import (
+    COMPILED,
+    CP_COMMS,
+    DISPATCHERS,
+    GRAPH_MAKERS,
+    GRAPH_PARTS,
+    GRAPHS,
+    NETWORKS,
+    NOT_MODELLED,
+    OPTIMIZERS,
+    OVERLAPS,
+    RESHARDED,
+    SCHEDULES,
+    SOFTWARE_WORDS,
+)
+from shardplan.calibration.words import DTYPES, FLAGS, PRECISIONS, folded, guess, one_of
+from shardplan.errors import InputError
 from shardplan.inputs.cluster import LinkType
-from shardplan.inputs.job import PRECISIONS
+from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
 from shardplan.inputs.software import Software
 
-__all__ = ["OPTIONS", "WITHOUT_EFFECT", "apply_options", "layers_of_layout"]
+__all__ = ["OPTIONS", "OVERLAPS", "WITHOUT_EFFECT", "apply_options", "layers_of_layout"]
 
 
 def apply_options(choices: Choices) -> None:
@@ -26,11 +51,13 @@ def apply_options(choices: Choices) -> None:
     for key, apply in OPTIONS.items():
         if key in stated:
             apply(choices, key, stated[key])
-    choices.ignored += [
-        f"option {key}={value}" + (f": {WITHOUT_EFFECT[key]}" if key in WITHOUT_EFFECT else "")
-        for key, value in stated.items()
-        if key not in OPTIONS
-    ]
+    for key, value in stated.items():
+        if key in choices.unclear:
+            continue
+        if key in WITHOUT_EFFECT and key not in OPTIONS:
+            choices.ignored.append(f"option {key}={value}: {WITHOUT_EFFECT[key]}")
+        elif key not in OPTIONS:
+            choices.say_unknown(f"option {key}={value}")
 
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
@@ -53,93 +80,67 @@ def _overlap(choices: Choices, key: str, value: str) -> None:
     """Kinds of communication that run beside computation; what is not named keeps the framework's default."""
     words: dict[str, str] = {}
     chosen: dict[str, bool] = {}
-    for word in _words(value):
-        if word == "p2p_scatter_gather":
+    for word in (word.strip() for word in value.split(",") if word.strip()):
+        settings = OVERLAP_WORDS.get(folded(word), {})
+        if folded(word) == "p2pscattergather":
             choices.state(key, "software", split_transfers=True)
-        elif word not in OVERLAPS:
-            choices.ignored.append(f"overlap {word}")
-        for name, flag in OVERLAPS.get(word, {}).items():
+        elif not settings:
+            choices.say_unknown(f"overlap {word}")
+        for name, flag in settings.items():
             if chosen.setdefault(name, flag) != flag:
-                raise choices.wrong(
-                    key, value, f"without words that contradict each other, as {words[name]} and {word}"
-                )
+                raise choices.contradicts_itself(key, value, f"{words[name]} and {word} exclude each other")
             words[name] = word
+    if not value.strip(" ,"):
+        choices.not_known(key, value, "a comma list of what overlaps")
     choices.state(key, "plan", **chosen)
 
 
-OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
-    "dp_grad": {"overlap_dp": True},
-    "dp_param": {"overlap_dp": True},
-    "fsdp": {"overlap_dp": True},
-    "fsdp_prefetch": {"overlap_dp": True},
-    "tp": {"overlap_tp": True},
-    "tp_comm": {"overlap_tp": True},
-    "async_tp": {"overlap_tp": True},
-    "no_tp": {"overlap_tp": False},
-    "p2p": {"overlap_pp": True},
-    "moe_a2a": {"overlap_ep": True},
-    "moe_a2a_1f1b": {"overlap_ep": True},
-    "none": {"overlap_dp": False, "overlap_tp": False, "overlap_pp": False, "overlap_ep": False},
-}
-"""Words of ``overlap`` and the fields that they set."""
+OVERLAP_WORDS: Final = {folded(word): settings for word, settings in OVERLAPS.items()}
 
 
 def _cuda_graph(choices: Choices, key: str, value: str) -> None:
     """``full_iteration`` (with or without an implementation in front), parts of a layer, or none."""
     text = value.lower()
     if text.startswith("unclear"):
-        choices.ignored.append(f"option cuda_graph={value}: not certain")
+        choices.ignored.append(f"option {key}={value}: not certain")
         return
-    kind = "none" if re.fullmatch(r"none *(\(.*\))?", text) else GRAPHS.get(text) or _captured(text)
-    if kind is None:
-        choices.assumed.append(f"cuda_graph {value} is taken as graphs of parts of a layer")
-    choices.state(key, "software", cuda_graphs=kind or "partial")
+    kind = "none" if re.fullmatch(r"none *(\(.*\))?", text) else GRAPHS.get(folded(value)) or _captured(text)
+    if kind is not None:
+        choices.state(key, "software", cuda_graphs=kind)
+    elif _captures_parts(text):
+        choices.assumed.append(f"{key} {value} is taken as graphs of parts of a layer")
+        choices.state(key, "software", cuda_graphs="partial")
+    else:
+        choices.not_known(key, value, "full, none or parts of a layer", guess(value, GRAPHS))
 
 
 def _captured(text: str) -> str | None:
     """Kind of the graphs of parts behind an implementation; None where a word is unknown."""
-    implementation, colon, listed = text.rpartition(":")
-    parts = {part.strip() for part in re.split(r"[+,]", listed)}
-    if (colon and implementation not in GRAPH_MAKERS) or not parts <= set(GRAPH_PARTS):
+    implementation, parts = _scope(text)
+    if implementation not in {"", *GRAPH_MAKERS} or not parts <= GRAPH_PARTS:
         return None
-    return "full" if "full_iteration" in parts else "partial"
+    return "full" if "fulliteration" in parts else "partial"
 
 
-GRAPHS: Final[Mapping[str, str]] = {
-    "yes": "partial",
-    "true": "partial",
-    "partial": "partial",
-    "transformer_engine": "partial",
-    "local": "partial",
-    "full": "full",
-    "no": "none",
-    "false": "none",
-}
-"""Words of ``cuda_graph`` that stand alone; Megatron's implementations capture parts of a layer."""
-GRAPH_MAKERS: Final = ("transformer_engine", "local")
-GRAPH_PARTS: Final = ("full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba")
-"""What Megatron captures (``--cuda-graph-scope``)."""
+def _captures_parts(text: str) -> bool:
+    """Whether the implementation or one of the parts is known."""
+    implementation, parts = _scope(text)
+    return implementation in GRAPH_MAKERS or bool(parts & GRAPH_PARTS)
 
 
-def _dispatcher(choices: Choices, key: str, value: str) -> None:
-    known = {
-        "alltoall": "alltoall",
-        "allgather": "alltoall",
-        "flex": "deepep",
-        "deepep": "deepep",
-        "hybridep": "hybridep",
-    }
-    if value.lower() not in known:
-        raise choices.wrong(key, value, f"one of {', '.join(known)}")
-    choices.state(key, "software", moe_dispatcher=known[value.lower()])
+def _scope(text: str) -> tuple[str, set[str]]:
+    """Implementation in front of the colon, and the parts that it captures."""
+    implementation, _, listed = text.rpartition(":")
+    return folded(implementation), {folded(part) for part in re.split(r"[+,]", listed)}
 
 
 def _capacity(choices: Choices, key: str, value: str) -> None:
-    """Experts take a fixed number of tokens where a factor is given."""
-    none = value.lower() in ("no", "none", "false")
-    if not none and not 0 < _number(value) < math.inf:
-        raise choices.wrong(key, value, "a number above zero, or no")
-    choices.state(key, "software", moe_capacity=not none)
+    """Experts take a fixed number of tokens where a factor is given; MaxText writes -1 where none is."""
+    none = folded(value) in ("no", "none", "false", "off") or _number(value) == -1
+    if none or 0 < _number(value) < math.inf:
+        choices.state(key, "software", moe_capacity=not none)
+    else:
+        choices.not_known(key, value, "a number above zero, or no")
 
 
 def _number(text: str) -> float:
@@ -150,125 +151,71 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _moments(choices: Choices, key: str, value: str) -> None:
-    if value not in ("fp32", "bf16", "fp16"):
-        raise choices.wrong(key, value, "fp32, bf16 or fp16")
-    choices.state(key, "job", moment_dtype=value)
-
-
 def _primary_weights(choices: Choices, key: str, value: str) -> None:
     """Number format of the weights between steps; formats of 8 bits or fewer leave no 16-bit copy."""
-    known = (*PRECISIONS, "fp4")
-    name = re.split("[-_ ]", value.lower())[0]  # fp8_e4m3
-    if name not in known:
-        raise choices.wrong(key, value, f"one of {', '.join(known)}")
-    choices.state(key, "software", quantised_weights=name not in ("fp32", "bf16", "fp16"))
+    name = PRECISIONS.get(folded(value)) or re.split("[-_ ]", value.lower())[0]  # fp8_e4m3
+    if name in (*PRECISIONS.values(), "fp4"):
+        choices.state(key, "software", quantised_weights=name not in ("fp32", "bf16", "fp16"))
+    else:
+        choices.not_known(key, value, one_of((*PRECISIONS.values(), "fp4")))
 
 
 def _reshard(choices: Choices, key: str, value: str) -> None:
     """Weights that stay gathered from forward to backward: only gradients and states are sharded, as in zero2."""
-    if not _flag(choices, key, value) and choices.plan.get("sharding") == "zero3":
+    sharding = choices.plan.get("sharding")
+    if is_count(value) and int(value) > 1:
+        choices.assumed.append(f"weights are resharded over {value} ranks after the forward pass: taken as {sharding}")
+    elif folded(value) not in RESHARDED:
+        choices.not_known(key, value, "always, never, default or a number of ranks")
+    elif RESHARDED[folded(value)] is False and sharding == "zero3":
         choices.plan["sharding"] = "zero2"
         choices.assumed.append("weights stay gathered after the forward pass: taken as zero2")
 
 
-def _compile(choices: Choices, key: str, value: str) -> None:
-    choices.state(key, "software", kernels="fused" if _flag(choices, key, value) else "eager")
-
-
-def _blocking(choices: Choices, key: str, value: str) -> None:
-    choices.state(key, "software", blocking_launches=_flag(choices, key, value))
+def _dropout(choices: Choices, key: str, value: str) -> None:
+    """A switch, or the probability."""
+    flag = FLAGS.get(folded(value), _number(value) > 0)
+    if folded(value) in FLAGS or 0 <= _number(value) < 1:
+        choices.state(key, "job", dropout=flag)
+    else:
+        choices.not_known(key, value, "yes, no or a probability below 1")
 
 
 def _network(choices: Choices, key: str, value: str) -> None:
-    allowed = get_args(LinkType)
-    if value not in allowed:
-        raise choices.wrong(key, value, f"one of {', '.join(allowed)}")
-    choices.network = cast(LinkType, value)
+    choices.network = cast("LinkType | None", choices.meant(key, value, NETWORKS))
 
 
-def _a2a(choices: Choices, key: str, value: str) -> None:
-    choices.state(key, "plan", overlap_ep=_flag(choices, key, value))
+def _compile(choices: Choices, key: str, value: str) -> None:
+    is_compiled = choices.meant(key, value, COMPILED)
+    if is_compiled is not None:
+        choices.state(key, "software", kernels="fused" if is_compiled else "eager")
 
 
 def _vocabulary_tiling(choices: Choices, key: str, value: str) -> None:
     """Pieces in which the loss is computed; one is the whole."""
-    if not _is_count(value) or int(value) < 1:
-        raise choices.wrong(key, value, "a whole number from 1")
-    choices.state(key, "software", fused_loss=int(value) > 1)
+    if is_count(value) and int(value) >= 1:
+        choices.state(key, "software", fused_loss=int(value) > 1)
+    else:
+        choices.not_known(key, value, "a whole number from 1")
 
 
 def _schedule(choices: Choices, key: str, value: str) -> None:
-    if value in ("1f1b", "gpipe", "interleaved"):
-        choices.state(key, "plan", schedule=value)
-    elif value in ("dualpipe", "zerobubble", "zb-h1", "zbv"):
+    """The schedule, or the nearest to one that is not modelled."""
+    word = folded(value).removeprefix("schedule")  # classes of torch.distributed.pipelining
+    nearest = NOT_MODELLED.get(word)
+    if word in SCHEDULES:
+        choices.state(key, "plan", schedule=SCHEDULES[word])
+    elif nearest == "1f1b":
         choices.state(key, "plan", vp=1)
-        choices.assumed.append(f"schedule {value} is taken as 1f1b")
+        choices.say_taken(f"schedule {value} is taken as 1f1b")
+    elif nearest is not None:
+        choices.state(key, "plan", schedule=nearest)
+        choices.say_taken(f"schedule {value} is taken as {nearest}")
     else:
-        raise choices.wrong(key, value, "1f1b, interleaved, gpipe or dualpipe")
-
-
-def _cp_comm(choices: Choices, key: str, value: str) -> None:
-    known = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "allgather": "allgather", "a2a+p2p": "p2p"}
-    if value.lower() not in known:
-        raise choices.wrong(key, value, f"one of {', '.join(known)}")
-    choices.state(key, "plan", cp_comm=known[value.lower()])
-
-
-def _recompute_layers(choices: Choices, key: str, value: str) -> None:
-    if not _is_count(value):
-        raise choices.wrong(key, value, "a whole number of layers of each stage")
-    choices.state(key, "plan", recompute_num_layers=int(value))
-
-
-def _offloaded_layers(choices: Choices, key: str, value: str) -> None:
-    """Activations of so many layers of each stage."""
-    if not _is_count(value):
-        raise choices.wrong(key, value, "a whole number of layers of each stage")
-    kind, layers = ("activations", int(value)) if int(value) else ("none", None)
-    choices.state(key, "plan", offload=kind, offload_num_layers=layers)
-
-
-PROJECTIONS: Final = frozenset({"query_proj", "key_proj", "value_proj"})
-
-
-def _remat_policy(choices: Choices, key: str, value: str) -> None:
-    """MaxText's named policies; the tensors of ``custom`` stand in ``remat_tensors``."""
-    if value in POLICIES:
-        choices.state(key, "plan", recompute=POLICIES[value])
-    elif value != "custom":
-        choices.ignored.append(f"option {key}={value}")
-
-
-POLICIES: Final[Mapping[str, str]] = {
-    "full": "full",
-    "minimal": "layernorm,activation,core_attn",
-    "qkv_proj_offloaded": "layernorm,activation,core_attn,mlp",
-    "save_qkv_proj": "layernorm,activation,core_attn,mlp",
-    "save_dot_except_mlp": "layernorm,activation,core_attn,mlp",
-    "save_dot_with_context_except_mlp": "layernorm,activation,mlp",
-    "minimal_with_context": "layernorm,activation",
-}
-"""Modules that MaxText's policies compute again (a policy is named after what it keeps)."""
-
-
-def _remat_tensors(choices: Choices, key: str, value: str) -> None:
-    """Named tensors that stay on the device or wait on the host; all others are computed again."""
-    items = [re.fullmatch(r"([^:\s]+) *: *(device|offload|remat)", word) for word in _words(value)]
-    places = {item[1]: item[2] for item in items if item}
-    if not items or len(places) < len(items):
-        raise choices.wrong(key, value, "a comma list of name:device, name:offload or name:remat, each name once")
-    choices.state(key, "plan", recompute=_recomputed({name for name, place in places.items() if place != "remat"}))
-
-
-def _recomputed(kept: set[str]) -> str:
-    """What is computed again where these tensors are kept."""
-    if not (kept >= PROJECTIONS or "qkv_proj" in kept):
-        return "full"
-    modules = ["layernorm", "activation"]
-    modules += [] if "context" in kept else ["core_attn"]
-    modules += [] if kept & {"mlpwi", "mlpwi_0"} else ["mlp"]
-    return ",".join(modules)
+        choices.not_known(key, value, one_of(SCHEDULES.values()), guess(word, SCHEDULES))
+        choices.assumed.append(
+            f"schedule {value[:MOST_SHOWN]} is priced as interleaved where vp is above 1, else as 1f1b"
+        )
 
 
 def _features(choices: Choices, _key: str, value: str) -> None:
@@ -293,8 +240,9 @@ def _layout(choices: Choices, key: str, value: str) -> None:
     """Megatron's pipeline layout: layers of every model chunk."""
     sizes = layers_of_layout(value)
     if sizes is None:
-        raise choices.wrong(key, value, "stages between '|' of t (layer), E, m, L, with *n and (...)*n")
-    choices.state(key, "plan", stage_layers=sizes)
+        choices.not_known(key, value, "stages between '|' of t (layer), E, m, L, with *n and (...)*n")
+    else:
+        choices.state(key, "plan", stage_layers=sizes)
 
 
 def layers_of_layout(text: str) -> tuple[int, ...] | None:
@@ -312,69 +260,56 @@ def layers_of_layout(text: str) -> tuple[int, ...] | None:
     return tuple(part.count("t") for part in parts)
 
 
-def _of_software(choices: Choices, key: str, value: str) -> None:
-    """A field of ``Software`` by its own name."""
-    is_flag = isinstance(getattr(Software(), key), bool)
-    choices.state(key, "software", **{key: _flag(choices, key, value) if is_flag else value})
-
-
-def _dropout(choices: Choices, key: str, value: str) -> None:
-    choices.state(key, "job", **{key: _flag(choices, key, value)})
-
-
-def _optimizer(choices: Choices, key: str, value: str) -> None:
-    choices.state(key, "job", **{key: "adam" if value.lower() == "adamw" else value.lower()})
-
-
 def _placement(choices: Choices, key: str, value: str) -> None:
-    choices.state(key, "plan", **{key: value})
+    try:
+        placement_tokens(value.lower())
+    except InputError:
+        choices.not_known(key, value, f"an order such as {DEFAULT_PLACEMENT}")
+    else:
+        choices.state(key, "plan", placement=value.lower())
 
 
-def _flag(choices: Choices, key: str, value: str) -> bool:
-    known = {"yes": True, "true": True, "no": False, "false": False}
-    if value.lower() not in known:
-        raise choices.wrong(key, value, "yes or no")
-    return known[value.lower()]
+Apply = Callable[[Choices, str, str], None]
 
 
-MOST_DIGITS: Final = 6
+def _word(part: Part, field: str, table: Mapping[str, object]) -> Apply:
+    """An option that sets one field to one of the words of a table."""
+
+    def apply(choices: Choices, key: str, value: str) -> None:
+        meant = choices.meant(key, value, table)
+        if meant is not None:
+            choices.state(key, part, **{field: meant})
+
+    return apply
 
 
-def _is_count(text: str) -> bool:
-    return text.isdecimal() and len(text) <= MOST_DIGITS
-
-
-def _words(value: str) -> list[str]:
-    return [word.strip() for word in value.split(",") if word.strip()]
-
-
-OPTIONS: Final[Mapping[str, Callable[[Choices, str, str], None]]] = {
+OPTIONS: Final[Mapping[str, Apply]] = {
     "features": _features,
     "overlap": _overlap,
-    "moe_a2a_1f1b": _a2a,
+    "moe_a2a_1f1b": _word("plan", "overlap_ep", FLAGS),
     "cuda_graph": _cuda_graph,
-    "cuda_launch_blocking": _blocking,
+    "cuda_launch_blocking": _word("software", "blocking_launches", FLAGS),
     "moe_capacity_factor": _capacity,
-    "optimizer_moments": _moments,
-    "optimizer": _optimizer,
+    "optimizer_moments": _word("job", "moment_dtype", DTYPES),
+    "optimizer": _word("job", "optimizer", OPTIMIZERS),
     "primary_weights": _primary_weights,
     "reshard_after_forward": _reshard,
     "compile": _compile,
     "torch_compile": _compile,
     "num_vocab_tiling": _vocabulary_tiling,
     "schedule": _schedule,
-    "cp_comm_type": _cp_comm,
-    "recompute_layers": _recompute_layers,
-    "recompute_num_layers": _recompute_layers,
-    "cpu_activation_offload_layers": _offloaded_layers,
-    "offload_num_layers": _offloaded_layers,
-    "remat_policy": _remat_policy,
-    "remat_tensors": _remat_tensors,
+    "cp_comm_type": _word("plan", "cp_comm", CP_COMMS),
+    "recompute_layers": recompute_layers,
+    "recompute_num_layers": recompute_layers,
+    "cpu_activation_offload_layers": offloaded_layers,
+    "offload_num_layers": offloaded_layers,
+    "remat_policy": remat_policy,
+    "remat_tensors": remat_tensors,
     "pp_layout": _layout,
     "dropout": _dropout,
     "placement": _placement,
     "network": _network,
-    **{f.name: _of_software for f in fields(Software)},
-    "moe_dispatcher": _dispatcher,
+    **{field.name: _word("software", field.name, SOFTWARE_WORDS.get(field.name, FLAGS)) for field in fields(Software)},
+    "moe_dispatcher": _word("software", "moe_dispatcher", DISPATCHERS),
 }
 """What each key does, in the order in which they apply."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
 from shardplan.calibration.questions import Asked, question_of
-from shardplan.calibration.runs import MeasuredRun
+from shardplan.calibration.runs import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
 from shardplan.estimation.breakdown import Shares, breakdown_of, shares_of, slowest_of
@@ -37,6 +37,8 @@ __all__ = [
     "measured_memory",
     "not_understood",
     "predict",
+    "skipped_rows",
+    "taken_as",
 ]
 
 Profiles = Mapping[str, Profile] | Callable[[str], Profile]
@@ -47,7 +49,7 @@ Profiles = Mapping[str, Profile] | Callable[[str], Profile]
 class Skipped:
     """A run that cannot be predicted, and why."""
 
-    run: MeasuredRun
+    run: MeasuredRun | UnreadableRun
     rule: str
     """The broken rule."""
     reason: str
@@ -153,6 +155,16 @@ def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[Asked, ...], tuple[Skipp
     return tuple(asked), tuple(skipped)
 
 
+def skipped_rows(rows: Iterable[UnreadableRun]) -> tuple[Skipped, ...]:
+    """Rows with a cell that cannot be read, as runs that cannot be predicted."""
+    return tuple(Skipped(run=row, rule=row.error.rule, reason=_of_cell(row)) for row in rows)
+
+
+def _of_cell(row: UnreadableRun) -> str:
+    """Line, value, what may stand there and the knob; the file is that of all rows."""
+    return f"line {row.line}{row.error.message.partition(f', line {row.line}')[2]}; {row.error.hint}"
+
+
 def _check_rate(asked: Asked) -> None:
     """A step cannot be shorter than the model's FLOP take at the accelerators' peak. Raises ``InputError``."""
     run, question = asked.run, asked.question
@@ -171,9 +183,13 @@ def _check_rate(asked: Asked) -> None:
 
 
 def not_understood(asked: Iterable[Asked]) -> dict[str, int]:
-    """Options and columns that shardplan does not know, with the number of runs that state them."""
-    # Those that are known and change nothing say why, behind a colon.
-    return dict(Counter(text for one in asked for text in one.ignored if ": " not in text).most_common())
+    """Options, values and columns that shardplan does not know, with the number of runs that state them."""
+    return dict(Counter(text for one in asked for text in one.unknown).most_common())
+
+
+def taken_as(asked: Iterable[Asked]) -> dict[str, int]:
+    """Names and words of rows that are taken as others, with the number of runs that have them."""
+    return dict(Counter(text for one in asked for text in one.taken).most_common())
 
 
 def _reason(error: ShardplanError) -> str:

@@ -7,11 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from shardplan.calibration.choices import Choices
+from shardplan.calibration.choices import MOST_SHOWN, Choices
 from shardplan.calibration.options import apply_options
 from shardplan.calibration.run_cluster import cluster_of_run
+from shardplan.calibration.run_names import with_own_names
 from shardplan.calibration.runs import MeasuredRun
-from shardplan.errors import nearest_names
+from shardplan.calibration.words import ATTENTION_GENERATIONS, folded, guess
+from shardplan.errors import UnknownNameError, nearest_names
 from shardplan.estimation.question import Question
 from shardplan.inputs.catalog import load_model
 from shardplan.inputs.job import Job
@@ -34,14 +36,20 @@ class Asked:
     plan: Plan
     assumed: tuple[str, ...]
     """What the run does not state and was taken for granted, in words."""
+    taken: tuple[str, ...]
+    """Of this, names and words of the row that are taken as others."""
     ignored: tuple[str, ...]
     """What it states and the estimate has no place for."""
+    unknown: tuple[str, ...]
+    """Of these what shardplan does not know: columns, options and values, a misspelt one among them."""
 
 
 def question_of(run: MeasuredRun) -> Asked:
     """The question that ``run`` answers. Raises ``ShardplanError`` where it cannot be predicted."""
+    run, named = with_own_names(run)
     model = _model(run)
-    choices = Choices(run=run, ignored=[f"column {name}" for name in run.unknown])
+    choices = Choices(run=run)
+    _take_words(choices, named)
     stack = stack_of(run, choices)
     _take_job(choices, stack)
     _take_plan(choices, stack)
@@ -61,33 +69,69 @@ def question_of(run: MeasuredRun) -> Asked:
     plan = Plan(**choices.plan)
     check_plan(plan, model, cluster, run.num_accelerators, job)
     question = Question(model=model, cluster=cluster, num_accelerators=run.num_accelerators, job=job)
-    return Asked(run=run, question=question, plan=plan, assumed=tuple(choices.assumed), ignored=tuple(choices.ignored))
+    return Asked(
+        run=run,
+        question=question,
+        plan=plan,
+        assumed=tuple(choices.assumed),
+        taken=tuple(choices.taken),
+        ignored=tuple(choices.ignored),
+        unknown=tuple(choices.unknown),
+    )
+
+
+def _take_words(choices: Choices, named: tuple[str, ...]) -> None:
+    """Says which columns are not known, and which names and cells were taken to mean what."""
+    for text in named:
+        choices.say_taken(text)
+    for name in choices.run.unknown:
+        choices.say_unknown(f"column {name}")
+    for column, taken in choices.run.taken.items():
+        choices.say_taken(f"{column} {taken.text[:MOST_SHOWN]} is taken as {taken.meaning or taken.value}")
 
 
 def stack_of(run: MeasuredRun, choices: Choices | None = None) -> Stack | None:
     """The stack of a run: the one that ``options`` names, or that of its framework whose conditions it meets."""
-    if "stack" in run.options:
-        return load_stack(_beside(run, run.options["stack"], (".yaml", ".yml", ".json")))
-    known = [load_stack(name) for name in list_stacks()]
-    fitting = [stack for stack in known if run.framework.lower() in _frameworks(stack) and _meets(run, stack)]
-    if fitting:
-        return max(fitting, key=lambda stack: len(stack.where))
-    if choices is not None:
+    choices = choices or Choices(run=run)
+    named = _stack_named(run.options["stack"], choices) if "stack" in run.options else None
+    return named or _stack_of_framework(choices)
+
+
+def _stack_named(name: str, choices: Choices) -> Stack | None:
+    """The stack that ``options`` names; None, and reported, for a name that is none."""
+    try:
+        return load_stack(_beside(choices.run, name, (".yaml", ".yml", ".json")))
+    except UnknownNameError:
+        known = {folded(stack): stack for stack in list_stacks()}
+        choices.not_known("stack", name, "one of the stacks", guess(name, known))
+        return None
+
+
+def _stack_of_framework(choices: Choices) -> Stack | None:
+    run, known = choices.run, [load_stack(name) for name in list_stacks()]
+    framework = _framework(run.framework, known)
+    fitting = [stack for stack in known if framework in map(folded, stack.frameworks) and _meets(run, stack)]
+    if not fitting:
         choices.assumed.append(f"{_without_stack(run, known)}: the defaults of a job and a plan")
-    return None
+        return None
+    if framework != folded(run.framework):
+        choices.say_taken(f"framework {run.framework} is taken as {fitting[0].frameworks[0]}")
+    return max(fitting, key=lambda stack: len(stack.where))
 
 
-def _frameworks(stack: Stack) -> list[str]:
-    return [name.lower() for name in stack.frameworks]
+def _framework(name: str, known: list[Stack]) -> str:
+    """The folded name of a framework: its own, or that of which it is an alias."""
+    aliases = {folded(alias): folded(stack.frameworks[0]) for stack in known for alias in stack.aliases}
+    return aliases.get(folded(name), folded(name))
 
 
 def _without_stack(run: MeasuredRun, known: list[Stack]) -> str:
     """Why a run has no stack, with the frameworks that it may have meant."""
     if not run.framework:
         return "no framework is stated"
-    nearest = nearest_names(run.framework, (name for stack in known for name in _frameworks(stack)))
-    guess = f" (did you mean {' or '.join(nearest)}?)" if nearest else ""
-    return f"framework '{run.framework}' has no stack{guess}"
+    nearest = nearest_names(run.framework, (name for stack in known for name in stack.frameworks))
+    meant = f" (did you mean {' or '.join(nearest)}?)" if nearest else ""
+    return f"framework '{run.framework}' has no stack{meant}"
 
 
 def _beside(run: MeasuredRun, given: str, suffixes: tuple[str, ...]) -> str | Path:
@@ -116,6 +160,9 @@ def _take_job(choices: Choices, stack: Stack | None) -> None:
             choices.job[name] = stated
         else:
             _say_default(choices, stack, name, choices.job.get(name))
+    if "attention" in run.taken:
+        generation = ATTENTION_GENERATIONS.get(folded(run.taken["attention"].text))
+        choices.software |= {"attention_generation": generation} if generation else {}
 
 
 def _take_plan(choices: Choices, stack: Stack | None) -> None:

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from shardplan.errors import InputError, nearest_names
-from shardplan.inputs.job import PRECISIONS, AttentionKernel, GradDtype
-from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS, Sharding
+from shardplan.calibration.words import (
+    ATTENTION_GENERATIONS,
+    ATTENTIONS,
+    DTYPES,
+    FLAGS,
+    MEMORY_KINDS,
+    OFFLOADS,
+    PRECISIONS,
+    RECOMPUTE_WORDS,
+    SHARDINGS,
+    STEP_TIMES,
+    TIERS,
+    folded,
+    guess,
+    one_of,
+)
+from shardplan.errors import InputError
+from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS
 
-__all__ = ["COLUMNS", "FIELDS", "REQUIRED", "Cell"]
+__all__ = ["COLUMNS", "FIELDS", "REQUIRED", "Cell", "Taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +41,12 @@ class Cell:
     column: str
     text: str
 
-    def wrong(self, allowed: str) -> InputError:
-        """What a user reads about a bad cell."""
+    def wrong(self, allowed: str, guess: str = "") -> InputError:
+        """What a user reads about a bad cell; ``guess``: what was probably meant."""
         text = self.text if self.text.isprintable() else repr(self.text)[1:-1]
         return InputError(
             f"{self.path}, line {self.line}, run '{self.row:.80}': {self.column} is '{text[:100]}'; "
-            f"it must be {allowed}",
+            f"it must be {allowed}{guess}",
             rule=f"{self.column} is {allowed}",
             hint=self._hint(),
         )
@@ -40,6 +56,17 @@ class Cell:
             return f"fill in {self.column}"
         left_out = "" if self.column in REQUIRED else ", or leave the cell empty where it is not stated"
         return f"correct {self.column}{left_out}"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A value that stands in the cell under another name."""
+
+    value: Any
+    text: str
+    """What stands there."""
+    meaning: str = ""
+    """What it is taken as, where the value itself does not say so."""
 
 
 def _words(cell: Cell) -> str:
@@ -52,25 +79,35 @@ def _required_words(cell: Cell) -> str:
     return cell.text
 
 
-def _one_of(choices: Iterable[str]) -> Callable[[Cell], str | None]:
-    known = tuple(choices)
+def _word(table: Mapping[str, str]) -> Callable[[Cell], str | Taken | None]:
+    """A value of the table, under any of its names."""
 
-    def read(cell: Cell) -> str | None:
-        if cell.text and cell.text.lower() not in known:
-            near = nearest_names(cell.text, known, most=1)
-            raise cell.wrong(f"one of {', '.join(known)}" + (f" (did you mean {near[0]}?)" if near else ""))
-        return cell.text.lower() or None
+    def read(cell: Cell) -> str | Taken | None:
+        if not cell.text:
+            return None
+        value = table.get(folded(cell.text))
+        if value is None:
+            raise cell.wrong(one_of(table.values()), guess(cell.text, table))
+        return value if folded(value) == folded(cell.text) else Taken(value, cell.text)
 
     return read
 
 
+def _attention(cell: Cell) -> str | Taken | None:
+    """The kernel; ``questions`` takes the generation that its name may tell."""
+    value, generation = _word(ATTENTIONS)(cell), ATTENTION_GENERATIONS.get(folded(cell.text))
+    if isinstance(value, Taken) and generation:
+        return Taken(value.value, cell.text, f"{value.value} (attention_generation {generation})")
+    return value
+
+
 def _tier(cell: Cell) -> str:
-    if cell.text not in ("", "A", "A-", "B"):
+    if cell.text and cell.text.lower() not in TIERS:
         raise cell.wrong("A, A- or B")
-    return cell.text
+    return TIERS.get(cell.text.lower(), "")
 
 
-def _or_empty(read: Callable[[Cell], str | None]) -> Callable[[Cell], str]:
+def _or_empty(read: Callable[[Cell], str | Taken | None]) -> Callable[[Cell], str | Taken]:
     return lambda cell: read(cell) or ""
 
 
@@ -121,40 +158,54 @@ def _memory(cell: Cell) -> float | None:
 
 
 def _yes_or_no(cell: Cell) -> bool | None:
-    known = {"yes": True, "no": False, "true": True, "false": False, "": None}
-    if cell.text.lower() not in known:
+    if cell.text and folded(cell.text) not in FLAGS:
         raise cell.wrong("yes or no")
-    return known[cell.text.lower()]
+    return FLAGS.get(folded(cell.text))
 
 
-MODULES: Final = (*RECOMPUTE_MODULES, "moe_act")
 POLICIES: Final = (*RECOMPUTE_PRESETS, "minimal")
 
 
-def _recompute(cell: Cell) -> str:
+def _recompute(cell: Cell) -> str | Taken:
     """A policy, or modules in the order given; ``moe_act`` is another name of the experts' ``activation``."""
-    if cell.text.lower() in ("", *POLICIES):
-        return cell.text.lower()
-    modules = [part.strip() for part in cell.text.split(",")]
-    for module in modules:
-        if module not in MODULES:
-            near = nearest_names(module, (*POLICIES, *MODULES), most=1)
-            guess = f" (did you mean {near[0]}?)" if near else ""
-            raise cell.wrong(f"one of {', '.join(POLICIES)}, or a comma list of {', '.join(MODULES)}{guess}")
-    return ",".join(dict.fromkeys("activation" if module == "moe_act" else module for module in modules))
+    if not cell.text:
+        return ""
+    listed = [part.strip() for part in re.split(r"[,+]", cell.text)]
+    found = [_policy_or_module(cell, part, is_alone=len(listed) == 1) for part in listed]
+    value = ",".join(dict.fromkeys(found))
+    is_plain = {folded(part) for part in listed} <= {
+        folded(word) for word in (*POLICIES, *RECOMPUTE_MODULES, "moe_act")
+    }
+    return value if is_plain else Taken(value, cell.text)
 
 
-def _options(cell: Cell) -> dict[str, str]:
+def _policy_or_module(cell: Cell, part: str, *, is_alone: bool) -> str:
+    word = RECOMPUTE_WORDS.get(folded(part))
+    if word is None or (word in POLICIES and not is_alone):
+        allowed = f"one of {', '.join(POLICIES)}, or a comma list of {', '.join(RECOMPUTE_MODULES)}"
+        raise cell.wrong(allowed, guess(part, RECOMPUTE_WORDS) if word is None else "")
+    return word
+
+
+LISTS: Final = ("overlap", "remat_tensors", "features")
+"""Options whose value is a list: what stands without ``=`` behind one of them continues it."""
+
+
+def _options(cell: Cell) -> dict[str, str] | Taken:
     """``key=value`` pairs between semicolons."""
     read: dict[str, str] = {}
+    last, continued = "", []
     for part in cell.text.split(";"):
-        if not part.strip():
-            continue
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not key or key in read:
-            raise cell.wrong("key=value pairs between semicolons, each key once")
-        read[key] = value
-    return read
+        if not equals and key and last in LISTS:
+            read[last] += f",{key}"
+            continued.append(last)
+        elif key or equals:
+            if not key or read.get(key, value) != value:
+                raise cell.wrong("key=value pairs between semicolons, each key once")
+            read[key], last = value, key
+    taken = "; ".join(f"{key}={read[key]}" for key in dict.fromkeys(continued))
+    return Taken(read, cell.text, f"one list: {taken}") if continued else read
 
 
 COLUMNS: Final[Mapping[str, Callable[[Cell], Any]]] = {
@@ -168,9 +219,9 @@ COLUMNS: Final[Mapping[str, Callable[[Cell], Any]]] = {
     "num_accelerators": _required_count,
     "scale_up_size": _count,
     "inter_node_gb_s": _bandwidth,
-    "precision": _one_of(PRECISIONS),
-    "grad_dtype": _one_of(get_args(GradDtype)),
-    "attention": _one_of(get_args(AttentionKernel)),
+    "precision": _word(PRECISIONS),
+    "grad_dtype": _word(DTYPES),
+    "attention": _attention,
     "sequence_length": _required_count,
     "global_batch_size": _required_count,
     "micro_batch_size": _count,
@@ -180,16 +231,16 @@ COLUMNS: Final[Mapping[str, Callable[[Cell], Any]]] = {
     "ep": _count,
     "etp": _count,
     "vp": _count,
-    "sharding": _one_of(get_args(Sharding)),
+    "sharding": _word(SHARDINGS),
     "sharding_degree": _count,
     "sequence_parallel": _yes_or_no,
     "recompute": _recompute,
-    "offload": _or_empty(_one_of(("none", "optimizer", "activations"))),
+    "offload": _or_empty(_word(OFFLOADS)),
     "options": _options,
     "step_time_s": _step_time,
-    "step_time_from": _or_empty(_one_of(("step", "tokens", "flops"))),
+    "step_time_from": _or_empty(_word(STEP_TIMES)),
     "peak_memory_gb": _memory,
-    "memory_kind": _or_empty(_one_of(("allocated", "reserved", "process"))),
+    "memory_kind": _or_empty(_word(MEMORY_KINDS)),
     "notes": _words,
 }
 """Reader of every column."""

@@ -16,10 +16,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.run_cells import COLUMNS, FIELDS, REQUIRED, Cell
+from shardplan.calibration.run_cells import COLUMNS, FIELDS, REQUIRED, Cell, Taken
 from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
 
-__all__ = ["COLUMNS", "SHIPPED_RUNS", "MeasuredRun", "read_runs", "shipped_runs"]
+__all__ = [
+    "COLUMNS",
+    "SHIPPED_RUNS",
+    "MeasuredRun",
+    "RunTable",
+    "UnreadableRun",
+    "read_runs",
+    "read_table",
+    "shipped_runs",
+]
 
 SHIPPED_RUNS: Final = Path(__file__).parent.parent / "data" / "measured_runs" / "runs.csv"
 MOST_BYTES: Final = 32 * 2**20
@@ -97,10 +106,49 @@ class MeasuredRun:
     """Remarks."""
     unknown: tuple[str, ...] = ()
     """Columns of the file that the format does not know and in which the row has a value."""
+    taken: Mapping[str, Taken] = field(default_factory=dict)
+    """Cells whose value stands there under another name, by column."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnreadableRun:
+    """A row with a cell that cannot be read, and what of it can."""
+
+    id: str
+    """Name of the row, or its line where it has none."""
+    line: int
+    """Line of the file on which the row ends."""
+    family: str
+    tier: str
+    step_time: float | None
+    """Measured time of one optimizer step. [s]"""
+    peak_memory_bytes: float | None
+    """Measured peak of one accelerator. [bytes]"""
+    error: InputError
+    """The bad cell: rule, value, what may stand there, the knob."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTable:
+    """Rows of a file, in order."""
+
+    runs: tuple[MeasuredRun, ...]
+    unreadable: tuple[UnreadableRun, ...] = ()
 
 
 def read_runs(path: str | os.PathLike[str]) -> tuple[MeasuredRun, ...]:
     """Every run of a file of the measured-runs format, in order. Raises ``InputError`` for the first bad cell."""
+    table = read_table(path)
+    for row in table.unreadable:
+        raise row.error
+    return table.runs
+
+
+def read_table(path: str | os.PathLike[str]) -> RunTable:
+    """Rows of a file of the measured-runs format; a row with a bad cell is kept apart.
+
+    Raises ``InputError`` where the file is no such table: no CSV, another separator, a column that is missing.
+    """
     place = Path(path)
     text = _text(place)
     label = str(place)
@@ -113,11 +161,14 @@ def read_runs(path: str | os.PathLike[str]) -> tuple[MeasuredRun, ...]:
     header = [name.strip() for name in table[0][1]]
     _check_separator(text, header, label)
     _check_header(header, label)
-    runs = [_run_of(header, cells, line, place) for line, cells in table[1:] if any(cell.strip() for cell in cells)]
-    if not runs:
+    rows = [_row_of(header, cells, line, place) for line, cells in table[1:] if any(cell.strip() for cell in cells)]
+    if not rows:
         raise _bad_file(label, "has a header and no rows")
-    _check_unique(runs, label)
-    return tuple(runs)
+    rows = _with_ids_once(rows, label)
+    return RunTable(
+        runs=tuple(row for row in rows if isinstance(row, MeasuredRun)),
+        unreadable=tuple(row for row in rows if isinstance(row, UnreadableRun)),
+    )
 
 
 @cache
@@ -204,26 +255,70 @@ def _check_header(header: list[str], label: str) -> None:
             raise UnknownNameError(f"column in {label}", name[:60], [known for known in COLUMNS if known not in header])
 
 
-def _check_unique(runs: list[MeasuredRun], label: str) -> None:
+def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[MeasuredRun | UnreadableRun]:
+    """Of rows with one id the first; the others cannot be told from it."""
     first: dict[str, int] = {}
-    for run in runs:
-        if run.id in first:
-            raise InputError(
-                f"{label}, line {run.line}: id '{run.id:.80}' stands in line {first[run.id]} already",
-                rule="every run has an id of its own",
-                hint="rename one of the two",
-            )
-        first[run.id] = run.line
+    return [
+        _repeated(row, first[row.id], label) if first.setdefault(row.id, row.line) != row.line else row for row in rows
+    ]
 
 
-def _run_of(header: list[str], cells: list[str], line: int, path: Path) -> MeasuredRun:
+def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> UnreadableRun:
+    error = InputError(
+        f"{label}, line {row.line}: id '{row.id:.80}' stands in line {first} already",
+        rule="every run has an id of its own",
+        hint="rename one of the two",
+    )
+    return UnreadableRun(
+        id=row.id,
+        line=row.line,
+        family=row.family,
+        tier=row.tier,
+        step_time=row.step_time,
+        peak_memory_bytes=row.peak_memory_bytes,
+        error=error,
+    )
+
+
+def _row_of(header: list[str], cells: list[str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
+    stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
+    try:
+        _check_width(header, cells, f"{path}, line {line}")
+        return _run_of(stated, line, path)
+    except InputError as error:
+        return _unreadable(stated, line, path, error)
+
+
+def _check_width(header: list[str], cells: list[str], where: str) -> None:
     if len(cells) > len(header):
         raise InputError(
-            f"{path}, line {line}: {len(cells)} cells for {len(header)} columns",
+            f"{where}: {len(cells)} cells for {len(header)} columns",
             rule="a row has a cell for each column",
             hint="quote cells that contain commas",
         )
-    stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
+
+
+def _unreadable(stated: Mapping[str, str], line: int, path: Path, error: InputError) -> UnreadableRun:
+    """What can be read of a row, for the list of those that are skipped."""
+
+    def readable(column: str) -> Any:
+        try:
+            return COLUMNS[column](Cell(path, line, "", column, stated.get(column, "")))
+        except InputError:
+            return None
+
+    return UnreadableRun(
+        id=stated.get("id", "")[:LONGEST_CELL] or f"line {line}",
+        line=line,
+        family=readable("family"),
+        tier=readable("tier") or "",
+        step_time=readable("step_time_s"),
+        peak_memory_bytes=readable("peak_memory_gb"),
+        error=error,
+    )
+
+
+def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun:
     row = stated.get("id", "")
 
     def cell(column: str) -> Cell:
@@ -232,8 +327,10 @@ def _run_of(header: list[str], cells: list[str], line: int, path: Path) -> Measu
             raise Cell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
         return found
 
-    values: dict[str, Any] = {FIELDS.get(name, name): read(cell(name)) for name, read in COLUMNS.items()}
+    read: dict[str, Any] = {name: read_cell(cell(name)) for name, read_cell in COLUMNS.items()}
+    taken = {name: value for name, value in read.items() if isinstance(value, Taken)}
+    values = {FIELDS.get(name, name): value.value if name in taken else value for name, value in read.items()}
     if values["step_time"] is None and values["peak_memory_bytes"] is None:
         raise Cell(path, line, row, "step_time_s", "").wrong("given where peak_memory_gb is not")
-    unknown = tuple(name for name in header if name and name not in COLUMNS and stated.get(name))
-    return MeasuredRun(line=line, folder=path.parent, unknown=unknown, **values)
+    unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
+    return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **values)

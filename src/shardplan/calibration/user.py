@@ -19,8 +19,17 @@ import yaml
 from shardplan.calibration.constants import Free, Vector, free_constants, profiles_at
 from shardplan.calibration.errors import Errors, errors_of
 from shardplan.calibration.fit import Evidence, Fit, fit
-from shardplan.calibration.predict import Case, Skipped, ask_all, cases_of, log_ratios, not_understood
-from shardplan.calibration.runs import MeasuredRun
+from shardplan.calibration.predict import (
+    Case,
+    Skipped,
+    ask_all,
+    cases_of,
+    log_ratios,
+    not_understood,
+    skipped_rows,
+    taken_as,
+)
+from shardplan.calibration.runs import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError
 from shardplan.inputs.catalog import load_accelerator
 from shardplan.inputs.cluster import Accelerator
@@ -91,7 +100,9 @@ class UserFit:
     outliers: tuple[tuple[str, float], ...]
     """Runs that the fitted constants predict less than half or more than twice, with predicted over measured."""
     not_understood: Mapping[str, int]
-    """Options and columns that changed nothing, with the number of runs that state them."""
+    """Options, values and columns that changed nothing, with the number of runs that state them."""
+    taken: Mapping[str, int]
+    """Names and words that were taken as others, likewise."""
 
 
 def calibrate_runs(
@@ -102,11 +113,13 @@ def calibrate_runs(
     date: str,
     holdout: float = 0.3,
     seed: int = 0,
+    unreadable: Sequence[UnreadableRun] = (),
     progress: Callable[[int, float], None] | None = None,
 ) -> UserFit:
     """Fits the constants of ``accelerator`` to its measured runs.
 
     ``file``, ``date``: what the constants' sources say. ``holdout``: share of the runs that the fit does not see.
+    ``unreadable``: rows of the file that could not be read.
     Raises ``InputError`` where no run is usable.
     """
     if not 0 <= holdout <= MOST_HELD_OUT:
@@ -118,13 +131,13 @@ def calibrate_runs(
     part = load_accelerator(accelerator)
     # Runs may call a part of one's own by the name that its file gives it.
     named = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
-    usable, skipped = _usable(named, part)
+    usable, skipped = _usable(named, part, skipped_rows(unreadable))
     unseen = held_out([case.asked.run.id for case in usable], holdout, seed)
     seen = [case for case in usable if case.asked.run.id not in unseen]
     rest = [case for case in usable if case.asked.run.id in unseen]
     frees = user_constants(part)
     found = fit(frees, _evidence(seen, frees), progress=progress)
-    constants = _constants(found, f"{len(seen)} runs of {file}, {date}")
+    constants = _constants(found, f"{_counted(len(seen))} of {file}, {date}")
     base = load_profile(part.generation)
     profile = assemble(part.generation, base.constants, constants)
     return UserFit(
@@ -139,10 +152,17 @@ def calibrate_runs(
         constants=constants,
         outliers=_outliers(usable, part.generation, profile),
         not_understood=not_understood(case.asked for case in usable),
+        taken=taken_as(case.asked for case in usable),
     )
 
 
-def _usable(runs: Sequence[MeasuredRun], part: Accelerator) -> tuple[tuple[Case, ...], tuple[Skipped, ...]]:
+def _counted(runs: int) -> str:
+    return f"{runs:,} run{'s' * (runs != 1)}"
+
+
+def _usable(
+    runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[Skipped, ...]
+) -> tuple[tuple[Case, ...], tuple[Skipped, ...]]:
     """Runs of the part that can be predicted, and the others."""
     asked, skipped = ask_all(runs)
     own = [one for one in asked if one.question.cluster.accelerator.name == part.name]
@@ -152,11 +172,11 @@ def _usable(runs: Sequence[MeasuredRun], part: Accelerator) -> tuple[tuple[Case,
         for one in asked
         if one.question.cluster.accelerator.name != part.name
     ]
-    left = (*skipped, *others)
+    left = (*unreadable, *skipped, *others)
     if not own:
         reasons = "; ".join(dict.fromkeys(f"'{one.run.id:.60}' {one.reason:.200}" for one in left[:3]))
         raise InputError(
-            f"none of the {len(runs)} runs can be used: {reasons}",
+            f"none of the {len(runs) + len(unreadable)} runs can be used: {reasons}",
             rule=f"some runs are of {part.name} and can be predicted",
             hint="correct the rows, or give --accelerator the part that they were measured on",
         )
@@ -328,8 +348,7 @@ def profile_text(found: UserFit, *, file: str, date: str) -> str:
     body: dict[str, Any] = {"generation": found.generation}
     for name, constant in found.constants.items():
         body[name] = {key: getattr(constant, key) for key in names if getattr(constant, key) is not None}
-    heading = (
-        f"# Constants of {found.accelerator}, fitted to {len(found.fitted)} runs of {' '.join(file.split())} on {date}."
-    )
+    origin = f"{_counted(len(found.fitted))} of {' '.join(file.split())} on {date}"
+    heading = f"# Constants of {found.accelerator}, fitted to {origin}."
     heading += "\n# All others are those of its generation. Made by `shardplan calibrate`."
     return f"{heading}\n{yaml.safe_dump(body, sort_keys=False, width=118, allow_unicode=True)}"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from shardplan.calibration.errors import GROUPINGS, Errors, Sweep, errors_by, errors_of, sweeps_of
-from shardplan.calibration.predict import Prediction, Profiles, Skipped, ask_all, predict
-from shardplan.calibration.runs import MeasuredRun, read_runs, shipped_runs
+from shardplan.calibration.predict import Prediction, Profiles, Skipped, ask_all, predict, skipped_rows
+from shardplan.calibration.runs import MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
 
 __all__ = ["Validation", "validate", "validate_runs"]
 
@@ -104,14 +104,19 @@ class Validation:
 
 def validate(path: str | os.PathLike[str] | None = None, profiles: Profiles | None = None) -> Validation:
     """Runs of a file, or the published ones that are shipped, against predictions. Raises ``InputError``."""
-    return validate_runs(shipped_runs() if path is None else read_runs(path), profiles)
+    table = RunTable(runs=shipped_runs()) if path is None else read_table(path)
+    return validate_runs(table.runs, profiles, unreadable=table.unreadable)
 
 
-def validate_runs(runs: tuple[MeasuredRun, ...], profiles: Profiles | None = None) -> Validation:
-    """The same for runs already read."""
+def validate_runs(
+    runs: tuple[MeasuredRun, ...], profiles: Profiles | None = None, *, unreadable: tuple[UnreadableRun, ...] = ()
+) -> Validation:
+    """The same for runs already read; ``unreadable``: rows of their file that could not be."""
     asked, skipped = ask_all(runs)
     predictions = predict(asked, profiles)
-    return Validation(predictions=predictions, skipped=skipped, sweeps=sweeps_of(predictions))
+    return Validation(
+        predictions=predictions, skipped=(*skipped_rows(unreadable), *skipped), sweeps=sweeps_of(predictions)
+    )
 
 
 def _or_nan(value: float | None) -> float:

@@ -147,14 +147,17 @@ def _runs(target: JsonTarget, runs: str, accelerator: str | None, out: str, *, h
         )
     page = _profile_target(out, runs, accelerator, target)
     from shardplan.calibration.fit import MOST_ITERATIONS
-    from shardplan.calibration.runs import read_runs
+    from shardplan.calibration.runs import read_table
     from shardplan.calibration.user import calibrate_runs, profile_text
     from shardplan.reports.calibration import calibration_record
 
     date, file = datetime.now(UTC).date().isoformat(), Path(runs).name
-    read = read_runs(runs)
+    table = read_table(runs)
     with _iterations(MOST_ITERATIONS) as progress:
-        found = calibrate_runs(read, accelerator, file=file, date=date, holdout=holdout, seed=seed, progress=progress)
+        found = calibrate_runs(
+            table.runs, accelerator, file=file, date=date, holdout=holdout, seed=seed, unreadable=table.unreadable,
+            progress=progress,
+        )  # fmt: skip
     page.write_text(profile_text(found, file=file, date=date))
     target.write(calibration_record(found, out))
     if not target.is_stdout:

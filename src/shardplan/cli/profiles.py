@@ -94,6 +94,7 @@ def _stack_record(stack: Stack) -> dict[str, Any]:
         "name": stack.name,
         "title": stack.full_name,
         "frameworks": list(stack.frameworks),
+        "aliases": list(stack.aliases),
         "where": {column: list(values) for column, values in stack.where.items()},
         "software": dict(stack.software),
         "job": dict(stack.job),

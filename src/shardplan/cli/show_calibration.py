@@ -12,7 +12,7 @@ from shardplan.calibration.user import Change, Comparison, UserFit
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show_answer import percent
 from shardplan.cli.show_profiles import number
-from shardplan.cli.show_validation import error_columns, show_not_understood
+from shardplan.cli.show_validation import error_columns, show_not_understood, show_taken
 from shardplan.inputs.profile import Constant
 from shardplan.reports.calibration import RefitChange, refit_errors
 
@@ -40,6 +40,7 @@ def show_calibration(page: Page, found: UserFit, out: str) -> None:
     _verdict(page, found)
     _changed(page, found.changes)
     _doubts(page, found)
+    show_taken(page, found.taken)
     show_not_understood(page, found.not_understood)
     if found.skipped:
         page.heading("Not used", f"{_runs(len(found.skipped))}")

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from shardplan.calibration.errors import Errors
-from shardplan.calibration.predict import Prediction, not_understood
+from shardplan.calibration.predict import Prediction, not_understood, taken_as
 from shardplan.calibration.validate import Validation
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show_answer import percent
 from shardplan.reports.validation import Group, Worst, groups_of, skipped_by_rule, worst_of
 from shardplan.units import format_bytes, format_time
 
-__all__ = ["PUBLISHED", "error_columns", "show_not_understood", "show_validation"]
+__all__ = ["PUBLISHED", "error_columns", "show_not_understood", "show_taken", "show_validation"]
 
 PUBLISHED = "the published runs"
 """What the runs that ship with the product are called."""
@@ -22,6 +22,7 @@ MOST_RULES = 8
 MOST_NAMES = 3
 LONGEST_NAME = 60
 MOST_NOT_FITTING = 5
+LONGEST_TEXT = 120
 MOST_LINES = 2
 """Lines that a reason takes on the terminal; the JSON has all of it."""
 
@@ -40,6 +41,7 @@ def show_validation(
         _worst(page, worst_of(found.predictions))
         _not_fitting(page, found.not_fitting)
         _order(page, found, named)
+    show_taken(page, taken_as(one.asked for one in found.predictions))
     show_not_understood(page, not_understood(one.asked for one in found.predictions))
     _skipped(page, found)
 
@@ -96,9 +98,10 @@ def _share(value: float | None) -> str:
 
 def _worst(page: Page, rows: tuple[Worst, ...]) -> None:
     page.heading("Furthest off", "predicted against measured, and what is not stated or not understood")
-    for row in rows:
-        factor, name = f"{row.factor:.2f}x".rjust(6), _named(row.prediction)
-        page.hanging(Text(factor), Text(f"{name}: {_against(row)}"), gap=1)
+    factors = [_factor(row.factor) for row in rows]
+    for row, factor in zip(rows, factors, strict=True):
+        named = f"{_named(row.prediction)}: {_against(row)}"
+        page.hanging(Text(factor.rjust(max(6, *map(len, factors)))), Text(named), gap=1)
         page.bullets([row.reason], style="dim", most_lines=MOST_LINES)
 
 
@@ -128,6 +131,13 @@ def _named(one: Prediction) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
+def _factor(ratio: float) -> str:
+    """With two digits at least, and no decimals where they tell nothing."""
+    if ratio < 0.1:
+        return f"{ratio:.2g}x"
+    return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:,.0f}x"
+
+
 def _against(row: Worst) -> str:
     one, run = row.prediction, row.prediction.run
     if row.quantity == "memory":
@@ -147,7 +157,7 @@ def _order(page: Page, found: Validation, named: str) -> None:
     if not ranking["sweeps"]:
         return
     page.heading("Order within sweeps", "three or more configurations of one model on one cluster")
-    parts = [f"{ranking['sweeps']} sweeps"]
+    parts = [f"{ranking['sweeps']} sweep{'s' * (ranking['sweeps'] != 1)}"]
     parts.append(f"the pick is {percent(ranking['mean_regret'] or 0.0)} slower than the best on average")
     if ranking["pairs_in_order"] is not None:
         parts.append(f"{percent(ranking['pairs_in_order'])} of {ranking['pairs']:,} clearly different pairs in order")
@@ -156,13 +166,22 @@ def _order(page: Page, found: Validation, named: str) -> None:
 
 
 def show_not_understood(page: Page, texts: Mapping[str, int]) -> None:
-    """Options and columns that changed nothing: a misspelt one is among them."""
+    """Options, values and columns that changed nothing: a misspelt one is among them."""
+    _counted(page, "Not understood", "what the runs state and the estimate does not know", texts)
+
+
+def show_taken(page: Page, texts: Mapping[str, int]) -> None:
+    """Names and words that are read as others."""
+    _counted(page, "Taken as", "names and words of the runs that shardplan knows under others", texts)
+
+
+def _counted(page: Page, title: str, about: str, texts: Mapping[str, int]) -> None:
     if not texts:
         return
-    page.heading("Not understood", "what the runs state and the estimate does not know")
-    shown = [f"{text[:LONGEST_NAME]} ({count:,} row{'s' * (count != 1)})" for text, count in texts.items()]
+    page.heading(title, about)
+    shown = [f"{text[:LONGEST_TEXT]} ({count:,} row{'s' * (count != 1)})" for text, count in texts.items()]
     more = [f"and {len(shown) - MOST_RULES} more"] if len(shown) > MOST_RULES else []
-    page.bullets([*shown[:MOST_RULES], *more], most_lines=1)
+    page.bullets([*shown[:MOST_RULES], *more], most_lines=MOST_LINES)
 
 
 def _skipped(page: Page, found: Validation) -> None:
@@ -176,3 +195,6 @@ def _skipped(page: Page, found: Validation) -> None:
         page.hanging(Text(f"{len(names):,}".rjust(4)), Text(f"{rule}: {listed}{more}"), gap=1)
         first = next(one for one in found.skipped if one.rule == rule)
         page.bullets([first.reason], style="dim", most_lines=MOST_LINES)
+    hidden = list(rules.values())[MOST_RULES:]
+    if hidden:
+        page.line(f"and {sum(map(len, hidden)):,} more that break {len(hidden):,} other rules; --json has all of them")

@@ -38,6 +38,7 @@ _HEAD: Final = (
     "full_name",
     "date",
     "frameworks",
+    "aliases",
     "where",
     "sharding_with_pipeline",
     "layers_per_chunk",
@@ -57,6 +58,9 @@ class Stack:
     """Name in its makers' words."""
     frameworks: tuple[str, ...] = ()
     """Names under which runs of it are recorded."""
+    aliases: tuple[str, ...] = ()
+    """Other names of it, and of what runs on the same parts: they are taken as the first of ``frameworks``, and a
+    prediction says so."""
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Stated values of a recorded run that choose this stack among those of its framework."""
     software: Mapping[str, Any] = field(default_factory=dict)
@@ -145,6 +149,7 @@ def _stack_from(document: Document, label: str) -> Stack:
             name=_text(document, "name", label),
             full_name=str(document.get("full_name") or document["name"]),
             frameworks=tuple(_texts(document.get("frameworks") or [], "frameworks", label)),
+            aliases=tuple(_texts(document.get("aliases") or [], "aliases", label)),
             where={
                 str(column): tuple(_texts(values, f"where.{column}", label))
                 for column, values in _mapping(document.get("where") or {}, "where", label).items()

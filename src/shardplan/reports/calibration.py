@@ -51,6 +51,7 @@ def calibration_record(found: UserFit, profile: str) -> dict[str, Any]:
             for change in found.changes
         ],
         "outliers": [{"id": name, "predicted_over_measured": ratio} for name, ratio in found.outliers],
+        "taken_as": dict(found.taken),
         "not_understood": dict(found.not_understood),
     }
 
