@@ -51,6 +51,11 @@ class Constant:
     """The same after the fit."""
     fitted_on: str | None = None
     """Runs that moved the value from its prior, of which ``source`` speaks; None: the value is that of the source."""
+    assumed_sd: float | dict[str, float] | None = None
+    """How far a value that no run has moved may lie from the truth: as ``sd``, in the constant's unit where the value
+    is zero. Shown only: estimates, bands and fits take such constants as known."""
+    sd_basis: str | None = None
+    """Where ``assumed_sd`` comes from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,7 +247,7 @@ def _check_number(place: str, number: object, known: Constant, label: str) -> No
 
 
 STATED = "a profile states known constants with value, unit and source"
-CONSTANT_FIELDS = {"value", "unit", "source", "prior", "prior_sd", "sd", "fitted_on"}
+CONSTANT_FIELDS = frozenset(each.name for each in fields(Constant))
 OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
 """Tables whose keys are names of accelerators or number formats."""
 
