@@ -99,12 +99,53 @@ def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
     assert "No run was held out" in text
 
 
-def test_runs_that_no_constants_explain_are_doubted(tmp_path: Path) -> None:
+def _slow(tmp_path: Path, seconds: float) -> Path:
+    """Three runs of one configuration that take so long whatever their batch."""
     rows = [{**CELLS, "id": f"r{number}", "global_batch_size": str(64 * number)} for number in (1, 2, 3)]
-    path = write(tmp_path, *({**row, "step_time_s": "400"} for row in rows))
-    text = " ".join(run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0").stdout.split())
-    assert "check units and fields of the runs" in text
-    assert "times as far as they were uncertain: accelerator_rate[h100-sxm-80gb]" in text
+    return write(tmp_path, *({**row, "step_time_s": str(seconds)} for row in rows))
+
+
+def test_runs_that_no_constants_explain_are_doubted(tmp_path: Path) -> None:
+    path, out = write(tmp_path, {**CELLS, "step_time_s": "4.9"}), tmp_path / "x.yaml"
+    found = run("calibrate", path, *H100, "--out", out, "--holdout", "0")
+    assert "check units and fields of the runs" in " ".join(found.stdout.split())
+    assert out.exists()
+
+
+def test_a_fit_that_does_not_describe_its_runs_is_not_written(tmp_path: Path) -> None:
+    """Milliseconds for seconds: rule, value and knob, and nothing saved."""
+    path, out, record = _slow(tmp_path, 400_000), tmp_path / "x.yaml", tmp_path / "x.json"
+    command = ("calibrate", path, *H100, "--out", out, "--holdout", "0")
+    refused = run(*command, "--json", record)
+    text, reason = (" ".join(stream.split()) for stream in (refused.stdout, refused.stderr))
+    assert refused.exit_code == 2
+    assert "times as far as they were uncertain: accelerator_rate[h100-sxm-80gb]" in text  # what was found is shown
+    assert "Saved" not in text
+    for words in (
+        "no profile is written",
+        "median step time of the 3 runs",
+        "above 50%",
+        "--accept-poor-fit",
+        "r1 (",
+    ):
+        assert words in reason
+    assert not out.exists()
+    assert set(json.loads(record.read_text())) == {"error"}
+    assert "no profile is written" in answer(*command, status=2)["error"]["message"]
+
+
+def test_a_poor_fit_is_written_on_demand(tmp_path: Path) -> None:
+    out = tmp_path / "x.yaml"
+    command = ("calibrate", _slow(tmp_path, 400), *H100, "--out", out, "--holdout", "0", "--accept-poor-fit")
+    assert answer(*command)["fitted"]["step_time"]["after"]["median"] > 0.5
+    assert read_profile(out).accelerator_rate["h100-sxm-80gb"] < 1
+
+
+def test_memory_that_no_constants_explain_is_not_fitted_either(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "peak_memory_gb": "1", "memory_kind": "reserved"})
+    refused = run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0")
+    assert refused.exit_code == 2
+    assert "peak memory of the run behind it" in " ".join(refused.stderr.split())
 
 
 def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
@@ -131,7 +172,7 @@ def test_runs_and_profile_are_not_written_over(target: str, tmp_path: Path) -> N
 def test_a_part_of_ones_own_goes_by_its_name(tmp_path: Path) -> None:
     file = EXAMPLE.parent / "my-accelerator.yaml"
     name = load_accelerator(file).name
-    path = write(tmp_path, {**CELLS, "accelerator": name, "step_time_s": "20"})
+    path = write(tmp_path, {**CELLS, "accelerator": name, "step_time_s": "5"})
     record = answer("calibrate", path, "--accelerator", file, "--out", tmp_path / "x.yaml", "--holdout", "0")
     assert record["accelerator"] == name
     assert record["fitted"]["runs"] == ["run"]

@@ -28,9 +28,8 @@ def test_every_constant_of_a_profile_has_its_origin(name: str) -> None:
     record, profile = answer("profiles", name), load_profile(name)
     values = {(row["name"], row["key"]): row["value"] for row in record["constants"]}
     for constant, described in profile.constants.items():
-        table: dict[str | None, Any] = {None: described.value}
-        if isinstance(described.value, dict):
-            table = dict(described.value)
+        value: Any = described.value
+        table: dict[str | None, Any] = value if isinstance(value, dict) else {None: value}
         shown = {key: values.pop((constant, key)) for key in table if (constant, key) in values}
         assert shown == {key: table[key] for key in shown}
         assert set(table) == set(shown) or (name != "default" and constant in TABLES_OF_PARTS)

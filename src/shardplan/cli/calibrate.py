@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -21,11 +21,14 @@ from shardplan.errors import InputError
 
 if TYPE_CHECKING:
     from shardplan.calibration.defaults import Refit
+    from shardplan.calibration.user import UserFit
 
 __all__ = ["calibrate"]
 
 MOST_SEED = 2**31
 HOLDOUT = "0.3"
+MOST_ERROR = 0.5
+"""Median error of the runs fitted above which a profile is not written unasked: it does not describe them."""
 
 
 def _option(text: str, *names: str, panel: str, **more: Any) -> Any:
@@ -45,6 +48,14 @@ HoldoutFlag = Annotated[
     str, _option("Share of the runs that the fit does not see, to check it; 0: none.", panel="Fit", metavar="SHARE")
 ]
 SeedFlag = Annotated[str, _option("Which runs these are.", panel="Fit", metavar="N")]
+PoorFitFlag = Annotated[
+    bool,
+    _option(
+        f"Write the profile even where its median error on the runs it was fitted to is above {MOST_ERROR:.0%}.",
+        "--accept-poor-fit",
+        panel="Fit",
+    ),
+]
 DefaultsFlag = Annotated[
     bool,
     _option(
@@ -78,6 +89,7 @@ def calibrate(
     out: OutFlag = None,
     holdout: HoldoutFlag = HOLDOUT,
     seed: SeedFlag = "0",
+    accept_poor_fit: PoorFitFlag = False,
     microbench: MicrobenchFlag = False,
     device: DeviceFlag = None,
     sizes: SizesFlag = "full",
@@ -117,9 +129,8 @@ def calibrate(
     if microbench:
         return _microbench(target, out, device=device, sizes=sizes, accelerator=accelerator)
     assert runs is not None
-    return _runs(
-        target, runs, accelerator, out, holdout=_share(holdout), seed=whole(seed, "--seed", least=0, most=MOST_SEED)
-    )
+    share, number = _share(holdout), whole(seed, "--seed", least=0, most=MOST_SEED)
+    return _runs(target, runs, accelerator, out, holdout=share, seed=number, accept_poor_fit=accept_poor_fit)
 
 
 def _share(text: str) -> float:
@@ -137,8 +148,17 @@ def _share(text: str) -> float:
     return value
 
 
-def _runs(target: JsonTarget, runs: str, accelerator: str | None, out: str, *, holdout: float, seed: int) -> int:
-    """A profile from measured runs."""
+def _runs(
+    target: JsonTarget,
+    runs: str,
+    accelerator: str | None,
+    out: str,
+    *,
+    holdout: float,
+    seed: int,
+    accept_poor_fit: bool,
+) -> int:
+    """A profile from measured runs, where it describes them."""
     if accelerator is None:
         raise InputError(
             "the accelerator of the runs is not given",
@@ -155,14 +175,40 @@ def _runs(target: JsonTarget, runs: str, accelerator: str | None, out: str, *, h
     read = read_runs(runs)
     with _iterations(MOST_ITERATIONS) as progress:
         found = calibrate_runs(read, accelerator, file=file, date=date, holdout=holdout, seed=seed, progress=progress)
-    page.write_text(profile_text(found, file=file, date=date))
-    target.write(calibration_record(found, out))
+    is_kept = accept_poor_fit or _poor(found) is None
+    if is_kept:
+        page.write_text(profile_text(found, file=file, date=date))
+        target.write(calibration_record(found, out))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show_calibration import show_calibration
 
-        show_calibration(Page(), found, out)
+        show_calibration(Page(), found, out if is_kept else None)
+    if not is_kept:
+        _refuse_poor(found)
     return 0
+
+
+def _poor(found: UserFit) -> tuple[str, float] | None:
+    """What the fitted constants do not describe, step time or peak memory, with its median error."""
+    for quantity in ("step_time", "peak_memory"):
+        median = getattr(found.on_fitted, quantity)[1].median
+        if median is not None and median > MOST_ERROR:
+            return quantity.replace("_", " "), median
+    return None
+
+
+def _refuse_poor(found: UserFit) -> NoReturn:
+    poor = _poor(found)
+    assert poor is not None
+    runs = f"{len(found.fitted)} runs" if len(found.fitted) > 1 else "run"
+    worst = ", ".join(f"{name[:60]} ({factor:.3g}x)" for name, factor in found.outliers[:3])
+    raise InputError(
+        f"no profile is written: the fit is off by {poor[1]:,.0%} in the median {poor[0]} of the {runs} behind it, "
+        f"above {MOST_ERROR:.0%}" + (f"; predicted over measured: {worst}" if worst else ""),
+        rule=f"a profile describes the runs it was fitted to: a median error of at most {MOST_ERROR:.0%}",
+        hint="check units and fields of the runs, or write it all the same with --accept-poor-fit",
+    )
 
 
 def _profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:

@@ -27,8 +27,8 @@ FAR = 3.0
 """Moves of a constant, in units of its uncertainty, that are worth a doubt."""
 
 
-def show_calibration(page: Page, found: UserFit, out: str) -> None:
-    """Errors before and after, constants that moved, what was left out."""
+def show_calibration(page: Page, found: UserFit, out: str | None) -> None:
+    """Errors before and after, constants that moved, what was left out. ``out``: where the profile is, if anywhere."""
     runs = _runs(len(found.fitted))
     page.line(f"Fitted to {runs} of {found.accelerator} ({found.generation})", style="bold", indent=0)
     page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
@@ -46,6 +46,8 @@ def show_calibration(page: Page, found: UserFit, out: str) -> None:
         page.bullets(
             [f"{one.run.id[:60]}: {one.reason}" for one in found.skipped[:MOST_SKIPPED]], most_lines=MOST_LINES
         )
+    if out is None:
+        return
     page.heading("Go on")
     page.line(f"Saved in {out}:")
     page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
