@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.inputs.cluster import Generation
 from shardplan.inputs.documents import parse_document, read_document
 
 __all__ = [
@@ -196,7 +197,7 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     file = Path(path)
     document = dict(read_document(file))
     generation = document.pop("generation", None)
-    known = ("default", *generations())
+    known = ("default", *get_args(Generation))  # those without constants of their own have the defaults
     if generation not in known:
         raise UnknownNameError(
             "accelerator generation", str(generation), known, hint=f"generation: one of {', '.join(known)}"
