@@ -18,10 +18,11 @@ import pytest
 from tests.examples import llama
 
 from shardplan.calibration.microbench import torch_device
-from shardplan.calibration.microbench.cases import Ranks, cases_of
+from shardplan.calibration.microbench.cases import Ranks, Sizes, cases_of
+from shardplan.calibration.microbench.doubts import LEAST_GROWTH, busy, growth
 from shardplan.calibration.microbench.files import measurements_path, profile_text, read_measurements, write_profile
-from shardplan.calibration.microbench.identify import accelerator_of
-from shardplan.calibration.microbench.measured import LAYER_OPERATORS, LAYER_PRODUCTS, profile_from
+from shardplan.calibration.microbench.identify import accelerator_of, check_part
+from shardplan.calibration.microbench.measured import LAYER_OPERATORS, LAYER_PRODUCTS, outcome_of, profile_from
 from shardplan.calibration.microbench.records import (
     Attention,
     Case,
@@ -38,6 +39,7 @@ from shardplan.calibration.microbench.run import measure_on, run_microbenchmark
 from shardplan.calibration.microbench.timing import Effort, measure, measure_together
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.batch import Batch
+from shardplan.inputs.catalog import load_cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Constant, assemble, constants_of, load_profile
@@ -243,19 +245,119 @@ def test_training_is_said_to_be_slower_than_kernels_alone() -> None:
     assert number(constants["attention_efficiency"]) < 0.58
 
 
+def _with_host(measurements: Measurements, time: float, spread: float = 0.0) -> Measurements:
+    """The same, but for the time of the layer."""
+    layer, timing = Host(operation="layer"), Timing(time=time, spread=spread, num_series=5)
+    samples = tuple(Sample(one.case, timing) if one.case == layer else one for one in measurements.samples)
+    return replace(measurements, samples=samples)
+
+
 def test_the_hosts_time_is_believed_only_where_it_is_slower() -> None:
     measurements = measure_on(FormulaBackend(formats=("bf16",)), sizes="small")
-    usual = HOPPER.kernel_launch_time["eager"]
-    assert profile_from(measurements, HOPPER)["kernel_launch_time"].value == {"eager": pytest.approx(usual)}
-    slow = replace(
-        measurements,
-        samples=tuple(
-            Sample(one.case, Timing(time=6e-3, spread=0, num_series=5)) if one.case == Host(operation="layer") else one
-            for one in measurements.samples
-        ),
-    )
+    outcome = outcome_of(measurements, HOPPER)
+    assert "kernel_launch_time" not in outcome.constants
+    kept = {one.label: one for one in outcome.kept}
+    for key, bare in (("eager", "2.7e-05 s per operator"), ("fused", "5e-06 s per launch")):
+        one = kept[f"kernel_launch_time[{key}]"]
+        assert one.value == HOPPER.kernel_launch_time[key]
+        assert f"{bare} of a" in one.reason
+        assert "lower bound" in one.reason
+    slow = profile_from(_with_host(measurements, 6e-3), HOPPER)["kernel_launch_time"]
     expected = 6e-3 / (2 * LAYER_OPERATORS + LAYER_PRODUCTS)
-    assert profile_from(slow, HOPPER)["kernel_launch_time"].value == {"eager": pytest.approx(expected, rel=1e-3)}
+    assert slow.value == {"eager": pytest.approx(expected, rel=1e-3)}
+    assert "kernel_launch_time" not in profile_from(_with_host(measurements, 6e-3, spread=2.0), HOPPER)
+
+
+# Timings that are not worth a constant
+
+
+@dataclass(kw_only=True)
+class Disturbed(FormulaBackend):
+    """A machine whose processes get their turn every twelve milliseconds, as two busy cores give it."""
+
+    turn: float = 0.012
+    scatter: float = 0.1
+
+    def time(self, case: Case) -> Timing:
+        exact = super().time(case)
+        if isinstance(case, Host):
+            return exact
+        return Timing(time=math.ceil(exact.time / self.turn) * self.turn, spread=self.scatter, num_series=5)
+
+
+@pytest.mark.parametrize("ranks", [Ranks(), Ranks(total=16, per_node=8)])
+def test_times_that_are_those_of_the_scheduler_give_no_constant(ranks: Ranks) -> None:
+    measurements = measure_on(Disturbed(ranks=ranks, formats=("bf16",)), sizes="small")
+    outcome = outcome_of(measurements, HOPPER)
+    assert outcome.constants == {}
+    kept = {one.label: one for one in outcome.kept}
+    assert kept["matmul_launch_time"].value == HOPPER.matmul_launch_time
+    assert "hardly grow with the work" in kept["matmul_launch_time"].reason
+    assert any(warning.startswith("matrix products: times hardly grow") for warning in outcome.warnings)
+
+
+def test_scattered_timings_are_named_and_the_worst_first() -> None:
+    calm = measure_on(FormulaBackend(formats=("bf16",)), sizes="small")
+    assert outcome_of(calm, HOPPER).warnings == ()
+    assert busy(calm) is None
+    loud = [replace(one, timing=replace(one.timing, spread=3.0)) for one in calm.samples[:1]]
+    some = replace(calm, samples=(*loud, *calm.samples[1:]))
+    (warning,) = outcome_of(some, HOPPER).warnings
+    assert warning.startswith(f"the machine was busy: 1 of {len(calm.samples)} cases vary by more than 30% between")
+    assert "copy of 8192 bytes by 300%" in warning
+    assert "busy" in profile_text(profile_from(some, HOPPER), some)
+    most = replace(calm, samples=tuple(replace(one, timing=replace(one.timing, spread=1.4)) for one in calm.samples))
+    assert "memory_efficiency" not in outcome_of(most, HOPPER).constants
+
+
+def test_what_the_formulas_do_not_describe_is_kept_with_the_reason() -> None:
+    machine = FormulaBackend(noise=(1.0, 9.0, 0.1, 4.0, 0.3, 20.0, 0.7), formats=("bf16",))
+    outcome = outcome_of(measure_on(machine, sizes="small"), HOPPER)
+    kept = {one.label: one for one in outcome.kept}
+    assert "the formulas miss the timings by" in kept["matmul_efficiency[bf16]"].reason
+    assert kept["matmul_efficiency[bf16]"].value == HOPPER.matmul_efficiency["bf16"]
+    assert not {one.name for one in outcome.kept} & set(outcome.constants)
+
+
+@pytest.mark.parametrize("sizes", ["small", "full"])
+def test_times_grow_with_work(sizes: Sizes) -> None:
+    measurements = measure_on(FormulaBackend(ranks=Ranks(total=16, per_node=8)), sizes=sizes)
+    for kind in (MemoryPass, Product, Attention):
+        assert growth(measurements.of(kind)) > LEAST_GROWTH  # type: ignore[operator]  # a number: the work differs
+    assert growth(measurements.of(Exchange)) > LEAST_GROWTH  # type: ignore[operator]
+
+
+def test_what_a_profile_cannot_state_is_kept(tmp_path: Path) -> None:
+    """A part described with half its peak would reach more than all of it."""
+    path = tmp_path / "half.yaml"
+    peaks = "{bf16: 400 TFLOP/s, fp8: 1979 TFLOP/s}"
+    path.write_text(
+        f"name: half\ngeneration: hopper\nmemory: 85 GB\nmemory_bandwidth: 3350 GB/s\npeak_flops: {peaks}\n"
+    )
+    outcome = outcome_of(measure_on(FormulaBackend(), sizes="full", accelerator=str(path)), HOPPER)
+    assert "cannot be" in next(one.reason for one in outcome.kept if one.label == "matmul_efficiency[bf16]")
+    assert set(outcome.constants["matmul_efficiency"].value) == {"fp8"}  # type: ignore[arg-type]  # a table
+
+
+def test_collectives_of_an_unknown_network_tell_the_time_of_a_launch() -> None:
+    unknown = replace(H100, name="NVIDIA X9000")
+    for ranks in (Ranks(total=2, per_node=2), Ranks(total=16, per_node=8)):
+        machine = FormulaBackend(device=unknown, ranks=ranks, formats=("bf16",), exchange_launch=40e-6)
+        outcome = outcome_of(measure_on(machine, sizes="full"), load_profile("other"))
+        assert number(outcome.constants["collective_launch_time"]) == pytest.approx(40e-6, rel=0.3)
+        assert not {"network_efficiency", "all_to_all_efficiency", "p2p_efficiency"} & set(outcome.constants)
+        reasons = {one.label: one.reason for one in outcome.kept}
+        assert "--cluster" in reasons["network_efficiency[other]"]
+
+
+def test_a_cluster_that_is_named_gives_the_rates_of_its_links() -> None:
+    unknown = replace(H100, name="NVIDIA X9000")
+    machine = FormulaBackend(device=unknown, ranks=Ranks(total=16, per_node=8), formats=("bf16",))
+    measurements = measure_on(machine, sizes="full")
+    constants = profile_from(measurements, load_profile("other"), cluster=load_cluster("dgx-h100"))
+    assert measurements.accelerator is None
+    assert alone(constants["network_efficiency"], "nvlink") == pytest.approx(machine.nvlink, rel=0.03)
+    assert "matmul_efficiency" not in constants
 
 
 def test_the_layer_timed_has_the_operators_that_the_estimate_charges() -> None:
@@ -308,7 +410,8 @@ def test_an_unknown_device_gives_what_needs_no_peak() -> None:
     assert constants["matmul_launch_time"].value == pytest.approx(7e-6, rel=0.05)
     assert constants["attention_half_sequence"].value == pytest.approx(600, rel=0.05)
     assert "not in the catalogue" in profile_text(constants, measurements)
-    named = measure_on(FormulaBackend(device=unknown, formats=("bf16",)), sizes="full", accelerator="h100-sxm-80gb")
+    sample = replace(unknown, memory_bytes=H100.memory_bytes)
+    named = measure_on(FormulaBackend(device=sample, formats=("bf16",)), sizes="full", accelerator="h100-sxm-80gb")
     assert alone(profile_from(named, HOPPER)["matmul_efficiency"], "bf16") == pytest.approx(0.62, rel=0.04)
 
 
@@ -351,6 +454,53 @@ def test_a_processor_is_no_accelerator() -> None:
     assert accelerator_of(Device(kind="cpu", name="H100 fan club", memory_bytes=10**11, num_cores=132)) is None
 
 
+CPU = Device(kind="cpu", name="AMD EPYC", memory_bytes=80 * 10**9, num_cores=2)
+
+
+@pytest.mark.parametrize(
+    ("device", "accelerator", "words"),
+    [
+        (CPU, "h100-sxm-80gb", "it is a processor"),
+        (CPU, "H100-SXM-80GB", "it is a processor"),
+        (CPU, "tpu-v5p", "it is a processor"),
+        (replace(H100, name="NVIDIA H100 PCIe", num_cores=114), "h100-sxm-80gb", "it is h100-pcie-80gb"),
+        (H100, "a100-sxm-80gb", "it is h100-sxm-80gb"),
+        (H100, "h200-sxm-141gb", "it is h100-sxm-80gb"),
+        (replace(H100, name="NVIDIA H200 MIG 1g.18gb", num_cores=16), "h100-sxm-80gb", "its name says h200"),
+        (replace(H100, name="NVIDIA X9000"), "gaudi2-96gb", "its name says nvidia"),
+        (replace(H100, name="NVIDIA H100 MIG 1g.10gb", memory_bytes=10**10), "h100-sxm-80gb", "it has 10 GB"),
+        (replace(H100, name="sample", memory_bytes=10**11), "h100-sxm-80gb", "it has 100 GB"),
+    ],
+)
+def test_a_part_that_the_device_cannot_be_is_refused(device: Device, accelerator: str, words: str) -> None:
+    machine = FormulaBackend(device=device, formats=("bf16",))
+    with pytest.raises(InputError, match=words) as refused:
+        measure_on(machine, accelerator=accelerator)
+    assert accelerator.lower() in refused.value.message
+    assert "--accelerator" in refused.value.hint
+    assert machine.num_timed == 0
+
+
+@pytest.mark.parametrize("name", [H100.name, "NVIDIA H100", "NVIDIA X9000", "engineering sample", ""])
+def test_a_device_of_another_name_may_be_the_part(name: str) -> None:
+    for memory in (0.95, 1.05):
+        device = replace(H100, name=name, memory_bytes=int(85e9 * memory))
+        check_part(device, "h100-sxm-80gb")
+
+
+def test_a_file_of_ones_own_describes_any_part(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    text = "name: mine\ngeneration: {}\nmemory: 96 GB\nmemory_bandwidth: 100 GB/s\npeak_flops: {{bf16: 2 TFLOP/s}}\n"
+    path.write_text(text.format("other"))
+    check_part(CPU, str(path))
+    check_part(replace(H100, name="NVIDIA H200", memory_bytes=96 * 10**9), str(path))
+    with pytest.raises(InputError, match="it has 10 GB, mine has 96 GB"):
+        check_part(replace(H100, memory_bytes=10**10), str(path))
+    path.write_text(text.format("hopper"))
+    with pytest.raises(InputError, match="it is a processor"):
+        check_part(CPU, str(path))
+
+
 def test_groups_are_a_pair_a_node_a_rank_of_every_node_and_all() -> None:
     assert Ranks().groups == ()
     assert Ranks(total=2, per_node=2).groups == ((2, 1),)
@@ -368,13 +518,18 @@ def test_full_looks_at_more_than_small() -> None:
         assert len(set(many)) == len(many)
 
 
-def test_the_median_is_kept_and_the_spread_told() -> None:
-    times = iter([9.0, 1.0, *([0.4] * 1), 1.0, 1.1, 50.0, 0.9])
-    effort = Effort(warm_up_time=0, series_time=1, num_series=5, most_calls=10, limit=0)
+def test_a_low_quantile_is_kept_and_the_spread_told() -> None:
+    """Others on the machine only add time: most series may be disturbed."""
+    times = iter([9.0, 1.0, 0.4, 50.0, 1.0, 1.1, 50.0, 1.0, 60.0, 50.0, 55.0])
+    effort = Effort(warm_up_time=0, series_time=0.4, num_series=8, most_calls=10, limit=99)
     timing = measure(lambda _calls: next(times), effort)
-    assert timing.time == pytest.approx(1.0)
-    assert timing.num_series == 3  # the limit was over: three series at least
-    assert timing.spread > 0
+    assert timing.num_series == 8
+    assert timing.time == pytest.approx(1.04, rel=0.1)
+    assert timing.spread > 10
+    calm = measure(lambda _calls: 1.0, effort)
+    assert (calm.time, calm.spread) == (1.0, 0.0)
+    short = measure(lambda _calls: 1.0, replace(effort, limit=0))
+    assert short.num_series == 3  # the limit was over: three series at least
 
 
 def test_short_calls_are_timed_in_series() -> None:
@@ -601,8 +756,10 @@ def test_real_kernels_run_on_this_processor(tmp_path: Path) -> None:
     assert measurements.skipped == ()
     assert all(sample.timing.time > 0 for sample in measurements.samples)
     constants = profile_from(measurements, load_profile("other"))
-    assert "kernel_launch_time" in constants  # which others stand out depends on what else the machine does
+    outcome = outcome_of(measurements, load_profile("other"))  # what stands out depends on what else the machine does
+    assert {"kernel_launch_time", "matmul_efficiency"} <= {one.name for one in outcome.kept}
     assert all(number(constant) > 0 for name, constant in constants.items() if name != "kernel_launch_time")
+    constants = constants or {"step_time": Constant(value=1.0, unit="s", source="a test")}
     write_profile(tmp_path / "cpu.yaml", constants, measurements)
     assert json.loads((tmp_path / "cpu.measurements.json").read_text())["device"]["kind"] == "cpu"
     with pytest.raises(InputError, match="does not multiply"):

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.calibration.rows import CELLS, write
-from tests.cli.commands import answer, run
+from tests.cli.commands import SMALL, answer, run
 
 from shardplan.calibration import defaults, microbench
 from shardplan.calibration.constants import free_constants
-from shardplan.calibration.microbench.records import Device, Measurements, MemoryPass, Sample, Timing
+from shardplan.calibration.microbench.records import Device, Host, Measurements, MemoryPass, Sample, Timing
 from shardplan.calibration.runs import shipped_runs
 from shardplan.inputs import profile as profiles
 from shardplan.inputs.catalog import load_accelerator
@@ -229,6 +229,8 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "less than none": ((EXAMPLE, *H100, *OUT, "--holdout", "-0.1"), "--holdout is '-0.1'"),
     "no seed": ((EXAMPLE, *H100, *OUT, "--seed", "x"), "--seed is 'x'"),
     "written without a fit": ((EXAMPLE, *H100, *OUT, "--write"), "--write is given without --defaults"),
+    "a cluster of runs": ((EXAMPLE, *H100, *OUT, "--cluster", "dgx-h100"), "--cluster is given without --microbench"),
+    "a cluster that nobody knows": (("--microbench", *OUT, "--cluster", "dgx-h10"), "unknown cluster"),
     "no size": (("--microbench", *OUT, "--sizes", "huge"), "--sizes is 'huge'"),
 }
 
@@ -310,6 +312,63 @@ def test_timed_kernels_give_a_profile(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.measurements.json", "gpu.yaml"]
     assert read_profile(out).memory_efficiency != profiles.load_profile("hopper").memory_efficiency
     assert "memory_efficiency" in run("calibrate", "--microbench", "--out", out).stdout
+
+
+def test_what_is_kept_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bare layer is faster than the base profile's host: its value is listed as kept, and not written."""
+    measured = _measured()
+    layer = Sample(Host(operation="layer"), Timing(time=4e-4, spread=0.01, num_series=5))
+    _timed(monkeypatch, replace(measured, samples=(*measured.samples, layer)))
+    out = tmp_path / "gpu.yaml"
+    record = answer("calibrate", "--microbench", "--out", out)
+    assert "kernel_launch_time" not in {constant["name"] for constant in record["constants"]}
+    (kept,) = [one for one in record["kept"] if one["name"] == "kernel_launch_time"]
+    assert (kept["key"], kept["value"]) == ("eager", profiles.load_profile("hopper").kernel_launch_time["eager"])
+    assert "lower bound" in kept["reason"]
+    assert record["warnings"] == []
+    assert "kernel_launch_time" not in out.read_text()
+    measured_part, _, kept_part = run("calibrate", "--microbench", "--out", out).stdout.partition("Kept")
+    assert "kernel_launch_time" not in measured_part
+    assert "kernel_launch_time[eager]" in kept_part
+
+
+def test_a_busy_machine_is_named_and_gives_no_constant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every case takes one turn of the scheduler."""
+    turn = Timing(time=0.012, spread=0.6, num_series=5)
+    measured = _measured()
+    _timed(monkeypatch, replace(measured, samples=tuple(Sample(one.case, turn) for one in measured.samples)))
+    result = run("calibrate", "--microbench", "--out", tmp_path / "gpu.yaml")
+    text = " ".join(result.stdout.split())
+    assert result.exit_code == 2
+    assert "The machine was busy: 4 of 4 cases vary by more than 30%" in text
+    assert "times hardly grow with the work" in text
+    assert "memory_efficiency 0.8 fraction of memory bandwidth" in text
+    assert "Saved" not in text
+    assert "determine no constant" in " ".join(result.stderr.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.measurements.json"]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_lines_of_timed_kernels_fit(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _timed(monkeypatch, _measured(accelerator=None))
+    lines = run("calibrate", "--microbench", "--out", "x.yaml", columns=columns).stdout.splitlines()
+    assert max(len(line) for line in lines if "shardplan " not in line) <= max(columns, 60)
+
+
+def test_a_measured_profile_gives_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On kernels a tenth slower than the shipped ones a step is a little slower, and no more."""
+    _timed(monkeypatch, _measured())
+    out = tmp_path / "gpu.yaml"
+    run("calibrate", "--microbench", "--out", out)
+    question = (*SMALL, "--micro-batch-size", 1)
+    mine, shipped = (answer("estimate", *question, *more) for more in (("--profile", out), ()))
+    ratio = _step_time(mine) / _step_time(shipped)
+    assert 0.8 < ratio < 1.5
+
+
+def _step_time(record: dict[str, Any]) -> float:
+    return float(record["plans"][0]["step_time_s"])
 
 
 def test_a_device_that_nobody_knows_has_the_default_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from shardplan.errors import InputError
 
 if TYPE_CHECKING:
     from shardplan.calibration.defaults import Refit
+    from shardplan.calibration.microbench import Measurements, Outcome
     from shardplan.calibration.user import UserFit
 
 __all__ = ["calibrate"]
@@ -41,7 +42,9 @@ RunsArgument = Annotated[
 ]
 AcceleratorFlag = Annotated[
     str | None,
-    _option("What the runs were measured on (see `shardplan accelerators`).", panel="Fit", metavar="NAME|FILE"),
+    _option(
+        "What the runs or kernels are measured on (see `shardplan accelerators`).", panel="Fit", metavar="NAME|FILE"
+    ),
 ]
 OutFlag = Annotated[str | None, _option("Where the profile goes.", panel="Output", metavar="FILE")]
 HoldoutFlag = Annotated[
@@ -77,6 +80,14 @@ MicrobenchFlag = Annotated[
 DeviceFlag = Annotated[
     str | None, _option("cpu, cuda or cuda:1. Default: the GPU where there is one.", panel="Kernels", metavar="NAME")
 ]
+ClusterFlag = Annotated[
+    str | None,
+    _option(
+        "What the collectives run on (see `shardplan clusters`). Default: the usual cluster of the accelerator.",
+        panel="Kernels",
+        metavar="NAME|FILE",
+    ),
+]
 SizesFlag = Annotated[str, _option("small (under a minute) or full.", panel="Kernels", metavar="NAME")]
 
 
@@ -93,6 +104,7 @@ def calibrate(
     microbench: MicrobenchFlag = False,
     device: DeviceFlag = None,
     sizes: SizesFlag = "full",
+    cluster: ClusterFlag = None,
     defaults: DefaultsFlag = False,
     write: WriteFlag = False,
 ) -> int:
@@ -120,6 +132,12 @@ def calibrate(
         )
     if write and not defaults:
         raise InputError("--write is given without --defaults", rule="--write goes with --defaults", hint="--out FILE")
+    if cluster is not None and not microbench:
+        raise InputError(
+            "--cluster is given without --microbench",
+            rule="--cluster goes with --microbench",
+            hint="rows of RUNS.csv name their cluster themselves",
+        )
     if defaults:
         return _defaults(target, write=write)
     if out is None or out == "-":
@@ -127,7 +145,7 @@ def calibrate(
             "no file for the profile is given", rule="--out names the file of the profile", hint="--out my-cluster.yaml"
         )
     if microbench:
-        return _microbench(target, out, device=device, sizes=sizes, accelerator=accelerator)
+        return _microbench(target, out, device=device, sizes=sizes, accelerator=accelerator, cluster=cluster)
     assert runs is not None
     share, number = _share(holdout), whole(seed, "--seed", least=0, most=MOST_SEED)
     return _runs(target, runs, accelerator, out, holdout=share, seed=number, accept_poor_fit=accept_poor_fit)
@@ -224,16 +242,19 @@ def _profile_target(out: str, runs: str | None, accelerator: str | None, target:
     return page
 
 
-def _microbench(target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None) -> int:
+def _microbench(
+    target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None, cluster: str | None
+) -> int:
     """A profile from timed kernels. An interrupt keeps what was timed until then."""
     _profile_target(out, None, accelerator, target)
     from shardplan.calibration import microbench
     from shardplan.cli.progress import progress_bar
-    from shardplan.inputs.catalog import load_accelerator
+    from shardplan.inputs.catalog import load_accelerator, load_cluster
     from shardplan.inputs.profile import load_profile
 
     if sizes not in ("small", "full"):
         raise InputError(f"--sizes is {sizes[:60]!r}", rule="--sizes is small or full", hint="--sizes small")
+    network = None if cluster is None else load_cluster(cluster)
     with progress_bar("timing kernels") as progress:
         measured = microbench.run_microbenchmark(
             device=device,
@@ -244,19 +265,27 @@ def _microbench(target: JsonTarget, out: str, *, device: str | None, sizes: str,
     if measured.rank != 0:
         return 0  # under torchrun the first process speaks for all
     generation = load_accelerator(measured.accelerator).generation if measured.accelerator else "default"
-    constants = microbench.profile_from(measured, load_profile(generation))
-    raw = microbench.write_profile(out, constants, measured)
+    outcome = microbench.outcome_of(measured, load_profile(generation), cluster=network)
+    if not outcome.constants:
+        _show_microbench(target, measured, outcome, out)
+    raw = microbench.write_profile(out, outcome.constants, measured)  # refuses a profile without constants
     from shardplan.reports.calibration import microbench_record
 
-    target.write(microbench_record(measured, constants, out, str(raw)))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show_calibration import show_microbench
-
-        show_microbench(Page(), measured, constants, out, str(raw))
+    target.write(microbench_record(measured, outcome, out, str(raw)))
+    _show_microbench(target, measured, outcome, out)
     if not measured.is_complete:
         raise KeyboardInterrupt
     return 0
+
+
+def _show_microbench(target: JsonTarget, measured: Measurements, outcome: Outcome, out: str) -> None:
+    """What was timed and what follows from it, unless standard output is taken."""
+    if target.is_stdout:
+        return
+    from shardplan.cli.layout import Page
+    from shardplan.cli.show_calibration import show_microbench
+
+    show_microbench(Page(), measured, outcome, out)
 
 
 def _defaults(target: JsonTarget, *, write: bool) -> int:
