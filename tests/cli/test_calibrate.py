@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.calibration.rows import CELLS, write
-from tests.cli.commands import answer, run
+from tests.cli.commands import SMALL, answer, run
 
 from shardplan.calibration import defaults, microbench
 from shardplan.calibration.constants import free_constants
-from shardplan.calibration.microbench.records import Device, Measurements, MemoryPass, Sample, Timing
+from shardplan.calibration.microbench.records import Device, Host, Measurements, MemoryPass, Sample, Timing
 from shardplan.calibration.runs import shipped_runs
 from shardplan.inputs import profile as profiles
 from shardplan.inputs.catalog import load_accelerator
@@ -81,7 +81,7 @@ def test_one_run_is_enough_and_others_are_left_out(tmp_path: Path) -> None:
 
 def test_one_run_is_told_in_the_singular(tmp_path: Path) -> None:
     out = tmp_path / "x.yaml"
-    run("calibrate", write(tmp_path, {**CELLS, "step_time_s": "8"}), *H100, "--out", out)
+    run("calibrate", write(tmp_path, {**CELLS, "step_time_s": "8"}), *H100, "--out", out, "--accept-poor-fit")
     assert "fitted to 1 run of runs.csv on" in out.read_text(encoding="utf-8").splitlines()[0]
     assert "fitted_on: 1 run of runs.csv, " in out.read_text(encoding="utf-8")
 
@@ -121,12 +121,53 @@ def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
     assert "No run was held out" in text
 
 
-def test_runs_that_no_constants_explain_are_doubted(tmp_path: Path) -> None:
+def _slow(tmp_path: Path, seconds: float) -> Path:
+    """Three runs of one configuration that take so long whatever their batch."""
     rows = [{**CELLS, "id": f"r{number}", "global_batch_size": str(64 * number)} for number in (1, 2, 3)]
-    path = write(tmp_path, *({**row, "step_time_s": "400"} for row in rows))
-    text = " ".join(run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0").stdout.split())
-    assert "check units and fields of the runs" in text
-    assert "times as far as they were uncertain: accelerator_rate[h100-sxm-80gb]" in text
+    return write(tmp_path, *({**row, "step_time_s": str(seconds)} for row in rows))
+
+
+def test_runs_that_no_constants_explain_are_doubted(tmp_path: Path) -> None:
+    path, out = write(tmp_path, {**CELLS, "step_time_s": "4.9"}), tmp_path / "x.yaml"
+    found = run("calibrate", path, *H100, "--out", out, "--holdout", "0")
+    assert "check units and fields of the runs" in " ".join(found.stdout.split())
+    assert out.exists()
+
+
+def test_a_fit_that_does_not_describe_its_runs_is_not_written(tmp_path: Path) -> None:
+    """Milliseconds for seconds: rule, value and knob, and nothing saved."""
+    path, out, record = _slow(tmp_path, 400_000), tmp_path / "x.yaml", tmp_path / "x.json"
+    command = ("calibrate", path, *H100, "--out", out, "--holdout", "0")
+    refused = run(*command, "--json", record)
+    text, reason = (" ".join(stream.split()) for stream in (refused.stdout, refused.stderr))
+    assert refused.exit_code == 2
+    assert "times as far as they were uncertain: accelerator_rate[h100-sxm-80gb]" in text  # what was found is shown
+    assert "Saved" not in text
+    for words in (
+        "no profile is written",
+        "median step time of the 3 runs",
+        "above 50%",
+        "--accept-poor-fit",
+        "r1 (",
+    ):
+        assert words in reason
+    assert not out.exists()
+    assert set(json.loads(record.read_text())) == {"error"}
+    assert "no profile is written" in answer(*command, status=2)["error"]["message"]
+
+
+def test_a_poor_fit_is_written_on_demand(tmp_path: Path) -> None:
+    out = tmp_path / "x.yaml"
+    command = ("calibrate", _slow(tmp_path, 400), *H100, "--out", out, "--holdout", "0", "--accept-poor-fit")
+    assert answer(*command)["fitted"]["step_time"]["after"]["median"] > 0.5
+    assert read_profile(out).accelerator_rate["h100-sxm-80gb"] < 1
+
+
+def test_memory_that_no_constants_explain_is_not_fitted_either(tmp_path: Path) -> None:
+    path = write(tmp_path, {**CELLS, "peak_memory_gb": "1", "memory_kind": "reserved"})
+    refused = run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0")
+    assert refused.exit_code == 2
+    assert "peak memory of the run behind it" in " ".join(refused.stderr.split())
 
 
 def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
@@ -153,7 +194,7 @@ def test_runs_and_profile_are_not_written_over(target: str, tmp_path: Path) -> N
 def test_a_part_of_ones_own_goes_by_its_name(tmp_path: Path) -> None:
     file = EXAMPLE.parent / "my-accelerator.yaml"
     name = load_accelerator(file).name
-    path = write(tmp_path, {**CELLS, "accelerator": name, "step_time_s": "20"})
+    path = write(tmp_path, {**CELLS, "accelerator": name, "step_time_s": "5"})
     record = answer("calibrate", path, "--accelerator", file, "--out", tmp_path / "x.yaml", "--holdout", "0")
     assert record["accelerator"] == name
     assert record["fitted"]["runs"] == ["run"]
@@ -210,6 +251,8 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "less than none": ((EXAMPLE, *H100, *OUT, "--holdout", "-0.1"), "--holdout is '-0.1'"),
     "no seed": ((EXAMPLE, *H100, *OUT, "--seed", "x"), "--seed is 'x'"),
     "written without a fit": ((EXAMPLE, *H100, *OUT, "--write"), "--write is given without --defaults"),
+    "a cluster of runs": ((EXAMPLE, *H100, *OUT, "--cluster", "dgx-h100"), "--cluster is given without --microbench"),
+    "a cluster that nobody knows": (("--microbench", *OUT, "--cluster", "dgx-h10"), "unknown cluster"),
     "no size": (("--microbench", *OUT, "--sizes", "huge"), "--sizes is 'huge'"),
 }
 
@@ -262,7 +305,9 @@ def test_the_shipped_fit_is_written_as_a_whole(few: Path) -> None:
     assert [path.name for path in few.parent.iterdir()] == ["profiles"]
     written = profiles.constants_of("default")["memory_pass_factor"].value
     assert isinstance(written, dict)
-    assert written["fused"] in {change["after"] for change in record["constants"]}
+    changed = {each["label"].partition("[")[2].rstrip("]"): each["after"] for each in record["constants"]}
+    assert changed
+    assert {kernels: written[kernels] for kernels in changed} == changed
     assert len((few / "residuals.csv").read_text().splitlines()) == record["num_runs"] + 1
     assert answer("calibrate", "--defaults")["constants"] == []
 
@@ -291,6 +336,63 @@ def test_timed_kernels_give_a_profile(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.measurements.json", "gpu.yaml"]
     assert read_profile(out).memory_efficiency != profiles.load_profile("hopper").memory_efficiency
     assert "memory_efficiency" in run("calibrate", "--microbench", "--out", out).stdout
+
+
+def test_what_is_kept_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bare layer is faster than the base profile's host: its value is listed as kept, and not written."""
+    measured = _measured()
+    layer = Sample(Host(operation="layer"), Timing(time=4e-4, spread=0.01, num_series=5))
+    _timed(monkeypatch, replace(measured, samples=(*measured.samples, layer)))
+    out = tmp_path / "gpu.yaml"
+    record = answer("calibrate", "--microbench", "--out", out)
+    assert "kernel_launch_time" not in {constant["name"] for constant in record["constants"]}
+    (kept,) = [one for one in record["kept"] if one["name"] == "kernel_launch_time"]
+    assert (kept["key"], kept["value"]) == ("eager", profiles.load_profile("hopper").kernel_launch_time["eager"])
+    assert "lower bound" in kept["reason"]
+    assert record["warnings"] == []
+    assert "kernel_launch_time" not in out.read_text()
+    measured_part, _, kept_part = run("calibrate", "--microbench", "--out", out).stdout.partition("Kept")
+    assert "kernel_launch_time" not in measured_part
+    assert "kernel_launch_time[eager]" in kept_part
+
+
+def test_a_busy_machine_is_named_and_gives_no_constant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every case takes one turn of the scheduler."""
+    turn = Timing(time=0.012, spread=0.6, num_series=5)
+    measured = _measured()
+    _timed(monkeypatch, replace(measured, samples=tuple(Sample(one.case, turn) for one in measured.samples)))
+    result = run("calibrate", "--microbench", "--out", tmp_path / "gpu.yaml")
+    text = " ".join(result.stdout.split())
+    assert result.exit_code == 2
+    assert "The machine was busy: 4 of 4 cases vary by more than 30%" in text
+    assert "times hardly grow with the work" in text
+    assert "memory_efficiency 0.8 fraction of memory bandwidth" in text
+    assert "Saved" not in text
+    assert "determine no constant" in " ".join(result.stderr.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.measurements.json"]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_lines_of_timed_kernels_fit(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _timed(monkeypatch, _measured(accelerator=None))
+    lines = run("calibrate", "--microbench", "--out", "x.yaml", columns=columns).stdout.splitlines()
+    assert max(len(line) for line in lines if "shardplan " not in line) <= max(columns, 60)
+
+
+def test_a_measured_profile_gives_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On kernels a tenth slower than the shipped ones a step is a little slower, and no more."""
+    _timed(monkeypatch, _measured())
+    out = tmp_path / "gpu.yaml"
+    run("calibrate", "--microbench", "--out", out)
+    question = (*SMALL, "--micro-batch-size", 1)
+    mine, shipped = (answer("estimate", *question, *more) for more in (("--profile", out), ()))
+    ratio = _step_time(mine) / _step_time(shipped)
+    assert 0.8 < ratio < 1.5
+
+
+def _step_time(record: dict[str, Any]) -> float:
+    return float(record["plans"][0]["step_time_s"])
 
 
 def test_a_device_that_nobody_knows_has_the_default_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.commands import answer, run
 
-from shardplan.inputs.profile import generations, load_profile
+from shardplan.inputs.profile import constants_of, generations, load_profile
 from shardplan.inputs.stack import list_stacks, load_stack
+
+TABLES_OF_PARTS = ("accelerator_rate", "matmul_efficiency", "network_efficiency")
+"""Tables whose keys are parts, number formats and links, which not every generation has."""
 
 
 def test_lists_are_complete() -> None:
@@ -24,13 +28,65 @@ def test_every_constant_of_a_profile_has_its_origin(name: str) -> None:
     record, profile = answer("profiles", name), load_profile(name)
     values = {(row["name"], row["key"]): row["value"] for row in record["constants"]}
     for constant, described in profile.constants.items():
-        table = described.value if isinstance(described.value, dict) else {None: described.value}
-        assert {key: values.pop((constant, key)) for key in table} == table
+        value: Any = described.value
+        table: dict[str | None, Any] = value if isinstance(value, dict) else {None: value}
+        shown = {key: values.pop((constant, key)) for key in table if (constant, key) in values}
+        assert shown == {key: table[key] for key in shown}
+        assert set(table) == set(shown) or (name != "default" and constant in TABLES_OF_PARTS)
     assert values == {}
     assert all(row["unit"] and row["source"] for row in record["constants"])
-    assert all((row["sd"] is None) or row["fitted_on"] for row in record["constants"])
     text = run("profiles", name, columns=140).stdout
     assert [row["name"] for row in record["constants"] if row["name"] not in text] == []
+
+
+@pytest.mark.parametrize("name", ["default", *generations()])
+def test_every_constant_has_an_uncertainty_and_says_whose(name: str) -> None:
+    for row in answer("profiles", name)["constants"]:
+        label = (row["name"], row["key"])
+        assert row["sd"] is not None, label
+        assert (row["fitted_on"] is None) == bool(row["sd_basis"]), label
+        assert (row["sd"] == 0) == (row["fitted_on"] is None and "by definition" in row["sd_basis"]), label
+        assert row["sd"] < 1, label
+
+
+def test_an_uncertainty_that_is_assumed_reaches_no_fit_and_no_robustness() -> None:
+    """The ``sd`` that estimates and fits read stays that of fitted constants."""
+    for generation in ("default", *generations()):
+        for name, constant in constants_of(generation).items():
+            assert (constant.sd is None) == (constant.fitted_on is None), name
+            assert (constant.assumed_sd is None) == (constant.sd_basis is None), name
+            spread, fitted = constant.assumed_sd, constant.sd
+            if isinstance(spread, dict) and isinstance(fitted, dict):
+                assert not {key for keys in spread for key in keys.split("+")} & {
+                    key for keys in fitted for key in keys.split("+")
+                }, name
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_nothing_is_dropped_where_there_is_little_room(columns: int) -> None:
+    text = " ".join(run("profiles", "hopper", columns=columns).stdout.split())
+    for words in (
+        "fraction of nominal bandwidth",
+        "0.755 (sd 0.035)",
+        str(constants_of("hopper")["attention_efficiency"].value),
+        "by definition",
+        "fp8 without the casts",
+    ):
+        assert words in text
+
+
+def test_a_generation_shows_only_what_its_parts_can_use() -> None:
+    shown = {(row["name"], row["key"]) for row in answer("profiles", "hopper")["constants"]}
+    assert {key for name, key in shown if name == "accelerator_rate"} == set()  # those fitted are of other parts
+    assert not {"ici", "xgmi", "hccs", "neuronlink"} & {key for name, key in shown if name == "network_efficiency"}
+    assert {"nvlink", "pcie", "efa", "other"} <= {key for name, key in shown if name == "network_efficiency"}
+    assert ("matmul_efficiency", "nvfp4") not in shown  # Blackwell is the first that has it
+    tpu = {(row["name"], row["key"]) for row in answer("profiles", "tpu")["constants"]}
+    assert {key for name, key in tpu if name == "accelerator_rate"} == {"tpu-v5e", "tpu-v5p", "tpu-v6e"}
+    assert ("network_efficiency", "ici") in tpu
+    assert ("network_efficiency", "nvlink") not in tpu
+    everything = {(row["name"], row["key"]) for row in answer("profiles", "default")["constants"]}
+    assert everything >= shown | tpu
 
 
 def test_fitted_constants_show_what_they_were() -> None:

@@ -104,6 +104,17 @@ def test_slightly_more_than_nominal_is_taken(tmp_path: Path) -> None:
     assert read_profile(_own(tmp_path, "attention_efficiency", "1.25")).attention_efficiency == 1.25
 
 
+@pytest.mark.parametrize("generation", ["default", *GENERATIONS])
+def test_a_file_may_be_made_for_any_generation(tmp_path: Path, generation: str) -> None:
+    """Calibration writes the generation of the part, which need not have constants of its own."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"generation: {generation}\nstep_time: {{value: 0.5, unit: s, source: a test}}\n", encoding="utf-8")
+    assert read_profile(path).step_time == 0.5
+    path.write_text("generation: hoper\n", encoding="utf-8")
+    with pytest.raises(InputError, match="did you mean hopper"):
+        read_profile(path)
+
+
 @pytest.mark.parametrize("generation", ["default", *generations()])
 def test_shipped_constants_are_within_the_limits_of_a_file(tmp_path: Path, generation: str) -> None:
     text = (profile_module.PROFILES / f"{generation}.yaml").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def write_profiles(found: Fit, folder: Path = PROFILES) -> None:
 
 
 def _record(constant: Constant) -> dict[str, Any]:
-    names = ("value", "unit", "source", "prior", "prior_sd", "sd", "fitted_on")
+    names = (each.name for each in fields(Constant))
     return {name: getattr(constant, name) for name in names if getattr(constant, name) is not None}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -21,11 +21,15 @@ from shardplan.errors import InputError
 
 if TYPE_CHECKING:
     from shardplan.calibration.defaults import Refit
+    from shardplan.calibration.microbench import Measurements, Outcome
+    from shardplan.calibration.user import UserFit
 
 __all__ = ["calibrate"]
 
 MOST_SEED = 2**31
 HOLDOUT = "0.3"
+MOST_ERROR = 0.5
+"""Median error of the runs fitted above which a profile is not written unasked: it does not describe them."""
 
 
 def _option(text: str, *names: str, panel: str, **more: Any) -> Any:
@@ -38,13 +42,23 @@ RunsArgument = Annotated[
 ]
 AcceleratorFlag = Annotated[
     str | None,
-    _option("What the runs were measured on (see `shardplan accelerators`).", panel="Fit", metavar="NAME|FILE"),
+    _option(
+        "What the runs or kernels are measured on (see `shardplan accelerators`).", panel="Fit", metavar="NAME|FILE"
+    ),
 ]
 OutFlag = Annotated[str | None, _option("Where the profile goes.", panel="Output", metavar="FILE")]
 HoldoutFlag = Annotated[
     str, _option("Share of the runs that the fit does not see, to check it; 0: none.", panel="Fit", metavar="SHARE")
 ]
 SeedFlag = Annotated[str, _option("Which runs these are.", panel="Fit", metavar="N")]
+PoorFitFlag = Annotated[
+    bool,
+    _option(
+        f"Write the profile even where its median error on the runs it was fitted to is above {MOST_ERROR:.0%}.",
+        "--accept-poor-fit",
+        panel="Fit",
+    ),
+]
 DefaultsFlag = Annotated[
     bool,
     _option(
@@ -66,6 +80,14 @@ MicrobenchFlag = Annotated[
 DeviceFlag = Annotated[
     str | None, _option("cpu, cuda or cuda:1. Default: the GPU where there is one.", panel="Kernels", metavar="NAME")
 ]
+ClusterFlag = Annotated[
+    str | None,
+    _option(
+        "What the collectives run on (see `shardplan clusters`). Default: the usual cluster of the accelerator.",
+        panel="Kernels",
+        metavar="NAME|FILE",
+    ),
+]
 SizesFlag = Annotated[str, _option("small (under a minute) or full.", panel="Kernels", metavar="NAME")]
 
 
@@ -78,9 +100,11 @@ def calibrate(
     out: OutFlag = None,
     holdout: HoldoutFlag = HOLDOUT,
     seed: SeedFlag = "0",
+    accept_poor_fit: PoorFitFlag = False,
     microbench: MicrobenchFlag = False,
     device: DeviceFlag = None,
     sizes: SizesFlag = "full",
+    cluster: ClusterFlag = None,
     defaults: DefaultsFlag = False,
     write: WriteFlag = False,
 ) -> int:
@@ -108,6 +132,12 @@ def calibrate(
         )
     if write and not defaults:
         raise InputError("--write is given without --defaults", rule="--write goes with --defaults", hint="--out FILE")
+    if cluster is not None and not microbench:
+        raise InputError(
+            "--cluster is given without --microbench",
+            rule="--cluster goes with --microbench",
+            hint="rows of RUNS.csv name their cluster themselves",
+        )
     if defaults:
         return _defaults(target, write=write)
     if out is None or out == "-":
@@ -115,11 +145,10 @@ def calibrate(
             "no file for the profile is given", rule="--out names the file of the profile", hint="--out my-cluster.yaml"
         )
     if microbench:
-        return _microbench(target, out, device=device, sizes=sizes, accelerator=accelerator)
+        return _microbench(target, out, device=device, sizes=sizes, accelerator=accelerator, cluster=cluster)
     assert runs is not None
-    return _runs(
-        target, runs, accelerator, out, holdout=_share(holdout), seed=whole(seed, "--seed", least=0, most=MOST_SEED)
-    )
+    share, number = _share(holdout), whole(seed, "--seed", least=0, most=MOST_SEED)
+    return _runs(target, runs, accelerator, out, holdout=share, seed=number, accept_poor_fit=accept_poor_fit)
 
 
 def _share(text: str) -> float:
@@ -137,8 +166,17 @@ def _share(text: str) -> float:
     return value
 
 
-def _runs(target: JsonTarget, runs: str, accelerator: str | None, out: str, *, holdout: float, seed: int) -> int:
-    """A profile from measured runs."""
+def _runs(
+    target: JsonTarget,
+    runs: str,
+    accelerator: str | None,
+    out: str,
+    *,
+    holdout: float,
+    seed: int,
+    accept_poor_fit: bool,
+) -> int:
+    """A profile from measured runs, where it describes them."""
     if accelerator is None:
         raise InputError(
             "the accelerator of the runs is not given",
@@ -158,14 +196,40 @@ def _runs(target: JsonTarget, runs: str, accelerator: str | None, out: str, *, h
             table.runs, accelerator, file=file, date=date, holdout=holdout, seed=seed, unreadable=table.unreadable,
             progress=progress,
         )  # fmt: skip
-    page.write_text(profile_text(found, file=file, date=date))
-    target.write(calibration_record(found, out))
+    is_kept = accept_poor_fit or _poor(found) is None
+    if is_kept:
+        page.write_text(profile_text(found, file=file, date=date))
+        target.write(calibration_record(found, out))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show_calibration import show_calibration
 
-        show_calibration(Page(), found, out)
+        show_calibration(Page(), found, out if is_kept else None)
+    if not is_kept:
+        _refuse_poor(found)
     return 0
+
+
+def _poor(found: UserFit) -> tuple[str, float] | None:
+    """What the fitted constants do not describe, step time or peak memory, with its median error."""
+    for quantity in ("step_time", "peak_memory"):
+        median = getattr(found.on_fitted, quantity)[1].median
+        if median is not None and median > MOST_ERROR:
+            return quantity.replace("_", " "), median
+    return None
+
+
+def _refuse_poor(found: UserFit) -> NoReturn:
+    poor = _poor(found)
+    assert poor is not None
+    runs = f"{len(found.fitted)} runs" if len(found.fitted) > 1 else "run"
+    worst = ", ".join(f"{name[:60]} ({factor:.3g}x)" for name, factor in found.outliers[:3])
+    raise InputError(
+        f"no profile is written: the fit is off by {poor[1]:,.0%} in the median {poor[0]} of the {runs} behind it, "
+        f"above {MOST_ERROR:.0%}" + (f"; predicted over measured: {worst}" if worst else ""),
+        rule=f"a profile describes the runs it was fitted to: a median error of at most {MOST_ERROR:.0%}",
+        hint="check units and fields of the runs, or write it all the same with --accept-poor-fit",
+    )
 
 
 def _profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:
@@ -181,16 +245,19 @@ def _profile_target(out: str, runs: str | None, accelerator: str | None, target:
     return page
 
 
-def _microbench(target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None) -> int:
+def _microbench(
+    target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None, cluster: str | None
+) -> int:
     """A profile from timed kernels. An interrupt keeps what was timed until then."""
     _profile_target(out, None, accelerator, target)
     from shardplan.calibration import microbench
     from shardplan.cli.progress import progress_bar
-    from shardplan.inputs.catalog import load_accelerator
+    from shardplan.inputs.catalog import load_accelerator, load_cluster
     from shardplan.inputs.profile import load_profile
 
     if sizes not in ("small", "full"):
         raise InputError(f"--sizes is {sizes[:60]!r}", rule="--sizes is small or full", hint="--sizes small")
+    network = None if cluster is None else load_cluster(cluster)
     with progress_bar("timing kernels") as progress:
         measured = microbench.run_microbenchmark(
             device=device,
@@ -201,19 +268,27 @@ def _microbench(target: JsonTarget, out: str, *, device: str | None, sizes: str,
     if measured.rank != 0:
         return 0  # under torchrun the first process speaks for all
     generation = load_accelerator(measured.accelerator).generation if measured.accelerator else "default"
-    constants = microbench.profile_from(measured, load_profile(generation))
-    raw = microbench.write_profile(out, constants, measured)
+    outcome = microbench.outcome_of(measured, load_profile(generation), cluster=network)
+    if not outcome.constants:
+        _show_microbench(target, measured, outcome, out)
+    raw = microbench.write_profile(out, outcome.constants, measured)  # refuses a profile without constants
     from shardplan.reports.calibration import microbench_record
 
-    target.write(microbench_record(measured, constants, out, str(raw)))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show_calibration import show_microbench
-
-        show_microbench(Page(), measured, constants, out, str(raw))
+    target.write(microbench_record(measured, outcome, out, str(raw)))
+    _show_microbench(target, measured, outcome, out)
     if not measured.is_complete:
         raise KeyboardInterrupt
     return 0
+
+
+def _show_microbench(target: JsonTarget, measured: Measurements, outcome: Outcome, out: str) -> None:
+    """What was timed and what follows from it, unless standard output is taken."""
+    if target.is_stdout:
+        return
+    from shardplan.cli.layout import Page
+    from shardplan.cli.show_calibration import show_microbench
+
+    show_microbench(Page(), measured, outcome, out)
 
 
 def _defaults(target: JsonTarget, *, write: bool) -> int:

@@ -119,6 +119,10 @@ class Page:
             self._row(shown, [column.cells[index] for column in shown], room, style)
         return [column.title for column in shown]
 
+    def has_room(self, columns: Sequence[Column]) -> bool:
+        """Whether a table of all ``columns`` fits without wrapping."""
+        return INDENT + sum(column.width + GAP for column in columns) - GAP <= self.width
+
     def _fitting(self, columns: Sequence[Column]) -> list[Column]:
         """The columns for which there is room."""
         shown = list(columns)

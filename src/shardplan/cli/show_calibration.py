@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from shardplan.calibration.defaults import Refit
 from shardplan.calibration.errors import Errors
-from shardplan.calibration.microbench import Measurements
+from shardplan.calibration.microbench import Kept, Measurements, Outcome, measurements_path
 from shardplan.calibration.user import Change, Comparison, UserFit
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show_answer import percent
@@ -27,8 +27,8 @@ FAR = 3.0
 """Moves of a constant, in units of its uncertainty, that are worth a doubt."""
 
 
-def show_calibration(page: Page, found: UserFit, out: str) -> None:
-    """Errors before and after, constants that moved, what was left out."""
+def show_calibration(page: Page, found: UserFit, out: str | None) -> None:
+    """Errors before and after, constants that moved, what was left out. ``out``: where the profile is, if anywhere."""
     runs = _runs(len(found.fitted))
     page.line(f"Fitted to {runs} of {found.accelerator} ({found.generation})", style="bold", indent=0)
     page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
@@ -47,6 +47,8 @@ def show_calibration(page: Page, found: UserFit, out: str) -> None:
         page.bullets(
             [f"{one.run.id[:60]}: {one.reason}" for one in found.skipped[:MOST_SKIPPED]], most_lines=MOST_LINES
         )
+    if out is None:
+        return
     page.heading("Go on")
     page.line(f"Saved in {out}:")
     page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
@@ -130,30 +132,58 @@ def _values(values: Sequence[float]) -> str:
     return " / ".join(dict.fromkeys(number(value) for value in values[:2]))
 
 
-def show_microbench(
-    page: Page, measured: Measurements, constants: Mapping[str, Constant], out: str, measurements: str
-) -> None:
-    """What was timed and what follows from it."""
+def show_microbench(page: Page, measured: Measurements, outcome: Outcome, out: str) -> None:
+    """What was timed, what follows from it, and what does not."""
     device = measured.accelerator or "not in the catalogue: rates relative to a peak are left out"
     page.line(f"Timed on {measured.device.name} ({device})", style="bold", indent=0)
     skipped = f", {len(measured.skipped)} skipped" if measured.skipped else ""
     page.line(f"{len(measured.samples)} cases with {measured.software}{skipped}", style="dim", indent=0)
+    for warning in outcome.warnings:
+        page.line(f"{warning[0].upper()}{warning[1:]}.", style="yellow", indent=0)
+    if outcome.constants:
+        _measured(page, outcome.constants)
+    _kept(page, outcome.kept)
+    if not outcome.constants:
+        return
+    page.heading("Go on")
+    page.line(f"Saved in {out}, every timing in {measurements_path(out)}:")
+    page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
+    if measured.device.kind == "cpu":
+        page.line("These are constants of a processor: they hold for clusters of it, not of accelerators.")
+
+
+def _measured(page: Page, constants: Mapping[str, Constant]) -> None:
     rows = [
-        (name if key is None else f"{name}[{key}]", value, constant.unit)
+        (name if key is None else f"{name}[{key}]", value, _of(constant.sd, key), constant.unit)
         for name, constant in constants.items()
         for key, value in (constant.value.items() if isinstance(constant.value, dict) else [(None, constant.value)])
     ]
-    page.heading("Constants")
+    page.heading("Constants", "measured; sd: relative uncertainty")
     page.table(
         [
-            Column(title="constant", cells=[name for name, _, _ in rows], is_text=True),
-            Column(title="value", cells=[number(float(value)) for _, value, _ in rows]),
-            Column(title="unit", cells=[unit for _, _, unit in rows], is_text=True, rank=1),
+            Column(title="constant", cells=[name for name, _, _, _ in rows], is_text=True),
+            Column(title="value", cells=[number(float(value)) for _, value, _, _ in rows]),
+            Column(title="sd", cells=[number(sd) for _, _, sd, _ in rows], rank=1),
+            Column(title="unit", cells=[unit for _, _, _, unit in rows], is_text=True, rank=1),
         ]
     )
-    page.heading("Go on")
-    page.line(f"Saved in {out}, every timing in {measurements}:")
-    page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
+
+
+def _of(sd: float | Mapping[str, float] | None, key: str | None) -> float | None:
+    """The uncertainty of one value."""
+    found = sd.get(key or "") if isinstance(sd, Mapping) else sd
+    return None if found is None else float(f"{found:.2g}")
+
+
+def _kept(page: Page, kept: Sequence[Kept]) -> None:
+    """What stays as it was, by reason."""
+    if not kept:
+        return
+    page.heading("Kept", "values of the base profile, not measured")
+    for reason in dict.fromkeys(one.reason for one in kept):
+        page.line(f"{reason[0].upper()}{reason[1:]}:")
+        values = [f"{one.label} {number(one.value)} {one.unit}" for one in kept if one.reason == reason]
+        page.bullets(values, style="dim")
 
 
 def show_refit(page: Page, found: Refit, changes: Sequence[RefitChange], *, is_written: bool) -> None:

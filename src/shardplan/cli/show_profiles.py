@@ -14,9 +14,11 @@ from shardplan.reports.profiles import ConstantRow, ProfileEntry
 __all__ = ["number", "show_profile", "show_profile_list", "show_stack", "show_stack_list"]
 
 DEFAULT = "default"
+INDENT = 6
+"""Of what stands below a constant's name."""
 EXPLANATION = (
-    "sd: standard deviation of the logarithm (of the log-odds of a share), about the relative error, of constants "
-    "that were fitted; prior: value and sd before the fit"
+    "sd: standard deviation of the logarithm (of the log-odds of a share), about the relative error; of a value of "
+    "zero in its unit; from the fit where there is a prior (value and sd before it), else from what the source names"
 )
 
 
@@ -41,28 +43,50 @@ def show_profile(page: Page, profile: Profile, rows: Sequence[ConstantRow], gene
     page.line(f"Constants of {profile.name}{made_for}", style="bold", indent=0)
     page.line(f"{EXPLANATION}.", style="dim", indent=0)
     page.console.print()
-    sources = list(dict.fromkeys(row.source for row in rows))
+    origins = list(dict.fromkeys(_origin(row, rows) for row in rows))
     marks = {DEFAULT: "", generation: "*"}
-    page.table(
-        [
-            Column(title="constant", cells=[row.label + marks.get(row.stated_in, "**") for row in rows], is_text=True),
-            Column(title="value", cells=[number(row.value) for row in rows]),
-            Column(title="unit", cells=[row.unit for row in rows], is_text=True, rank=1),
-            Column(title="sd", cells=[number(row.sd) for row in rows]),
-            Column(title="prior", cells=[_prior(row) for row in rows], is_text=True, rank=2),
-            Column(title="src", cells=[str(sources.index(row.source) + 1) for row in rows]),
-        ]
-    )
+    names_of = [row.label + marks.get(row.stated_in, "**") for row in rows]
+    places = [str(origins.index(_origin(row, rows)) + 1) for row in rows]
+    columns = [
+        Column(title="constant", cells=names_of, is_text=True),
+        Column(title="value", cells=[number(row.value) for row in rows]),
+        Column(title="unit", cells=[row.unit for row in rows], is_text=True),
+        Column(title="sd", cells=[number(row.sd) for row in rows]),
+        Column(title="prior", cells=[_prior(row) for row in rows], is_text=True),
+        Column(title="src", cells=places),
+    ]
+    if page.has_room(columns):
+        page.table(columns)
+    else:
+        _two_lines(page, rows, names_of, places)
     page.console.print()
     names = [f"* of {generation} itself"] if generation != DEFAULT else []
     names += [f"** of {profile.name}"] if profile.name not in (DEFAULT, generation) else []
     if names:
         page.line("; ".join(names), style="dim")
-    _sources(page, sources)
+    _sources(page, origins)
     fitted_on = list(dict.fromkeys(row.fitted_on for row in rows if row.fitted_on))
     if fitted_on:
         page.heading("Fitted on")
         page.bullets(fitted_on, style="dim")
+
+
+def _two_lines(page: Page, rows: Sequence[ConstantRow], names: Sequence[str], places: Sequence[str]) -> None:
+    """Name with value and unit, and below them the rest, where a table is too wide."""
+    for row, name, place in zip(rows, names, places, strict=True):
+        page.hanging(Text(name), Text(f"{number(row.value)} {row.unit}", style="bold"))
+        prior = "" if row.prior is None else f", prior {_prior(row)}"
+        page.line(f"sd {number(row.sd)}{prior}, source {place}", indent=INDENT, style="dim")
+
+
+def _origin(row: ConstantRow, rows: Sequence[ConstantRow]) -> str:
+    """The source of a value, and of the uncertainty of what was not fitted there."""
+    same = [each for each in rows if (each.name, each.stated_in) == (row.name, row.stated_in)]
+    basis = next((each.sd_basis for each in same if each.sd_basis), None)
+    if basis is None:
+        return row.source
+    whose = "sd where not fitted" if any(each.fitted_on for each in same) else "sd"
+    return f"{row.source}; {whose}: {basis}"
 
 
 def number(value: float | None) -> str:

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.inputs.cluster import Generation
 from shardplan.inputs.documents import parse_document, read_document
 
 __all__ = [
@@ -51,6 +52,11 @@ class Constant:
     """The same after the fit."""
     fitted_on: str | None = None
     """Runs that moved the value from its prior, of which ``source`` speaks; None: the value is that of the source."""
+    assumed_sd: float | dict[str, float] | None = None
+    """How far a value that no run has moved may lie from the truth: as ``sd``, in the constant's unit where the value
+    is zero. Shown only: estimates, bands and fits take such constants as known."""
+    sd_basis: str | None = None
+    """Where ``assumed_sd`` comes from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,7 +197,7 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     file = Path(path)
     document = dict(read_document(file))
     generation = document.pop("generation", None)
-    known = ("default", *generations())
+    known = ("default", *get_args(Generation))  # those without constants of their own have the defaults
     if generation not in known:
         raise UnknownNameError(
             "accelerator generation", str(generation), known, hint=f"generation: one of {', '.join(known)}"
@@ -242,7 +248,7 @@ def _check_number(place: str, number: object, known: Constant, label: str) -> No
 
 
 STATED = "a profile states known constants with value, unit and source"
-CONSTANT_FIELDS = {"value", "unit", "source", "prior", "prior_sd", "sd", "fitted_on"}
+CONSTANT_FIELDS = frozenset(each.name for each in fields(Constant))
 OPEN_TABLES = {"accelerator_rate", "matmul_efficiency"}
 """Tables whose keys are names of accelerators or number formats."""
 

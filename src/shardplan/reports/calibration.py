@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from shardplan.calibration.defaults import Refit, with_fitted
 from shardplan.calibration.errors import Errors, errors_of
-from shardplan.calibration.microbench import Measurements
+from shardplan.calibration.microbench import Measurements, Outcome
 from shardplan.calibration.user import Comparison, UserFit
 from shardplan.inputs.profile import Constant, constants_of, generations
 
@@ -64,9 +63,7 @@ def _comparison(compared: Comparison) -> dict[str, Any]:
     }
 
 
-def microbench_record(
-    measured: Measurements, constants: Mapping[str, Constant], profile: str, measurements: str
-) -> dict[str, Any]:
+def microbench_record(measured: Measurements, outcome: Outcome, profile: str, measurements: str) -> dict[str, Any]:
     """The record of ``calibrate --microbench --json``."""
     return {
         "schema": "shardplan/microbenchmark/1",
@@ -80,8 +77,10 @@ def microbench_record(
         "num_skipped": len(measured.skipped),
         "constants": [
             {"name": name, "value": constant.value, "unit": constant.unit, "source": constant.source, "sd": constant.sd}
-            for name, constant in constants.items()
+            for name, constant in outcome.constants.items()
         ],
+        "kept": [asdict(one) for one in outcome.kept],
+        "warnings": list(outcome.warnings),
     }
 
 

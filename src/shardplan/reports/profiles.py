@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from shardplan.inputs.catalog import list_accelerators, load_accelerator
+from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.documents import read_document
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
 
@@ -21,6 +23,8 @@ __all__ = [
 ]
 
 DEFAULT: Final = "default"
+MAKERS: Final = {"nvlink": "NVIDIA", "xgmi": "AMD", "ici": "Google", "neuronlink": "AWS", "hccs": "Huawei"}
+"""Kinds of links that one maker's accelerators alone have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,9 @@ class ConstantRow:
     prior_sd: float | None
     """Standard deviation of the prior's logarithm (of its log-odds for a share)."""
     sd: float | None
-    """The same after the fit; None where nothing was fitted."""
+    """The same of the value: after the fit, or as judged where nothing was fitted; in the unit of a value of zero."""
+    sd_basis: str | None
+    """Where ``sd`` comes from; None: from the fit, or stated without words in a user's file."""
     fitted_on: str | None
     """Runs it was fitted to; None where it was read from ``source`` and left at that."""
 
@@ -73,12 +79,15 @@ def profile_entries() -> tuple[ProfileEntry, ...]:
 
 def _entry(name: str, parts: list[str]) -> ProfileEntry:
     rows = [row for constant in constants_of(name).items() for row in _rows(*constant, name)]
-    fitted = sum(row.sd is not None for row in rows)
+    fitted = sum(row.fitted_on is not None for row in rows)
     return ProfileEntry(name=name, accelerators=tuple(parts), num_own=len(rows), num_fitted=fitted)
 
 
 def constant_rows(profile: Profile, generation: str) -> tuple[ConstantRow, ...]:
-    """Every number of a profile with its origin; ``generation``: that it belongs to or is made for."""
+    """Every number of a profile with its origin; ``generation``: that it belongs to or is made for.
+
+    Shipped entries of other generations' parts, number formats and links are left out; ``default`` has all.
+    """
     layers = [(DEFAULT, constants_of(DEFAULT))]
     if generation != DEFAULT:
         layers.append((generation, constants_of(generation)))
@@ -88,8 +97,31 @@ def constant_rows(profile: Profile, generation: str) -> tuple[ConstantRow, ...]:
     for stated_in, constants in layers:
         for name, constant in constants.items():
             found |= {(row.name, row.key): row for row in _rows(name, constant, stated_in) if _is_new(row, found)}
+    rows = [row for row in found.values() if row.stated_in not in (DEFAULT, generation) or _applies(row, generation)]
     order = list(profile.constants)
-    return tuple(sorted(found.values(), key=lambda row: order.index(row.name)))
+    return tuple(sorted(rows, key=lambda row: order.index(row.name)))
+
+
+def _applies(row: ConstantRow, generation: str) -> bool:
+    """Whether a part of the generation can have what a table's key names."""
+    if generation == DEFAULT or row.key is None:
+        return True
+    parts = _parts(generation)
+    match row.name:
+        case "accelerator_rate":
+            return row.key not in list_accelerators() or row.key in parts
+        case "matmul_efficiency":
+            return any(row.key in part.peak_flops for part in parts.values())
+        case "network_efficiency":
+            return row.key not in MAKERS or any(MAKERS[row.key] == part.vendor for part in parts.values())
+    return True
+
+
+@cache
+def _parts(generation: str) -> dict[str, Accelerator]:
+    """Parts of the catalogue that are of a generation."""
+    parts = {name: load_accelerator(name) for name in list_accelerators()}
+    return {name: part for name, part in parts.items() if part.generation == generation}
 
 
 def _is_new(row: ConstantRow, found: Mapping[tuple[str, str | None], ConstantRow]) -> bool:
@@ -115,7 +147,8 @@ def _rows(name: str, constant: Constant, stated_in: str) -> Iterator[ConstantRow
             stated_in=stated_in,
             prior=_of(constant.prior, key),
             prior_sd=_of(constant.prior_sd, key),
-            sd=(sd := _of(constant.sd, key)),
+            sd=_of(constant.assumed_sd, key) if (sd := _of(constant.sd, key)) is None else sd,
+            sd_basis=constant.sd_basis if sd is None else None,
             fitted_on=None if sd is None else constant.fitted_on,
         )
 
@@ -144,6 +177,7 @@ def profile_record(profile: Profile, generation: str) -> dict[str, Any]:
                 "prior": row.prior,
                 "prior_sd": row.prior_sd,
                 "sd": row.sd,
+                "sd_basis": row.sd_basis,
                 "fitted_on": row.fitted_on,
             }
             for row in constant_rows(profile, generation)

@@ -2,15 +2,18 @@
 
 from shardplan.calibration.microbench.files import measurements_path, profile_text, read_measurements, write_profile
 from shardplan.calibration.microbench.identify import accelerator_of
-from shardplan.calibration.microbench.measured import profile_from
+from shardplan.calibration.microbench.measured import Kept, Outcome, outcome_of, profile_from
 from shardplan.calibration.microbench.records import Measurements
 from shardplan.calibration.microbench.run import measure_on, run_microbenchmark
 
 __all__ = [
+    "Kept",
     "Measurements",
+    "Outcome",
     "accelerator_of",
     "measure_on",
     "measurements_path",
+    "outcome_of",
     "profile_from",
     "profile_text",
     "read_measurements",

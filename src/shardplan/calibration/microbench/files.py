@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from shardplan.calibration.microbench.doubts import busy
 from shardplan.calibration.microbench.records import Measurements
 from shardplan.errors import InputError
 from shardplan.inputs.catalog import load_accelerator
@@ -22,7 +23,7 @@ WIDTH: Final = 120
 def write_profile(path: str | os.PathLike[str], constants: Mapping[str, Constant], measurements: Measurements) -> Path:
     """Writes the profile to ``path`` and the timings beside it, and returns where those are. Raises ``InputError``.
 
-    The timings are kept even where they determine no constant.
+    The timings are kept even where they determine no constant; a profile that was there before stays.
     """
     profile, raw = Path(path), measurements_path(path)
     _write(raw, _measurements_text(measurements))
@@ -30,7 +31,7 @@ def write_profile(path: str | os.PathLike[str], constants: Mapping[str, Constant
         raise InputError(
             f"the timings determine no constant; they are kept in {raw}",
             rule="a profile holds constants",
-            hint="let the micro-benchmark run longer",
+            hint="let the micro-benchmark run to its end, on a machine that does nothing else",
         )
     _write(profile, profile_text(constants, measurements))
     return raw
@@ -65,6 +66,9 @@ def profile_text(constants: Mapping[str, Constant], measurements: Measurements) 
         lines.append(
             "# The device is not in the catalogue: rates relative to a peak are left out. Name its accelerator."
         )
+    disturbed = busy(measurements)
+    if disturbed is not None:
+        lines.append(f"# {disturbed[0].upper()}{disturbed[1:]}.")
     generation = load_accelerator(measurements.accelerator).generation if measurements.accelerator else "default"
     body: dict[str, Any] = {"generation": generation}
     body |= {name: _entry(constant) for name, constant in constants.items()}

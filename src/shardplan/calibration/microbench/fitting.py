@@ -40,6 +40,8 @@ class Solution:
     """The profile at the optimum."""
     found: dict[tuple[str, str], Found]
     """Constants by name and key of the table (empty for a number), those alone that the timings determine."""
+    undetermined: tuple[tuple[str, str], ...]
+    """Those that were free and that the timings leave about as uncertain as they were."""
     residual: float
     """Median of \\|predicted / measured - 1\\|."""
     num_samples: int
@@ -57,7 +59,7 @@ def solve(
 ) -> Solution:
     """Fits ``frees``. ``predict``: times of all samples under a profile whose constants may be arrays."""
     if not times:
-        return Solution(profile=base, found={}, residual=0.0, num_samples=0)
+        return Solution(profile=base, found={}, undetermined=(), residual=0.0, num_samples=0)
     measured = np.log(np.asarray(times))
 
     def residuals(theta: Vector) -> Vector:
@@ -69,14 +71,16 @@ def solve(
     best = fit(frees, Evidence(residuals=residuals, families=own, tier_weights=np.ones(len(times))))
     residual = float(np.median(np.abs(best.residuals[:, 0])))
     uncertain = best.sd * max(1.0, residual / USUAL_RESIDUAL)
+    places = _places(frees)
     found = {
-        (one.name, one.keys[0] if one.keys else ""): Found(float(one.at(move)[0]), float(sd))
-        for one, move, sd in zip(frees, best.theta[0], uncertain, strict=True)
+        place: Found(float(one.at(move)[0]), float(sd))
+        for place, one, move, sd in zip(places, frees, best.theta[0], uncertain, strict=True)
         if sd < WELL_DETERMINED * one.sd
     }
     return Solution(
         profile=_with(base, {key: entry.value for key, entry in found.items()}),
         found=found,
+        undetermined=tuple(place for place in places if place not in found),
         residual=float(np.expm1(residual)),
         num_samples=len(times),
     )
@@ -84,10 +88,13 @@ def solve(
 
 def _moved(base: Profile, frees: Sequence[Free], theta: Vector) -> Profile:
     """``base`` with each constant an array over the rows of ``theta``."""
-    places = [(one.name, one.keys[0] if one.keys else "") for one in frees]
-    return _with(
-        base, {place: one.at(theta[:, i])[0] for i, (place, one) in enumerate(zip(places, frees, strict=True))}
-    )
+    columns = zip(_places(frees), frees, strict=True)
+    return _with(base, {place: one.at(theta[:, column])[0] for column, (place, one) in enumerate(columns)})
+
+
+def _places(frees: Sequence[Free]) -> list[tuple[str, str]]:
+    """Name and key of the table (empty for a number) of each."""
+    return [(one.name, one.keys[0] if one.keys else "") for one in frees]
 
 
 def _with(base: Profile, values: dict[tuple[str, str], Any]) -> Profile:

@@ -95,9 +95,9 @@ class Timing:
     """Time of one call, from several series of calls."""
 
     time: float
-    """Median. [s]"""
+    """20th percentile: what else runs on the machine only adds time. [s]"""
     spread: float
-    """Distance of the quartiles, relative to the median."""
+    """Distance of the quartiles, relative to that."""
     num_series: int
     """Series of calls that were timed."""
 

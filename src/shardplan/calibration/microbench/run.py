@@ -9,7 +9,7 @@ from typing import get_args
 
 from shardplan.calibration.microbench.backend import Backend
 from shardplan.calibration.microbench.cases import Sizes, cases_of
-from shardplan.calibration.microbench.identify import accelerator_of
+from shardplan.calibration.microbench.identify import accelerator_of, check_part
 from shardplan.calibration.microbench.records import Measurements, Sample, Skipped
 from shardplan.calibration.microbench.torch_backend import TorchBackend
 from shardplan.errors import InputError, UnknownNameError
@@ -32,8 +32,9 @@ def run_microbenchmark(
     """Times kernels on this machine's accelerator with torch, and collectives where torchrun started several processes.
 
     ``device``: ``cpu``, ``cuda`` or ``cuda:1``, the GPU by default. ``accelerator``: what it is in the catalogue, where
-    its name does not tell. ``precisions``: number formats of the products, all that it has by default. ``progress`` is
-    called with the cases done and their number. An interrupt ends the run and keeps what was timed. Raises
+    its name does not tell, or the file that describes it; a part that the device cannot be is refused. ``precisions``:
+    number formats of the products, all that it has by default. ``progress`` is called with the cases done and their
+    number. An interrupt ends the run and keeps what was timed. Raises
     ``InputError``.
     """
     _check(sizes, accelerator, precisions)
@@ -54,6 +55,8 @@ def measure_on(
 ) -> Measurements:
     """The same on any machine that can time a case. Raises ``InputError``."""
     _check(sizes, accelerator, precisions)
+    if accelerator is not None:
+        check_part(backend.device, accelerator)
     chosen = _available(precisions, backend)
     waiting = cases_of(backend.device, sizes, chosen, backend.ranks, available=backend.precisions())
     samples: list[Sample] = []

@@ -1,17 +1,24 @@
-"""Robust timing: warm up, time series of calls, keep the median and the spread."""
+"""Robust timing: warm up, time series of calls, keep a low quantile and the spread.
+
+What else runs on a machine only adds time: the fast series are those that it disturbed least.
+"""
 
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from shardplan.calibration.microbench.records import Timing
 
 __all__ = ["Effort", "measure", "measure_together"]
 
+QUANTILE: Final = 0.2
+"""Of the series, which stands for a case."""
 Elapsed = Callable[[int], float]
 """Seconds that so many calls take, all work of the device included."""
 
@@ -52,6 +59,6 @@ def measure_together(elapsed: Elapsed, *, num_calls: int, num_series: int) -> Ti
 
 
 def _timing(series: list[float]) -> Timing:
-    median = statistics.median(series)
-    low, _, high = statistics.quantiles(series, n=4) if len(series) > 1 else (median, median, median)
-    return Timing(time=median, spread=(high - low) / median if median > 0 else 0.0, num_series=len(series))
+    low = float(np.quantile(series, QUANTILE))
+    lower, upper = np.quantile(series, [0.25, 0.75])
+    return Timing(time=low, spread=float(upper - lower) / low if low > 0 else 0.0, num_series=len(series))

@@ -124,7 +124,7 @@ def _effort(kind: str, sizes: Sizes) -> Effort:
         return Effort(
             warm_up_time=0.02 if full else 0.003,
             series_time=0.02 if full else 0.003,
-            num_series=9 if full else 5,
+            num_series=21 if full else 15,
             most_calls=1000,
             limit=2.0 if full else 0.5,
         )
