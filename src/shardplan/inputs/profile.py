@@ -1,8 +1,9 @@
 """Calibration profile: every constant of the estimate, per accelerator generation, with unit and origin.
 
 ``data/profiles/default.yaml`` holds all constants; a file named after a generation replaces those that differ there.
-A value read from a component measurement of the very accelerator (``Accelerator.gemm_efficiency``) scales the
-generation's. Constants are numbers, or arrays with one element per set of constants: a fit prices many sets at once.
+``accelerator_rate`` sets parts of a generation apart. Component measurements of a part (``Accelerator.gemm_efficiency``)
+are shown with it and are no constants: sustained training does not reach them. Constants are numbers, or arrays with
+one element per set of constants: a fit prices many sets at once.
 """
 
 from __future__ import annotations
