@@ -14,7 +14,8 @@ from shardplan.calibration.coverage import (
     coverage_of,
     covered_runs,
 )
-from shardplan.estimation.band import UNMEASURED, Features, Residual, read_residuals
+from shardplan.estimation.band import Features, Residual, read_residuals
+from shardplan.estimation.gaps import UNMEASURED
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 
@@ -38,8 +39,8 @@ def test_shares_and_width() -> None:
 
 
 def test_a_family_is_held_against_the_others_alone() -> None:
-    runs = [run(0.5, "far"), run(0.5, "far"), run(0.1, "a"), run(-0.1, "b")]
-    far, *_, b = covered_runs(runs)
+    runs = [run(0.5, "far"), run(0.5, "far"), run(0.1, "a"), run(0.0, "c"), run(-0.1, "b"), run(0.0, "d")]
+    far, *_, b, _ = covered_runs(runs)
     assert not far.is_inside
     assert far.measured == pytest.approx(math.exp(-0.5))
     assert far.low >= math.exp(-0.1) - 1e-9

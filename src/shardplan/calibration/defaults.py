@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,10 +22,10 @@ from shardplan.calibration.fit import Evidence, Fit, fit
 from shardplan.calibration.predict import Case, ask_all, cases_of, log_ratios
 from shardplan.calibration.runs import MeasuredRun, shipped_runs
 from shardplan.estimation.band import features_of
-from shardplan.estimation.breakdown import Shares
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
+from shardplan.inputs.residuals import Residual, Shares, residual_row
 
-__all__ = ["Refit", "evidence_of", "refit", "residuals_table", "with_fitted", "write_profiles"]
+__all__ = ["Refit", "evidence_of", "refit", "residual_of", "residuals_table", "with_fitted", "write_profiles"]
 
 TIER_WEIGHT = {"A": 1.0, "A-": 0.8, "B": 0.3}
 """A run described in full, with one minor gap, with a gap that matters."""
@@ -128,21 +128,15 @@ def _record(constant: Constant) -> dict[str, Any]:
     return {name: getattr(constant, name) for name in names if getattr(constant, name) is not None}
 
 
-COLUMNS = (
-    "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
-    "log_memory_ratio", "setting", "host_share", "communication_share",
-    "attention_share",
-)  # fmt: skip
-
-
 def residuals_table(found: Refit) -> str:
     """The left-out errors of all runs, as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
     constants = _fitted_profiles(found.fit)
-    for case, time, memory in zip(found.cases, found.left_out(found.time), found.left_out(found.memory), strict=True):
-        writer.writerow(_row(case, time, memory, case.shares(constants)))
+    left_out = zip(found.cases, found.left_out(found.time), found.left_out(found.memory), strict=True)
+    rows = [residual_row(residual_of(case, time, memory, case.shares(constants))) for case, time, memory in left_out]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -156,14 +150,13 @@ def _fitted_profiles(found: Fit) -> Callable[[str], Profile]:
     return profile
 
 
-def _row(case: Case, time: float, memory: float, shares: Shares) -> Iterable[object]:
-    run, features = case.asked.run, features_of(case.asked.question)
-    numbers = (f"{features.parameters:.4g}", f"{features.accelerators:g}")
-    ratios = ("" if np.isnan(ratio) else f"{ratio:.4f}" for ratio in (time, memory))
-    kind = "yes" if features.moe else "no"
-    described = (run.id, run.family, features.accelerator, features.generation, features.bits, kind)
-    uncertain = (f"{shares.host:.3f}", f"{shares.communication:.3f}", f"{shares.attention:.3f}")
-    return (*described, *numbers, *ratios, _setting(run) if run.tier != "B" else "", *uncertain)
+def residual_of(case: Case, time: float, memory: float, shares: Shares) -> Residual:
+    """A run with its errors (logarithm; NaN: not measured) and what it is compared by."""
+    run = case.asked.run
+    exact = replace(features_of(case.asked.question, cp=case.asked.plan.cp), shares=shares)
+    time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
+    setting = _setting(run) if run.tier != "B" else ""
+    return Residual(id=run.id, family=run.family, features=exact, time=time_error, memory=memory_error, setting=setting)
 
 
 def _setting(run: MeasuredRun) -> str:
