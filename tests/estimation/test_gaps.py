@@ -57,22 +57,31 @@ def test_few_runs_of_a_part_are_counted_and_none_is_a_guess() -> None:
     (one,) = found([*runs(), *runs(1, other)], accelerator="h200")
     assert (one.reason, one.others) == ("Part: 1 measured run", None)
     (three,) = found([*runs(), *runs(1, other) * 3], accelerator="h200")
-    assert three.reason == "Part: 3 measured runs, all of one source"
+    assert three.reason == "Part: 3 measured runs (all of one source)"
 
 
 def test_scale_is_judged_by_generation_and_kind_of_model() -> None:
     known = [*runs(3, replace(H100, accelerators=16384.0)), *runs(3, replace(H100, moe=True, accelerators=2048.0))]
     assert found(known, accelerators=16384.0) == ()
     (gap,) = found(known, accelerators=16384.0, moe=True)
-    assert gap.factor == pytest.approx(1 + 3 * gaps.BEYOND)
-    assert "16,384 accelerators are asked for" in gap.reason
-    assert "the largest measured mixture-of-experts run of this generation was on 2,048" in gap.reason
+    assert gap.factor == pytest.approx(gaps.UNMEASURED_SCALE + 3 * gaps.BEYOND)
+    assert "16,384 accelerators: " in gap.reason
+    assert "the largest measured mixture-of-experts run of its generation was on 2,048" in gap.reason
 
 
 def test_every_doubling_beyond_the_largest_run_widens() -> None:
     factors = [total_factor(found(runs(), accelerators=float(size))) for size in (64, 128, 1024, 65536)]
-    assert factors == pytest.approx([1 + gaps.BEYOND * doublings for doublings in (0, 1, 4, 10)])
+    least = gaps.UNMEASURED_SCALE
+    assert factors == pytest.approx([1, 1 + gaps.BEYOND, least + 4 * gaps.BEYOND, least + 10 * gaps.BEYOND])
     assert all(a < b for a, b in pairwise(factors))
+
+
+def test_a_scale_that_few_sources_measured_lies_between() -> None:
+    known = [*runs(), *runs(1, replace(H100, accelerators=16384.0), "large")]
+    assert found(known, accelerators=128.0) == ()
+    (gap,) = found(known, accelerators=16384.0)
+    assert gap.factor == pytest.approx(1 + (gaps.UNMEASURED_SCALE - 1) * 2 / 3)
+    assert gap.reason == "16,384 accelerators: 1 measured run of its generation had half of that or more"
 
 
 def test_the_scale_of_another_part_of_the_generation_counts_in_part() -> None:
@@ -83,7 +92,7 @@ def test_the_scale_of_another_part_of_the_generation_counts_in_part() -> None:
     ]
     (gap,) = found(known, accelerators=8192.0)
     assert gap.factor == pytest.approx(1 + 3 * gaps.BEYOND_PART)
-    assert gap.reason == "8,192 accelerators are asked for, the largest of Part on 1,024"
+    assert gap.reason == "8,192 accelerators: the largest run of Part was on 1,024"
     (gap,) = found(known, accelerators=16384.0)
     assert gap.factor == pytest.approx(1 + 3 * gaps.BEYOND_PART + gaps.BEYOND)
 
@@ -135,7 +144,7 @@ def test_memory_knows_neither_part_nor_format_nor_plan() -> None:
         ({"accelerator": "h200-sxm-141gb", "accelerators": 4096.0}, "1 measured run"),
         ({"moe": True, "accelerators": 16384.0}, "2,048"),
         ({"generation": "tpu", "accelerator": "tpu-v6e", "accelerators": 8192.0}, "1,024"),
-        ({"generation": "volta", "accelerator": "v100-sxm2-32gb"}, "3 measured runs, all of one source"),
+        ({"generation": "volta", "accelerator": "v100-sxm2-32gb"}, "3 measured runs (all of one source)"),
         ({"generation": "rubin", "accelerator": "rubin-288gb"}, "no measured run covers"),
         ({"bits": 32}, "32 bits"),
         ({"sequence_length": 1048576.0}, "all of one source"),
