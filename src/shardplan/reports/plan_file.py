@@ -181,7 +181,7 @@ def _origin_record(question: Question) -> Record:
     """What the band of a given profile needs: its generation and the errors of its own runs."""
     given = question.given_profile
     if given is None:
-        return {}
+        return {"profile_origin": None}
     rows = [residual_row(run) for run in given.left_out_errors]
     return {"profile_origin": {"generation": given.generation, "left_out_errors": rows}}
 
