@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import yaml
@@ -27,6 +27,7 @@ from shardplan.inputs.residuals import Residual, Shares, residual_row
 
 __all__ = ["Refit", "evidence_of", "refit", "residual_of", "residuals_table", "with_fitted", "write_profiles"]
 
+T = TypeVar("T")
 TIER_WEIGHT = {"A": 1.0, "A-": 0.8, "B": 0.3}
 """A run described in full, with one minor gap, with a gap that matters."""
 DIGITS = 4
@@ -35,9 +36,11 @@ PUBLISHED = "the published runs that ship with the product"
 
 @dataclass(frozen=True, kw_only=True)
 class Refit:
-    """Constants fitted to all published runs, and to all but one family for every family."""
+    """Constants fitted to all published runs, and to all but one family (or generation) for every one of them."""
 
     cases: tuple[Case, ...]
+    groups: tuple[str, ...]
+    """What every case is left out with."""
     fit: Fit
     time: Vector
     """ln(predicted / measured) of the step time: cases x folds; NaN where not measured."""
@@ -45,24 +48,26 @@ class Refit:
     """The same of the peak memory."""
 
     def left_out(self, table: Vector) -> Vector:
-        """Each case's value in the fold that never saw its family."""
-        folds = {family: index for index, family in enumerate(self.fit.folds)}
-        return np.asarray([row[folds[case.asked.run.family]] for row, case in zip(table, self.cases, strict=True)])
+        """Each case's value in the fold that never saw its family (or generation)."""
+        folds = {name: index for index, name in enumerate(self.fit.folds)}
+        return np.asarray([row[folds[name]] for row, name in zip(table, self.groups, strict=True)])
 
 
-def refit(*, progress: Callable[[int, float], None] | None = None) -> Refit:
-    """Fits the shipped constants again. Takes minutes on one core."""
+def refit(
+    *, left_out: Literal["family", "generation"] = "family", progress: Callable[[int, float], None] | None = None
+) -> Refit:
+    """Fits the shipped constants again, each ``left_out`` once. Takes minutes on one core."""
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
-    families = sorted({case.asked.run.family for case in cases})
+    groups = tuple(case.asked.run.family if left_out == "family" else case.generation for case in cases)
     frees = free_constants()
-    found = fit(frees, evidence_of(cases, frees), (None, *families), progress=progress)
+    found = fit(frees, evidence_of(cases, frees, groups), (None, *sorted(set(groups))), progress=progress)
     time, memory = _ratios(cases, frees, found.theta)
-    return Refit(cases=cases, fit=found, time=time, memory=memory)
+    return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory)
 
 
-def evidence_of(cases: Sequence[Case], frees: Sequence[Free]) -> Evidence:
-    """Residuals of step times, then of memories, of all cases that have them."""
+def evidence_of(cases: Sequence[Case], frees: Sequence[Free], groups: Sequence[str] | None = None) -> Evidence:
+    """Residuals of step times, then of memories, of all cases that have them; ``groups``: what a fold leaves out."""
     runs = [case.asked.run for case in cases]
     timed = np.asarray([run.step_time is not None for run in runs])
     metered = np.asarray([run.peak_memory_bytes is not None for run in runs])
@@ -76,11 +81,12 @@ def evidence_of(cases: Sequence[Case], frees: Sequence[Free]) -> Evidence:
         residuals=residuals,
         families=tuple(run.family for run in chosen),
         tier_weights=np.asarray([TIER_WEIGHT[run.tier] for run in chosen]),
+        groups=None if groups is None else (*_chosen(groups, timed), *_chosen(groups, metered)),
     )
 
 
-def _chosen(runs: Sequence[MeasuredRun], mask: Any) -> list[MeasuredRun]:
-    return [run for run, kept in zip(runs, mask, strict=True) if kept]
+def _chosen(things: Sequence[T], mask: Any) -> list[T]:
+    return [thing for thing, kept in zip(things, mask, strict=True) if kept]
 
 
 def _ratios(cases: Sequence[Case], frees: Sequence[Free], theta: Vector) -> tuple[Vector, Vector]:
