@@ -141,8 +141,9 @@ def _show_memory_band(page: Page, estimate: Estimate) -> None:
     text = f"{format_bytes(low)} to {format_bytes(high)}{_basis(estimate.peak_memory_basis)}"
     risky = estimate.feasible and high > estimate.usable_memory_bytes
     page.line(text + (": the upper end would not fit" if risky else ""), style="yellow" if risky else "dim")
-    if estimate.peak_memory_note is not None:
-        page.line(_sentence(estimate.peak_memory_note), style="dim")
+    note = estimate.peak_memory_note
+    if note is not None and note != estimate.step_time_note:
+        page.line(_sentence(note), style="dim")
 
 
 def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:
