@@ -14,7 +14,9 @@ from shardplan.calibration.coverage import (
     coverage_of,
     covered_runs,
 )
-from shardplan.estimation.band import UNMEASURED, Features, Residual, read_residuals
+from shardplan.calibration.defaults import refit
+from shardplan.estimation.band import Features, Residual, read_residuals
+from shardplan.estimation.gaps import UNMEASURED
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 
@@ -38,8 +40,8 @@ def test_shares_and_width() -> None:
 
 
 def test_a_family_is_held_against_the_others_alone() -> None:
-    runs = [run(0.5, "far"), run(0.5, "far"), run(0.1, "a"), run(-0.1, "b")]
-    far, *_, b = covered_runs(runs)
+    runs = [run(0.5, "far"), run(0.5, "far"), run(0.1, "a"), run(0.0, "c"), run(-0.1, "b"), run(0.0, "d")]
+    far, *_, b, _ = covered_runs(runs)
     assert not far.is_inside
     assert far.measured == pytest.approx(math.exp(-0.5))
     assert far.low >= math.exp(-0.1) - 1e-9
@@ -54,6 +56,21 @@ def test_a_generation_can_be_kept_from_its_own_band() -> None:
     assert third.low <= math.exp(-0.1)
     assert set(coverage_by_generation([first, second, third], smallest=1)) == {"hopper", "ampere"}
     assert covered_runs(runs[:2], unmeasured=True) == ()
+
+
+def test_bands_of_a_new_generation_hold_under_constants_that_never_saw_it() -> None:
+    """The factor for a generation that nobody measured: each measured one, kept from the fit and from the errors."""
+    found = refit(left_out="generation")
+    ratios = {
+        case.asked.run.id: float(time) for case, time in zip(found.cases, found.left_out(found.time), strict=True)
+    }
+    runs = covered_runs(read_residuals(), unmeasured=True, ratios=ratios)
+    everything = coverage_of(run for run in runs if run.family != "vtrain-single")
+    assert everything is not None
+    assert 0.8 <= everything.inside <= 0.95
+    generations = coverage_by_generation(runs, smallest=20)
+    assert len(generations) == 6
+    assert all(one.inside >= 0.75 for one in generations.values()), generations
 
 
 def test_four_of_five_left_out_runs_lie_in_their_band() -> None:

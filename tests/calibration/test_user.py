@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -88,6 +89,32 @@ def test_the_file_gives_the_same_profile(tmp_path: Path) -> None:
             assert {key: read[key] for key in constant.value} == constant.value
         else:
             assert read == constant.value
+    assert [run.id for run in profile.left_out_errors] == [run.id for run in found.left_out]
+    assert [run.time for run in profile.left_out_errors] == [
+        pytest.approx(run.time, abs=1e-4) for run in found.left_out
+    ]
+
+
+def test_every_run_has_the_error_of_a_fit_that_has_not_seen_it(tmp_path: Path) -> None:
+    """One run is three times as slow as all others say: its own error stays, whether or not it is held out."""
+    odd, *rest = runs_of(tmp_path, HOPPER)
+    assert odd.step_time is not None
+    runs = [replace(odd, step_time=3 * odd.step_time), *rest]
+    for holdout in (0.0, 0.3):
+        found = calibrate_runs(runs, "h100-sxm-80gb", file="r", date="d", holdout=holdout)
+        errors = {run.id: run.time for run in found.left_out}
+        assert set(errors) == {run.id for run in runs}
+        assert errors[odd.id] == pytest.approx(-math.log(3), abs=0.02)
+
+
+def test_runs_of_one_configuration_are_left_out_together(tmp_path: Path) -> None:
+    """Repeats would tell the fit what it is to foretell."""
+    odd, *rest = runs_of(tmp_path, HOPPER)
+    assert odd.step_time is not None
+    twice = [replace(odd, id=f"odd {place}", step_time=3 * odd.step_time) for place in range(3)]
+    found = calibrate_runs([*twice, *rest], "h100-sxm-80gb", file="r", date="d", holdout=0)
+    errors = {run.id: run.time for run in found.left_out}
+    assert [errors[run.id] for run in twice] == [pytest.approx(-math.log(3), abs=0.02)] * 3
 
 
 @given(st.lists(st.text(max_size=8), unique=True, min_size=1, max_size=40), st.floats(0, 0.9), st.integers(0, 10**6))

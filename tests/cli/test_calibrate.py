@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -413,3 +415,32 @@ def test_the_first_process_speaks_for_all(tmp_path: Path, monkeypatch: pytest.Mo
     result = run("calibrate", "--microbench", "--out", tmp_path / "gpu.yaml")
     assert (result.exit_code, result.stdout) == (0, "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("noise", "word"), [(0.0, "narrower"), (2.0, "wider")])
+def test_bands_follow_the_errors_of_a_profile(noise: float, word: str, tmp_path: Path) -> None:
+    """Runs that constants explain, and runs half of them off by e^4."""
+    with EXAMPLE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for place, row in enumerate(rows):
+        row["step_time_s"] = str(float(row["step_time_s"]) * math.exp(noise * (1 + (-1) ** place)))
+    path, out = write(tmp_path, *rows), tmp_path / "mine.yaml"
+    record = answer("calibrate", path, *H100, "--out", out)
+    assert record["left_out"]["step_time"]["n"] == len(rows)
+    asked = (
+        "estimate",
+        "llama-2-7b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        8,
+        "--precision",
+        "fp8",
+        "--recompute",
+        "full",
+    )
+    shipped, own = (answer(*asked, *more)["plans"][0] for more in ((), ("--profile", out)))
+    widths = [plan["step_time_p90_s"] / plan["step_time_p10_s"] for plan in (shipped, own)]
+    assert (widths[1] < widths[0]) == (word == "narrower")
+    assert f"the band is {word} than without them" in own["step_time_note"]
+    assert f"the band is {word} than without them" in " ".join(run(*asked, "--profile", out).stdout.split())

@@ -103,6 +103,17 @@ def test_the_bar_of_memory_fills_by_parts() -> None:
     assert set(bar[1]) <= set("WGOALBF.")
 
 
+def test_a_part_that_no_run_covers_has_a_guess_with_the_reason_beside_it() -> None:
+    asked = ("llama-3.1-8b", "--cluster", "hgx-mi300x", "--gpus", "16", "--global-batch-size", "32")
+    text = run("plan", *asked, *FEW).stdout
+    assert "comparable runs" not in text
+    first = " ".join(text[text.index("Fits: ") : text.index("Memory")].split())
+    assert re.search(r"a guess from [0-9,]+ runs of other accelerators\) No measured run covers AMD", first)
+    memory = text[text.index("Memory") : text.index("Step  ")]
+    assert "a guess from" in " ".join(memory.split())
+    assert "no measured run" not in text[text.index("Assumed") :]
+
+
 def test_the_band_of_memory_says_where_its_upper_end_does_not_fit() -> None:
     text = run(*QUESTIONS["plan"]).stdout
     assert len(re.findall(r"^  [0-9.]+ .B to [0-9.]+ .B in 8 of 10 comparable runs", text, re.MULTILINE)) == 1

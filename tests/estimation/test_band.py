@@ -13,8 +13,9 @@ import pytest
 
 from shardplan.estimation import band as bands
 from shardplan.estimation.band import Features, Residual, band_among, read_residuals
-from shardplan.estimation.breakdown import Shares
+from shardplan.estimation.gaps import UNMEASURED
 from shardplan.estimation.ties import NORMAL_P90, UNKNOWN_SD, difference_sd, tie_factor
+from shardplan.inputs.residuals import Shares
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 
@@ -82,36 +83,58 @@ def spread() -> list[Residual]:
     return [residual(0.1 * sign, family=f"{sign}{index}") for index in range(10) for sign in (-1, 1)]
 
 
-def test_a_generation_that_no_run_covers_has_a_wider_band_that_says_so() -> None:
+def test_where_no_run_is_comparable_the_band_says_of_what_it_is_a_guess() -> None:
     new = replace(H100, accelerator="mi300x", generation="cdna3")
     known, unknown = band_among(H100, "H100", "time", spread()), band_among(new, "MI300X", "time", spread())
-    assert _width(unknown) == pytest.approx(bands.UNMEASURED * _width(known))
-    assert unknown.note is not None
-    assert "MI300X" in unknown.note
+    assert known.basis == "in 8 of 10 comparable runs"
+    assert unknown.basis == "a guess from 20 runs of other accelerators"
+    assert _width(unknown) == pytest.approx(UNMEASURED * _width(known))
+    assert unknown.note == "no measured run covers MI300X or its generation: the band is wider"
 
 
-def test_an_accelerator_that_no_run_covers_has_a_wider_band_of_time_within_its_generation() -> None:
-    runs = [replace(run, memory=run.time) for run in spread()]
-    new = replace(H100, accelerator="h20")
-    known, found = band_among(H100, "H100", "time", runs), band_among(new, "H20", "time", runs)
-    assert _width(found) == pytest.approx(bands.UNMEASURED_PART * _width(known))
-    assert found.note == "no measured run covers H20, only others of its generation: the band is wider"
-    assert band_among(new, "H20", "memory", runs).note is None
-    larger = band_among(replace(new, accelerators=128.0), "H20", "time", runs)
-    assert _width(larger) == pytest.approx(bands.UNMEASURED_PART * (1 + bands.BEYOND) * _width(known))
-    assert larger.note is not None
-    assert "64 accelerators" in larger.note
+def even_spread() -> list[Residual]:
+    """Errors from -0.2 to 0.2, whose band is 0.16 to either side."""
+    return [residual(float(error), family=str(error)) for error in np.linspace(-0.2, 0.2, 101)]
 
 
-def test_every_doubling_beyond_the_largest_run_widens_the_band() -> None:
-    sizes = (64, 128, 1024, 65536)
-    found = [band_among(replace(H100, accelerators=float(size)), "H100", "time", spread()) for size in sizes]
-    assert [_width(one) for one in found] == pytest.approx(
-        [_width(found[0]) * (1 + bands.BEYOND * math.log2(size / 64)) for size in sizes]
-    )
-    assert found[0].note is None
-    assert all(one.note is not None and "64 accelerators" in one.note for one in found[1:])
-    assert all(_width(a) < _width(b) for a, b in pairwise(found))
+def _own(count: int, size: float) -> list[Residual]:
+    """Runs of a user, half of them off by ``size`` to either side."""
+    return [residual(size * (-1) ** place, family=f"own:{place}") for place in range(count)]
+
+
+@pytest.mark.parametrize("size", [0.01, 0.5])
+def test_own_runs_move_the_band_from_the_published_one_to_their_own(size: float) -> None:
+    """The more runs of one's own, the nearer the band is to their errors."""
+    counts = (0, 2, 4, 12, 400)
+    found = [_width(band_among(H100, "H100", "time", even_spread(), own=_own(count, size))) for count in counts]
+    assert found[0] == pytest.approx(0.32, rel=0.02)
+    assert found[-1] == pytest.approx(2 * size, rel=0.1)
+    assert all((b - a) * (size - 0.16) >= 0 for a, b in pairwise(found))
+    assert abs(found[2] - found[0]) > 0.02
+
+
+def test_one_run_of_ones_own_narrows_little() -> None:
+    found = band_among(H100, "H100", "time", even_spread(), own=_own(1, 0.001))
+    assert 0.8 * 0.32 < _width(found) < 0.32
+
+
+def test_own_runs_unlike_the_question_weigh_less() -> None:
+    alike = band_among(H100, "H100", "time", even_spread(), own=_own(12, 0.01))
+    far = replace(H100, moe=True, parameters=1e12, accelerators=8192.0)
+    own = [replace(run, features=far) for run in _own(12, 0.01)]
+    unlike = band_among(H100, "H100", "time", even_spread(), own=own)
+    assert _width(alike) < 0.7 * _width(unlike)
+
+
+def test_the_errors_of_own_runs_are_told() -> None:
+    found = band_among(H100, "H100", "time", even_spread(), own=_own(12, math.log(1.04)))
+    assert found.note is not None
+    assert "12 runs" in found.note
+    assert "4.0 % in the median" in found.note
+    assert found.note.endswith("narrower than without them")
+    wider = band_among(H100, "H100", "time", even_spread(), own=_own(12, 6.0))
+    assert wider.note is not None
+    assert wider.note.endswith("wider than without them")
 
 
 @pytest.mark.parametrize(
@@ -124,9 +147,9 @@ def test_every_doubling_beyond_the_largest_run_widens_the_band() -> None:
     ],
 )
 def test_steps_that_wait_have_wider_bands_of_the_same_errors(shares: Shares) -> None:
-    """Root of the sum of squares: 0.12 of a whole step, 0.4 of the host, 0.5 of the network, 0.18 of attention."""
+    """Root of the sum of squares: 0.12 of a whole step, 0.4 of the host, 0.8 of the network, 0.3 of attention."""
     found, waiting = (band_among(replace(H100, shares=s), "H100", "time", spread()) for s in (Shares(), shares))
-    expected = math.hypot(1, 0.5 / 0.12 * shares.communication, 0.4 / 0.12 * shares.host, 1.5 * shares.attention)
+    expected = math.hypot(1, 0.8 / 0.12 * shares.communication, 0.4 / 0.12 * shares.host, 2.5 * shares.attention)
     assert _width(waiting) == pytest.approx(expected * _width(found))
 
 
@@ -134,7 +157,7 @@ def test_errors_of_steps_that_wait_say_less_of_one_that_computes() -> None:
     waits = replace(H100, shares=Shares(communication=0.5))
     runs = [replace(run, features=waits) for run in spread()]
     assert _width(band_among(waits, "H100", "time", runs)) == pytest.approx(0.2)
-    assert _width(band_among(H100, "H100", "time", runs)) == pytest.approx(0.2 / math.hypot(1, 0.5 / 0.12 * 0.5))
+    assert _width(band_among(H100, "H100", "time", runs)) == pytest.approx(0.2 / math.hypot(1, 0.8 / 0.12 * 0.5))
 
 
 def test_memory_does_not_wait() -> None:

@@ -12,6 +12,7 @@ from tests.strategies import Case, cases
 from shardplan.errors import InputError, PlanError
 from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
 from shardplan.estimation.question import Question
+from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.plan import Plan
 
@@ -199,10 +200,23 @@ def test_assumptions_are_stated() -> None:
     rack = cluster(tier("rack", 72, 900), tier("network", None, 50))
     assert "routed evenly" in of(mixtral(2), cluster(), 8)
     assert "64 of the 72" in of(SMALL, rack, 512)
-    assert "no measured run" in of(SMALL, cluster(part=accelerator(generation="gaudi")), 8)
     assert "more than the largest known" in of(SMALL, replace(cluster(), max_num_accelerators=64), 128)
-    assert "only others of its generation" in of(SMALL, cluster(), 8)
     assert of(SMALL, cluster(part=accelerator(name="h100-sxm-80gb")), 8) == ""
+
+
+def test_bands_say_what_they_are_made_of() -> None:
+    def of(part: Accelerator) -> Estimate:
+        job = Job(sequence_length=4096, global_batch_size=8)
+        return estimate(SMALL, cluster(part=part), job, Plan(), num_accelerators=8)
+
+    known, new = of(accelerator(name="h100-sxm-80gb")), of(accelerator(generation="gaudi"))
+    assert known.step_time_basis == known.peak_memory_basis == "in 8 of 10 comparable runs"
+    assert known.step_time_note is known.peak_memory_note is None
+    assert new.step_time_basis.startswith("a guess from")
+    assert new.step_time_note is not None
+    assert "no measured run covers Part or its generation" in new.step_time_note
+    assert new.peak_memory_note is not None
+    assert "no measured peak memory covers" in new.peak_memory_note
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from shardplan.errors import InputError
 from shardplan.inputs import profile as profile_module
 from shardplan.inputs.cluster import Generation
-from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
+from shardplan.inputs.profile import NOT_CONSTANTS, Profile, generations, load_profile, read_profile
 
 GENERATIONS = get_args(Generation)
 SHARES = (
@@ -54,7 +54,7 @@ def test_fractions_are_fractions(generation: str) -> None:
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_every_constant_has_unit_and_source(generation: str) -> None:
     profile = load_profile(generation)
-    names = {field.name for field in fields(Profile)} - {"name", "constants"}
+    names = {field.name for field in fields(Profile)} - set(NOT_CONSTANTS)
     assert set(profile.constants) == names
     for name, constant in profile.constants.items():
         assert constant.unit, name

@@ -16,11 +16,13 @@ from tests.examples import SMALL, accelerator, cluster
 from tests.strategies import Case, cases
 
 from shardplan.errors import InputError
+from shardplan.estimation.band import features_of
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.catalog import list_models, load_model
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.residuals import Residual
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.reports.model_record import model_from_record, model_record
@@ -81,6 +83,20 @@ def test_constants_of_ones_own_are_read_again() -> None:
     asked = replace(question, given_profile=own)
     file = PlanFile(question=asked, estimates=(estimate_plan(asked, Plan(tp=2)),))
     assert plan_file_from_record(through_json(plan_file_record(file))).question.profile == own
+
+
+def test_errors_of_a_profiles_own_runs_and_its_generation_are_read_again() -> None:
+    """They make the band; a profile that moved no constant may have them too."""
+    question = searched().question
+    features = replace(features_of(question), parameters=8e9)
+    run = Residual(id="mine", family="", features=features, time=0.25, memory=None)
+    changes: tuple[dict[str, Any], ...] = ({"left_out_errors": (run,)}, {"generation": "volta", "step_time": 0.05})
+    for change in changes:
+        asked = replace(question, given_profile=replace(question.profile, constants={}, **change))
+        file = PlanFile(question=asked, estimates=(estimate_plan(asked, Plan(tp=2)),))
+        read = plan_file_from_record(through_json(plan_file_record(file)))
+        assert replace(read.question.profile, constants={}) == asked.given_profile
+        assert estimate_plan(read.question, Plan(tp=2)) == file.estimates[0]
 
 
 @pytest.mark.parametrize(("name", "value"), [("cast_byte", 1.0), ("cast_bytes", {"a": 1.0}), ("cast_bytes", "much")])

@@ -7,7 +7,7 @@ stack can expect; four in five should.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,12 +53,17 @@ class Coverage:
 
 
 def covered_runs(
-    residuals: Sequence[Residual], quantity: str = "time", *, unmeasured: bool = False
+    residuals: Sequence[Residual],
+    quantity: str = "time",
+    *,
+    unmeasured: bool = False,
+    ratios: Mapping[str, float] | None = None,
 ) -> tuple[Covered, ...]:
     """Every run that is evidence of ``time`` or ``memory``, with a band of the other families' errors.
 
-    ``unmeasured``: without the errors of its generation of accelerators too, as if no run had ever covered it. A run
-    without others has no band.
+    ``unmeasured``: without the errors of its generation of accelerators too, as if no run had ever covered it.
+    ``ratios``: ln(predicted / measured) by name, by constants that have not seen even that. A run without others has no
+    band.
     """
     known = [run for run in residuals if run.has(quantity)]
     others: dict[tuple[str, str], list[Residual]] = {}
@@ -67,12 +72,13 @@ def covered_runs(
             run for run in known if run.family != family and not (unmeasured and run.features.generation == generation)
         ]
     found = [(run, others[run.family, run.features.generation]) for run in known]
-    return tuple(_covered(run, rest, quantity) for run, rest in found if rest)
+    told = ratios or {run.id: getattr(run, quantity) for run in known}
+    return tuple(_covered(run, told[run.id], rest, quantity) for run, rest in found if rest)
 
 
-def _covered(run: Residual, others: Sequence[Residual], quantity: str) -> Covered:
+def _covered(run: Residual, ratio: float, others: Sequence[Residual], quantity: str) -> Covered:
     band = band_among(run.features, run.features.accelerator, quantity, others)
-    measured = math.exp(-getattr(run, quantity))
+    measured = math.exp(-ratio)
     return Covered(
         id=run.id,
         family=run.family,

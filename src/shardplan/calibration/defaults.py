@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import yaml
@@ -22,11 +22,12 @@ from shardplan.calibration.fit import Evidence, Fit, fit
 from shardplan.calibration.predict import Case, ask_all, cases_of, log_ratios
 from shardplan.calibration.runs import MeasuredRun, shipped_runs
 from shardplan.estimation.band import features_of
-from shardplan.estimation.breakdown import Shares
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
+from shardplan.inputs.residuals import Residual, Shares, residual_row
 
-__all__ = ["Refit", "evidence_of", "refit", "residuals_table", "with_fitted", "write_profiles"]
+__all__ = ["Refit", "evidence_of", "refit", "residual_of", "residuals_table", "with_fitted", "write_profiles"]
 
+T = TypeVar("T")
 TIER_WEIGHT = {"A": 1.0, "A-": 0.8, "B": 0.3}
 """A run described in full, with one minor gap, with a gap that matters."""
 DIGITS = 4
@@ -35,9 +36,11 @@ PUBLISHED = "the published runs that ship with the product"
 
 @dataclass(frozen=True, kw_only=True)
 class Refit:
-    """Constants fitted to all published runs, and to all but one family for every family."""
+    """Constants fitted to all published runs, and to all but one family (or generation) for every one of them."""
 
     cases: tuple[Case, ...]
+    groups: tuple[str, ...]
+    """What every case is left out with."""
     fit: Fit
     time: Vector
     """ln(predicted / measured) of the step time: cases x folds; NaN where not measured."""
@@ -45,24 +48,26 @@ class Refit:
     """The same of the peak memory."""
 
     def left_out(self, table: Vector) -> Vector:
-        """Each case's value in the fold that never saw its family."""
-        folds = {family: index for index, family in enumerate(self.fit.folds)}
-        return np.asarray([row[folds[case.asked.run.family]] for row, case in zip(table, self.cases, strict=True)])
+        """Each case's value in the fold that never saw its family (or generation)."""
+        folds = {name: index for index, name in enumerate(self.fit.folds)}
+        return np.asarray([row[folds[name]] for row, name in zip(table, self.groups, strict=True)])
 
 
-def refit(*, progress: Callable[[int, float], None] | None = None) -> Refit:
-    """Fits the shipped constants again. Takes minutes on one core."""
+def refit(
+    *, left_out: Literal["family", "generation"] = "family", progress: Callable[[int, float], None] | None = None
+) -> Refit:
+    """Fits the shipped constants again, each ``left_out`` once. Takes minutes on one core."""
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
-    families = sorted({case.asked.run.family for case in cases})
+    groups = tuple(case.asked.run.family if left_out == "family" else case.generation for case in cases)
     frees = free_constants()
-    found = fit(frees, evidence_of(cases, frees), (None, *families), progress=progress)
+    found = fit(frees, evidence_of(cases, frees, groups), (None, *sorted(set(groups))), progress=progress)
     time, memory = _ratios(cases, frees, found.theta)
-    return Refit(cases=cases, fit=found, time=time, memory=memory)
+    return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory)
 
 
-def evidence_of(cases: Sequence[Case], frees: Sequence[Free]) -> Evidence:
-    """Residuals of step times, then of memories, of all cases that have them."""
+def evidence_of(cases: Sequence[Case], frees: Sequence[Free], groups: Sequence[str] | None = None) -> Evidence:
+    """Residuals of step times, then of memories, of all cases that have them; ``groups``: what a fold leaves out."""
     runs = [case.asked.run for case in cases]
     timed = np.asarray([run.step_time is not None for run in runs])
     metered = np.asarray([run.peak_memory_bytes is not None for run in runs])
@@ -76,11 +81,12 @@ def evidence_of(cases: Sequence[Case], frees: Sequence[Free]) -> Evidence:
         residuals=residuals,
         families=tuple(run.family for run in chosen),
         tier_weights=np.asarray([TIER_WEIGHT[run.tier] for run in chosen]),
+        groups=None if groups is None else (*_chosen(groups, timed), *_chosen(groups, metered)),
     )
 
 
-def _chosen(runs: Sequence[MeasuredRun], mask: Any) -> list[MeasuredRun]:
-    return [run for run, kept in zip(runs, mask, strict=True) if kept]
+def _chosen(things: Sequence[T], mask: Any) -> list[T]:
+    return [thing for thing, kept in zip(things, mask, strict=True) if kept]
 
 
 def _ratios(cases: Sequence[Case], frees: Sequence[Free], theta: Vector) -> tuple[Vector, Vector]:
@@ -128,21 +134,15 @@ def _record(constant: Constant) -> dict[str, Any]:
     return {name: getattr(constant, name) for name in names if getattr(constant, name) is not None}
 
 
-COLUMNS = (
-    "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
-    "log_memory_ratio", "setting", "host_share", "communication_share",
-    "attention_share",
-)  # fmt: skip
-
-
 def residuals_table(found: Refit) -> str:
     """The left-out errors of all runs, as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
     constants = _fitted_profiles(found.fit)
-    for case, time, memory in zip(found.cases, found.left_out(found.time), found.left_out(found.memory), strict=True):
-        writer.writerow(_row(case, time, memory, case.shares(constants)))
+    left_out = zip(found.cases, found.left_out(found.time), found.left_out(found.memory), strict=True)
+    rows = [residual_row(residual_of(case, time, memory, case.shares(constants))) for case, time, memory in left_out]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -156,14 +156,13 @@ def _fitted_profiles(found: Fit) -> Callable[[str], Profile]:
     return profile
 
 
-def _row(case: Case, time: float, memory: float, shares: Shares) -> Iterable[object]:
-    run, features = case.asked.run, features_of(case.asked.question)
-    numbers = (f"{features.parameters:.4g}", f"{features.accelerators:g}")
-    ratios = ("" if np.isnan(ratio) else f"{ratio:.4f}" for ratio in (time, memory))
-    kind = "yes" if features.moe else "no"
-    described = (run.id, run.family, features.accelerator, features.generation, features.bits, kind)
-    uncertain = (f"{shares.host:.3f}", f"{shares.communication:.3f}", f"{shares.attention:.3f}")
-    return (*described, *numbers, *ratios, _setting(run) if run.tier != "B" else "", *uncertain)
+def residual_of(case: Case, time: float, memory: float, shares: Shares) -> Residual:
+    """A run with its errors (logarithm; NaN: not measured) and what it is compared by."""
+    run = case.asked.run
+    exact = replace(features_of(case.asked.question, cp=case.asked.plan.cp), shares=shares)
+    time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
+    setting = _setting(run) if run.tier != "B" else ""
+    return Residual(id=run.id, family=run.family, features=exact, time=time_error, memory=memory_error, setting=setting)
 
 
 def _setting(run: MeasuredRun) -> str:

@@ -43,6 +43,8 @@ class Evidence:
     """Family of each residual."""
     tier_weights: Vector
     """Weight of each residual by how completely its run is described."""
+    groups: tuple[str, ...] | None = None
+    """What each residual is left out with; None: its family."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class Fit:
 
     frees: tuple[Free, ...]
     folds: tuple[str | None, ...]
-    """Family that each fold leaves out; None: none."""
+    """Family (or group) that each fold leaves out; None: none."""
     theta: Vector
     """Moves: folds x constants."""
     residuals: Vector
@@ -67,7 +69,8 @@ def fold_weights(evidence: Evidence, folds: Sequence[str | None]) -> Vector:
     families = np.asarray(evidence.families)
     counts = {name: float(np.sum(evidence.tier_weights[families == name])) for name in set(evidence.families)}
     weights = evidence.tier_weights / np.sqrt([max(counts[name], 1.0) for name in evidence.families])
-    return np.stack([np.where(families == left_out, 0.0, weights) for left_out in folds])
+    groups = np.asarray(evidence.groups or evidence.families)
+    return np.stack([np.where(groups == left_out, 0.0, weights) for left_out in folds])
 
 
 def fit(

@@ -14,7 +14,7 @@ from shardplan.calibration.questions import Asked, question_of
 from shardplan.calibration.runs import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
-from shardplan.estimation.breakdown import Shares, breakdown_of, shares_of, slowest_of
+from shardplan.estimation.breakdown import breakdown_of, shares_of, slowest_of
 from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import loads_of
@@ -23,6 +23,7 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile
+from shardplan.inputs.residuals import Shares
 from shardplan.units import format_time
 from shardplan.workload.stage import Stage, kinds_of_stage
 
@@ -211,7 +212,7 @@ def predict(asked: Iterable[Asked], profiles: Profiles | None = None) -> tuple[P
 
 def _prediction(case: Case, profiles: Profiles) -> Prediction:
     question, step = case.step(profiles)
-    sure = band_of(question, shares=case.shares(profiles))
+    sure = band_of(question, shares=case.shares(profiles), cp=case.asked.plan.cp)
     time = float(step.step_time)
     return Prediction(
         asked=case.asked,

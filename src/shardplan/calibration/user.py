@@ -2,7 +2,8 @@
 
 The fit is that of the shipped constants. Its priors are the shipped values, as uncertain as published runs left them:
 few runs move what they inform and nothing else. Some runs are held out: their errors tell what the profile is
-worth on runs that it has not seen.
+worth on runs that it has not seen. Of the others each is left out of a fit of its own, together with those of its
+configuration. The profile keeps the errors of both: bands are made of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import yaml
 
 from shardplan.calibration.constants import Free, Vector, free_constants, profiles_at
+from shardplan.calibration.defaults import residual_of
 from shardplan.calibration.errors import Errors, errors_of
 from shardplan.calibration.fit import Evidence, Fit, fit
 from shardplan.calibration.predict import (
@@ -42,6 +44,7 @@ from shardplan.inputs.profile import (
     constants_of,
     load_profile,
 )
+from shardplan.inputs.residuals import Residual, residual_row
 
 __all__ = ["Change", "Comparison", "UserFit", "calibrate_runs", "held_out", "profile_text", "user_constants"]
 
@@ -50,6 +53,8 @@ RATE: Final = "accelerator_rate"
 MOST_HELD_OUT: Final = 0.9
 WEIGHTS: Final = {"A-": 0.8, "B": 0.3}
 """Weight of runs whose description has gaps; all others count in full."""
+MOST_FOLDS: Final = 10
+"""Fits beside the one to all runs, each without some of them."""
 DIGITS: Final = 4
 LEAST_MOVE: Final = 0.02
 """Constants that move by less, in standard deviations of their prior, stay as they are shipped."""
@@ -93,6 +98,8 @@ class UserFit:
     """Runs that could not be used, each with the reason."""
     on_fitted: Comparison
     on_held_out: Comparison
+    left_out: tuple[Residual, ...]
+    """Every run with the error of a fit that has not seen it: those held out, and each of the others in turn."""
     changes: tuple[Change, ...]
     """Constants that moved, the most in terms of their prior first."""
     constants: Mapping[str, Constant]
@@ -136,7 +143,9 @@ def calibrate_runs(
     seen = [case for case in usable if case.asked.run.id not in unseen]
     rest = [case for case in usable if case.asked.run.id in unseen]
     frees = user_constants(part)
-    found = fit(frees, _evidence(seen, frees), progress=progress)
+    groups = _groups(seen)
+    folds = sorted(set(groups)) if len(set(groups)) > 1 else []
+    found = fit(frees, _evidence(seen, frees, groups), (None, *folds), progress=progress)
     constants = _constants(found, f"{_counted(len(seen))} of {file}, {date}")
     base = load_profile(part.generation)
     profile = assemble(part.generation, base.constants, constants)
@@ -148,6 +157,7 @@ def calibrate_runs(
         skipped=skipped,
         on_fitted=_compare(seen, part.generation, base, profile),
         on_held_out=_compare(rest, part.generation, base, profile),
+        left_out=_left_out([*seen, *rest], found, groups, profile),
         changes=_changes(found),
         constants=constants,
         outliers=_outliers(usable, part.generation, profile),
@@ -232,7 +242,28 @@ def _spread(constant: Constant, keys: tuple[str, ...]) -> float | None:
     return float(sd) if sd else None
 
 
-def _evidence(cases: Sequence[Case], frees: Sequence[Free]) -> Evidence:
+def _groups(cases: Sequence[Case]) -> tuple[str, ...]:
+    """Fold of every run: those of one configuration share it, and there are at most ``MOST_FOLDS``."""
+    asked = [case.asked for case in cases]
+    configurations = [(one.question.model, one.question.job, one.question.num_accelerators, one.plan) for one in asked]
+    places = {one: place for place, one in enumerate(dict.fromkeys(configurations))}
+    return tuple(f"fold {places[one] % MOST_FOLDS}" for one in configurations)
+
+
+def _left_out(cases: Sequence[Case], found: Fit, groups: Sequence[str], profile: Profile) -> tuple[Residual, ...]:
+    """Errors of all runs: the first have a group, the fold that left them out; the others no fit has seen.
+
+    A single configuration cannot be left out of a fit: such runs have the errors of the shipped constants.
+    """
+    tables = log_ratios(cases, profiles_at(found.frees, np.vstack([found.theta, np.zeros_like(found.theta[:1])])))
+    unseen = {name: place for place, name in enumerate(found.folds)}
+    columns = [*(unseen.get(name, len(found.folds)) for name in groups), *[0] * (len(cases) - len(groups))]
+    time, memory = (table[np.arange(len(cases)), columns] for table in tables)
+    shares = [case.shares({case.generation: profile}) for case in cases]
+    return tuple(map(residual_of, cases, time.tolist(), memory.tolist(), shares))
+
+
+def _evidence(cases: Sequence[Case], frees: Sequence[Free], groups: Sequence[str]) -> Evidence:
     """Residuals of step times, then of memories; every run counts in full: what they share is what is to be learnt."""
     runs = [case.asked.run for case in cases]
     timed = [place for place, run in enumerate(runs) if run.step_time is not None]
@@ -246,6 +277,7 @@ def _evidence(cases: Sequence[Case], frees: Sequence[Free]) -> Evidence:
     return Evidence(
         residuals=residuals,
         families=tuple(str(place) for place in range(len(chosen))),
+        groups=tuple(groups[place] for place in (*timed, *metered)),
         tier_weights=np.asarray([WEIGHTS.get(run.tier, 1.0) for run in chosen]),
     )
 
@@ -351,4 +383,13 @@ def profile_text(found: UserFit, *, file: str, date: str) -> str:
     origin = f"{_counted(len(found.fitted))} of {' '.join(file.split())} on {date}"
     heading = f"# Constants of {found.accelerator}, fitted to {origin}."
     heading += "\n# All others are those of its generation. Made by `shardplan calibrate`."
-    return f"{heading}\n{yaml.safe_dump(body, sort_keys=False, width=118, allow_unicode=True)}"
+    return f"{heading}\n{yaml.safe_dump(body, sort_keys=False, width=118, allow_unicode=True)}{_errors_text(found)}"
+
+
+def _errors_text(found: UserFit) -> str:
+    """The errors that bands are made of, a line for each run."""
+    rows = [residual_row(run) for run in found.left_out]
+    table = yaml.safe_dump(
+        {"left_out_errors": rows}, sort_keys=False, width=math.inf, allow_unicode=True, default_flow_style=None
+    )
+    return f"# Each run predicted by constants that have not seen it: the bands of this profile.\n{table}"

@@ -77,11 +77,22 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
         verdict = Text("If it did: ", style="bold")
     verdict.append(f"{format_time(estimate.step_time)} a step", style="bold")
     low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
-    verdict.append(f" ({low} to {high} in 8 of 10 comparable runs)")
+    verdict.append(f" ({low} to {high}{_basis(estimate.step_time_basis)})")
     page.line(verdict, indent=0)
+    if estimate.step_time_note is not None:
+        page.line(_sentence(estimate.step_time_note), indent=0, style="yellow")
     for line in _rates(question, estimate):
         page.line(line, indent=0)
     show_plan(page, estimate)
+
+
+def _basis(text: str) -> str:
+    """What a band says, behind it."""
+    return f" {text}" if text.startswith("in ") else f", {text}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def show_plan(page: Page, estimate: Estimate) -> None:
@@ -127,9 +138,12 @@ def _show_memory_band(page: Page, estimate: Estimate) -> None:
     low, high = estimate.peak_memory_p10_bytes, estimate.peak_memory_p90_bytes
     if not low < high:
         return
-    text = f"{format_bytes(low)} to {format_bytes(high)} in 8 of 10 comparable runs"
+    text = f"{format_bytes(low)} to {format_bytes(high)}{_basis(estimate.peak_memory_basis)}"
     risky = estimate.feasible and high > estimate.usable_memory_bytes
     page.line(text + (": the upper end would not fit" if risky else ""), style="yellow" if risky else "dim")
+    note = estimate.peak_memory_note
+    if note is not None and note != estimate.step_time_note:
+        page.line(_sentence(note), style="dim")
 
 
 def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:

@@ -14,7 +14,7 @@ from shardplan.cli.show_answer import percent
 from shardplan.cli.show_profiles import number
 from shardplan.cli.show_validation import error_columns, show_not_understood, show_taken
 from shardplan.inputs.profile import Constant
-from shardplan.reports.calibration import RefitChange, refit_errors
+from shardplan.reports.calibration import RefitChange, left_out_errors, refit_errors
 
 __all__ = ["show_calibration", "show_microbench", "show_refit"]
 
@@ -32,8 +32,11 @@ def show_calibration(page: Page, found: UserFit, out: str | None) -> None:
     runs = _runs(len(found.fitted))
     page.line(f"Fitted to {runs} of {found.accelerator} ({found.generation})", style="bold", indent=0)
     page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
+    page.line("each left out: by a fit that has not seen it; bands count these errors", style="dim", indent=0)
     for title, quantity in (("Step time", "step_time"), ("Peak memory", "peak_memory")):
         rows = _compared(found.on_fitted, "fitted", quantity) + _compared(found.on_held_out, "held out", quantity)
+        left_out = left_out_errors(found, "time" if quantity == "step_time" else "memory")
+        rows += [("each left out", left_out)] if rows else []
         if rows:
             page.heading(title)
             _errors(page, rows)
@@ -56,7 +59,7 @@ def show_calibration(page: Page, found: UserFit, out: str | None) -> None:
     if found.held_out:
         page.line("To use every run, fit again with --holdout 0.")
     else:
-        page.line("No run was held out: nothing says how well the profile does on others.")
+        page.line("No run was held out: how well the profile does on others is said by the runs left out in turn.")
 
 
 def _runs(number_of: int) -> str:

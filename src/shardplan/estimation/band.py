@@ -7,8 +7,12 @@ it is,
 .. math:: w_i = e^{-d_i^2 / 2} / \sqrt{n_{family}}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
 
 over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so n of
-them weigh as the root of n, as in the fit. Where little is alike the band is wider, and says so.
+them weigh as the root of n, as in the fit. Where little is alike the band is wider, and says so (``estimation.gaps``).
 ``calibration.coverage`` counts how often it holds.
+
+Runs to which the profile in use was fitted count by their own errors, each predicted without itself: every one weighs
+:math:`e^{-d_i^2 / 2}`, and the published runs together as ``PUBLISHED_RUNS`` of them, so that few runs move the band
+little and many make it, narrower or wider.
 
 Steps that wait for the network or for the host, or that mostly attend, are less certain than others: errors of step
 times are compared, and applied, in units of
@@ -29,11 +33,14 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.breakdown import Shares
+from shardplan.estimation.gaps import Gap, gaps_of, total_factor
+from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import PROFILES
+from shardplan.inputs.residuals import CONTRADICTORY_MEMORY, EVEN, Features, Residual, Shares, residual_from_row
 
 __all__ = [
+    "COMPARABLE",
     "CONTRADICTORY_MEMORY",
     "RESIDUALS",
     "Band",
@@ -43,70 +50,23 @@ __all__ = [
     "band_of",
     "features_of",
     "read_residuals",
+    "scale_of",
 ]
 
 RESIDUALS = PROFILES / "residuals.csv"
 UNCERTAIN = tuple(field.name for field in fields(Shares))
-EVEN = Shares()
-"""A step that only computes."""
 LOW, HIGH = 0.1, 0.9
 FEW_RUNS = 12.0
 """Effective number of alike runs below which errors of all runs are mixed in."""
-UNMEASURED = 1.5
-"""Factor on the width (logarithm) for a generation that no run covers."""
-UNMEASURED_PART = 1.25
-"""The same for an accelerator that no run covers, of a generation that some do. Step times of the published runs, each
-kept from those of its accelerator and family: 78 % inside their band without the factor, 88 % with it."""
-BEYOND = 0.15
-"""Growth of the width per doubling of the accelerators beyond the largest measured run of that kind."""
-CONTRADICTORY_MEMORY = ("internevo",)
-"""Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
-COMPUTING, COMMUNICATING, HOSTING, ATTENDING = 0.12, 0.5, 0.4, 0.18
+PUBLISHED_RUNS = 4.0
+"""Runs of a profile's own as which the published ones weigh together. Calibrations drawn from the published runs (a
+shift from 3, 6, 12 or 20 runs of one family on one accelerator, held against its others): 80 to 84 % inside, a family
+weighing as one, with the narrowest bands of 0, 1, 2, 4, 8, 16 by their interval score; 60 to 77 % with none."""
+COMPUTING, COMMUNICATING, HOSTING, ATTENDING = 0.12, 0.8, 0.4, 0.3
 """Errors (logarithm) of a step that only computes, and of those parts of a step that wait for the network and the host
-or attend: rounded from the left-out errors of the published runs by these shares. Their ratios alone matter."""
+or attend: those of the best interval score of left-out runs, rounded. Their ratios alone matter."""
 FORMAT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "mxfp8": 8, "nvfp4": 4}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Features:
-    """What makes runs alike."""
-
-    accelerator: str
-    generation: str
-    bits: int
-    """Of the matrix products' number format."""
-    moe: bool
-    parameters: float
-    accelerators: float
-    shares: Shares = EVEN
-    """Of the predicted step: what is less certain than computing."""
-
-    def scale(self, quantity: str) -> float:
-        """Size of the errors to be expected of ``time``, relative to others; one of ``memory``."""
-        if quantity == "memory":
-            return 1.0
-        shares = self.shares
-        return math.hypot(
-            COMPUTING, COMMUNICATING * shares.communication, HOSTING * shares.host, ATTENDING * shares.attention
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Residual:
-    """Error of a run predicted without its family: ln(predicted / measured)."""
-
-    id: str
-    family: str
-    features: Features
-    time: float | None
-    memory: float | None
-    setting: str = ""
-    """What the configurations of one comparison share (model, accelerators, sequence); empty: not fully described."""
-
-    def has(self, quantity: str) -> bool:
-        """Whether it is evidence of ``time`` or ``memory``."""
-        is_doubted = quantity == "memory" and self.family in CONTRADICTORY_MEMORY
-        return getattr(self, quantity) is not None and not is_doubted
+COMPARABLE = "in 8 of 10 comparable runs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,11 +76,23 @@ class Band:
     low: float
     high: float
     note: str | None
-    """Why it is wider than that of well-covered questions; None where it is not."""
+    """Why it is wider than that of well-covered questions, or what own runs did to it; None where there is nothing."""
+    basis: str = COMPARABLE
+    """What the band says, in words; where no run is comparable, of what it was guessed."""
 
 
-def features_of(question: Question, shares: Shares = EVEN) -> Features:
-    """What a question's runs are compared by."""
+def scale_of(features: Features, quantity: str) -> float:
+    """Size of the errors to be expected of ``time``, relative to others; one of ``memory``."""
+    if quantity == "memory":
+        return 1.0
+    shares = features.shares
+    return math.hypot(
+        COMPUTING, COMMUNICATING * shares.communication, HOSTING * shares.host, ATTENDING * shares.attention
+    )
+
+
+def features_of(question: Question, shares: Shares = EVEN, cp: int = 1) -> Features:
+    """What a question's runs are compared by; ``cp`` is the plan's."""
     part = question.cluster.accelerator
     return Features(
         accelerator=part.name,
@@ -129,6 +101,8 @@ def features_of(question: Question, shares: Shares = EVEN) -> Features:
         moe=question.model.is_moe,
         parameters=float(question.model.num_parameters),
         accelerators=float(question.num_accelerators),
+        sequence_length=float(question.job.sequence_length),
+        cp=float(cp),
         shares=Shares(**{name: round(getattr(shares, name), 2) for name in UNCERTAIN}),
     )
 
@@ -139,10 +113,15 @@ def band_of(
     residuals: Sequence[Residual] | None = None,
     *,
     shares: Shares = EVEN,
+    cp: int = 1,
 ) -> Band:
     """Band of the step time (``time``) or the peak memory (``memory``), by the shipped errors or by others."""
-    asked, part = features_of(question, shares), question.cluster.accelerator.full_name
-    return _shipped_band(asked, part, quantity) if residuals is None else band_among(asked, part, quantity, residuals)
+    asked, part = features_of(question, shares, cp), question.cluster.accelerator.full_name
+    own, doubts = own_runs(question, quantity), doubts_of(question)
+    if residuals is None and not own and not doubts:
+        return _shipped_band(asked, part, quantity)
+    known = read_residuals() if residuals is None else residuals
+    return band_among(asked, part, quantity, known, own=own, doubts=doubts)
 
 
 @lru_cache(maxsize=256)
@@ -150,16 +129,47 @@ def _shipped_band(asked: Features, part: str, quantity: str) -> Band:
     return band_among(asked, part, quantity, read_residuals())
 
 
-def band_among(asked: Features, part: str, quantity: str, residuals: Sequence[Residual]) -> Band:
-    """Band of ``asked`` on the accelerator that is called ``part``, by these errors."""
+def band_among(
+    asked: Features,
+    part: str,
+    quantity: str,
+    residuals: Sequence[Residual],
+    *,
+    own: Sequence[Residual] = (),
+    doubts: Sequence[Gap] = (),
+) -> Band:
+    """Band of ``asked`` on the accelerator that is called ``part``, by these errors.
+
+    ``own``: errors of runs that the profile in use was fitted to. ``doubts``: what else widens it.
+    """
     known = [run for run in residuals if run.has(quantity)]
-    errors = np.asarray([-getattr(run, quantity) / run.features.scale(quantity) for run in known])
+    alone = _ends(known, (), asked, quantity)
+    low, high = _ends(known, own, asked, quantity) if own else alone
+    gaps = (*gaps_of(asked, part, quantity, (*known, *own)), *doubts)
+    factor = total_factor(gaps) * scale_of(asked, quantity)
+    told = told_of(own, quantity, (high - low) / max(alone[1] - alone[0], 1e-9)) if own else None
+    others = next((gap.others for gap in gaps if gap.others), None)
+    return Band(
+        low=math.exp(low * factor),
+        high=math.exp(high * factor),
+        note=_note(gaps, told),
+        basis=COMPARABLE if others is None else f"a guess from {others}",
+    )
+
+
+def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
+    wider = f"{'; '.join(gap.reason for gap in gaps)}: the band is wider" if gaps else None
+    return ". ".join(text for text in (told, wider) if text) or None
+
+
+def _ends(known: Sequence[Residual], own: Sequence[Residual], asked: Features, quantity: str) -> tuple[float, float]:
+    """Ends of the band in units of the scale: never above zero, and never below."""
+    errors = np.asarray([-getattr(run, quantity) / scale_of(run.features, quantity) for run in (*known, *own)])
     weights = _weights(known, asked)
-    low, high = (_quantile(errors, weights, share) for share in (LOW, HIGH))
-    covered = [run for run in known if run.features.generation == asked.generation]
-    factor, note = _extrapolation(covered, asked, part, quantity)
-    factor *= asked.scale(quantity)
-    return Band(low=math.exp(min(low, 0.0) * factor), high=math.exp(max(high, 0.0) * factor), note=note)
+    if own:
+        of_own = np.asarray([math.exp(-_distance(run.features, asked) / 2) for run in own])
+        weights = np.concatenate([weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300), of_own])
+    return min(_quantile(errors, weights, LOW), 0.0), max(_quantile(errors, weights, HIGH), 0.0)
 
 
 @cache
@@ -168,23 +178,7 @@ def read_residuals() -> tuple[Residual, ...]:
     if not RESIDUALS.exists():
         return ()
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
-        return tuple(_residual(row) for row in csv.DictReader(file))
-
-
-def _residual(row: dict[str, str]) -> Residual:
-    features = Features(
-        accelerator=row["accelerator"],
-        generation=row["generation"],
-        bits=int(row["bits"]),
-        moe=row["moe"] == "yes",
-        parameters=float(row["parameters"]),
-        accelerators=float(row["accelerators"]),
-        shares=Shares(**{name: float(row.get(f"{name}_share") or 0) for name in UNCERTAIN}),
-    )
-    time, memory = (float(row[name]) if row[name] else None for name in ("log_time_ratio", "log_memory_ratio"))
-    return Residual(
-        id=row["id"], family=row["family"], features=features, time=time, memory=memory, setting=row.get("setting", "")
-    )
+        return tuple(residual_from_row(row) for row in csv.DictReader(file))
 
 
 def _distance(one: Features, other: Features) -> float:
@@ -218,19 +212,3 @@ def _quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: 
     order = np.argsort(values)
     middle = np.cumsum(weights[order]) - weights[order] / 2
     return float(np.interp(share * weights.sum(), middle, values[order]))
-
-
-def _extrapolation(covered: Sequence[Residual], asked: Features, part: str, quantity: str) -> tuple[float, str | None]:
-    """Factor on the band's width, and its reason. Memory is the framework's, of one part as of another."""
-    if not covered:
-        return UNMEASURED, f"no measured run covers {part} or its generation: the band is wider"
-    factor, reasons = 1.0, []
-    if quantity == "time" and all(run.features.accelerator != asked.accelerator for run in covered):
-        factor *= UNMEASURED_PART
-        reasons.append(f"no measured run covers {part}, only others of its generation")
-    largest = max(run.features.accelerators for run in covered)
-    doublings = math.log2(asked.accelerators / largest)
-    if doublings > 0:
-        factor *= 1 + BEYOND * doublings
-        reasons.append(f"the largest measured run of this generation had {largest:,.0f} accelerators")
-    return factor, f"{'; '.join(reasons)}: the band is wider" if reasons else None

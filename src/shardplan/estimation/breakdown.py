@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,22 +13,11 @@ from shardplan.estimation.pricing import Part, Prices
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import pipeline_sum, stage_times, straggler_factor
 from shardplan.inputs.batch import Batch
+from shardplan.inputs.residuals import Shares
 from shardplan.memory.activations import applied_share
 from shardplan.workload.stage import Stage
 
-__all__ = ["Shares", "breakdown_of", "shares_of", "slowest_of"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shares:
-    """Shares of a predicted step whose prediction is least certain."""
-
-    host: float = 0.0
-    """The device waits for the host."""
-    communication: float = 0.0
-    """Exposed communication."""
-    attention: float = 0.0
-    """Attention, whose kernels differ most from release to release."""
+__all__ = ["breakdown_of", "shares_of", "slowest_of"]
 
 
 def slowest_of(question: Question, batch: Batch, loads: Loads, stages: Sequence[Stage], whole: Stage) -> int:

@@ -72,6 +72,13 @@ class Estimate:
     """A tenth of comparable measured runs took less than this. [bytes]"""
     peak_memory_p90_bytes: float
     """A tenth took more. [bytes]"""
+    step_time_basis: str
+    """What the band of the step time says: a share of comparable runs, or a guess where no run is comparable."""
+    step_time_note: str | None
+    """Why that band is wider than that of well-covered questions, and what runs of the profile's own say."""
+    peak_memory_basis: str
+    """The same of the band of the memory."""
+    peak_memory_note: str | None
     usable_memory_bytes: float
     """What tensors can fill of the accelerator's memory. [bytes]"""
     memory: tuple[dict[str, float], ...]
@@ -147,7 +154,8 @@ class _Answer:
         breakdown = breakdown_of(
             question, self.batch, self.prices, self.loads, self.stages[slowest], step_time=step_time
         )
-        sure, sure_memory = band_of(question, shares=shares_of(breakdown)), band_of(question, "memory")
+        sure = band_of(question, shares=shares_of(breakdown), cp=self.plan.cp)
+        sure_memory = band_of(question, "memory")
         peak_memory = float(self.step.peak_memory_bytes)
         return Estimate(
             plan=self.plan,
@@ -167,6 +175,10 @@ class _Answer:
             peak_memory_bytes=peak_memory,
             peak_memory_p10_bytes=peak_memory * sure_memory.low,
             peak_memory_p90_bytes=peak_memory * sure_memory.high,
+            step_time_basis=sure.basis,
+            step_time_note=sure.note,
+            peak_memory_basis=sure_memory.basis,
+            peak_memory_note=sure_memory.note,
             usable_memory_bytes=float(question.usable_memory),
             memory=tuple(_parts(memory) for memory in self.memory),
             communication=self._communication(self.stages[slowest]),
@@ -265,7 +277,6 @@ class _Answer:
         if question.model.is_moe:
             texts.append("tokens are routed evenly to the experts")
             texts.append("one copy of a token crosses a slow tier for all its experts behind it")
-        texts.extend(note for note in (band_of(question).note,) if note)
         texts.extend(question.model.notes)
         return tuple(texts)
 

@@ -1,7 +1,7 @@
 """Calibration profile: every constant of the estimate, per accelerator generation, with unit and origin.
 
 ``data/profiles/default.yaml`` holds all constants; a file named after a generation replaces those that differ there.
-``accelerator_rate`` sets parts of a generation apart. Component measurements of a part (``Accelerator.gemm_efficiency``)
+``accelerator_rate`` sets parts of a generation apart. Measured components of a part (``Accelerator.gemm_efficiency``)
 are shown with it and are no constants: sustained training does not reach them. Constants are numbers, or arrays with
 one element per set of constants: a fit prices many sets at once.
 """
@@ -19,10 +19,12 @@ from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.documents import parse_document, read_document
+from shardplan.inputs.residuals import Residual, residual_from_row
 
 __all__ = [
     "FRACTION",
     "MOST_OF_NOMINAL",
+    "NOT_CONSTANTS",
     "PROFILES",
     "Constant",
     "Profile",
@@ -34,6 +36,8 @@ __all__ = [
     "read_profile",
 ]
 
+NOT_CONSTANTS = ("name", "constants", "generation", "left_out_errors")
+"""Fields of a profile that are no numbers."""
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"
 Table = Mapping[str, Numbers]
 
@@ -179,6 +183,10 @@ class Profile:
     """Host memory bandwidth of one accelerator's share of its node. [bytes/s]"""
     constants: Mapping[str, Constant] = field(repr=False, default_factory=dict)
     """Unit and source of every constant."""
+    generation: str = ""
+    """Generation of accelerators whose constants these are; ``default`` where they are of none."""
+    left_out_errors: tuple[Residual, ...] = field(repr=False, default=())
+    """Errors of the runs that a user fitted it to, each predicted without itself: what its bands are made of."""
 
 
 Constants = Mapping[str, Constant]
@@ -193,7 +201,8 @@ def load_profile(generation: str) -> Profile:
 def read_profile(path: str | os.PathLike[str]) -> Profile:
     """A profile from a user's file: constants that replace those of the ``generation`` it names. Raises ``InputError``.
 
-    The format is that of the shipped files: for each constant ``value``, ``unit``, ``source``.
+    The format is that of the shipped files: for each constant ``value``, ``unit``, ``source``. ``left_out_errors`` are
+    those of the runs that ``shardplan calibrate`` fitted it to.
     """
     file = Path(path)
     document = dict(read_document(file))
@@ -203,9 +212,21 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
         raise UnknownNameError(
             "accelerator generation", str(generation), known, hint=f"generation: one of {', '.join(known)}"
         )
+    errors = _left_out_errors(document.pop("left_out_errors", ()), file.name)
     base = load_profile(generation)
     own = {name: _constant(name, entry, base.constants, file.name) for name, entry in document.items()}
-    return replace(assemble(file.stem, base.constants, own), name=file.stem)
+    profile = assemble(generation, base.constants, own)
+    return replace(profile, name=file.stem, left_out_errors=errors)
+
+
+def _left_out_errors(rows: object, label: str) -> tuple[Residual, ...]:
+    if not isinstance(rows, (list, tuple)):
+        raise InputError(
+            f"{label}: left_out_errors is {shown(rows)}; it must be a list of runs",
+            rule="errors of runs have the cells that `shardplan calibrate` writes",
+            hint="make the profile again, or leave left_out_errors out",
+        )
+    return tuple(residual_from_row(row) for row in rows)
 
 
 def _constant(name: str, entry: object, shipped: Constants, label: str) -> Constant:
@@ -288,8 +309,8 @@ def assemble(generation: str, defaults: Constants, own: Constants) -> Profile:
             raise InputError(f"{generation}: unknown constant '{name}'", rule="constants of a profile are known")
         both = isinstance(constant.value, dict) and isinstance(known.value, dict)
         constants[name] = replace(constant, value={**known.value, **constant.value}) if both else constant  # type: ignore[dict-item]  # both are
-    missing = [f.name for f in fields(Profile) if f.name not in ("name", "constants") and f.name not in constants]
+    missing = [f.name for f in fields(Profile) if f.name not in NOT_CONSTANTS and f.name not in constants]
     if missing:
         raise InputError(f"profile '{generation}' lacks {', '.join(missing)}", rule="a profile names every constant")
     values: dict[str, Any] = {name: constant.value for name, constant in constants.items()}
-    return Profile(name=generation, constants=constants, **values)
+    return Profile(name=generation, constants=constants, generation=generation, **values)

@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from shardplan.calibration.defaults import Refit, with_fitted
 from shardplan.calibration.errors import Errors, errors_of
 from shardplan.calibration.microbench import Measurements, Outcome
 from shardplan.calibration.user import Comparison, UserFit
 from shardplan.inputs.profile import Constant, constants_of, generations
 
-__all__ = ["RefitChange", "calibration_record", "microbench_record", "refit_changes", "refit_errors", "refit_record"]
+__all__ = [
+    "RefitChange",
+    "calibration_record",
+    "left_out_errors",
+    "microbench_record",
+    "refit_changes",
+    "refit_errors",
+    "refit_record",
+]
 
 SCHEMA: Final = "shardplan/calibration/1"
 
@@ -36,6 +46,11 @@ def calibration_record(found: UserFit, profile: str) -> dict[str, Any]:
         "generation": found.generation,
         "fitted": {"runs": list(found.fitted), **_comparison(found.on_fitted)},
         "held_out": {"runs": list(found.held_out), **_comparison(found.on_held_out)},
+        "left_out": {
+            "runs": [run.id for run in found.left_out],
+            "step_time": asdict(left_out_errors(found, "time")),
+            "peak_memory": asdict(left_out_errors(found, "memory")),
+        },
         "skipped": [{"id": one.run.id, "reason": one.reason} for one in found.skipped],
         "constants": [
             {
@@ -53,6 +68,12 @@ def calibration_record(found: UserFit, profile: str) -> dict[str, Any]:
         "taken_as": dict(found.taken),
         "not_understood": dict(found.not_understood),
     }
+
+
+def left_out_errors(found: UserFit, quantity: str) -> Errors:
+    """Errors of ``time`` or ``memory`` of all runs, each predicted by a fit that has not seen it."""
+    ratios = [getattr(run, quantity) for run in found.left_out]
+    return errors_of(np.asarray([np.nan if ratio is None else ratio for ratio in ratios]))
 
 
 def _comparison(compared: Comparison) -> dict[str, Any]:

@@ -8,23 +8,25 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import shardplan
 from shardplan.errors import InputError, ShardplanError
+from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.catalog import cluster_from_record, cluster_record
 from shardplan.inputs.documents import parse_document
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.profile import Profile, load_profile
+from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
+from shardplan.inputs.residuals import residual_from_row, residual_row
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
 from shardplan.reports.model_record import model_from_record, model_record
-from shardplan.reports.plan_file_schema import KEYS, LATER, schema_of_files
+from shardplan.reports.plan_file_schema import BASES, KEYS, LATER, schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
 from shardplan.reports.refusal import first_problem
 
@@ -127,7 +129,7 @@ def plan_file_record(file: PlanFile) -> Record:
         "job": asdict(question.job),
         "plans": [_listed_record(file.search, estimate) for estimate in file.estimates],
     }
-    return record | _account_record(file) | {"profile": _profile_record(question.profile)}
+    return record | _account_record(file) | {"profile": _profile_record(question.profile)} | _origin_record(question)
 
 
 def estimate_record(estimate: Estimate) -> Record:
@@ -171,7 +173,25 @@ def _account_record(file: PlanFile) -> Record:
 
 
 def _profile_record(profile: Profile) -> Record:
-    return {name: _plain(value) for name, value in _shallow(profile).items() if name != "constants"}
+    left_out = set(NOT_CONSTANTS) - {"name"}
+    return {name: _plain(value) for name, value in _shallow(profile).items() if name not in left_out}
+
+
+def _origin_record(question: Question) -> Record:
+    """What the band of a given profile needs: its generation and the errors of its own runs."""
+    given = question.given_profile
+    if given is None:
+        return {"profile_origin": None}
+    rows = [residual_row(run) for run in given.left_out_errors]
+    return {"profile_origin": {"generation": given.generation, "left_out_errors": rows}}
+
+
+def _with_origin(profile: Profile | None, origin: Any, shipped: Profile) -> Profile | None:
+    """The profile of a file as it was given: one that says no more than the shipped one stays the shipped one."""
+    if origin is None or (profile is None and not origin.left_out_errors):
+        return profile
+    errors = tuple(residual_from_row(row) for row in origin.left_out_errors)
+    return replace(profile or shipped, generation=origin.generation, left_out_errors=errors)
 
 
 def _shallow(given: Any) -> Record:
@@ -220,7 +240,10 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     _check_schema(record)
     checked = _checked(record)
     cluster = cluster_from_record(checked.cluster)
-    profile, is_older = _given_profile(checked.profile, load_profile(cluster.accelerator.generation))
+    shipped = load_profile(cluster.accelerator.generation)
+    profile, is_older = _given_profile(checked.profile, shipped)
+    if not is_older:
+        profile = _with_origin(profile, checked.profile_origin, shipped)
     question = Question(
         model=model_from_record(checked.model),
         cluster=cluster,
@@ -277,6 +300,8 @@ def _estimate(checked: Any) -> Estimate:
     values = {field.name: getattr(checked, field.name) for field in fields(Estimate)}
     for name in LATER:
         values[name] = checked.peak_memory_bytes if values[name] is None else values[name]
+    for name in BASES:
+        values[name] = COMPARABLE if values[name] is None else values[name]
     return Estimate(**values)
 
 
@@ -331,7 +356,7 @@ def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> tuple[P
     for name, value in given.items():
         if not _is_plausible(value):
             raise _wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
-    return Profile(**given), False
+    return Profile(**given, generation=shipped.generation), False
 
 
 def _is_like(value: object, usual: object) -> bool:

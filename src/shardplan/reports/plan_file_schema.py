@@ -12,7 +12,7 @@ from shardplan.inputs.job import Job
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["KEYS", "LATER", "schema_of_files"]
+__all__ = ["BASES", "KEYS", "LATER", "NOTES", "schema_of_files"]
 
 KEYS: Final = {
     "step_time": "step_time_s",
@@ -29,6 +29,9 @@ KEYS: Final = {
 
 LATER: Final = ("peak_memory_p10_bytes", "peak_memory_p90_bytes")
 """Fields that the first files lack: read as a band without width."""
+BASES: Final = ("step_time_basis", "peak_memory_basis")
+NOTES: Final = ("step_time_note", "peak_memory_note")
+"""What bands are made of: files of version 0.1.0 lack it."""
 
 
 @cache
@@ -59,6 +62,11 @@ def schema_of_files() -> type[BaseModel]:
         reason: str
         plan: estimate
 
+    class ProfileOrigin(BaseModel):
+        model_config = config
+        generation: str
+        left_out_errors: list[dict[str, str]]
+
     class File(BaseModel):
         model_config = config
         schema_: str = Field(alias="schema")
@@ -81,6 +89,7 @@ def schema_of_files() -> type[BaseModel]:
         smallest: estimate | None = None
         explanation: dict[str, Any] | None = None
         profile: dict[str, str | float | dict[str, float]] | None = None
+        profile_origin: ProfileOrigin | None = None
 
     return File
 
@@ -93,6 +102,6 @@ def _estimate_fields() -> dict[str, Any]:
     required = {
         field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name)))
         for field in fields(Estimate)
-        if field.name not in LATER
+        if field.name not in (*LATER, *BASES, *NOTES)
     }
-    return required | {name: (hints[name] | None, None) for name in LATER}
+    return required | {name: (hints[name] | None, None) for name in (*LATER, *BASES, *NOTES)}

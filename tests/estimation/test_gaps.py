@@ -1,0 +1,160 @@
+"""In which respects a question lies outside the measured runs: what is said of each, and by how much it widens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from shardplan.estimation import gaps
+from shardplan.estimation.band import read_residuals
+from shardplan.estimation.gaps import Gap, gaps_of, total_factor
+from shardplan.inputs.residuals import Features, Residual
+
+H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
+
+
+def runs(count: int = 3, features: Features = H100, name: str = "family") -> list[Residual]:
+    """Runs of as many sources."""
+    return [
+        Residual(id="run", family=f"{name} {place}", features=features, time=0.1, memory=0.1) for place in range(count)
+    ]
+
+
+def found(known: list[Residual], quantity: str = "time", **change: Any) -> tuple[Gap, ...]:
+    return gaps_of(replace(H100, **change), "Part", quantity, known)
+
+
+def test_what_three_sources_measured_has_no_gap() -> None:
+    assert found(runs()) == ()
+    assert total_factor(()) == 1
+
+
+def test_a_generation_that_no_run_covers_is_one_gap() -> None:
+    (gap,) = found(runs(), accelerator="mi300x", generation="cdna3", accelerators=8192.0, bits=32)
+    assert gap.factor == gaps.UNMEASURED
+    assert gap.others == "3 runs of other accelerators"
+    assert "no measured run covers Part or its generation" in gap.reason
+
+
+def test_the_fewer_sources_a_part_has_the_wider() -> None:
+    other = replace(H100, accelerator="h800")
+    factors = [total_factor(found([*runs(), *runs(count, other, "own")], accelerator="h800")) for count in range(5)]
+    assert factors[0] == pytest.approx(gaps.UNMEASURED_PART)
+    assert factors[1:3] == pytest.approx([1 + 0.25 * 2 / 3, 1 + 0.25 / 3])
+    assert factors[3:] == [1, 1]
+
+
+def test_few_runs_of_a_part_are_counted_and_none_is_a_guess() -> None:
+    other = replace(H100, accelerator="h200")
+    (none,) = found(runs(), accelerator="h200")
+    assert none.reason == "no measured run covers Part, only others of its generation"
+    assert none.others == "3 runs of other parts of its generation"
+    (one,) = found([*runs(), *runs(1, other)], accelerator="h200")
+    assert (one.reason, one.others) == ("Part: 1 measured run", None)
+    (three,) = found([*runs(), *runs(1, other) * 3], accelerator="h200")
+    assert three.reason == "Part: 3 measured runs (all of one source)"
+
+
+def test_scale_is_judged_by_generation_and_kind_of_model() -> None:
+    known = [*runs(3, replace(H100, accelerators=16384.0)), *runs(3, replace(H100, moe=True, accelerators=2048.0))]
+    assert found(known, accelerators=16384.0) == ()
+    (gap,) = found(known, accelerators=16384.0, moe=True)
+    assert gap.factor == pytest.approx(gaps.UNMEASURED_SCALE + 3 * gaps.BEYOND)
+    assert "16,384 accelerators: " in gap.reason
+    assert "the largest measured mixture-of-experts run of its generation was on 2,048" in gap.reason
+
+
+def test_every_doubling_beyond_the_largest_run_widens() -> None:
+    factors = [total_factor(found(runs(), accelerators=float(size))) for size in (64, 128, 1024, 65536)]
+    least = gaps.UNMEASURED_SCALE
+    assert factors == pytest.approx([1, 1 + gaps.BEYOND, least + 4 * gaps.BEYOND, least + 10 * gaps.BEYOND])
+    assert all(a < b for a, b in pairwise(factors))
+
+
+def test_a_scale_that_few_sources_measured_lies_between() -> None:
+    known = [*runs(), *runs(1, replace(H100, accelerators=16384.0), "large")]
+    assert found(known, accelerators=128.0) == ()
+    (gap,) = found(known, accelerators=16384.0)
+    assert gap.factor == pytest.approx(1 + (gaps.UNMEASURED_SCALE - 1) * 2 / 3)
+    assert gap.reason == "16,384 accelerators: 1 measured run of its generation had half of that or more"
+
+
+def test_the_scale_of_another_part_of_the_generation_counts_in_part() -> None:
+    """TPU v6e was measured up to 1,024 chips, v5e up to 8,192; their networks differ."""
+    known = [
+        *runs(3, replace(H100, accelerators=1024.0)),
+        *runs(3, replace(H100, accelerator="x", accelerators=8192.0)),
+    ]
+    (gap,) = found(known, accelerators=8192.0)
+    assert gap.factor == pytest.approx(1 + 3 * gaps.BEYOND_PART)
+    assert gap.reason == "8,192 accelerators: the largest run of Part was on 1,024"
+    (gap,) = found(known, accelerators=16384.0)
+    assert gap.factor == pytest.approx(1 + 3 * gaps.BEYOND_PART + gaps.BEYOND)
+
+
+def test_a_format_that_no_run_computes_in() -> None:
+    (gap,) = found(runs(), bits=32)
+    assert (gap.factor, gap.others) == (gaps.UNMEASURED, "3 runs in other formats")
+    elsewhere = replace(H100, generation="ampere", accelerator="a100", bits=8)
+    (gap,) = found([*runs(), *runs(3, elsewhere)], bits=8)
+    assert (gap.factor, gap.others) == (gaps.UNMEASURED_FORMAT, None)
+    assert "of its generation multiplies in 8 bits" in gap.reason
+
+
+def test_a_kind_of_model_that_no_run_of_the_generation_has() -> None:
+    (gap,) = found(runs(), moe=True)
+    assert gap.factor == gaps.UNMEASURED_KIND
+    assert "no mixture-of-experts run of its generation" in gap.reason
+
+
+@pytest.mark.parametrize(("name", "usual"), [("sequence_length", 4096.0), ("cp", 1.0)])
+def test_lengths_that_few_or_no_runs_reach(name: str, usual: float) -> None:
+    of: Callable[[float], dict[str, Any]] = lambda times: {name: times * usual}  # noqa: E731
+    known = [*runs(), *runs(1, replace(H100, **of(32)), "long")]
+    assert found(known, **of(2)) == ()
+    (few,) = found(known, **of(64))
+    assert few.factor == pytest.approx(1 + 0.25 * 2 / 3 + gaps.BEYOND)
+    (long,) = found(known, **of(32))
+    assert "1 measured run" in long.reason
+    (none,) = found(known, **of(128))
+    assert none.factor == pytest.approx(1.25 + 2 * gaps.BEYOND)
+    assert f"the most that was measured is {32 * usual:,.0f}" in none.reason
+
+
+def test_causes_add_as_independent_errors_do() -> None:
+    """Errors of relative size 1 and 0.75 together are 1.25: so are factors of 1.25 and one of 1."""
+    both = [Gap(reason="a", factor=1.25), Gap(reason="b", factor=1.25)]
+    assert total_factor(both[:1]) == pytest.approx(1.25)
+    assert total_factor(both) == pytest.approx(math.sqrt(1 + 2 * 0.75**2))
+
+
+def test_memory_knows_neither_part_nor_format_nor_plan() -> None:
+    assert found(runs(), "memory", accelerator="h20", bits=32, moe=True, sequence_length=1e6, cp=64.0) == ()
+    assert total_factor(found(runs(), "memory", accelerators=128.0)) == pytest.approx(1 + gaps.BEYOND)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"accelerator": "h200-sxm-141gb", "accelerators": 4096.0}, "1 measured run"),
+        ({"moe": True, "accelerators": 16384.0}, "2,048"),
+        ({"generation": "tpu", "accelerator": "tpu-v6e", "accelerators": 8192.0}, "1,024"),
+        ({"generation": "volta", "accelerator": "v100-sxm2-32gb"}, "3 measured runs (all of one source)"),
+        ({"generation": "rubin", "accelerator": "rubin-288gb"}, "no measured run covers"),
+        ({"bits": 32}, "32 bits"),
+        ({"sequence_length": 1048576.0}, "all of one source"),
+        ({"cp": 16.0}, "all of one source"),
+    ],
+)
+def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str) -> None:
+    h100 = replace(H100, accelerator="h100-sxm-80gb")
+    known = read_residuals()
+    assert gaps_of(h100, "Part", "time", known) == ()
+    asked = gaps_of(replace(h100, **change), "Part", "time", known)
+    assert words in "; ".join(gap.reason for gap in asked)
+    assert total_factor(asked) > 1

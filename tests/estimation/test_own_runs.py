@@ -1,0 +1,83 @@
+"""What bands make of a profile that was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import shardplan
+from shardplan.estimation.band import band_of
+from shardplan.estimation.gaps import Gap
+from shardplan.estimation.own_runs import FOREIGN, UNCALIBRATED, doubts_of, own_runs
+from shardplan.estimation.question import Question
+from shardplan.inputs.profile import Profile, load_profile
+from shardplan.inputs.residuals import Features, Residual
+
+H100 = Features(accelerator="h100-sxm-80gb", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
+OWN = tuple(
+    Residual(id=f"run {place}", family="", features=H100, time=0.03 * (-1) ** place, memory=None) for place in range(12)
+)
+
+
+def question(profile: Profile | None) -> Question:
+    return Question(
+        model=shardplan.load_model("llama-3.1-8b"),
+        cluster=shardplan.load_cluster("dgx-h100"),
+        num_accelerators=64,
+        job=shardplan.Job(sequence_length=4096, global_batch_size=64),
+        given_profile=profile,
+    )
+
+
+def factors(gaps: tuple[Gap, ...]) -> list[float]:
+    return [gap.factor for gap in gaps]
+
+
+def test_the_shipped_constants_under_another_name_are_the_shipped_ones() -> None:
+    assert doubts_of(question(None)) == ()
+    named = question(replace(load_profile("hopper"), name="mine"))
+    assert doubts_of(named) == ()
+    assert band_of(named) == band_of(question(None))
+
+
+@pytest.mark.parametrize(
+    ("profile", "factor", "words"),
+    [
+        (replace(load_profile("hopper"), name="mine", step_time=0.05), UNCALIBRATED, "'mine' has no errors of its own"),
+        (load_profile("volta"), FOREIGN, "'volta' are those of volta, another generation than hopper"),
+    ],
+)
+def test_constants_without_errors_of_their_own_widen_the_band(profile: Profile, factor: float, words: str) -> None:
+    asked = question(profile)
+    assert factors(doubts_of(asked)) == [factor]
+    usual, found = band_of(question(None)), band_of(asked)
+    assert found.low < usual.low
+    assert found.high > usual.high
+    assert found.note is not None
+    assert words in found.note
+
+
+def test_a_fit_counts_by_its_own_errors() -> None:
+    asked = question(replace(load_profile("hopper"), name="mine", left_out_errors=OWN))
+    assert len(own_runs(asked, "time")) == 12
+    assert own_runs(asked, "memory") == ()
+    assert doubts_of(asked) == ()
+    usual, found = band_of(question(None)), band_of(asked)
+    assert found.high / found.low < 0.95 * usual.high / usual.low
+    assert band_of(asked, "memory") == band_of(question(None), "memory")
+
+
+def test_a_fit_to_another_generation_says_nothing_of_this_one() -> None:
+    asked = question(replace(load_profile("ampere"), name="mine", left_out_errors=OWN))
+    assert own_runs(asked, "time") == ()
+    assert factors(doubts_of(asked)) == [FOREIGN]
+
+
+def test_own_runs_cover_a_part_that_nobody_published() -> None:
+    h20 = shardplan.load_cluster("hgx-h20")
+    runs = tuple(replace(run, features=replace(H100, accelerator=h20.accelerator.name)) for run in OWN)
+    fitted = replace(load_profile("hopper"), name="mine", left_out_errors=runs)
+    without, found = (replace(question(profile), cluster=h20) for profile in (None, fitted))
+    assert band_of(without).basis.startswith("a guess from")
+    assert band_of(found).basis == "in 8 of 10 comparable runs"
