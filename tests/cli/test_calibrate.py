@@ -427,8 +427,8 @@ def test_bands_follow_the_errors_of_a_profile(noise: float, word: str, tmp_path:
     path, out = write(tmp_path, *rows), tmp_path / "mine.yaml"
     record = answer("calibrate", path, *H100, "--out", out, "--accept-poor-fit")
     assert record["left_out"]["step_time"]["n"] == len(rows)
-    asked = ("estimate", "llama-2-7b", "--cluster", "dgx-h100", "--gpus", 8, "--precision", "fp8")
-    asked = (*asked, "--recompute", "full")
+    job = ("--gpus", 8, "--precision", "fp8", "--recompute", "full")
+    asked = ("estimate", "llama-2-7b", "--cluster", "dgx-h100", *job)
     shipped, own = (answer(*asked, *more)["plans"][0] for more in ((), ("--profile", out)))
     widths = [plan["step_time_p90_s"] / plan["step_time_p10_s"] for plan in (shipped, own)]
     assert (widths[1] < widths[0]) == (word == "narrower")
