@@ -18,9 +18,9 @@ from pathlib import Path
 
 from shardplan.calibration.validate import validate
 from shardplan.estimation.band import read_residuals
-from shardplan.reports.accuracy import accuracy_record
-from shardplan.reports.accuracy_figures import accuracy_figures
-from shardplan.reports.accuracy_page import accuracy_markdown
+from shardplan.reports.accuracy.figures import accuracy_figures
+from shardplan.reports.accuracy.page import accuracy_markdown
+from shardplan.reports.accuracy.record import accuracy_record
 from shardplan.reports.svg import drawn
 
 DOCS = Path(__file__).parent

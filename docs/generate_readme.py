@@ -36,7 +36,7 @@ def accuracy() -> str:
     """Errors on published runs whose family the constants never saw, tiers A and A- for step times."""
     from shardplan.calibration.validate import validate
     from shardplan.estimation.band import read_residuals
-    from shardplan.reports.accuracy import accuracy_record
+    from shardplan.reports.accuracy.record import accuracy_record
 
     rows = {row["label"]: row["left_out"] for row in accuracy_record(validate(), read_residuals())["targets"]["errors"]}
     time, memory = (rows[name] for name in ("step time, all", "peak memory, all tiers"))

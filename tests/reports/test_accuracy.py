@@ -18,9 +18,9 @@ from tests.calibration.rows import PUBLISHED
 from shardplan.calibration.predict import Skipped
 from shardplan.calibration.validate import Validation, validate
 from shardplan.estimation.band import Residual, features_of
-from shardplan.reports.accuracy import accuracy_record, left_out_validation
-from shardplan.reports.accuracy_figures import accuracy_figures
-from shardplan.reports.accuracy_page import accuracy_html, accuracy_markdown, accuracy_sections
+from shardplan.reports.accuracy.figures import accuracy_figures
+from shardplan.reports.accuracy.page import accuracy_html, accuracy_markdown, accuracy_sections
+from shardplan.reports.accuracy.record import accuracy_record, left_out_validation
 from shardplan.reports.svg import THEMES, Cloud, Scatter, drawn
 
 DOCS = Path(__file__).parents[2] / "docs"

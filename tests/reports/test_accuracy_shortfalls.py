@@ -11,10 +11,10 @@ import pytest
 from shardplan.calibration.runs import shipped_runs
 from shardplan.calibration.validate import Validation, validate_runs
 from shardplan.estimation.band import Features, Residual, features_of
-from shardplan.reports.accuracy import accuracy_record
-from shardplan.reports.accuracy_coverage import coverage_record
-from shardplan.reports.accuracy_page import accuracy_sections
-from shardplan.reports.accuracy_shortfalls import not_fitting, worst
+from shardplan.reports.accuracy.coverage import coverage_record
+from shardplan.reports.accuracy.page import accuracy_sections
+from shardplan.reports.accuracy.record import accuracy_record
+from shardplan.reports.accuracy.shortfalls import not_fitting, worst
 from shardplan.reports.sections import Section
 
 UNSTATED, CLOSE = "mb-26.02.01-pretrain-llama3-70b-gb300-nvfp4", "llmf-044"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardplan.reports.accuracy_figures import accuracy_figures
-from shardplan.reports.accuracy_page_bands import band_sections
-from shardplan.reports.accuracy_page_order import order_sections
-from shardplan.reports.accuracy_page_shortfalls import shortfall_sections
-from shardplan.reports.accuracy_page_targets import target_sections
-from shardplan.reports.accuracy_words import Record, as_percent, error_table
+from shardplan.reports.accuracy.figures import accuracy_figures
+from shardplan.reports.accuracy.page_bands import band_sections
+from shardplan.reports.accuracy.page_order import order_sections
+from shardplan.reports.accuracy.page_shortfalls import shortfall_sections
+from shardplan.reports.accuracy.page_targets import target_sections
+from shardplan.reports.accuracy.words import Record, as_percent, error_table
 from shardplan.reports.sections import Section, html_of, markdown_of
 from shardplan.reports.svg import drawn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardplan.reports.accuracy_words import Record, as_errors, as_factor, as_gigabytes, as_note
+from shardplan.reports.accuracy.words import Record, as_errors, as_factor, as_gigabytes, as_note
 from shardplan.reports.sections import Section
 
 __all__ = ["shortfall_sections"]

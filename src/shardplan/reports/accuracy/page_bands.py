@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardplan.reports.accuracy_coverage import ACCEPTABLE, LARGE_FAMILY, SMALL_FAMILY
-from shardplan.reports.accuracy_words import Record, as_percent
+from shardplan.reports.accuracy.coverage import ACCEPTABLE, LARGE_FAMILY, SMALL_FAMILY
+from shardplan.reports.accuracy.words import Record, as_percent
 from shardplan.reports.sections import Section
 
 __all__ = ["band_sections"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardplan.reports.accuracy_words import Record, as_percent
+from shardplan.reports.accuracy.words import Record, as_percent
 from shardplan.reports.sections import Section
 
 __all__ = ["order_sections"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardplan.reports.accuracy_words import Record, as_errors, as_percent
+from shardplan.reports.accuracy.words import Record, as_errors, as_percent
 from shardplan.reports.sections import Section
 
 __all__ = ["target_sections"]

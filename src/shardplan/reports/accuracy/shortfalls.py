@@ -11,8 +11,8 @@ from shardplan.calibration.errors import Sweep, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import band_of
-from shardplan.reports.accuracy_causes import Subject, cause_of
-from shardplan.reports.accuracy_targets import TARGETS, Target, is_trusted, ratio_of
+from shardplan.reports.accuracy.causes import Subject, cause_of
+from shardplan.reports.accuracy.targets import TARGETS, Target, is_trusted, ratio_of
 
 __all__ = ["not_fitting", "unmet", "worst"]
 

@@ -18,11 +18,11 @@ from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import CONTRADICTORY_MEMORY, Residual
 from shardplan.estimation.ties import difference_sd
-from shardplan.reports.accuracy_causes import causes, causes_of_order
-from shardplan.reports.accuracy_claims import claims
-from shardplan.reports.accuracy_coverage import coverage_record
-from shardplan.reports.accuracy_shortfalls import not_fitting, unmet, worst
-from shardplan.reports.accuracy_targets import targets
+from shardplan.reports.accuracy.causes import causes, causes_of_order
+from shardplan.reports.accuracy.claims import claims
+from shardplan.reports.accuracy.coverage import coverage_record
+from shardplan.reports.accuracy.shortfalls import not_fitting, unmet, worst
+from shardplan.reports.accuracy.targets import targets
 
 __all__ = ["accuracy_record", "left_out_validation"]
 

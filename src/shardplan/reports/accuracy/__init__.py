@@ -1,0 +1,1 @@
+"""The accuracy of predictions as a record, and the page and figures made from it."""
