@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shardplan.calibration.choices import Choices
-from shardplan.calibration.words import folded, words
+from shardplan.calibration.words import folded, guess, one_of, words
 
 __all__ = ["is_count", "offloaded_layers", "recompute_layers", "remat_policy", "remat_tensors"]
 
@@ -43,19 +43,20 @@ def remat_policy(choices: Choices, key: str, value: str) -> None:
     if policy is not None:
         choices.state(key, "plan", recompute=policy)
     elif folded(value) != "custom":
-        choices.say_unknown(f"option {key}={value}")
+        choices.not_known(key, value, one_of((*NAMES.values(), "custom")), guess(value, NAMES))
 
 
-POLICIES: Final[Mapping[str, str]] = words(
-    {
-        "full": "full",
-        "layernorm,activation,core_attn": "minimal",
-        "layernorm,activation,core_attn,mlp": "qkv_proj_offloaded save_qkv_proj save_dot_except_mlp",
-        "layernorm,activation,mlp": "save_dot_with_context_except_mlp",
-        "layernorm,activation": "minimal_with_context",
-    }
-)
+MODULES: Final = {
+    "full": "full",
+    "layernorm,activation,core_attn": "minimal",
+    "layernorm,activation,core_attn,mlp": "qkv_proj_offloaded save_qkv_proj save_dot_except_mlp",
+    "layernorm,activation,mlp": "save_dot_with_context_except_mlp",
+    "layernorm,activation": "minimal_with_context",
+}
 """Modules that MaxText's policies compute again (a policy is named after what it keeps)."""
+
+POLICIES: Final[Mapping[str, str]] = words(MODULES)
+NAMES: Final = {folded(name): name for listed in MODULES.values() for name in listed.split()}
 
 
 def remat_tensors(choices: Choices, key: str, value: str) -> None:

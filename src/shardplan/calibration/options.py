@@ -68,7 +68,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "limit_all_gathers": "bounds the weights gathered ahead, two layers here",
     "pack_sample_into_one": "packing of samples",
     "quantization": "the precision says what is computed",
-    "remat_policy": "remat_tensors or recompute say what is kept",
     "slices": "scale_up_size is the slice",
     "stack": "chosen",
     "weights": "the fp32 copy is the optimizer's",
@@ -85,7 +84,7 @@ def _overlap(choices: Choices, key: str, value: str) -> None:
         if folded(word) == "p2pscattergather":
             choices.state(key, "software", split_transfers=True)
         elif not settings:
-            choices.say_unknown(f"overlap {word}")
+            choices.not_known(key, word, one_of(OVERLAPS), guess(word, OVERLAP_NAMES))
         for name, flag in settings.items():
             if chosen.setdefault(name, flag) != flag:
                 raise choices.contradicts_itself(key, value, f"{words[name]} and {word} exclude each other")
@@ -96,6 +95,7 @@ def _overlap(choices: Choices, key: str, value: str) -> None:
 
 
 OVERLAP_WORDS: Final = {folded(word): settings for word, settings in OVERLAPS.items()}
+OVERLAP_NAMES: Final = {folded(word): word for word in OVERLAPS}
 
 
 def _cuda_graph(choices: Choices, key: str, value: str) -> None:
@@ -208,6 +208,8 @@ def _schedule(choices: Choices, key: str, value: str) -> None:
     elif nearest == "1f1b":
         choices.state(key, "plan", vp=1)
         choices.say_taken(f"schedule {value} is taken as 1f1b")
+        if choices.run.vp not in (None, 1):
+            choices.ignored.append(f"vp {choices.run.vp}: schedule {value} is taken as 1f1b")
     elif nearest is not None:
         choices.state(key, "plan", schedule=nearest)
         choices.say_taken(f"schedule {value} is taken as {nearest}")

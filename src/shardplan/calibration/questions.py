@@ -249,7 +249,7 @@ def _settle_experts(choices: Choices, stack: Stack | None, model: ModelConfig) -
 def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) -> None:
     """Model chunks of a pipeline rank: stated, or the stack's usual number of layers in each."""
     plan, run = choices.plan, choices.run
-    plan["vp"] = plan.get("vp") or run.vp or _usual_vp(choices, stack, model)
+    plan["vp"] = plan.get("vp") or run.vp or _implied_vp(plan) or _usual_vp(choices, stack, model)
     if plan["pp"] == 1 and plan["vp"] > 1:
         choices.ignored.append(f"vp {plan['vp']}: there is no pipeline")
         plan["vp"] = 1
@@ -265,6 +265,14 @@ def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) ->
     if stack is not None and by_cost is not None:
         plan["stage_layers"] = by_cost
         choices.assumed.append(f"stages closed by cost (as in {stack.name})")
+
+
+def _implied_vp(plan: dict[str, Any]) -> int | None:
+    """Model chunks that a stated layout or schedule leaves no choice of."""
+    sizes = plan.get("stage_layers")
+    if sizes is not None and len(sizes) % plan["pp"] == 0:
+        return len(sizes) // int(plan["pp"])
+    return 1 if plan.get("schedule") in ("1f1b", "gpipe") else None
 
 
 def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
