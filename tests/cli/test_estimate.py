@@ -110,6 +110,17 @@ def test_flags_replace_what_stands_in_the_file(plan_file: Path) -> None:
     assert record["num_accelerators"] == 4
 
 
+def test_constants_of_a_file_are_told_and_hold_for_their_generation(tmp_path: Path) -> None:
+    own, saved = tmp_path / "mine.yaml", tmp_path / "plan.json"
+    own.write_text("generation: hopper\nstep_time: {value: 0.5, unit: s, source: measured}\n")
+    usual = answer("estimate", *QUESTION, "--sharding", "zero3")["plans"][0]["step_time_s"]
+    assert run("estimate", *QUESTION, "--sharding", "zero3", "--profile", own, "--json", saved).exit_code == 0
+    same, other = (run("estimate", "--from", saved, *more).stdout for more in ((), ("--cluster", "dgx-a100")))
+    assert answer("estimate", "--from", saved)["plans"][0]["step_time_s"] > usual + 0.4
+    assert "constants of the profile mine, as in the file" in " ".join(same.split())
+    assert "the file's profile mine is for another generation: constants of ampere" in " ".join(other.split())
+
+
 def test_the_cluster_of_a_file_can_be_replaced_or_changed(plan_file: Path) -> None:
     slower = answer("estimate", "--from", plan_file, "--inter-node-bandwidth", 10)["cluster"]
     assert slower["tiers"][1]["bandwidth_bytes_per_s"] == 10e9

@@ -54,7 +54,7 @@ def apply_options(choices: Choices) -> None:
     for key, value in stated.items():
         if key in choices.unclear:
             continue
-        if key in WITHOUT_EFFECT and key not in OPTIONS:
+        if key in WITHOUT_EFFECT:
             choices.ignored.append(f"option {key}={value}: {WITHOUT_EFFECT[key]}")
         elif key not in OPTIONS:
             choices.say_unknown(f"option {key}={value}")
@@ -163,10 +163,13 @@ def _primary_weights(choices: Choices, key: str, value: str) -> None:
 def _reshard(choices: Choices, key: str, value: str) -> None:
     """Weights that stay gathered from forward to backward: only gradients and states are sharded, as in zero2."""
     sharding = choices.plan.get("sharding")
-    if is_count(value) and int(value) > 1:
-        choices.assumed.append(f"weights are resharded over {value} ranks after the forward pass: taken as {sharding}")
-    elif folded(value) not in RESHARDED:
+    over_ranks = is_count(value) and int(value) > 1
+    if not over_ranks and folded(value) not in RESHARDED:
         choices.not_known(key, value, "always, never, default or a number of ranks")
+    elif sharding not in ("zero3", "hsdp"):
+        choices.ignored.append(f"option {key}={value}: {sharding} does not shard weights")
+    elif over_ranks:
+        choices.assumed.append(f"weights are resharded over {value} ranks after the forward pass: taken as {sharding}")
     elif RESHARDED[folded(value)] is False and sharding == "zero3":
         choices.plan["sharding"] = "zero2"
         choices.assumed.append("weights stay gathered after the forward pass: taken as zero2")

@@ -100,20 +100,29 @@ def ask_again(file: PlanFile, flags: QuestionFlags) -> Asked:
         hardware = _cluster(flags.cluster, flags.overrides)
     elif given(flags.overrides):
         hardware = override(hardware, _overrides(flags.overrides))
-    same_part = hardware.accelerator.generation == before.cluster.accelerator.generation
     fields, stack = _job_fields(flags.job), _stack(flags)
     job, of_stack = job_of_stack(replace(before.job, **fields), stack, fields, given(flags.software))
-    profile, of_profile = _profile(flags.profile, hardware)
+    profile, of_profile = _profile(flags.profile, hardware) if flags.profile else _profile_of_file(before, hardware)
     changed = replace(
         before,
         cluster=hardware,
         num_accelerators=_world(flags.cluster) or before.num_accelerators,
         job=job,
-        given_profile=profile or (before.given_profile if same_part else None),
+        given_profile=profile,
     )
     other = "the file has constants of another version of shardplan: this version's are taken"
     outdated = (other,) if file.has_other_constants and profile is None else ()
     return Asked(question=changed, assumptions=(*outdated, *of_stack, *of_profile), stack=stack)
+
+
+def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:
+    """The constants that a plan file was made with, which hold for parts of their generation."""
+    given, part = before.given_profile, cluster.accelerator
+    if given is None:
+        return None, ()
+    if part.generation == before.cluster.accelerator.generation:
+        return given, (f"constants of the profile {given.name}, as in the file",)
+    return None, (f"the file's profile {given.name} is for another generation: constants of {part.generation}",)
 
 
 def _stack(flags: QuestionFlags) -> Stack | None:
