@@ -113,8 +113,9 @@ def test_flags_replace_what_stands_in_the_file(plan_file: Path) -> None:
 def test_constants_of_a_file_are_told_and_hold_for_their_generation(tmp_path: Path) -> None:
     own, saved = tmp_path / "mine.yaml", tmp_path / "plan.json"
     own.write_text("generation: hopper\nstep_time: {value: 0.5, unit: s, source: measured}\n")
-    usual = answer("estimate", *QUESTION, "--sharding", "zero3")["plans"][0]["step_time_s"]
-    assert run("estimate", *QUESTION, "--sharding", "zero3", "--profile", own, "--json", saved).exit_code == 0
+    plan = ("--tp", 4, "--pp", 4, "--vp", 5, "--recompute", "full")
+    usual = answer("estimate", *QUESTION, *plan)["plans"][0]["step_time_s"]
+    assert run("estimate", *QUESTION, *plan, "--profile", own, "--json", saved).exit_code == 0
     same, other = (run("estimate", "--from", saved, *more).stdout for more in ((), ("--cluster", "dgx-a100")))
     assert answer("estimate", "--from", saved)["plans"][0]["step_time_s"] > usual + 0.4
     assert "constants of the profile mine, as in the file" in " ".join(same.split())
