@@ -1,7 +1,8 @@
 """The shipped constants and left-out errors are those that the fit gives now.
 
 A change of a formula, of the runs or of a prior moves them, and nothing else on the accuracy page would show it:
-left-out errors, bands and constants are read from files. So the fit is made again here (half a minute) and compared.
+left-out errors, bands and constants are read from files. So the fit is made again here
+(some twenty seconds) and compared.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from shardplan.calibration.defaults import DIGITS, Refit, refit, residuals_table, with_fitted
+from shardplan.calibration.constants import DIGITS, SD_DIGITS
+from shardplan.calibration.defaults import Refit, refit, residuals_table, with_fitted
 from shardplan.estimation.band import RESIDUALS
 from shardplan.inputs.profile import Constant, constants_of, generations
 
@@ -21,7 +23,6 @@ AGAIN = "run `shardplan calibrate --defaults --write`, then `python docs/generat
 UNITS = 2
 """Units of the last digit that is written: what rounding may differ by on another machine. Residuals disturbed by
 1e-12, and code for another processor, left every digit as it is."""
-SD_DIGITS = 2
 RATIOS = ("log_time_ratio", "log_memory_ratio")
 SHARES = ("host_share", "communication_share", "attention_share")
 DECIMALS = dict.fromkeys(RATIOS, 4) | dict.fromkeys(SHARES, 3)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.calibration.rows import CELLS, write
 from tests.cli.commands import SMALL, answer, run
 
@@ -54,6 +56,58 @@ def test_the_constants_say_where_they_come_from(tmp_path: Path) -> None:
         assert "fitted to 8 runs of my-runs.csv, 20" in row["source"]
         assert "was " in row["source"]
         assert row["sd"] <= row["prior_sd"]
+
+
+def _example() -> dict[str, Any]:
+    """The profile that the documentation shows."""
+    page = (EXAMPLE.parents[1] / "docs" / "calibrate.md").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0]))
+
+
+def _assert_alike(shown: object, made: object) -> None:
+    """The same words, dates aside, and numbers within 5 %; what is shown may leave entries out."""
+    if isinstance(shown, dict):
+        assert isinstance(made, dict)
+        for key in shown:
+            _assert_alike(shown[key], made[key])
+    elif isinstance(shown, float):
+        assert made == pytest.approx(shown, rel=0.05)
+    else:
+        without_dates = [re.sub(r"\d{4}-\d\d-\d\d", "DATE", str(text)) for text in (shown, made)]
+        assert without_dates[0] == without_dates[1]
+
+
+def test_the_profile_in_the_documentation_is_what_the_example_gives(tmp_path: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    run("calibrate", EXAMPLE, *H100, "--out", out)
+    made, shown = yaml.safe_load(out.read_text(encoding="utf-8")), _example()
+    (row,) = shown.pop("left_out_errors")
+    assert row.pop("...", "missing") is None  # cells that are not shown
+    found = next(each for each in made["left_out_errors"] if each["id"] == row["id"])
+    assert float(row.pop("log_time_ratio")) == pytest.approx(float(found["log_time_ratio"]), abs=0.01)
+    _assert_alike(row, found)
+    _assert_alike(shown, made)
+
+
+@pytest.mark.parametrize("holdout", ["0", "0.3"])
+def test_tables_stand_one_line_apart(holdout: str, tmp_path: Path) -> None:
+    text = run("calibrate", EXAMPLE, *H100, "--out", tmp_path / "mine.yaml", "--holdout", holdout).stdout
+    assert "\n\nConstants" in text
+    assert "\n\n\n" not in text
+
+
+def test_of_one_configuration_nothing_can_be_left_out(tmp_path: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    path = write(tmp_path, *({**CELLS, "id": f"r{number}", "step_time_s": f"4.{number}"} for number in range(8)))
+    text = run("calibrate", path, *H100, "--out", out).stdout
+    assert "one configuration: nothing can be left out" in text
+    assert "each left out" not in text
+    assert "held out" not in text
+    assert "left_out_errors: []" in out.read_text(encoding="utf-8")
+    record = answer("calibrate", path, *H100, "--out", out)
+    assert (record["num_configurations"], record["left_out"]["runs"], record["held_out"]["runs"]) == (1, [], [])
+    asked = ("estimate", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", 16, "--tp", 2, "--profile", out)
+    assert "the band is wider" in answer(*asked)["plans"][0]["step_time_note"]
 
 
 def test_the_same_again_is_the_same(tmp_path: Path) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.calibration.rows import CELLS, PUBLISHED, write
 from tests.cli.commands import answer, run
 
+from shardplan.calibration.runs import read_runs, shipped_runs
+from shardplan.calibration.validate import validate_runs
 from shardplan.cli.validate import GROUPS
+from shardplan.inputs.profile import read_profile
+from shardplan.reports.validation import seen_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my-runs.csv"
 
@@ -129,6 +134,48 @@ def test_ratios_keep_two_digits(tmp_path: Path, seconds: str, said: str) -> None
 def test_a_profile_says_to_how_many_runs_it_applies(profile: str, count: int) -> None:
     text = " ".join(run("validate", EXAMPLE, "--profile", profile).stdout.split())
     assert f"They are constants of {profile}, which apply to {count} of the 12 runs." in text
+
+
+def _told(*arguments: object) -> str:
+    return " ".join(run("validate", *arguments, columns=200).stdout.split())
+
+
+NOT_NEW = "errors and bands are not those of new runs"
+
+
+def test_what_the_constants_have_seen_of_the_runs_is_said(tmp_path: Path) -> None:
+    """The example's runs are published ones; the six of another paper's table in the test folder go by other names."""
+    mine = tmp_path / "mine.yaml"
+    run("calibrate", EXAMPLE, "--accelerator", "h100-sxm-80gb", "--out", mine)
+    shipped = "The constants were fitted to these runs; docs/accuracy.md counts with each family left out."
+    for arguments in ((EXAMPLE,), (EXAMPLE, "--profile", "hopper")):
+        assert shipped in _told(*arguments)
+    assert "fitted to" not in _told(PUBLISHED)
+    own = _told(EXAMPLE, "--profile", mine)
+    assert re.search(r"The profile was fitted to 8 runs of my-runs.csv, [-\d]{10}, and made from these runs", own)
+    assert NOT_NEW in own
+    assert "none of these runs is among what it was made from" in _told(PUBLISHED, "--profile", mine)
+
+
+def test_of_the_published_runs_few_are_those_of_a_profile(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    run("calibrate", EXAMPLE, "--accelerator", "h100-sxm-80gb", "--out", mine)
+    found = validate_runs(shipped_runs()[:1])
+    several = replace(found, predictions=(*validate_runs(read_runs(EXAMPLE)).predictions, *found.predictions))
+    seen = seen_of(several, read_profile(mine))
+    assert (seen.num_runs, seen.num_own, seen.num_published) == (13, 12, 13)
+
+
+def test_a_profile_that_names_no_runs_says_so(tmp_path: Path) -> None:
+    """Of one configuration; written by hand."""
+    path, mine = write(tmp_path, CELLS), tmp_path / "mine.yaml"
+    run("calibrate", path, "--accelerator", "h100-sxm-80gb", "--out", mine)
+    text = _told(path, "--profile", mine)
+    assert "The profile was fitted to 1 run of runs.csv" in text
+    assert "it does not say which" in text
+    assert NOT_NEW in text
+    mine.write_text("generation: hopper\nstep_time: {value: 0.1, unit: s, source: a test}\n")
+    assert "The profile was fitted to no runs." in _told(path, "--profile", mine)
 
 
 def test_nothing_can_be_predicted(tmp_path: Path) -> None:

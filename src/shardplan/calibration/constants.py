@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from shardplan.arrays import Numbers
 from shardplan.inputs.profile import Constant, Profile, assemble, constants_of, generations
 
-__all__ = ["Free", "Vector", "free_constants", "profiles_at"]
+__all__ = ["DIGITS", "SD_DIGITS", "Free", "Vector", "free_constants", "profiles_at", "rounded"]
 
 Vector = NDArray[np.float64]
+DIGITS, SD_DIGITS = 4, 2
+"""Significant digits of values and of standard deviations that are written."""
 SHARE = "share"
 """Unit of constants between zero and one that move in their log-odds."""
 
@@ -77,6 +79,11 @@ def profiles_at(frees: Sequence[Free], theta: Vector) -> Callable[[str], Profile
         return assemble(generation, moved("default"), moved(generation))
 
     return profile
+
+
+def rounded(value: float, digits: int = DIGITS) -> float:
+    """To significant digits, as it is written."""
+    return float(f"{value:.{digits}g}")
 
 
 def _frees(generation: str, name: str, constant: Constant) -> list[Free]:

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import yaml
 
-from shardplan.calibration.constants import Free, Vector, free_constants, profiles_at
-from shardplan.calibration.fit import Evidence, Fit, fit
+from shardplan.calibration.constants import SD_DIGITS, Free, Vector, free_constants, profiles_at, rounded
+from shardplan.calibration.evidence import evidence_of
+from shardplan.calibration.fit import Fit, fit
+from shardplan.calibration.left_out import residual_of
 from shardplan.calibration.predict import Case, ask_all, cases_of, log_ratios
-from shardplan.calibration.runs import MeasuredRun, shipped_runs
-from shardplan.estimation.band import features_of
+from shardplan.calibration.runs import shipped_runs
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
-from shardplan.inputs.residuals import Residual, Shares, residual_row
+from shardplan.inputs.residuals import residual_row
 
-__all__ = ["Refit", "evidence_of", "refit", "residual_of", "residuals_table", "with_fitted", "write_profiles"]
+__all__ = ["Refit", "refit", "residuals_table", "with_fitted", "write_profiles"]
 
-T = TypeVar("T")
-TIER_WEIGHT = {"A": 1.0, "A-": 0.8, "B": 0.3}
-"""A run described in full, with one minor gap, with a gap that matters."""
-DIGITS = 4
 PUBLISHED = "the published runs that ship with the product"
 
 
@@ -56,42 +53,14 @@ class Refit:
 def refit(
     *, left_out: Literal["family", "generation"] = "family", progress: Callable[[int, float], None] | None = None
 ) -> Refit:
-    """Fits the shipped constants again, each ``left_out`` once. Takes minutes on one core."""
+    """Fits the shipped constants again, each ``left_out`` once. Some twenty seconds on one core."""
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
     groups = tuple(case.asked.run.family if left_out == "family" else case.generation for case in cases)
     frees = free_constants()
     found = fit(frees, evidence_of(cases, frees, groups), (None, *sorted(set(groups))), progress=progress)
-    time, memory = _ratios(cases, frees, found.theta)
+    time, memory = log_ratios(cases, profiles_at(frees, found.theta))
     return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory)
-
-
-def evidence_of(cases: Sequence[Case], frees: Sequence[Free], groups: Sequence[str] | None = None) -> Evidence:
-    """Residuals of step times, then of memories, of all cases that have them; ``groups``: what a fold leaves out."""
-    runs = [case.asked.run for case in cases]
-    timed = np.asarray([run.step_time is not None for run in runs])
-    metered = np.asarray([run.peak_memory_bytes is not None for run in runs])
-    chosen = [*_chosen(runs, timed), *_chosen(runs, metered)]
-
-    def residuals(theta: Vector) -> Vector:
-        time, memory = _ratios(cases, frees, theta)
-        return np.concatenate([time[timed], memory[metered]])
-
-    return Evidence(
-        residuals=residuals,
-        families=tuple(run.family for run in chosen),
-        tier_weights=np.asarray([TIER_WEIGHT[run.tier] for run in chosen]),
-        groups=None if groups is None else (*_chosen(groups, timed), *_chosen(groups, metered)),
-    )
-
-
-def _chosen(things: Sequence[T], mask: Any) -> list[T]:
-    return [thing for thing, kept in zip(things, mask, strict=True) if kept]
-
-
-def _ratios(cases: Sequence[Case], frees: Sequence[Free], theta: Vector) -> tuple[Vector, Vector]:
-    profile = profiles_at(frees, theta)
-    return log_ratios(cases, {generation: profile(generation) for generation in {case.generation for case in cases}})
 
 
 def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:
@@ -104,8 +73,8 @@ def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:
 
 
 def _fitted(constant: Constant, free: Free, found: Fit, column: int) -> Constant:
-    values = [float(f"{float(value):.{DIGITS}g}") for value in free.at(float(found.theta[0, column]))]
-    sd = float(f"{found.sd[column]:.2g}")
+    values = [rounded(float(value)) for value in free.at(float(found.theta[0, column]))]
+    sd = rounded(float(found.sd[column]), SD_DIGITS)
     if not free.keys:
         return replace(constant, value=values[0], sd=sd, fitted_on=PUBLISHED)
     table: dict[str, Any] = dict(constant.value) if isinstance(constant.value, dict) else {}
@@ -154,18 +123,3 @@ def _fitted_profiles(found: Fit) -> Callable[[str], Profile]:
         return assemble(generation, with_fitted(found, "default"), with_fitted(found, generation))
 
     return profile
-
-
-def residual_of(case: Case, time: float, memory: float, shares: Shares) -> Residual:
-    """A run with its errors (logarithm; NaN: not measured) and what it is compared by."""
-    run = case.asked.run
-    exact = replace(features_of(case.asked.question, cp=case.asked.plan.cp), shares=shares)
-    time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
-    setting = _setting(run) if run.tier != "B" else ""
-    return Residual(id=run.id, family=run.family, features=exact, time=time_error, memory=memory_error, setting=setting)
-
-
-def _setting(run: MeasuredRun) -> str:
-    """What the configurations of one comparison share."""
-    shared = (Path(run.model).stem, run.num_accelerators, run.scale_up_size or "", run.sequence_length, run.precision)
-    return "/".join(str(part) for part in shared)

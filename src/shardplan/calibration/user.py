@@ -1,14 +1,13 @@
 """A profile for one's own cluster: the shipped constants moved by a few measured runs, with errors before and after.
 
 The fit is that of the shipped constants. Its priors are the shipped values, as uncertain as published runs left them:
-few runs move what they inform and nothing else. Some runs are held out: their errors tell what the profile is
-worth on runs that it has not seen. Of the others each is left out of a fit of its own, together with those of its
-configuration. The profile keeps the errors of both: bands are made of them.
+few runs move what they inform and nothing else. Some configurations are held out: the errors of their runs tell what
+the profile is worth on runs that it has not seen. Of the others each is left out of a fit of its own. The profile keeps
+the errors of both: bands are made of them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +16,11 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from shardplan.calibration.constants import Free, Vector, free_constants, profiles_at
-from shardplan.calibration.defaults import residual_of
+from shardplan.calibration.constants import SD_DIGITS, Free, free_constants, rounded
 from shardplan.calibration.errors import Errors, errors_of
-from shardplan.calibration.fit import Evidence, Fit, fit
+from shardplan.calibration.evidence import evidence_of
+from shardplan.calibration.fit import Fit, fit
+from shardplan.calibration.left_out import Split, errors_left_out, split_of
 from shardplan.calibration.predict import (
     Case,
     Skipped,
@@ -46,16 +46,15 @@ from shardplan.inputs.profile import (
 )
 from shardplan.inputs.residuals import Residual, residual_row
 
-__all__ = ["Change", "Comparison", "UserFit", "calibrate_runs", "held_out", "profile_text", "user_constants"]
+__all__ = ["Change", "Comparison", "UserFit", "calibrate_runs", "profile_text", "user_constants"]
 
 DEFAULT: Final = "default"
 RATE: Final = "accelerator_rate"
 MOST_HELD_OUT: Final = 0.9
-WEIGHTS: Final = {"A-": 0.8, "B": 0.3}
-"""Weight of runs whose description has gaps; all others count in full."""
-MOST_FOLDS: Final = 10
-"""Fits beside the one to all runs, each without some of them."""
-DIGITS: Final = 4
+EACH_LEFT_OUT: Final = "Each run predicted by constants that have not seen it: the bands of this profile."
+NOTHING_LEFT_OUT: Final = (
+    "The runs are of one configuration: nothing can be left out, and bands are those of the published runs, wider."
+)
 LEAST_MOVE: Final = 0.02
 """Constants that move by less, in standard deviations of their prior, stay as they are shipped."""
 
@@ -64,7 +63,6 @@ LEAST_MOVE: Final = 0.02
 class Comparison:
     """Errors of some runs before and after the fit."""
 
-    num_runs: int
     step_time: tuple[Errors, Errors]
     peak_memory: tuple[Errors, Errors]
 
@@ -98,8 +96,11 @@ class UserFit:
     """Runs that could not be used, each with the reason."""
     on_fitted: Comparison
     on_held_out: Comparison
+    num_configurations: int
+    """Of all runs; of a single one nothing can be held out or left out."""
     left_out: tuple[Residual, ...]
-    """Every run with the error of a fit that has not seen it: those held out, and each of the others in turn."""
+    """Every run with the error of a fit that has not seen it: those held out, and each of the others in turn, unless
+    they are of one configuration, without which there is nothing to fit."""
     changes: tuple[Change, ...]
     """Constants that moved, the most in terms of their prior first."""
     constants: Mapping[str, Constant]
@@ -125,45 +126,54 @@ def calibrate_runs(
 ) -> UserFit:
     """Fits the constants of ``accelerator`` to its measured runs.
 
-    ``file``, ``date``: what the constants' sources say. ``holdout``: share of the runs that the fit does not see.
+    ``file``, ``date``: what the constants' sources say. ``holdout``: share of the runs that the fit does not see,
+    in whole configurations that ``seed`` chooses.
     ``unreadable``: rows of the file that could not be read.
     Raises ``InputError`` where no run is usable.
     """
-    if not 0 <= holdout <= MOST_HELD_OUT:
-        raise InputError(
-            f"the share held out is {holdout:g}; it must be from 0 to {MOST_HELD_OUT:g}",
-            rule=f"the share of runs held out is from 0 to {MOST_HELD_OUT:g}",
-            hint="--holdout 0.3",
-        )
+    _check_share(holdout)
     part = load_accelerator(accelerator)
     # Runs may call a part of one's own by the name that its file gives it.
     named = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
     usable, skipped = _usable(named, part, skipped_rows(unreadable))
-    unseen = held_out([case.asked.run.id for case in usable], holdout, seed)
-    seen = [case for case in usable if case.asked.run.id not in unseen]
-    rest = [case for case in usable if case.asked.run.id in unseen]
-    frees = user_constants(part)
-    groups = _groups(seen)
-    folds = sorted(set(groups)) if len(set(groups)) > 1 else []
-    found = fit(frees, _evidence(seen, frees, groups), (None, *folds), progress=progress)
-    constants = _constants(found, f"{_counted(len(seen))} of {file}, {date}")
+    split, frees = split_of(usable, holdout, seed), user_constants(part)
+    evidence = evidence_of(split.seen, frees, split.groups, by_family=False)  # what runs share is what is to be learnt
+    found = fit(frees, evidence, (None, *split.folds), progress=progress)
+    constants = _constants(found, _origin(split, file, date))
     base = load_profile(part.generation)
     profile = assemble(part.generation, base.constants, constants)
     return UserFit(
         accelerator=part.name,
         generation=part.generation,
-        fitted=tuple(case.asked.run.id for case in seen),
-        held_out=tuple(case.asked.run.id for case in rest),
+        fitted=tuple(case.asked.run.id for case in split.seen),
+        held_out=tuple(case.asked.run.id for case in split.unseen),
         skipped=skipped,
-        on_fitted=_compare(seen, part.generation, base, profile),
-        on_held_out=_compare(rest, part.generation, base, profile),
-        left_out=_left_out([*seen, *rest], found, groups, profile),
+        on_fitted=_compare(split.seen, part.generation, base, profile),
+        on_held_out=_compare(split.unseen, part.generation, base, profile),
+        num_configurations=split.num_configurations,
+        left_out=errors_left_out(split, found, profile),
         changes=_changes(found),
         constants=constants,
         outliers=_outliers(usable, part.generation, profile),
         not_understood=not_understood(case.asked for case in usable),
         taken=taken_as(case.asked for case in usable),
     )
+
+
+def _check_share(holdout: float) -> None:
+    """Raises ``InputError``."""
+    if not 0 <= holdout <= MOST_HELD_OUT:
+        raise InputError(
+            f"the share held out is {holdout:g}; it must be from 0 to {MOST_HELD_OUT:g}",
+            rule=f"the share of runs held out is from 0 to {MOST_HELD_OUT:g}",
+            hint="--holdout 0.3",
+        )
+
+
+def _origin(split: Split, file: str, date: str) -> str:
+    """What the constants are fitted to."""
+    repeats = " of one configuration" if not split.folds and len(split.seen) > 1 else ""
+    return f"{_counted(len(split.seen))}{repeats} of {file}, {date}"
 
 
 def _counted(runs: int) -> str:
@@ -191,13 +201,6 @@ def _usable(
             hint="correct the rows, or give --accelerator the part that they were measured on",
         )
     return cases_of(own), left
-
-
-def held_out(ids: Sequence[str], share: float, seed: int) -> frozenset[str]:
-    """Names of the runs that a fit does not see: the same for the same names and seed, and never all."""
-    number = min(round(share * len(ids)), len(ids) - 1)
-    shuffled = sorted(ids, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).hexdigest())
-    return frozenset(shuffled[: max(number, 0)])
 
 
 def user_constants(part: Accelerator) -> tuple[Free, ...]:
@@ -242,46 +245,6 @@ def _spread(constant: Constant, keys: tuple[str, ...]) -> float | None:
     return float(sd) if sd else None
 
 
-def _groups(cases: Sequence[Case]) -> tuple[str, ...]:
-    """Fold of every run: those of one configuration share it, and there are at most ``MOST_FOLDS``."""
-    asked = [case.asked for case in cases]
-    configurations = [(one.question.model, one.question.job, one.question.num_accelerators, one.plan) for one in asked]
-    places = {one: place for place, one in enumerate(dict.fromkeys(configurations))}
-    return tuple(f"fold {places[one] % MOST_FOLDS}" for one in configurations)
-
-
-def _left_out(cases: Sequence[Case], found: Fit, groups: Sequence[str], profile: Profile) -> tuple[Residual, ...]:
-    """Errors of all runs: the first have a group, the fold that left them out; the others no fit has seen.
-
-    A single configuration cannot be left out of a fit: such runs have the errors of the shipped constants.
-    """
-    tables = log_ratios(cases, profiles_at(found.frees, np.vstack([found.theta, np.zeros_like(found.theta[:1])])))
-    unseen = {name: place for place, name in enumerate(found.folds)}
-    columns = [*(unseen.get(name, len(found.folds)) for name in groups), *[0] * (len(cases) - len(groups))]
-    time, memory = (table[np.arange(len(cases)), columns] for table in tables)
-    shares = [case.shares({case.generation: profile}) for case in cases]
-    return tuple(map(residual_of, cases, time.tolist(), memory.tolist(), shares))
-
-
-def _evidence(cases: Sequence[Case], frees: Sequence[Free], groups: Sequence[str]) -> Evidence:
-    """Residuals of step times, then of memories; every run counts in full: what they share is what is to be learnt."""
-    runs = [case.asked.run for case in cases]
-    timed = [place for place, run in enumerate(runs) if run.step_time is not None]
-    metered = [place for place, run in enumerate(runs) if run.peak_memory_bytes is not None]
-    chosen = [runs[place] for place in (*timed, *metered)]
-
-    def residuals(theta: Vector) -> Vector:
-        time, memory = log_ratios(cases, profiles_at(frees, theta))
-        return np.concatenate([time[timed], memory[metered]])
-
-    return Evidence(
-        residuals=residuals,
-        families=tuple(str(place) for place in range(len(chosen))),
-        groups=tuple(groups[place] for place in (*timed, *metered)),
-        tier_weights=np.asarray([WEIGHTS.get(run.tier, 1.0) for run in chosen]),
-    )
-
-
 def _constants(found: Fit, origin: str) -> dict[str, Constant]:
     """The moved constants; values of one table that move apart are put together."""
     constants: dict[str, Constant] = {}
@@ -296,8 +259,8 @@ def _constants(found: Fit, origin: str) -> dict[str, Constant]:
 
 
 def _moved(free: Free, found: Fit, column: int, origin: str) -> Constant:
-    values, before = _values(free, float(found.theta[0, column])), [_short(value) for value in free.priors]
-    sd, group = float(f"{found.sd[column]:.2g}"), "+".join(free.keys)
+    values, before = _values(free, float(found.theta[0, column])), [rounded(value) for value in free.priors]
+    sd, group = rounded(float(found.sd[column]), SD_DIGITS), "+".join(free.keys)
     source = f"fitted to {origin}; was {', '.join(dict.fromkeys(f'{value:g}' for value in before))}"
     unit = constants_of(free.generation)[free.name].unit
     if not free.keys:
@@ -332,11 +295,7 @@ def _values(free: Free, theta: float) -> list[float]:
     """Values of a fit; fractions as far as a profile may state them."""
     unit = constants_of(free.generation)[free.name].unit
     most = MOST_OF_NOMINAL if unit.startswith(FRACTION) else math.inf
-    return [min(_short(float(value)), most) for value in free.at(theta)]
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+    return [min(rounded(float(value)), most) for value in free.at(theta)]
 
 
 def _changes(found: Fit) -> tuple[Change, ...]:
@@ -345,7 +304,7 @@ def _changes(found: Fit) -> tuple[Change, ...]:
         Change(
             label=f"{free.name}[{'+'.join(free.keys)}]" if free.keys else free.name,
             unit=constants_of(free.generation)[free.name].unit,
-            before=tuple(_short(prior) for prior in free.priors),
+            before=tuple(rounded(prior) for prior in free.priors),
             after=tuple(_values(free, float(found.theta[0, column]))),
             sd_before=free.sd,
             sd_after=float(found.sd[column]),
@@ -360,7 +319,6 @@ def _compare(cases: Sequence[Case], generation: str, before: Profile, after: Pro
     ratios = [log_ratios(cases, {generation: profile}) for profile in (before, after)]
     (time_before, memory_before), (time_after, memory_after) = ratios
     return Comparison(
-        num_runs=len(cases),
         step_time=(errors_of(time_before), errors_of(time_after)),
         peak_memory=(errors_of(memory_before), errors_of(memory_after)),
     )
@@ -392,4 +350,4 @@ def _errors_text(found: UserFit) -> str:
     table = yaml.safe_dump(
         {"left_out_errors": rows}, sort_keys=False, width=math.inf, allow_unicode=True, default_flow_style=None
     )
-    return f"# Each run predicted by constants that have not seen it: the bands of this profile.\n{table}"
+    return f"# {EACH_LEFT_OUT if rows else NOTHING_LEFT_OUT}\n{table}"

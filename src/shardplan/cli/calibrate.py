@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,7 +48,12 @@ AcceleratorFlag = Annotated[
 ]
 OutFlag = Annotated[str | None, _option("Where the profile goes.", panel="Output", metavar="FILE")]
 HoldoutFlag = Annotated[
-    str, _option("Share of the runs that the fit does not see, to check it; 0: none.", panel="Fit", metavar="SHARE")
+    str,
+    _option(
+        "Share of the runs that the fit does not see, to check it, in whole configurations; 0: none.",
+        panel="Fit",
+        metavar="SHARE",
+    ),
 ]
 SeedFlag = Annotated[str, _option("Which runs these are.", panel="Fit", metavar="N")]
 PoorFitFlag = Annotated[
@@ -63,7 +68,7 @@ DefaultsFlag = Annotated[
     bool,
     _option(
         "For developers: fit all shipped constants again from the published runs, with every family left out once. "
-        "Takes minutes.",
+        "Takes some twenty seconds on one core.",
         "--defaults",
         panel="Shipped constants",
     ),
@@ -116,15 +121,33 @@ def calibrate(
     """
     target = JsonTarget(output.json)
     target.check(runs, accelerator)
-    ways = [name for name, given in (("RUNS.csv", runs is not None), ("--microbench", microbench)) if given]
-    ways += ["--defaults"] if defaults else []
+    _check_way({"RUNS.csv": runs is not None, "--microbench": microbench, "--defaults": defaults})
+    is_other = bool(accelerator or out or holdout != HOLDOUT)
+    _check_flags(defaults=defaults, is_other=is_other, write=write, microbench=microbench, cluster=cluster is not None)
+    if defaults:
+        return _defaults(target, write=write)
+    place = _profile_name(out)
+    if microbench:
+        return _microbench(target, place, device=device, sizes=sizes, accelerator=accelerator, cluster=cluster)
+    assert runs is not None
+    share, number = _share(holdout), whole(seed, "--seed", least=0, most=MOST_SEED)
+    return _runs(target, runs, accelerator, place, holdout=share, seed=number, accept_poor_fit=accept_poor_fit)
+
+
+def _check_way(given: Mapping[str, bool]) -> None:
+    """One way to calibrate. Raises ``InputError``."""
+    ways = [name for name, is_given in given.items() if is_given]
     if len(ways) != 1:
         raise InputError(
             f"{' and '.join(ways)} are given" if ways else "nothing to calibrate with is given",
             rule="one of RUNS.csv, --microbench and --defaults is given",
             hint="shardplan calibrate my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",
         )
-    if defaults and (runs or accelerator or out or holdout != HOLDOUT):
+
+
+def _check_flags(*, defaults: bool, is_other: bool, write: bool, microbench: bool, cluster: bool) -> None:
+    """Flags stand beside the one that they go with; ``is_other``: some are of another fit. Raises ``InputError``."""
+    if defaults and is_other:
         raise InputError(
             "--defaults is given with flags of another fit",
             rule="--defaults goes with --write and --json alone",
@@ -132,23 +155,21 @@ def calibrate(
         )
     if write and not defaults:
         raise InputError("--write is given without --defaults", rule="--write goes with --defaults", hint="--out FILE")
-    if cluster is not None and not microbench:
+    if cluster and not microbench:
         raise InputError(
             "--cluster is given without --microbench",
             rule="--cluster goes with --microbench",
             hint="rows of RUNS.csv name their cluster themselves",
         )
-    if defaults:
-        return _defaults(target, write=write)
+
+
+def _profile_name(out: str | None) -> str:
+    """Where the profile goes. Raises ``InputError``."""
     if out is None or out == "-":
         raise InputError(
             "no file for the profile is given", rule="--out names the file of the profile", hint="--out my-cluster.yaml"
         )
-    if microbench:
-        return _microbench(target, out, device=device, sizes=sizes, accelerator=accelerator, cluster=cluster)
-    assert runs is not None
-    share, number = _share(holdout), whole(seed, "--seed", least=0, most=MOST_SEED)
-    return _runs(target, runs, accelerator, out, holdout=share, seed=number, accept_poor_fit=accept_poor_fit)
+    return out
 
 
 def _share(text: str) -> float:
@@ -177,37 +198,56 @@ def _runs(
     accept_poor_fit: bool,
 ) -> int:
     """A profile from measured runs, where it describes them."""
+    part = _part(accelerator)
+    page = _profile_target(out, runs, part, target)
+    from shardplan.calibration.user import profile_text
+    from shardplan.reports.calibration import calibration_record
+
+    date, file = datetime.now(UTC).date().isoformat(), Path(runs).name
+    found = _fitted(runs, part, file=file, date=date, holdout=holdout, seed=seed)
+    is_kept = accept_poor_fit or _poor(found) is None
+    if is_kept:
+        page.write_text(profile_text(found, file=file, date=date))
+        target.write(calibration_record(found, out))
+    _show_runs(target, found, out if is_kept else None)
+    if not is_kept:
+        _refuse_poor(found)
+    return 0
+
+
+def _part(accelerator: str | None) -> str:
+    """What the runs were measured on. Raises ``InputError``."""
     if accelerator is None:
         raise InputError(
             "the accelerator of the runs is not given",
             rule="--accelerator names what the runs were measured on",
             hint="add --accelerator NAME (see `shardplan accelerators`)",
         )
-    page = _profile_target(out, runs, accelerator, target)
+    return accelerator
+
+
+def _fitted(runs: str, accelerator: str, *, file: str, date: str, holdout: float, seed: int) -> UserFit:
+    """The fit to the rows of a file that can be used."""
     from shardplan.calibration.fit import MOST_ITERATIONS
     from shardplan.calibration.runs import read_table
-    from shardplan.calibration.user import calibrate_runs, profile_text
-    from shardplan.reports.calibration import calibration_record
+    from shardplan.calibration.user import calibrate_runs
 
-    date, file = datetime.now(UTC).date().isoformat(), Path(runs).name
     table = read_table(runs)
     with _iterations(MOST_ITERATIONS) as progress:
-        found = calibrate_runs(
+        return calibrate_runs(
             table.runs, accelerator, file=file, date=date, holdout=holdout, seed=seed, unreadable=table.unreadable,
             progress=progress,
         )  # fmt: skip
-    is_kept = accept_poor_fit or _poor(found) is None
-    if is_kept:
-        page.write_text(profile_text(found, file=file, date=date))
-        target.write(calibration_record(found, out))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show_calibration import show_calibration
 
-        show_calibration(Page(), found, out if is_kept else None)
-    if not is_kept:
-        _refuse_poor(found)
-    return 0
+
+def _show_runs(target: JsonTarget, found: UserFit, out: str | None) -> None:
+    """What the fit found, unless standard output is taken. ``out``: where the profile is, if anywhere."""
+    if target.is_stdout:
+        return
+    from shardplan.cli.layout import Page
+    from shardplan.cli.show_calibration import show_calibration
+
+    show_calibration(Page(), found, out)
 
 
 def _poor(found: UserFit) -> tuple[str, float] | None:

@@ -29,14 +29,9 @@ FAR = 3.0
 
 def show_calibration(page: Page, found: UserFit, out: str | None) -> None:
     """Errors before and after, constants that moved, what was left out. ``out``: where the profile is, if anywhere."""
-    runs = _runs(len(found.fitted))
-    page.line(f"Fitted to {runs} of {found.accelerator} ({found.generation})", style="bold", indent=0)
-    page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
-    page.line("each left out: by a fit that has not seen it; bands count these errors", style="dim", indent=0)
+    _heading(page, found)
     for title, quantity in (("Step time", "step_time"), ("Peak memory", "peak_memory")):
-        rows = _compared(found.on_fitted, "fitted", quantity) + _compared(found.on_held_out, "held out", quantity)
-        left_out = left_out_errors(found, "time" if quantity == "step_time" else "memory")
-        rows += [("each left out", left_out)] if rows else []
+        rows = _rows(found, quantity)
         if rows:
             page.heading(title)
             _errors(page, rows)
@@ -50,14 +45,38 @@ def show_calibration(page: Page, found: UserFit, out: str | None) -> None:
         page.bullets(
             [f"{one.run.id[:60]}: {one.reason}" for one in found.skipped[:MOST_SKIPPED]], most_lines=MOST_LINES
         )
-    if out is None:
-        return
+    if out is not None:
+        _go_on(page, found, out)
+
+
+def _heading(page: Page, found: UserFit) -> None:
+    """What was fitted, and what the errors are."""
+    runs = _runs(len(found.fitted))
+    page.line(f"Fitted to {runs} of {found.accelerator} ({found.generation})", style="bold", indent=0)
+    page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
+    if found.num_configurations == 1:
+        page.line("one configuration: nothing can be left out", style="yellow", indent=0)
+    else:
+        page.line("each left out: by a fit that has not seen it; bands count these errors", style="dim", indent=0)
+
+
+def _rows(found: UserFit, quantity: str) -> list[tuple[str, Errors]]:
+    """Errors of the runs fitted, held out and left out; none where nothing was measured."""
+    rows = _compared(found.on_fitted, "fitted", quantity) + _compared(found.on_held_out, "held out", quantity)
+    left_out = left_out_errors(found, "time" if quantity == "step_time" else "memory")
+    return [*rows, ("each left out", left_out)] if left_out.n else rows
+
+
+def _go_on(page: Page, found: UserFit, out: str) -> None:
+    """Where the profile is, what it serves, and what may be done better."""
     page.heading("Go on")
     page.line(f"Saved in {out}:")
     page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
     page.verbatim(f"shardplan profiles {shlex.quote(out if '/' in out else './' + out)}")
     if found.held_out:
         page.line("To use every run, fit again with --holdout 0.")
+    elif found.num_configurations == 1:
+        page.line("How well the profile does on others is not known: measure another configuration.")
     else:
         page.line("No run was held out: how well the profile does on others is said by the runs left out in turn.")
 
@@ -81,8 +100,8 @@ def _verdict(page: Page, found: UserFit) -> None:
     before, after = found.on_held_out.step_time
     if before.median is None or after.median is None:
         return
-    page.console.print()
     if after.median > before.median:
+        page.console.print()
         page.line("The runs held out are predicted no better: their shipped constants serve as well.", style="yellow")
 
 

@@ -11,7 +11,7 @@ from shardplan.calibration.predict import Prediction, not_understood, taken_as
 from shardplan.calibration.validate import Validation
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show_answer import percent
-from shardplan.reports.validation import Group, Worst, groups_of, skipped_by_rule, worst_of
+from shardplan.reports.validation import Group, Seen, Worst, groups_of, skipped_by_rule, worst_of
 from shardplan.units import format_bytes, format_time
 
 __all__ = ["PUBLISHED", "error_columns", "show_not_understood", "show_taken", "show_validation"]
@@ -28,19 +28,28 @@ MOST_LINES = 2
 
 
 def show_validation(
-    page: Page, found: Validation, by: str, *, named: str, profile: str | None, generation: str | None = None
+    page: Page,
+    found: Validation,
+    by: str,
+    seen: Seen,
+    *,
+    named: str,
+    profile: str | None,
+    generation: str | None = None,
 ) -> None:
-    """All of it. ``generation``: the accelerators to which the profile applies."""
+    """All of it. ``seen``: what the constants have seen. ``generation``: accelerators to which the profile applies."""
     _verdict(page, found, named, profile)
     if profile is not None:
         _applies(page, found, generation)
+    for text in _seen(seen):
+        page.line(text, style="dim", indent=0)
     if found.predictions:
         groups = groups_of(found, by)
         _errors(page, "Step time", by, [(group.name, group.step_time) for group in groups])
         _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
         _worst(page, worst_of(found.predictions))
         _not_fitting(page, found.not_fitting)
-        _order(page, found, named)
+        _order(page, found)
     show_taken(page, taken_as(one.asked for one in found.predictions))
     show_not_understood(page, not_understood(one.asked for one in found.predictions))
     _skipped(page, found)
@@ -66,6 +75,29 @@ def _applies(page: Page, found: Validation, generation: str | None) -> None:
     count = sum(part == generation for part in parts)
     text = f"They are constants of {generation}, which apply to {count:,} of the {len(parts):,} runs."
     page.line(text, style="" if count else "yellow", indent=0)
+
+
+def _seen(seen: Seen) -> list[str]:
+    """What the constants were fitted to, and how many of the runs are among it."""
+    said = [] if seen.fitted_to is None else [_of_profile(seen, seen.fitted_to)]
+    if seen.num_published:
+        which = "The constants" if seen.fitted_to is None else "The shipped constants that it keeps"
+        among = "these runs" if seen.num_published == seen.num_runs else f"{seen.num_published:,} of these runs"
+        said.append(f"{which} were fitted to {among}; docs/accuracy.md counts with each family left out.")
+    return said
+
+
+def _of_profile(seen: Seen, fitted_to: tuple[str, ...]) -> str:
+    """What a profile that is not shipped was fitted to."""
+    if not fitted_to and not seen.is_named:
+        return "The profile was fitted to no runs."
+    said = f"The profile was fitted to {' and '.join(fitted_to) or 'runs that moved none of its constants'}"
+    if not seen.is_named:
+        return f"{said}; it does not say which. Of those that it has seen errors and bands are not those of new runs."
+    if not seen.num_own:
+        return f"{said}; none of these runs is among what it was made from."
+    count = "these runs" if seen.num_own == seen.num_runs else f"{seen.num_own:,} of these {seen.num_runs:,} runs"
+    return f"{said}, and made from {count}, any held out included: their errors and bands are not those of new runs."
 
 
 def _with_memory(groups: tuple[Group, ...]) -> list[Group]:
@@ -145,14 +177,11 @@ def _against(row: Worst) -> str:
     return f"{format_time(one.step_time)} against {format_time(run.step_time or 0.0)}"
 
 
-def _order(page: Page, found: Validation, named: str) -> None:
+def _order(page: Page, found: Validation) -> None:
     coverage = found.coverage()
     if coverage is not None:
         page.heading("Bands")
         page.line(f"{percent(coverage)} of the measured step times lie inside their band, which is made for 80 %.")
-        if named == PUBLISHED:
-            text = "The constants were fitted to these runs; docs/accuracy.md counts with each family left out."
-            page.line(text, style="dim")
     ranking = found.ranking()
     if not ranking["sweeps"]:
         return

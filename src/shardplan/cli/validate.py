@@ -13,6 +13,7 @@ from shardplan.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from shardplan.calibration.validate import Validation
+    from shardplan.inputs.profile import Profile
 
 __all__ = ["validate"]
 
@@ -65,27 +66,29 @@ def validate(
     page.check(runs, profile, other=target)
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
-    found, generation = _validation(runs, profile)
+    found, constants, generation = _validation(runs, profile)
     target.write({"schema": "shardplan/validation/1", **found.to_record()})
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show_validation import PUBLISHED, show_validation
+        from shardplan.reports.validation import seen_of
 
-        show_validation(Page(), found, by, named=runs or PUBLISHED, profile=profile, generation=generation)
+        seen = seen_of(found, constants)
+        show_validation(Page(), found, by, seen, named=runs or PUBLISHED, profile=profile, generation=generation)
     return 0 if found.predictions else 1
 
 
-def _validation(runs: str | None, profile: str | None) -> tuple[Validation, str | None]:
-    """The comparison, and the generation of accelerators to which the profile applies."""
+def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:
+    """The comparison, the constants given, and the generation of accelerators to which they apply."""
     from shardplan.calibration.validate import validate as compare
     from shardplan.cli.question import profile_named
 
     if profile is None:
-        return compare(runs), None
+        return compare(runs), None, None
     constants, generation = profile_named(profile)
-    return compare(runs, {generation: constants}), generation
+    return compare(runs, {generation: constants}), constants, generation
 
 
 def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:

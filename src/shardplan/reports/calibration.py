@@ -46,6 +46,7 @@ def calibration_record(found: UserFit, profile: str) -> dict[str, Any]:
         "generation": found.generation,
         "fitted": {"runs": list(found.fitted), **_comparison(found.on_fitted)},
         "held_out": {"runs": list(found.held_out), **_comparison(found.on_held_out)},
+        "num_configurations": found.num_configurations,
         "left_out": {
             "runs": [run.id for run in found.left_out],
             "step_time": asdict(left_out_errors(found, "time")),
@@ -71,7 +72,7 @@ def calibration_record(found: UserFit, profile: str) -> dict[str, Any]:
 
 
 def left_out_errors(found: UserFit, quantity: str) -> Errors:
-    """Errors of ``time`` or ``memory`` of all runs, each predicted by a fit that has not seen it."""
+    """Errors of ``time`` or ``memory`` of the runs that are predicted by a fit that has not seen them."""
     ratios = [getattr(run, quantity) for run in found.left_out]
     return errors_of(np.asarray([np.nan if ratio is None else ratio for ratio in ratios]))
 

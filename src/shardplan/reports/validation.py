@@ -1,16 +1,18 @@
-"""What a validation tells a person: tables of errors, rows that are furthest off with their reasons, skipped rows."""
+"""What a validation tells a person: errors, what the constants have seen of the runs, rows furthest off, skipped."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardplan.calibration.errors import GROUPINGS, Errors
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
+from shardplan.estimation.band import read_residuals
+from shardplan.inputs.profile import Profile, load_profile
 
-__all__ = ["Group", "Worst", "groups_of", "skipped_by_rule", "worst_of"]
+__all__ = ["Group", "Seen", "Worst", "groups_of", "seen_of", "skipped_by_rule", "worst_of"]
 
 MOST_WORST = 8
 
@@ -34,6 +36,40 @@ class Worst:
     factor: float
     """Predicted over measured."""
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """How many of the runs validated the constants in use have seen: their errors are not those of new runs."""
+
+    num_runs: int
+    """All that are predicted."""
+    num_published: int
+    """Of these the published ones, to which the shipped constants were fitted."""
+    fitted_to: tuple[str, ...] | None
+    """What the profile was fitted to, in its own words; None: the constants are those that are shipped."""
+    num_own: int = 0
+    """Of the runs validated those that the profile was made from, the ones held out included."""
+    is_named: bool = False
+    """Whether the profile names the runs that it was made from."""
+
+
+def seen_of(validation: Validation, profile: Profile | None) -> Seen:
+    """By the names of the runs; ``profile``: the constants given, if any."""
+    names = [one.run.id for one in validation.predictions]
+    published = {run.id for run in read_residuals()}
+    shipped = Seen(num_runs=len(names), num_published=sum(name in published for name in names), fitted_to=None)
+    if profile is None:
+        return shipped
+    own = {run.id for run in profile.left_out_errors}
+    base = load_profile(profile.generation)
+    if not own and profile.constants == base.constants:
+        return shipped
+    said, shipped_say = (
+        {one.fitted_on for one in each.constants.values() if one.fitted_on} for each in (profile, base)
+    )
+    num_own = sum(name in own for name in names)
+    return replace(shipped, fitted_to=tuple(sorted(said - shipped_say)), num_own=num_own, is_named=bool(own))
 
 
 def groups_of(validation: Validation, by: str) -> tuple[Group, ...]:

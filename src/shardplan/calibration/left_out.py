@@ -1,0 +1,125 @@
+"""Runs that a fit does not see: those held out, and folds that leave each of the others out once.
+
+Runs of one configuration go together, since repeats would tell a fit what it is to foretell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from shardplan.calibration.constants import profiles_at
+from shardplan.calibration.fit import Fit
+from shardplan.calibration.predict import Case, log_ratios
+from shardplan.calibration.runs import MeasuredRun
+from shardplan.estimation.band import features_of
+from shardplan.inputs.profile import Profile
+from shardplan.inputs.residuals import Residual, Shares
+
+__all__ = ["Split", "configurations_of", "errors_left_out", "held_out", "residual_of", "split_of"]
+
+MOST_FOLDS: Final = 10
+"""Fits beside the one to all runs, each without some of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """Runs that a fit sees, and those that it does not."""
+
+    seen: tuple[Case, ...]
+    unseen: tuple[Case, ...]
+    groups: tuple[str, ...]
+    """Fold of every run that is seen: runs of one configuration share it."""
+    num_configurations: int
+    """Of all runs."""
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """What can be left out of the fit: nothing where what it sees is of one configuration."""
+        names = sorted(set(self.groups))
+        return tuple(names) if len(names) > 1 else ()
+
+
+def split_of(cases: Sequence[Case], share: float, seed: int) -> Split:
+    """Runs with whole configurations held out."""
+    configurations = configurations_of(cases)
+    unseen = held_out(configurations, share, seed)
+    paired = list(zip(cases, configurations, strict=True))
+    kept = [name for name in configurations if name not in unseen]
+    place = {name: number for number, name in enumerate(dict.fromkeys(kept))}
+    return Split(
+        seen=tuple(case for case, name in paired if name not in unseen),
+        unseen=tuple(case for case, name in paired if name in unseen),
+        groups=tuple(f"fold {place[name] % MOST_FOLDS}" for name in kept),
+        num_configurations=len(set(configurations)),
+    )
+
+
+def configurations_of(cases: Sequence[Case]) -> tuple[str, ...]:
+    """Configuration of every run (model, plan and job on so much of a cluster), by the first name among its runs."""
+    keys = [_configuration(case) for case in cases]
+    named: dict[object, str] = {}
+    for key, case in zip(keys, cases, strict=True):
+        named[key] = min(named.get(key, case.asked.run.id), case.asked.run.id)
+    return tuple(named[key] for key in keys)
+
+
+def _configuration(case: Case) -> object:
+    """What repeats of a run share; whether a row states its cluster or leaves it to be assumed is not part of it."""
+    question = case.asked.question
+    cluster = replace(question.cluster, assumptions=())
+    return question.model, question.job, cluster, question.num_accelerators, case.asked.plan
+
+
+def held_out(configurations: Sequence[str], share: float, seed: int) -> frozenset[str]:
+    """Configurations that a fit does not see, of those of all runs: until ``share`` of the runs is reached.
+
+    The same for the same names and seed, in any order. Never all of them, and together more than half of the runs only
+    where ``share`` asks for it: a configuration that is too large for that is passed over.
+    """
+    sizes, number = Counter(configurations), len(configurations)
+    wanted = min(round(share * number), number - 1)
+    most = min(max(wanted, number // 2), number - 1)
+    chosen: set[str] = set()
+    count = 0
+    for name in sorted(sizes, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()):
+        if count < wanted and count + sizes[name] <= most:
+            chosen.add(name)
+            count += sizes[name]
+    return frozenset(chosen)
+
+
+def errors_left_out(split: Split, found: Fit, profile: Profile) -> tuple[Residual, ...]:
+    """Every run with the error of a fit that has not seen it: of its fold, or where it is held out of them all.
+
+    Runs that are the only configuration of the fit have none: without them there is nothing to fit.
+    """
+    folds = {name: column for column, name in enumerate(found.folds)}
+    seen = list(zip(split.seen, split.groups, strict=True)) if split.folds else []
+    columns = [*(folds[group] for _, group in seen), *[0] * len(split.unseen)]
+    cases = [*(case for case, _ in seen), *split.unseen]
+    tables = log_ratios(cases, profiles_at(found.frees, found.theta))
+    time, memory = (table[np.arange(len(cases)), columns] for table in tables)
+    shares = [case.shares({case.generation: profile}) for case in cases]
+    return tuple(map(residual_of, cases, time.tolist(), memory.tolist(), shares))
+
+
+def residual_of(case: Case, time: float, memory: float, shares: Shares) -> Residual:
+    """A run with its errors (logarithm; NaN: not measured) and what it is compared by."""
+    run = case.asked.run
+    exact = replace(features_of(case.asked.question, cp=case.asked.plan.cp), shares=shares)
+    time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
+    setting = _setting(run) if run.tier != "B" else ""
+    return Residual(id=run.id, family=run.family, features=exact, time=time_error, memory=memory_error, setting=setting)
+
+
+def _setting(run: MeasuredRun) -> str:
+    """What the configurations of one comparison share."""
+    shared = (Path(run.model).stem, run.num_accelerators, run.scale_up_size or "", run.sequence_length, run.precision)
+    return "/".join(str(part) for part in shared)
