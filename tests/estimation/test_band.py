@@ -15,6 +15,7 @@ from shardplan.estimation import band as bands
 from shardplan.estimation.band import Features, Residual, band_among, read_residuals
 from shardplan.estimation.gaps import UNMEASURED
 from shardplan.estimation.ties import NORMAL_P90, UNKNOWN_SD, difference_sd, tie_factor
+from shardplan.inputs.catalog import list_accelerators, load_accelerator
 from shardplan.inputs.residuals import Shares
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
@@ -54,7 +55,6 @@ def test_a_prediction_that_was_too_slow_everywhere_lowers_the_band_and_never_lea
         {"bits": 8},
         {"moe": True},
         {"parameters": 8e11},
-        {"accelerators": 8192.0},
     ],
 )
 def test_what_differs_weighs_less(change: dict[str, Any]) -> None:
@@ -126,6 +126,27 @@ def test_own_runs_unlike_the_question_weigh_less() -> None:
     assert _width(alike) < 0.7 * _width(unlike)
 
 
+def test_own_runs_of_another_scale_weigh_less() -> None:
+    large = [replace(run, features=replace(H100, accelerators=8192.0)) for run in even_spread()]
+    alike, unlike = (
+        band_among(replace(H100, accelerators=scale), "H100", "time", large, own=_own(12, 0.01))
+        for scale in (64.0, 8192.0)
+    )
+    assert _width(alike) < 0.7 * _width(unlike)
+
+
+def test_gaps_count_on_both_sides_of_the_comparison() -> None:
+    """Runs of one's own on a part that nobody published close a gap; what else widens contradicts nothing."""
+    new, own = replace(H100, accelerator="h20"), _own(12, 0.18)
+    on_h20 = [replace(run, features=new) for run in own]
+    found = band_among(new, "H20", "time", even_spread(), own=on_h20)
+    assert _width(found) < 0.95 * _width(band_among(new, "H20", "time", even_spread()))
+    assert str(found.note).endswith("the band is narrower than without them")
+    found = band_among(replace(new, accelerators=128.0), "H20", "time", even_spread(), own=on_h20)
+    assert "narrower than without them. 128 accelerators: " in str(found.note)
+    assert str(found.note).endswith("the band is wider than where runs cover this")
+
+
 def test_the_errors_of_own_runs_are_told() -> None:
     found = band_among(H100, "H100", "time", even_spread(), own=_own(12, math.log(1.04)))
     assert found.note is not None
@@ -180,6 +201,38 @@ def test_the_shipped_errors_make_bands_for_everything() -> None:
         for quantity in ("time", "memory"):
             found = band_among(run.features, "part", quantity, runs)
             assert 0.2 < found.low <= 1 <= found.high < 5
+
+
+DENSE, MIXTURE = replace(H100, parameters=7e10), replace(H100, moe=True, parameters=4e11)
+SCALES = [2.0**power for power in range(0, 21, 2)]
+
+
+def _every_part(quantity: str) -> dict[tuple[str, str], bool]:
+    """Whether it was measured, by generation and name; of every generation one of those that were not."""
+    known = {run.features.accelerator for run in read_residuals() if run.has(quantity)}
+    parts = [load_accelerator(name) for name in list_accelerators()]
+    without: dict[str, str] = {part.generation: part.name for part in parts if part.name not in known}
+    measured = {(part.generation, part.name): part.name in known for part in parts if part.name in known}
+    return dict.fromkeys(list(without.items()), False) | measured
+
+
+def _widths(asked: Features, part: tuple[str, str], quantity: str) -> list[float]:
+    of_part = replace(asked, generation=part[0], accelerator=part[1])
+    scales = [replace(of_part, accelerators=scale) for scale in SCALES]
+    return [_width(band_among(each, "part", quantity, read_residuals())) for each in scales]
+
+
+@pytest.mark.parametrize("quantity", ["time", "memory"])
+@pytest.mark.parametrize("asked", [DENSE, MIXTURE])
+def test_no_shipped_band_narrows_with_scale_or_for_want_of_runs(quantity: str, asked: Features) -> None:
+    """From one accelerator to a million; a part without runs against those of its generation that have some, or all."""
+    parts = _every_part(quantity)
+    widths = {part: _widths(asked, part, quantity) for part in parts}
+    assert all(b >= 0.99 * a for one in widths.values() for a, b in pairwise(one))
+    measured = [part for part, is_measured in parts.items() if is_measured]
+    for part in parts.keys() - set(measured):
+        others = [other for other in measured if other[0] == part[0]] or measured
+        assert all(a >= 0.99 * b for other in others for a, b in zip(widths[part], widths[other], strict=True)), part
 
 
 def test_the_error_of_a_ratio_is_taken_within_settings() -> None:

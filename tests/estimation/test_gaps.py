@@ -35,7 +35,7 @@ def test_what_three_sources_measured_has_no_gap() -> None:
 
 
 def test_a_generation_that_no_run_covers_is_one_gap() -> None:
-    (gap,) = found(runs(), accelerator="mi300x", generation="cdna3", accelerators=8192.0, bits=32)
+    (gap,) = found(runs(), accelerator="mi300x", generation="cdna3")
     assert gap.factor == gaps.UNMEASURED
     assert gap.others == "3 runs of other accelerators"
     assert "no measured run covers Part or its generation" in gap.reason
@@ -92,9 +92,37 @@ def test_the_scale_of_another_part_of_the_generation_counts_in_part() -> None:
     ]
     (gap,) = found(known, accelerators=8192.0)
     assert gap.factor == pytest.approx(1 + 3 * gaps.BEYOND_PART)
-    assert gap.reason == "8,192 accelerators: the largest run of Part was on 1,024"
-    (gap,) = found(known, accelerators=16384.0)
-    assert gap.factor == pytest.approx(1 + 3 * gaps.BEYOND_PART + gaps.BEYOND)
+    assert gap.reason == "the largest run of Part was on 1,024 accelerators"
+    part, scale = found(known, accelerators=16384.0)
+    assert part == gap
+    assert scale.factor == pytest.approx(1 + gaps.BEYOND)
+
+
+def test_what_was_measured_makes_nothing_less_certain() -> None:
+    """A part with a run on 8 against one with none; a generation with a run on 8 against one with none."""
+    small, large = (replace(H100, generation="volta", accelerator="v100", accelerators=size) for size in (8.0, 8192.0))
+    of_part = [*runs(3, replace(large, accelerator="other")), *runs(1, small)]
+    measured, unmeasured = (found(of_part, **_as(large, accelerator=name)) for name in ("v100", "none"))
+    assert total_factor(measured) == total_factor(unmeasured) == gaps.UNMEASURED_PART
+    of_generation = [*runs(3, replace(H100, accelerators=8192.0)), *runs(1, small)]
+    measured, unmeasured = (found(of_generation, **_as(large, generation=name)) for name in ("volta", "none"))
+    assert total_factor(measured) == pytest.approx(total_factor(unmeasured))
+    assert len(measured) == 2
+    assert total_factor(unmeasured) == gaps.UNMEASURED
+
+
+def _as(features: Features, **change: Any) -> dict[str, Any]:
+    return {name: getattr(features, name) for name in ("generation", "accelerator", "accelerators")} | change
+
+
+@pytest.mark.parametrize("quantity", ["time", "memory"])
+def test_scale_widens_also_where_nothing_was_measured(quantity: str) -> None:
+    new = {"accelerator": "mi300x", "generation": "cdna3"}
+    first, beyond = found(runs(), quantity, accelerators=65536.0, **new)
+    assert first.factor == gaps.UNMEASURED
+    assert beyond.factor == pytest.approx(10 * gaps.BEYOND + (gaps.UNMEASURED_SCALE if quantity == "time" else 1))
+    assert " was on 64" in beyond.reason
+    assert "of its generation" not in beyond.reason
 
 
 def test_a_format_that_no_run_computes_in() -> None:

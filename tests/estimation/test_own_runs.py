@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import shardplan
 from shardplan.estimation.band import band_of
 from shardplan.estimation.gaps import Gap
-from shardplan.estimation.own_runs import FOREIGN, UNCALIBRATED, doubts_of, own_runs
+from shardplan.estimation.own_runs import FOREIGN, SAME, UNCALIBRATED, doubts_of, own_runs
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import Profile, load_profile
 from shardplan.inputs.residuals import Features, Residual
@@ -30,14 +32,18 @@ def question(profile: Profile | None) -> Question:
     )
 
 
+def doubts(asked: Question, quantity: str = "time") -> tuple[Gap, ...]:
+    return doubts_of(asked, quantity, own_runs(asked, quantity))
+
+
 def factors(gaps: tuple[Gap, ...]) -> list[float]:
     return [gap.factor for gap in gaps]
 
 
 def test_the_shipped_constants_under_another_name_are_the_shipped_ones() -> None:
-    assert doubts_of(question(None)) == ()
+    assert doubts(question(None)) == ()
     named = question(replace(load_profile("hopper"), name="mine"))
-    assert doubts_of(named) == ()
+    assert doubts(named) == ()
     assert band_of(named) == band_of(question(None))
 
 
@@ -50,7 +56,7 @@ def test_the_shipped_constants_under_another_name_are_the_shipped_ones() -> None
 )
 def test_constants_without_errors_of_their_own_widen_the_band(profile: Profile, factor: float, words: str) -> None:
     asked = question(profile)
-    assert factors(doubts_of(asked)) == [factor]
+    assert factors(doubts(asked)) == [factor]
     usual, found = band_of(question(None)), band_of(asked)
     assert found.low < usual.low
     assert found.high > usual.high
@@ -62,7 +68,7 @@ def test_a_fit_counts_by_its_own_errors() -> None:
     asked = question(replace(load_profile("hopper"), name="mine", left_out_errors=OWN))
     assert len(own_runs(asked, "time")) == 12
     assert own_runs(asked, "memory") == ()
-    assert doubts_of(asked) == ()
+    assert doubts(asked) == ()
     usual, found = band_of(question(None)), band_of(asked)
     assert found.high / found.low < 0.95 * usual.high / usual.low
     assert band_of(asked, "memory") == band_of(question(None), "memory")
@@ -71,7 +77,53 @@ def test_a_fit_counts_by_its_own_errors() -> None:
 def test_a_fit_to_another_generation_says_nothing_of_this_one() -> None:
     asked = question(replace(load_profile("ampere"), name="mine", left_out_errors=OWN))
     assert own_runs(asked, "time") == ()
-    assert factors(doubts_of(asked)) == [FOREIGN]
+    assert factors(doubts(asked)) == [FOREIGN]
+
+
+@pytest.mark.parametrize(
+    ("change", "changed", "other"),
+    [({"step_time": 0.05}, "time", "memory"), ({"framework_bytes": 9e9}, "memory", "time")],
+)
+def test_constants_are_doubted_where_they_count(change: dict[str, Any], changed: str, other: str) -> None:
+    asked = question(replace(load_profile("hopper"), name="mine", **change))
+    assert factors(doubts(asked, changed)) == [UNCALIBRATED]
+    assert doubts(asked, other) == ()
+    assert band_of(asked, other) == band_of(question(None), other)
+    assert "'mine' has no errors of its own" in str(band_of(asked, changed).note)
+
+
+def test_errors_of_one_quantity_say_nothing_of_the_other() -> None:
+    profile = replace(load_profile("hopper"), name="mine", step_time=0.05, framework_bytes=9e9, left_out_errors=OWN)
+    asked = question(profile)
+    assert doubts(asked) == ()
+    assert factors(doubts(asked, "memory")) == [UNCALIBRATED]
+    runs = tuple(replace(run, time=None, memory=run.time) for run in OWN)
+    asked = question(replace(profile, left_out_errors=runs))
+    assert factors(doubts(asked)) == [UNCALIBRATED]
+    assert doubts(asked, "memory") == ()
+
+
+def test_constants_of_no_generation_have_the_errors_of_this_one_or_a_doubt() -> None:
+    profile = replace(load_profile("default"), name="mine", left_out_errors=OWN)
+    assert len(own_runs(question(profile), "time")) == 12
+    assert doubts(question(profile)) == ()
+    elsewhere = tuple(replace(run, features=replace(H100, generation="ampere")) for run in OWN)
+    asked = question(replace(profile, left_out_errors=elsewhere))
+    assert own_runs(asked, "time") == ()
+    assert factors(doubts(asked)) == [UNCALIBRATED]
+
+
+@pytest.mark.parametrize("num_accelerators", [64, 65536])
+@pytest.mark.parametrize("size", [0.01, 0.2, 0.9])
+def test_the_note_compares_the_bands_that_are_printed(size: float, num_accelerators: int) -> None:
+    """Against the same constants without errors, which are doubted."""
+    runs = tuple(replace(run, time=math.copysign(size, run.time or 0.0)) for run in OWN)
+    profile = replace(load_profile("hopper"), name="mine", step_time=0.05, left_out_errors=runs)
+    asked = replace(question(profile), num_accelerators=num_accelerators)
+    found, without = band_of(asked), band_of(replace(asked, given_profile=replace(profile, left_out_errors=())))
+    ratio = math.log(found.high / found.low) / math.log(without.high / without.low)
+    word = "as wide as" if abs(ratio - 1) <= SAME else "wider than" if ratio > 1 else "narrower than"
+    assert f"the band is {word} without them" in str(found.note)
 
 
 def test_own_runs_cover_a_part_that_nobody_published() -> None:

@@ -115,6 +115,22 @@ def test_a_file_may_be_made_for_any_generation(tmp_path: Path, generation: str) 
         read_profile(path)
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("[{id: X, moe: true}]", "left_out_errors, run 'X': family, accelerator"),
+        ("[7]", "left_out_errors, row 1: it is 7"),
+        ("{}", "left_out_errors is {}; it must be a list of runs"),
+    ],
+)
+def test_errors_of_runs_are_refused_by_file_and_run(tmp_path: Path, rows: str, said: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"generation: hopper\nleft_out_errors: {rows}\n", encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        read_profile(path)
+    assert refused.value.message.startswith(f"mine.yaml: {said}")
+
+
 @pytest.mark.parametrize("generation", ["default", *generations()])
 def test_shipped_constants_are_within_the_limits_of_a_file(tmp_path: Path, generation: str) -> None:
     text = (profile_module.PROFILES / f"{generation}.yaml").read_text(encoding="utf-8")

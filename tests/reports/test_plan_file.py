@@ -171,6 +171,8 @@ HOSTILE: dict[str, tuple[tuple[str | int, ...], object]] = {
     "a constant below zero": (("profile", "cast_bytes"), -1.0),
     "a constant that is a list": (("profile", "cast_bytes"), [1.0]),
     "constants of another kind": (("profile",), "hopper"),
+    "constants of an unknown generation": (("profile_origin",), {"generation": "zzz", "left_out_errors": []}),
+    "errors that are none": (("profile_origin",), {"generation": "hopper", "left_out_errors": [{"id": "mine"}]}),
     "rejected of another kind": (("rejected",), 5),
     "a number of ties that is none": (("num_plans_tied",), "many"),
     "a recommended plan that is none": (("recommended", "plan"), {}),

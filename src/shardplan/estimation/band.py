@@ -6,13 +6,16 @@ it is,
 
 .. math:: w_i = e^{-d_i^2 / 2} / \sqrt{n_{family}}, \quad d_i^2 = \sum_k (x_{ik} - x_k)^2 / \ell_k^2
 
-over accelerator, number format, kind of model, size and scale. Runs of one family share most of their error, so n of
-them weigh as the root of n, as in the fit. Where little is alike the band is wider, and says so (``estimation.gaps``).
-``calibration.coverage`` counts how often it holds.
+over accelerator, number format, kind of model and size. Runs of one family share most of their error, so n of them
+weigh as the root of n, as in the fit. The scale is no part of likeness: left-out runs have the same interval score with
+it (0.544) and without (0.543), and bands would narrow where runs of one scale happen to agree. A part that no run
+covers is taken as the worst of those that some do, of its generation if there are any: its band spans what each would
+have. Where little is alike the band is wider, and says so (``estimation.gaps``). ``calibration.coverage`` counts how
+often it holds.
 
 Runs to which the profile in use was fitted count by their own errors, each predicted without itself: every one weighs
-:math:`e^{-d_i^2 / 2}`, and the published runs together as ``PUBLISHED_RUNS`` of them, so that few runs move the band
-little and many make it, narrower or wider.
+:math:`e^{-d_i^2 / 2}`, with the scale in :math:`d_i` too, and the published runs together as ``PUBLISHED_RUNS`` of
+them, so that few runs move the band little and many make it, narrower or wider.
 
 Steps that wait for the network or for the host, or that mostly attend, are less certain than others: errors of step
 times are compared, and applied, in units of
@@ -27,17 +30,17 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.gaps import Gap, gaps_of, total_factor
+from shardplan.estimation.gaps import Gap, comparable, gaps_of, largest_scale, total_factor
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import PROFILES
-from shardplan.inputs.residuals import CONTRADICTORY_MEMORY, EVEN, Features, Residual, Shares, residual_from_row
+from shardplan.inputs.residuals import CONTRADICTORY_MEMORY, EVEN, Features, Residual, Shares, residuals_from_rows
 
 __all__ = [
     "COMPARABLE",
@@ -117,16 +120,22 @@ def band_of(
 ) -> Band:
     """Band of the step time (``time``) or the peak memory (``memory``), by the shipped errors or by others."""
     asked, part = features_of(question, shares, cp), question.cluster.accelerator.full_name
-    own, doubts = own_runs(question, quantity), doubts_of(question)
-    if residuals is None and not own and not doubts:
-        return _shipped_band(asked, part, quantity)
-    known = read_residuals() if residuals is None else residuals
-    return band_among(asked, part, quantity, known, own=own, doubts=doubts)
+    own = own_runs(question, quantity)
+    doubts = doubts_of(question, quantity, own), doubts_of(question, quantity, ())
+    if residuals is None:
+        return _shipped_band(asked, part, quantity, own, doubts)
+    return band_among(asked, part, quantity, residuals, own=own, doubts=doubts[0], doubts_without=doubts[1])
 
 
-@lru_cache(maxsize=256)
-def _shipped_band(asked: Features, part: str, quantity: str) -> Band:
-    return band_among(asked, part, quantity, read_residuals())
+Gaps = tuple[Gap, ...]
+
+
+@lru_cache(maxsize=1024)
+def _shipped_band(
+    asked: Features, part: str, quantity: str, own: tuple[Residual, ...], doubts: tuple[Gaps, Gaps]
+) -> Band:
+    shipped = read_residuals()
+    return band_among(asked, part, quantity, shipped, own=own, doubts=doubts[0], doubts_without=doubts[1])
 
 
 def band_among(
@@ -137,39 +146,96 @@ def band_among(
     *,
     own: Sequence[Residual] = (),
     doubts: Sequence[Gap] = (),
+    doubts_without: Sequence[Gap] = (),
 ) -> Band:
     """Band of ``asked`` on the accelerator that is called ``part``, by these errors.
 
-    ``own``: errors of runs that the profile in use was fitted to. ``doubts``: what else widens it.
+    ``own``: errors of runs that the profile in use was fitted to. ``doubts``: what else widens it, and
+    ``doubts_without``: what would if the profile had no such errors.
     """
-    known = [run for run in residuals if run.has(quantity)]
-    alone = _ends(known, (), asked, quantity)
-    low, high = _ends(known, own, asked, quantity) if own else alone
-    gaps = (*gaps_of(asked, part, quantity, (*known, *own)), *doubts)
-    factor = total_factor(gaps) * scale_of(asked, quantity)
-    told = told_of(own, quantity, (high - low) / max(alone[1] - alone[0], 1e-9)) if own else None
+    known = _shipped_errors(quantity) if residuals is read_residuals() else _errors_among(residuals, quantity)
+    gaps = (*gaps_of(asked, part, quantity, (*known.runs, *own)), *doubts)
+    low, high = _ends(known, own, asked, gaps)
+    told = None
+    if own:
+        usual = (*gaps_of(asked, part, quantity, known.runs), *doubts_without)
+        low_without, high_without = _ends(known, (), asked, usual)
+        told = told_of(own, quantity, (high - low) / max(high_without - low_without, 1e-9))
     others = next((gap.others for gap in gaps if gap.others), None)
     return Band(
-        low=math.exp(low * factor),
-        high=math.exp(high * factor),
+        low=math.exp(low),
+        high=math.exp(high),
         note=_note(gaps, told),
         basis=COMPARABLE if others is None else f"a guess from {others}",
     )
 
 
 def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
-    wider = f"{'; '.join(gap.reason for gap in gaps)}: the band is wider" if gaps else None
-    return ". ".join(text for text in (told, wider) if text) or None
+    if not gaps:
+        return told
+    wider = f"{'; '.join(gap.reason for gap in gaps)}: the band is wider"
+    return wider if told is None else f"{told}. {wider} than where runs cover this"
 
 
-def _ends(known: Sequence[Residual], own: Sequence[Residual], asked: Features, quantity: str) -> tuple[float, float]:
-    """Ends of the band in units of the scale: never above zero, and never below."""
-    errors = np.asarray([-getattr(run, quantity) / scale_of(run.features, quantity) for run in (*known, *own)])
-    weights = _weights(known, asked)
-    if own:
-        of_own = np.asarray([math.exp(-_distance(run.features, asked) / 2) for run in own])
-        weights = np.concatenate([weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300), of_own])
-    return min(_quantile(errors, weights, LOW), 0.0), max(_quantile(errors, weights, HIGH), 0.0)
+@dataclass(frozen=True, eq=False, slots=True)
+class _Errors:
+    """Runs that are evidence of one quantity; itself alone its equal, so that what is made of it can be kept."""
+
+    runs: tuple[Residual, ...]
+    quantity: str
+
+
+def _errors_among(residuals: Sequence[Residual], quantity: str) -> _Errors:
+    return _Errors(tuple(run for run in residuals if run.has(quantity)), quantity)
+
+
+@cache
+def _shipped_errors(quantity: str) -> _Errors:
+    return _errors_among(read_residuals(), quantity)
+
+
+def _ends(known: _Errors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:
+    """Logarithms of the ends of the band: never above zero, and never below."""
+    factor = total_factor(gaps) * scale_of(asked, known.quantity)
+    low, high = _ends_with(known, own, asked) if own else _ends_of_published(known, asked)
+    return min(low, 0.0) * factor, max(high, 0.0) * factor
+
+
+def _ends_of_published(known: _Errors, asked: Features) -> tuple[float, float]:
+    """Quantiles of the published errors; of a part without runs the furthest of those of the parts that have some."""
+    like = replace(asked, accelerators=1.0, sequence_length=1.0, cp=1.0, shares=EVEN)  # none of these is likeness
+    ends = [_quantiles(known, replace(like, generation=each[0], accelerator=each[1])) for each in _parts(known, asked)]
+    return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+def _parts(known: _Errors, asked: Features) -> set[tuple[str, str]]:
+    """Generation and name: the part itself if it has runs; else those of its generation; else all that have."""
+    every = {(run.features.generation, run.features.accelerator) for run in known.runs}
+    of_generation = {each for each in every if each[0] == asked.generation}
+    return {(asked.generation, asked.accelerator)} & every or of_generation or every
+
+
+@lru_cache(maxsize=1024)
+def _quantiles(known: _Errors, like: Features) -> tuple[float, float]:
+    return _both(_scaled(known.runs, known.quantity), _weights(known.runs, like))
+
+
+def _ends_with(known: _Errors, own: Sequence[Residual], asked: Features) -> tuple[float, float]:
+    """Quantiles of published errors and of one's ``own`` together."""
+    runs, weights = (*known.runs, *own), _weights(known.runs, asked)
+    scale = min(asked.accelerators, largest_scale(comparable(asked, known.quantity, runs)))
+    of_own = np.asarray([math.exp(-_distance_of_own(run.features, asked, scale) / 2) for run in own])
+    of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)
+    return _both(_scaled(runs, known.quantity), np.concatenate([of_published, of_own]))
+
+
+def _scaled(runs: Sequence[Residual], quantity: str) -> NDArray[np.float64]:
+    """What was measured over what was predicted (logarithm), in units of the size of errors to be expected."""
+    return np.asarray([-getattr(run, quantity) / scale_of(run.features, quantity) for run in runs])
+
+
+def _both(errors: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
+    return _quantile(errors, weights, LOW), _quantile(errors, weights, HIGH)
 
 
 @cache
@@ -178,7 +244,7 @@ def read_residuals() -> tuple[Residual, ...]:
     if not RESIDUALS.exists():
         return ()
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
-        return tuple(residual_from_row(row) for row in csv.DictReader(file))
+        return residuals_from_rows(csv.DictReader(file), RESIDUALS.name)
 
 
 def _distance(one: Features, other: Features) -> float:
@@ -189,8 +255,15 @@ def _distance(one: Features, other: Features) -> float:
         + 4.0 * (one.moe != other.moe)
         + (math.log2(one.bits / other.bits)) ** 2
         + math.log10(one.parameters / other.parameters) ** 2
-        + math.log10(one.accelerators / other.accelerators) ** 2
     )
+
+
+def _distance_of_own(own: Features, asked: Features, scale: float) -> float:
+    """The same of a run of one's own, whose few errors are those of its ``scale``.
+
+    Questions beyond the largest measured scale are taken as at that: what is measured there is the nearest there is.
+    """
+    return _distance(own, asked) + math.log10(own.accelerators / scale) ** 2
 
 
 def _weights(known: Sequence[Residual], asked: Features) -> NDArray[np.float64]:

@@ -14,23 +14,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardplan.inputs.residuals import Features, Residual
 
-__all__ = ["BEYOND", "UNMEASURED", "UNMEASURED_PART", "Gap", "gaps_of", "total_factor"]
+__all__ = [
+    "BEYOND",
+    "UNMEASURED",
+    "UNMEASURED_PART",
+    "Gap",
+    "comparable",
+    "gaps_of",
+    "largest_scale",
+    "total_factor",
+]
 
 UNMEASURED = 1.4
 """Factor on the width (logarithm) of a band for a generation of accelerators that no run covers. Constants fitted
-without a generation, and a band of the other generations' errors: with this factor 79 % or more of the runs of each of
-the seven measured generations lie inside (90 % of all), without it 60 % of Ascend's and 62 % of Blackwell's
+without a generation, and a band of the other generations' errors: with this factor 75 % or more of the runs of each of
+the seven measured generations lie inside (92 % of all), without it 60 % of Ascend's and 64 % of Blackwell's
 (``refit(left_out="generation")`` and ``covered_runs(..., unmeasured=True)``)."""
 UNMEASURED_PART = 1.25
-"""The same for an accelerator that no run covers, of a generation that some do. Constants and errors kept from each
-accelerator in turn: 82 % inside without the factor, 88 % with it (families by the root of their runs: 77, 84)."""
+"""The same for an accelerator that no run covers, of a generation that some do. Constants fitted without the
+generation, errors kept from each accelerator in turn: 81 % inside without the factor, 88 % with it (families by the
+root of their runs: 77, 85)."""
 UNMEASURED_KIND = 1.3
 """For mixtures of experts (or dense models) on a generation that has runs of the other kind alone. Errors of that kind
-and generation kept from the band: 70 % of mixtures inside with 1.25, 77 % with 1.5, where 73 % are with them."""
+and generation kept from the band: 77 % of mixtures inside without the factor, 84 % with it; with those errors 82 %."""
 UNMEASURED_FORMAT = 1.25
 """For a number format that no run of the generation computes in, as for a part. Judgement: errors alone say nothing
 (fp8 bands are as good without the fp8 runs of the generation), but its matrix rate was fitted to no run."""
@@ -38,13 +48,14 @@ UNMEASURED_LENGTH = 1.25
 """For sequences, and degrees of context parallelism, of which no run has half. Judgement, as for a part; long sequences
 that attend for most of a step are wider by their share of attention."""
 UNMEASURED_SCALE = 1.15
-"""For scales of which no run of the generation and kind has half. Of the runs on 512 to 4,095 accelerators 77 % lie in
-their bands, and those outside took longer; the lower end of a band would else rise with the scale."""
+"""For scales of which no run of the generation and kind (of all generations, where it has none) has half. Of the runs
+on 512 to 4,095 accelerators 77 % lie in their bands, and of those outside most took longer."""
 BEYOND = 0.1
 """Growth of the factor per doubling beyond the largest measured run. Judgement: runs held against those at most a half
 to a thirty-second of their scale lie inside as often as others, but no run tells of a scale that nobody measured."""
 BEYOND_PART = 0.05
-"""The same beyond the largest run of the accelerator, within the scale measured on others of its generation."""
+"""The same beyond the largest run of the accelerator, within the scale measured on others of its generation; with
+few sources no more than ``UNMEASURED_PART``."""
 ENOUGH = 3
 """Sources of runs that cover a respect in full."""
 
@@ -68,26 +79,62 @@ def total_factor(gaps: Sequence[Gap]) -> float:
 def gaps_of(asked: Features, part: str, quantity: str, known: Sequence[Residual]) -> tuple[Gap, ...]:
     """Respects in which ``asked``, on the accelerator that is called ``part``, lies outside ``known`` runs.
 
-    Memory is the framework's: of one part, format and plan as of another.
+    Memory is the framework's: of one part, format and plan as of another. What was measured of a generation makes no
+    question less certain than it is on one of which nothing was.
     """
     covered = [run for run in known if run.features.generation == asked.generation]
-    if not covered:
-        what = "measured run" if quantity == "time" else "measured peak memory"
-        reason = f"no {what} covers {part} or its generation"
-        others = f"{len(known):,} runs of other accelerators"
-        return (Gap(reason=reason, factor=UNMEASURED, others=others), *_lengths(asked, quantity, known))
-    if quantity == "memory":
-        return tuple(_scale(asked, part, covered, covered, "peak memory", enough=0))
-    of_part = [run for run in covered if run.features.accelerator == asked.accelerator]
-    of_kind = [run for run in covered if run.features.moe == asked.moe]
-    kind = "mixture-of-experts" if asked.moe else "dense"
-    return (
-        *_part(part, of_part, covered),
-        *_kind(kind, of_kind, covered),
-        *_format(asked, covered, known),
-        *_scale(asked, part, of_kind or covered, of_part, f"{kind} run" if of_kind else "run"),
-        *_lengths(asked, quantity, known),
-    )
+    gaps = tuple(_of_unmeasured(asked, part, quantity, known))
+    if covered:
+        gaps = _at_most(total_factor(gaps), tuple(_of_measured(asked, part, quantity, covered, known)))
+    return gaps if quantity == "memory" else (*gaps, *_lengths(asked, known))
+
+
+def comparable(asked: Features, quantity: str, known: Sequence[Residual]) -> Sequence[Residual]:
+    """Runs by which the scale of ``asked`` is judged: of its generation and kind of model, as far as there are any.
+
+    One kind of model needs the memory that another does.
+    """
+    return _alike(asked, quantity, [run for run in known if run.features.generation == asked.generation] or known)
+
+
+def _alike(asked: Features, quantity: str, runs: Sequence[Residual]) -> Sequence[Residual]:
+    of_kind = [run for run in runs if quantity == "memory" or run.features.moe == asked.moe]
+    return of_kind or runs
+
+
+def largest_scale(runs: Sequence[Residual]) -> float:
+    """Accelerators of the largest of ``runs``."""
+    return max(run.features.accelerators for run in runs)
+
+
+def _at_most(most: float, gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
+    """``gaps`` whose factors are together no more than ``most``."""
+    total = total_factor(gaps)
+    if total <= most:
+        return gaps
+    share = (most**2 - 1) / (total**2 - 1)
+    return tuple(replace(gap, factor=math.sqrt(1 + share * (gap.factor**2 - 1))) for gap in gaps)
+
+
+def _of_unmeasured(asked: Features, part: str, quantity: str, known: Sequence[Residual]) -> Iterator[Gap]:
+    """Of a generation that no run covers."""
+    what = "measured run" if quantity == "time" else "measured peak memory"
+    reason = f"no {what} covers {part} or its generation"
+    yield Gap(reason=reason, factor=UNMEASURED, others=f"{len(known):,} runs of other accelerators")
+    if quantity == "time" and all(run.features.bits != asked.bits for run in known):
+        yield _unknown_format(asked, known)
+    yield from _scale(asked, quantity, _alike(asked, quantity, known), "")
+
+
+def _of_measured(
+    asked: Features, part: str, quantity: str, covered: Sequence[Residual], known: Sequence[Residual]
+) -> Iterator[Gap]:
+    """Of a generation that has runs."""
+    if quantity == "time":
+        yield from _part(asked, part, covered)
+        yield from _kind(asked, covered)
+        yield from _format(asked, covered, known)
+    yield from _scale(asked, quantity, _alike(asked, quantity, covered), " of its generation")
 
 
 def _few(largest: float, runs: Sequence[Residual]) -> float:
@@ -107,63 +154,64 @@ def _counted(runs: Sequence[Residual]) -> str:
     return f"{len(runs)} measured runs ({'all of one source' if sources == 1 else f'of {sources} sources'})"
 
 
-def _part(part: str, runs: Sequence[Residual], covered: Sequence[Residual]) -> Iterator[Gap]:
+def _part(asked: Features, part: str, covered: Sequence[Residual]) -> Iterator[Gap]:
+    """Few sources, or runs on fewer accelerators than others of the generation: at most as one that has none."""
+    runs = [run for run in covered if run.features.accelerator == asked.accelerator]
     if not runs:
         reason = f"no measured run covers {part}, only others of its generation"
         others = f"{len(covered):,} runs of other parts of its generation"
         yield Gap(reason=reason, factor=UNMEASURED_PART, others=others)
-    elif _sources(runs) < ENOUGH:
-        yield Gap(reason=f"{part}: {_counted(runs)}", factor=_few(UNMEASURED_PART, runs))
+        return
+    asked_of_it = min(asked.accelerators, largest_scale(_alike(asked, "time", covered)))
+    beyond = max(math.log2(asked_of_it / largest_scale(runs)), 0.0)
+    told = [f"{part}: {_counted(runs)}"] if _sources(runs) < ENOUGH else []
+    told += [f"the largest run of {part} was on {largest_scale(runs):,.0f} accelerators"] if beyond else []
+    if told:
+        factor = min(_few(UNMEASURED_PART, runs) + BEYOND_PART * beyond, UNMEASURED_PART)
+        yield Gap(reason=", ".join(told), factor=factor)
 
 
-def _kind(kind: str, runs: Sequence[Residual], covered: Sequence[Residual]) -> Iterator[Gap]:
-    if not runs:
-        reason = f"no {kind} run of its generation was measured"
+def _kind_of(asked: Features) -> str:
+    return "mixture-of-experts" if asked.moe else "dense"
+
+
+def _kind(asked: Features, covered: Sequence[Residual]) -> Iterator[Gap]:
+    if all(run.features.moe != asked.moe for run in covered):
+        reason = f"no {_kind_of(asked)} run of its generation was measured"
         yield Gap(reason=reason, factor=UNMEASURED_KIND, others=f"{len(covered):,} runs of other models")
 
 
 def _format(asked: Features, covered: Sequence[Residual], known: Sequence[Residual]) -> Iterator[Gap]:
-    if any(run.features.bits == asked.bits for run in covered):
-        return
-    is_known = any(run.features.bits == asked.bits for run in known)
-    where, factor = (" of its generation", UNMEASURED_FORMAT) if is_known else ("", UNMEASURED)
-    reason = f"no measured run{where} multiplies in {asked.bits} bits"
-    yield Gap(reason=reason, factor=factor, others=None if is_known else f"{len(known):,} runs in other formats")
+    if all(run.features.bits != asked.bits for run in known):
+        yield _unknown_format(asked, known)
+    elif all(run.features.bits != asked.bits for run in covered):
+        reason = f"no measured run of its generation multiplies in {asked.bits} bits"
+        yield Gap(reason=reason, factor=UNMEASURED_FORMAT)
 
 
-def _scale(
-    asked: Features,
-    part: str,
-    alike: Sequence[Residual],
-    of_part: Sequence[Residual],
-    kind: str,
-    *,
-    enough: int = ENOUGH,
-) -> Iterator[Gap]:
-    """Beyond the largest run of the generation and kind; or of the part, whose network may be another."""
-    largest = max(run.features.accelerators for run in alike)
-    of_own = min(largest, max((run.features.accelerators for run in of_part), default=largest))
-    beyond, beyond_part = (max(math.log2(asked.accelerators / size), 0.0) for size in (largest, of_own))
+def _unknown_format(asked: Features, known: Sequence[Residual]) -> Gap:
+    reason = f"no measured run multiplies in {asked.bits} bits"
+    return Gap(reason=reason, factor=UNMEASURED, others=f"{len(known):,} runs in other formats")
+
+
+def _scale(asked: Features, quantity: str, alike: Sequence[Residual], of: str) -> Iterator[Gap]:
+    """Beyond the largest of the runs that are comparable; of times also where few sources were near."""
+    largest = largest_scale(alike)
+    beyond = max(math.log2(asked.accelerators / largest), 0.0)
     near = [run for run in alike if run.features.accelerators >= asked.accelerators / 2]
-    is_rare = _sources(near) < min(enough, _sources(alike))
-    if not beyond_part and not is_rare:
+    is_rare = quantity == "time" and _sources(near) < min(ENOUGH, _sources(alike))
+    if not beyond and not is_rare:
         return
-    told = []
-    if beyond:
-        told.append(f"the largest measured {kind} of its generation was on {largest:,.0f}")
-    elif is_rare:
-        told.append(f"{_counted(near)} of its generation had half of that or more")
-    if of_own < largest and beyond_part:
-        told.append(f"the largest run of {part} was on {of_own:,.0f}")
-    growth = BEYOND * beyond + BEYOND_PART * (beyond_part - beyond)
-    reason = f"{asked.accelerators:,.0f} accelerators: {', '.join(told)}"
-    yield Gap(reason=reason, factor=(_few(UNMEASURED_SCALE, near) if is_rare else 1.0) + growth)
+    kind = _kind_of(asked) if alike[0].features.moe == asked.moe else ""
+    run = "peak memory" if quantity == "memory" else f"{kind} run".lstrip()
+    told = f"the largest measured {run}{of} was on {largest:,.0f}"
+    had = f"{_counted(near)}{of} had half of that or more"
+    reason = f"{asked.accelerators:,.0f} accelerators: {told if beyond else had}"
+    yield Gap(reason=reason, factor=(_few(UNMEASURED_SCALE, near) if is_rare else 1.0) + BEYOND * beyond)
 
 
-def _lengths(asked: Features, quantity: str, known: Sequence[Residual]) -> Iterator[Gap]:
-    """Long sequences, and for the time the degree of context parallelism."""
-    if quantity == "memory":
-        return
+def _lengths(asked: Features, known: Sequence[Residual]) -> Iterator[Gap]:
+    """Long sequences, and the degree of context parallelism."""
     yield from _length(known, asked.sequence_length, lambda run: run.sequence_length, "sequences of {:,.0f} tokens")
     yield from _length(known, asked.cp, lambda run: run.cp, "cp {:,.0f}")
 

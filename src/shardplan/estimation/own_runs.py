@@ -13,7 +13,7 @@ import numpy as np
 
 from shardplan.estimation.gaps import Gap
 from shardplan.estimation.question import Question
-from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
+from shardplan.inputs.profile import MEMORY_CONSTANTS, NOT_CONSTANTS, Profile, load_profile
 from shardplan.inputs.residuals import Residual
 
 __all__ = ["FOREIGN", "UNCALIBRATED", "doubts_of", "own_runs", "told_of"]
@@ -33,32 +33,35 @@ def own_runs(question: Question, quantity: str) -> tuple[Residual, ...]:
 
     Each is a source of its own: they were chosen to differ, and it is this cluster that they speak of.
     """
-    profile = question.given_profile
-    if profile is None or profile.generation != question.cluster.accelerator.generation:
-        return ()
-    return tuple(replace(run, family=f"own:{run.id}") for run in profile.left_out_errors if run.has(quantity))
-
-
-def doubts_of(question: Question) -> tuple[Gap, ...]:
-    """What makes errors of the shipped constants too small for those that are used."""
     profile, generation = question.given_profile, question.cluster.accelerator.generation
-    if profile is None or _is_shipped(profile, generation):
+    if profile is None or profile.generation not in (generation, "default"):
+        return ()
+    runs = [run for run in profile.left_out_errors if run.features.generation == generation and run.has(quantity)]
+    return tuple(replace(run, family=f"own:{run.id}") for run in runs)
+
+
+def doubts_of(question: Question, quantity: str, own: Sequence[Residual]) -> tuple[Gap, ...]:
+    """What makes errors of the shipped constants too small for those that are used; ``own`` errors leave no doubt."""
+    profile, generation = question.given_profile, question.cluster.accelerator.generation
+    if profile is None or own or _is_shipped(profile, generation, quantity):
         return ()
     if profile.generation not in (generation, "default"):
         reason = (
             f"the constants of '{profile.name}' are those of {profile.generation}, another generation than {generation}"
         )
         return (Gap(reason=reason, factor=FOREIGN),)
-    if profile.left_out_errors:
-        return ()
-    reason = f"bands are made with the shipped constants, and '{profile.name}' has no errors of its own"
+    what = "step times" if quantity == "time" else "peak memory"
+    reason = f"bands are made with the shipped constants, and '{profile.name}' has no errors of its own for {what}"
     return (Gap(reason=reason, factor=UNCALIBRATED),)
 
 
-def _is_shipped(profile: Profile, generation: str) -> bool:
+def _is_shipped(profile: Profile, generation: str, quantity: str) -> bool:
+    """Whether the constants that ``quantity`` is predicted with are the shipped ones of the generation."""
     shipped = load_profile(generation)
-    names = [field.name for field in fields(Profile) if field.name not in NOT_CONSTANTS]
-    return not profile.left_out_errors and all(getattr(profile, name) == getattr(shipped, name) for name in names)
+    names = {field.name for field in fields(Profile)} - set(NOT_CONSTANTS)
+    is_memory = quantity == "memory"
+    of_it = [name for name in names if (name in MEMORY_CONSTANTS) == is_memory]
+    return all(getattr(profile, name) == getattr(shipped, name) for name in of_it)
 
 
 def told_of(own: Sequence[Residual], quantity: str, width: float) -> str:

@@ -13,21 +13,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.documents import parse_document, read_document
-from shardplan.inputs.residuals import Residual, residual_from_row
+from shardplan.inputs.residuals import Residual, residuals_from_rows
 
 __all__ = [
     "FRACTION",
+    "MEMORY_CONSTANTS",
     "MOST_OF_NOMINAL",
     "NOT_CONSTANTS",
     "PROFILES",
     "Constant",
     "Profile",
+    "ProfileGeneration",
     "Table",
     "assemble",
     "constants_of",
@@ -38,6 +40,19 @@ __all__ = [
 
 NOT_CONSTANTS = ("name", "constants", "generation", "left_out_errors")
 """Fields of a profile that are no numbers."""
+MEMORY_CONSTANTS = (
+    "activation_factor",
+    "logits_bytes",
+    "framework_bytes",
+    "context_bytes",
+    "process_bytes",
+    "fragmentation",
+    "fragmentation_of_process",
+    "fragmentation_when_full",
+)
+"""Those that memory is predicted with; times are predicted with all others."""
+ProfileGeneration = Literal["default", Generation]
+"""What a profile speaks of: a generation, or none."""
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"
 Table = Mapping[str, Numbers]
 
@@ -207,26 +222,26 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     file = Path(path)
     document = dict(read_document(file))
     generation = document.pop("generation", None)
-    known = ("default", *get_args(Generation))  # those without constants of their own have the defaults
+    known = get_args(ProfileGeneration)  # those without constants of their own have the defaults
     if generation not in known:
         raise UnknownNameError(
             "accelerator generation", str(generation), known, hint=f"generation: one of {', '.join(known)}"
         )
-    errors = _left_out_errors(document.pop("left_out_errors", ()), file.name)
+    errors = _left_out_errors(document.pop("left_out_errors", ()), generation, file.name)
     base = load_profile(generation)
     own = {name: _constant(name, entry, base.constants, file.name) for name, entry in document.items()}
     profile = assemble(generation, base.constants, own)
     return replace(profile, name=file.stem, left_out_errors=errors)
 
 
-def _left_out_errors(rows: object, label: str) -> tuple[Residual, ...]:
+def _left_out_errors(rows: object, generation: str, label: str) -> tuple[Residual, ...]:
     if not isinstance(rows, (list, tuple)):
         raise InputError(
             f"{label}: left_out_errors is {shown(rows)}; it must be a list of runs",
             rule="errors of runs have the cells that `shardplan calibrate` writes",
             hint="make the profile again, or leave left_out_errors out",
         )
-    return tuple(residual_from_row(row) for row in rows)
+    return residuals_from_rows(rows, f"{label}: left_out_errors", generation)
 
 
 def _constant(name: str, entry: object, shipped: Constants, label: str) -> Constant:

@@ -6,19 +6,31 @@ constants that have not seen it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 from shardplan.errors import InputError, shown
+from shardplan.inputs.cluster import Generation
 
-__all__ = ["CONTRADICTORY_MEMORY", "EVEN", "Features", "Residual", "Shares", "residual_from_row", "residual_row"]
+__all__ = [
+    "CONTRADICTORY_MEMORY",
+    "EVEN",
+    "LARGEST_ERROR",
+    "Features",
+    "Residual",
+    "Shares",
+    "residual_row",
+    "residuals_from_rows",
+]
 
 CONTRADICTORY_MEMORY = ("internevo",)
 """Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
-LARGEST_ERROR = 20.0
-"""Largest believable error (logarithm) of a row: half a billion times too large or too small."""
+LARGEST_ERROR = 6.9
+"""Largest believable error (logarithm) of a row: a thousand times too large or too small. Larger ones are written as
+this, and not read."""
+GENERATIONS = get_args(Generation)
+BITS = ("4", "8", "16", "32")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +98,7 @@ def residual_row(run: Residual) -> dict[str, str]:
         "moe": "yes" if features.moe else "no",
         "parameters": f"{features.parameters:.4g}",
         "accelerators": f"{features.accelerators:g}",
-        **{name: "" if ratio is None else f"{ratio:.4f}" for name, ratio in ratios.items()},
+        **{name: "" if ratio is None else f"{_believable(ratio):.4f}" for name, ratio in ratios.items()},
         "setting": run.setting,
         "host_share": f"{features.shares.host:.3f}",
         "communication_share": f"{features.shares.communication:.3f}",
@@ -96,44 +108,118 @@ def residual_row(run: Residual) -> dict[str, str]:
     }
 
 
-def residual_from_row(row: Mapping[str, Any]) -> Residual:
-    """The run of :func:`residual_row`. Raises ``InputError`` on cells that are none."""
+def _believable(ratio: float) -> float:
+    return min(max(ratio, -LARGEST_ERROR), LARGEST_ERROR)
+
+
+CELLS = (
+    "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
+    "log_memory_ratio", "host_share", "communication_share", "attention_share", "sequence_length", "cp",
+)  # fmt: skip
+"""Cells that every row has; files made before settings were known lack ``setting``."""
+
+
+def residuals_from_rows(rows: Iterable[object], where: str, generation: str = "default") -> tuple[Residual, ...]:
+    """The runs of :func:`residual_row`, all of ``generation`` (``default``: of any). Raises ``InputError``.
+
+    ``where`` they stand goes before the name of the run and the cell that is wrong.
+    """
+    return tuple(_residual(row, f"{where}, {_named(row, place)}", generation) for place, row in enumerate(rows, 1))
+
+
+def _named(row: object, place: int) -> str:
+    name = row.get("id") if isinstance(row, Mapping) else None
+    return f"run {shown(name)}" if name else f"row {place}"
+
+
+def _residual(row: object, where: str, generation: str) -> Residual:
     try:
-        shares = Shares(**{field.name: _number(row, f"{field.name}_share", most=1.0) for field in fields(Shares)})
-        features = Features(
-            accelerator=str(row["accelerator"]),
-            generation=str(row["generation"]),
-            bits=int(_number(row, "bits", least=1, most=64)),
-            moe={"yes": True, "no": False}[row["moe"]],
-            parameters=_number(row, "parameters", least=1),
-            accelerators=_number(row, "accelerators", least=1),
-            sequence_length=_number(row, "sequence_length", least=1),
-            cp=_number(row, "cp", least=1),
-            shares=shares,
-        )
-        time, memory = (_ratio(row, name) for name in ("log_time_ratio", "log_memory_ratio"))
-        family, setting = str(row["family"]), str(row.get("setting") or "")
-        return Residual(id=str(row["id"]), family=family, features=features, time=time, memory=memory, setting=setting)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        return _from_cells(_cells(row), generation)
+    except ValueError as error:
         raise InputError(
-            f"the error of a run is {shown(dict(row) if isinstance(row, Mapping) else row)}: {error}",
+            f"{where}: {error}",
             rule="errors of runs have the cells that `shardplan calibrate` writes",
             hint="make the profile again, or leave the row out",
         ) from None
 
 
-def _number(row: Mapping[str, Any], name: str, *, least: float = 0.0, most: float = 1e18) -> float:
-    value = float(row[name])
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {value:g}, not from {least:g} to {most:g}")
-    return value
+def _cells(row: object) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        raise ValueError(f"it is {shown(row)}; it must be a mapping of cells")  # noqa: TRY004  # told as all others
+    missing = [name for name in CELLS if name not in row]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    return row
+
+
+def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
+    shares = Shares(**{field.name: _number(row, f"{field.name}_share", least=0, most=1) for field in fields(Shares)})
+    features = Features(
+        accelerator=_text(row, "accelerator"),
+        generation=_choice(row, "generation", GENERATIONS if generation == "default" else (generation,)),
+        bits=int(_choice(row, "bits", BITS)),
+        moe=_choice(row, "moe", ("yes", "no")) == "yes",
+        parameters=_number(row, "parameters", most=1e16),
+        accelerators=_whole(row, "accelerators", most=1e7),
+        sequence_length=_whole(row, "sequence_length", most=1e12),
+        cp=_whole(row, "cp", most=1e7),
+        shares=shares,
+    )
+    return Residual(
+        id=_text(row, "id"),
+        family=_text(row, "family"),
+        features=features,
+        time=_ratio(row, "log_time_ratio"),
+        memory=_ratio(row, "log_memory_ratio"),
+        setting=str(row.get("setting") or ""),
+    )
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ValueError(f"{name} is {shown(value)}; it must be text")  # noqa: TRY004  # told as all others
+    return str(value)
+
+
+def _choice(row: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
+    value = row[name]
+    if isinstance(value, bool) or str(value) not in choices:
+        *others, last = (f"'{choice}'" for choice in choices)
+        wanted = f"{', '.join(others)} or {last}" if others else f"{last}, as the profile"
+        raise ValueError(f"{name} is {shown(value)}; it must be {wanted}")
+    return str(value)
+
+
+def _number(row: Mapping[str, Any], name: str, *, least: float = 1.0, most: float) -> float:
+    number = _read(row, name, wanted := f"a number from {least:,.0f} to {most:,.0f}")
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {shown(row[name])}; it must be {wanted}")
+    return number
+
+
+def _whole(row: Mapping[str, Any], name: str, *, most: float) -> float:
+    number = _number(row, name, most=most)
+    if number % 1:
+        raise ValueError(f"{name} is {shown(row[name])}; it must be a whole number")
+    return number
 
 
 def _ratio(row: Mapping[str, Any], name: str) -> float | None:
-    text = row[name]
-    if text in ("", None):
+    if row[name] in ("", None):
         return None
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{name} is {value:g}")
-    return min(max(value, -LARGEST_ERROR), LARGEST_ERROR)
+    limit = f"a number from -{LARGEST_ERROR} to {LARGEST_ERROR} (a thousand times too small or too large), or empty"
+    number = _read(row, name, limit)
+    if not abs(number) <= LARGEST_ERROR:
+        raise ValueError(f"{name} is {shown(row[name])}; it must be {limit}")
+    return number
+
+
+def _read(row: Mapping[str, Any], name: str, wanted: str) -> float:
+    value = row[name]
+    try:
+        if not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} is {shown(value)}; it must be {wanted}")

@@ -22,7 +22,7 @@ from shardplan.inputs.documents import parse_document
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
-from shardplan.inputs.residuals import residual_from_row, residual_row
+from shardplan.inputs.residuals import residual_row, residuals_from_rows
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
 from shardplan.reports.model_record import model_from_record, model_record
@@ -190,7 +190,7 @@ def _with_origin(profile: Profile | None, origin: Any, shipped: Profile) -> Prof
     """The profile of a file as it was given: one that says no more than the shipped one stays the shipped one."""
     if origin is None or (profile is None and not origin.left_out_errors):
         return profile
-    errors = tuple(residual_from_row(row) for row in origin.left_out_errors)
+    errors = residuals_from_rows(origin.left_out_errors, "profile_origin.left_out_errors", origin.generation)
     return replace(profile or shipped, generation=origin.generation, left_out_errors=errors)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.job import Job
+from shardplan.inputs.profile import ProfileGeneration
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -64,7 +65,7 @@ def schema_of_files() -> type[BaseModel]:
 
     class ProfileOrigin(BaseModel):
         model_config = config
-        generation: str
+        generation: ProfileGeneration
         left_out_errors: list[dict[str, str]]
 
     class File(BaseModel):
