@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardplan.estimation.question import Question
-from shardplan.inputs.catalog import load_cluster, load_model
 from shardplan.inputs.defaults import default_job
+from shardplan.inputs.readers.catalog import load_cluster, load_model
 
 __all__ = ["question_of"]
 

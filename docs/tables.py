@@ -15,7 +15,10 @@ import yaml
 from docstrings import markdown
 
 from shardplan import units
-from shardplan.inputs import catalog, hardware_files, hf_config, hf_unsupported, model_index, validity
+from shardplan.inputs.readers import catalog, hardware_files, model_index
+from shardplan.inputs.readers.hf import config as hf_config
+from shardplan.inputs.readers.hf import unsupported as hf_unsupported
+from shardplan.validity import rules as validity
 
 ROOT = Path(__file__).parent.parent
 

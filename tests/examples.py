@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier, Topology
-from shardplan.inputs.model import MLP, Attention, LatentAttention, Layer, MixtureOfExperts, ModelConfig
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, load_profile
 
 GB = 1e9

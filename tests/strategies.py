@@ -13,18 +13,12 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import (
-    MLP,
-    Attention,
-    LatentAttention,
-    Layer,
-    MixtureOfExperts,
-    ModelConfig,
-    StateSpace,
-)
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Schedule, Sharding
+from shardplan.inputs.recurrent import StateSpace
 from shardplan.inputs.software import Software
-from shardplan.inputs.validity import broken_rule
+from shardplan.validity.rules import broken_rule
 from shardplan.workload.stage import chunk_layers
 
 WORLD_SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 72, 96, 128)

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardplan.errors import InputError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate, estimate
-    from shardplan.inputs.catalog import (
+    from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
+    from shardplan.inputs.defaults import default_job
+    from shardplan.inputs.job import Job
+    from shardplan.inputs.model import ModelConfig
+    from shardplan.inputs.plan import Plan
+    from shardplan.inputs.profile import Profile, load_profile
+    from shardplan.inputs.readers.catalog import (
         cluster_of_accelerator,
         list_accelerators,
         list_clusters,
@@ -27,12 +33,6 @@ if TYPE_CHECKING:
         load_cluster,
         load_model,
     )
-    from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
-    from shardplan.inputs.defaults import default_job
-    from shardplan.inputs.job import Job
-    from shardplan.inputs.model import ModelConfig
-    from shardplan.inputs.plan import Plan
-    from shardplan.inputs.profile import Profile, load_profile
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.search import search
@@ -73,7 +73,7 @@ __all__ = [
 _MODULES = {
     "errors": ("InputError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "estimation.estimate": ("Estimate", "estimate"),
-    "inputs.catalog": (
+    "inputs.readers.catalog": (
         "cluster_of_accelerator",
         "list_accelerators",
         "list_clusters",

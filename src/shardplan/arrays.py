@@ -14,8 +14,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Flags", "Numbers", "all_hold", "any_holds", "ceil_divide", "largest", "share", "smooth_maximum", "take"]
-
 Numbers: TypeAlias = float | NDArray[Any]
 """A number, or an array with one element per plan (or per distinct value of what a formula names)."""
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError", "nearest_names", "shown"]
-
 
 class ShardplanError(ValueError):
     """A question that cannot be answered as it was put."""

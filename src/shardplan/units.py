@@ -16,22 +16,6 @@ from typing import Final, Literal
 
 from shardplan.errors import UnitError
 
-__all__ = [
-    "DEFAULT_UNITS",
-    "Kind",
-    "format_bytes",
-    "format_count",
-    "format_rate",
-    "format_time",
-    "parse_bandwidth",
-    "parse_bytes",
-    "parse_count",
-    "parse_flop_rate",
-    "parse_quantity",
-    "parse_time",
-    "to_si",
-]
-
 Kind = Literal["bandwidth", "bytes", "time", "count", "flop rate", "power", "price", "fraction"]
 
 DEFAULT_UNITS: Final[Mapping[Kind, str]] = {

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardplan.calibration.questions import Asked, question_of
-from shardplan.calibration.runs import MeasuredRun, read_runs
+from shardplan.calibration.runs.questions import Asked, question_of
+from shardplan.calibration.runs.rows import MeasuredRun, read_runs
 
 PUBLISHED = Path(__file__).parent / "korthikanti.csv"
 """Step times of Korthikanti et al. 2022, arXiv 2205.05198, table 5."""

@@ -12,7 +12,7 @@ from tests.calibration.rows import CELLS, write
 
 from shardplan.calibration.errors import GROUPINGS, errors_by, errors_of, spearman, sweeps_of
 from shardplan.calibration.predict import Prediction, ask_all, predict
-from shardplan.calibration.runs import read_runs
+from shardplan.calibration.runs.rows import read_runs
 
 
 def test_twice_too_slow_and_twice_too_fast_are_the_same_error() -> None:

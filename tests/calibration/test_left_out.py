@@ -11,7 +11,7 @@ from tests.calibration.rows import CELLS, write
 
 from shardplan.calibration.left_out import configurations_of, held_out, split_of
 from shardplan.calibration.predict import ask_all, cases_of
-from shardplan.calibration.runs import read_runs
+from shardplan.calibration.runs.rows import read_runs
 
 SHARES = st.floats(0, 0.9)
 SEEDS = st.integers(0, 10**6)

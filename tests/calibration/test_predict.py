@@ -11,7 +11,7 @@ import pytest
 from tests.calibration.rows import CELLS, PUBLISHED, asked, run, write
 
 from shardplan.calibration.predict import ask_all, cases_of, log_ratios, measured_memory, predict
-from shardplan.calibration.runs import read_runs
+from shardplan.calibration.runs.rows import read_runs
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.inputs.profile import load_profile
 

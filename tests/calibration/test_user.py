@@ -10,12 +10,12 @@ import pytest
 from tests.calibration.rows import CELLS, write
 
 from shardplan.calibration.predict import predict
-from shardplan.calibration.questions import question_of
-from shardplan.calibration.runs import MeasuredRun, read_runs
+from shardplan.calibration.runs.questions import question_of
+from shardplan.calibration.runs.rows import MeasuredRun, read_runs
 from shardplan.calibration.user import UserFit, calibrate_runs, profile_text, user_constants
 from shardplan.errors import InputError
-from shardplan.inputs.catalog import list_accelerators, load_accelerator
 from shardplan.inputs.profile import Profile, load_profile, read_profile
+from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
 
 HOPPER = load_profile("hopper")
 SIZES = [

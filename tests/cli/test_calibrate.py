@@ -18,10 +18,10 @@ from tests.cli.commands import SMALL, answer, run
 from shardplan.calibration import defaults, microbench
 from shardplan.calibration.constants import free_constants
 from shardplan.calibration.microbench.records import Device, Host, Measurements, MemoryPass, Sample, Timing
-from shardplan.calibration.runs import shipped_runs
+from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.inputs import profile as profiles
-from shardplan.inputs.catalog import load_accelerator
 from shardplan.inputs.profile import read_profile
+from shardplan.inputs.readers.catalog import load_accelerator
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my-runs.csv"
 H100 = ("--accelerator", "h100-sxm-80gb")

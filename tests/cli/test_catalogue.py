@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import answer, run
 
-from shardplan.inputs.catalog import (
-    cluster_from_record,
-    list_accelerators,
-    list_clusters,
-    list_models,
-    load_cluster,
-    load_model,
-)
+from shardplan.inputs.readers.catalog import list_accelerators, list_clusters, list_models, load_cluster, load_model
+from shardplan.inputs.readers.cluster_record import cluster_from_record
 
 LISTS = {"models": list_models, "clusters": list_clusters, "accelerators": list_accelerators}
 

@@ -11,7 +11,7 @@ import pytest
 from tests.calibration.rows import CELLS, PUBLISHED, write
 from tests.cli.commands import answer, run
 
-from shardplan.calibration.runs import read_runs, shipped_runs
+from shardplan.calibration.runs.rows import read_runs, shipped_runs
 from shardplan.calibration.validate import validate_runs
 from shardplan.cli.validate import GROUPS
 from shardplan.inputs.profile import read_profile

@@ -7,12 +7,12 @@ from hypothesis import given
 from tests.strategies import Case, cases
 
 from shardplan.calibration.predict import ask_all, cases_of, predict
-from shardplan.calibration.runs import shipped_runs
+from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.errors import PlanError
 from shardplan.estimation.band import band_of
 from shardplan.estimation.breakdown import shares_of
 from shardplan.estimation.estimate import estimate_plan
-from shardplan.inputs.residuals import Shares
+from shardplan.inputs.readers.residuals import Shares
 
 
 def test_shares_are_those_of_the_split() -> None:

@@ -15,12 +15,12 @@ from shardplan.errors import InputError
 from shardplan.estimation.estimate import estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.catalog import load_cluster
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import MLP, Attention, Layer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.validity import broken_rule
+from shardplan.inputs.readers.catalog import load_cluster
+from shardplan.validity.rules import broken_rule
 from shardplan.workload.layer import layer_block
 from shardplan.workload.shard import Shard
 

@@ -13,7 +13,7 @@ import pytest
 from shardplan.estimation import gaps
 from shardplan.estimation.band import read_residuals
 from shardplan.estimation.gaps import Gap, gaps_of, total_factor
-from shardplan.inputs.residuals import Features, Residual
+from shardplan.inputs.readers.residuals import Features, Residual
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 

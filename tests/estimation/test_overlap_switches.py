@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import Case, cases
 
-from shardplan.calibration.options import OVERLAPS
+from shardplan.calibration.runs.option_words import OVERLAPS
 from shardplan.estimation.estimate import estimate, estimate_plan
 from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
 from shardplan.estimation.step import stage_times
+from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.catalog import load_cluster, load_model
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.stack import list_stacks, load_stack
+from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.workload.stage import stages
 
 NONE: Mapping[str, Any] = OVERLAPS["none"]

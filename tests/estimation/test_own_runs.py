@@ -14,7 +14,7 @@ from shardplan.estimation.gaps import Gap
 from shardplan.estimation.own_runs import FOREIGN, SAME, UNCALIBRATED, doubts_of, own_runs
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import Profile, load_profile
-from shardplan.inputs.residuals import Features, Residual
+from shardplan.inputs.readers.residuals import Features, Residual
 
 H100 = Features(accelerator="h100-sxm-80gb", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 OWN = tuple(

@@ -12,9 +12,9 @@ from tests.examples import LLAMA_70B, cluster
 
 from shardplan.estimation.perturbation import GROUPS, perturbed, side_by_side
 from shardplan.estimation.question import Question
-from shardplan.inputs.catalog import load_cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.profile import Profile
+from shardplan.inputs.readers.catalog import load_cluster
 
 ASKED = Question(
     model=LLAMA_70B, cluster=cluster(), num_accelerators=64, job=Job(sequence_length=4096, global_batch_size=256)

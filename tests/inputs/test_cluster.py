@@ -12,16 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.inputs.catalog import (
-    accelerator_record,
-    cluster_from_record,
-    cluster_of_accelerator,
-    cluster_record,
-    list_accelerators,
-    list_clusters,
-    load_cluster,
-)
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
+from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators, list_clusters, load_cluster
+from shardplan.inputs.readers.cluster_record import accelerator_record, cluster_from_record, cluster_record
 
 PART = Accelerator(
     name="part",

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from shardplan.inputs.catalog import list_accelerators, list_clusters, load_accelerator, load_cluster
+from shardplan.files import DATA
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.hardware_files import DATA, networks
-from shardplan.inputs.hardware_schema import check_document
+from shardplan.inputs.readers.catalog import list_accelerators, list_clusters, load_accelerator, load_cluster
+from shardplan.inputs.readers.hardware_files import networks
+from shardplan.inputs.readers.hardware_schema import check_document
 
 GIB = 2**30
 

@@ -5,20 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardplan.errors import InputError
-from shardplan.inputs.catalog import list_models, load_model
-from shardplan.inputs.hf_config import model_from_config
-from shardplan.inputs.model import (
-    MLP,
-    Attention,
-    LatentAttention,
-    Layer,
-    LinearAttention,
-    MixtureOfExperts,
-    ModelConfig,
-    PatchEmbedding,
-    StateSpace,
-)
-from shardplan.inputs.model_index import MODELS, ModelSource, model_sources
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig, PatchEmbedding
+from shardplan.inputs.readers.catalog import list_models, load_model
+from shardplan.inputs.readers.hf.config import model_from_config
+from shardplan.inputs.readers.model_index import MODELS, ModelSource, model_sources
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 FEW = st.integers(1, 12)
 SIZE = st.integers(1, 4096)

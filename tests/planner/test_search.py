@@ -21,11 +21,11 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.validity import broken_rule
 from shardplan.planner.evaluation import best_chunks, evaluate
 from shardplan.planner.points import families
 from shardplan.planner.search import search, search_question
 from shardplan.planner.space import Restrictions, declare, divisors
+from shardplan.validity.rules import broken_rule
 
 
 def question(num_accelerators: int = 16, *, memory: float = 80 * GB, batch: int = 64, **changes: Any) -> Question:

@@ -9,8 +9,8 @@ import pytest
 from tests.examples import GPT3_175B
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
-from shardplan.inputs.catalog import load_cluster
 from shardplan.inputs.job import Job
+from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.published.base import Method, MethodError
 from shardplan.published.catalogue import GROUP, broken_methods, list_methods, load_method, load_methods
 

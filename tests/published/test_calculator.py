@@ -16,7 +16,9 @@ from tests.strategies import models
 
 from shardplan.errors import InputError
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import MLP, Layer, ModelConfig, StateSpace
+from shardplan.inputs.layers import MLP, Layer
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.recurrent import StateSpace
 from shardplan.published.base import MethodError
 from shardplan.published.calculator.flaws import FLAWS
 from shardplan.published.calculator.method import Calculator

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardplan.inputs.catalog import load_cluster, load_model
 from shardplan.inputs.job import Job
+from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.published.base import MethodAnswer, MethodError
 from shardplan.published.subramanian2024.method import Subramanian2024
 

@@ -17,7 +17,8 @@ from tests.calibration.rows import PUBLISHED
 
 from shardplan.calibration.predict import Skipped
 from shardplan.calibration.validate import Validation, validate
-from shardplan.estimation.band import Residual, features_of
+from shardplan.estimation.band import features_of
+from shardplan.inputs.readers.residuals import Residual
 from shardplan.reports.accuracy.figures import accuracy_figures
 from shardplan.reports.accuracy.page import accuracy_html, accuracy_markdown, accuracy_sections
 from shardplan.reports.accuracy.record import accuracy_record, left_out_validation

@@ -10,7 +10,7 @@ import pytest
 
 from shardplan.calibration.errors import sweeps_of
 from shardplan.calibration.predict import Prediction
-from shardplan.calibration.runs import shipped_runs
+from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.calibration.validate import Validation, validate_runs
 from shardplan.reports.accuracy.causes import Subject, cause_of, causes, causes_of_order, known_causes
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from shardplan.calibration.runs import shipped_runs
+from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.calibration.validate import Validation, validate_runs
-from shardplan.estimation.band import Features, Residual, features_of
+from shardplan.estimation.band import features_of
+from shardplan.inputs.readers.residuals import Features, Residual
 from shardplan.reports.accuracy.coverage import coverage_record
 from shardplan.reports.accuracy.page import accuracy_sections
 from shardplan.reports.accuracy.record import accuracy_record

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from shardplan.estimation.flops import model_flops_per_token
-from shardplan.inputs.catalog import (
+from shardplan.inputs.readers.catalog import (
     list_accelerators,
     list_clusters,
     list_models,

@@ -19,10 +19,10 @@ from shardplan.errors import InputError
 from shardplan.estimation.band import features_of
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.inputs.catalog import list_models, load_model
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.residuals import Residual
+from shardplan.inputs.readers.catalog import list_models, load_model
+from shardplan.inputs.readers.residuals import Residual
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.reports.model_record import model_from_record, model_record

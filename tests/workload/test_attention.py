@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import Attention, LatentAttention
+from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.inputs.plan import Plan
 from shardplan.workload.attention import attention, latent_attention, mean_keys
 from shardplan.workload.ops import AttentionCore, Block, Matmul

@@ -11,7 +11,8 @@ from tests.strategies import Case, cases
 
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import Attention, LatentAttention, Layer, MixtureOfExperts, ModelConfig
+from shardplan.inputs.layers import Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.workload.layer import (
     Parameters,

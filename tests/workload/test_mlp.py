@@ -6,7 +6,7 @@ import pytest
 
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import MLP
+from shardplan.inputs.layers import MLP
 from shardplan.inputs.plan import Plan
 from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.ops import Block, Matmul, Pass

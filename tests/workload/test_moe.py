@@ -7,7 +7,8 @@ from tests.examples import deepseek_v3, mixtral
 
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import MixtureOfExperts, ModelConfig
+from shardplan.inputs.layers import MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.ops import Block, Matmul

@@ -7,9 +7,9 @@ import pytest
 
 from shardplan.estimation.estimate import estimate
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.catalog import cluster_of_accelerator, load_model
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_model
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard

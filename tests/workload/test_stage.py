@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from tests.examples import LLAMA_405B, deepseek_v3, gpt, llama
 from tests.strategies import models
 
+from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.model import ModelConfig
-from shardplan.workload.stage import chunk_layers, kinds_of_stage, layers_by_cost, stages
+from shardplan.workload.stage import chunk_layers, kinds_of_stage, stages
 
 counts = st.integers(1, 200)
 

@@ -6,8 +6,8 @@ import pytest
 
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import LinearAttention, StateSpace
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.ops import Block, Matmul
 from shardplan.workload.shard import Shard
 from shardplan.workload.state_space import linear_attention, state_space

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from shardplan.arrays import Numbers
 from shardplan.inputs.profile import Constant, Profile, assemble, constants_of, generations
 
-__all__ = ["DIGITS", "SD_DIGITS", "Free", "Vector", "free_constants", "profiles_at", "rounded"]
-
 Vector = NDArray[np.float64]
 DIGITS, SD_DIGITS = 4, 2
 """Significant digits of values and of standard deviations that are written."""

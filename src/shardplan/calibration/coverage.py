@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardplan.estimation.band import Residual, band_among
-
-__all__ = ["Coverage", "Covered", "coverage_by_family", "coverage_by_generation", "coverage_of", "covered_runs"]
+from shardplan.estimation.band import band_among
+from shardplan.inputs.readers.residuals import Residual
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

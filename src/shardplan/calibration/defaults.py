@@ -22,11 +22,9 @@ from shardplan.calibration.evidence import evidence_of
 from shardplan.calibration.fit import Fit, fit
 from shardplan.calibration.left_out import residual_of
 from shardplan.calibration.predict import Case, ask_all, cases_of, log_ratios
-from shardplan.calibration.runs import shipped_runs
+from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
-from shardplan.inputs.residuals import residual_row
-
-__all__ = ["Refit", "refit", "residuals_table", "with_fitted", "write_profiles"]
+from shardplan.inputs.readers.residuals import residual_row
 
 PUBLISHED = "the published runs that ship with the product"
 

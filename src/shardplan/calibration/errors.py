@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardplan.calibration.predict import Prediction
-from shardplan.calibration.runs import MeasuredRun
-
-__all__ = ["GROUPINGS", "Errors", "Misordered", "Sweep", "errors_by", "errors_of", "spearman", "sweeps_of"]
+from shardplan.calibration.runs.rows import MeasuredRun
 
 SMALLEST_SWEEP: Final = 3
 CLEAR_DIFFERENCE: Final = 0.05

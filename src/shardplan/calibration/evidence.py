@@ -11,8 +11,6 @@ from shardplan.calibration.constants import Free, Vector, profiles_at
 from shardplan.calibration.fit import Evidence
 from shardplan.calibration.predict import Case, log_ratios
 
-__all__ = ["TIER_WEIGHT", "evidence_of"]
-
 TIER_WEIGHT: Final = {"A": 1.0, "A-": 0.8, "B": 0.3}
 """A run described in full, with one minor gap, with a gap that matters; one that states no tier counts in full."""
 

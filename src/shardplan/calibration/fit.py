@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from shardplan.calibration.constants import Free, Vector
 
-__all__ = ["MOST_ITERATIONS", "Evidence", "Fit", "fit", "fold_weights"]
-
 SCALE = 0.05
 """Error of a run that the model describes well (logarithm)."""
 HUBER = 1.5

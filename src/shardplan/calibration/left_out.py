@@ -17,12 +17,10 @@ import numpy as np
 from shardplan.calibration.constants import profiles_at
 from shardplan.calibration.fit import Fit
 from shardplan.calibration.predict import Case, log_ratios
-from shardplan.calibration.runs import MeasuredRun
+from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.estimation.band import features_of
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.residuals import Residual, Shares
-
-__all__ = ["Split", "configurations_of", "errors_left_out", "held_out", "residual_of", "split_of"]
+from shardplan.inputs.readers.residuals import Residual, Shares
 
 MOST_FOLDS: Final = 10
 """Fits beside the one to all runs, each without some of them."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
-from shardplan.calibration.questions import Asked, question_of
-from shardplan.calibration.runs import MeasuredRun, UnreadableRun
+from shardplan.calibration.runs.questions import Asked, question_of
+from shardplan.calibration.runs.rows import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
 from shardplan.estimation.breakdown import breakdown_of, shares_of, slowest_of
@@ -23,24 +23,9 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.residuals import Shares
+from shardplan.inputs.readers.residuals import Shares
 from shardplan.units import format_time
 from shardplan.workload.stage import Stage, kinds_of_stage
-
-__all__ = [
-    "Case",
-    "Prediction",
-    "Profiles",
-    "Skipped",
-    "ask_all",
-    "cases_of",
-    "log_ratios",
-    "measured_memory",
-    "not_understood",
-    "predict",
-    "skipped_rows",
-    "taken_as",
-]
 
 Profiles = Mapping[str, Profile] | Callable[[str], Profile]
 """Constants by generation of accelerator. Of a mapping, those that are shipped serve a generation that is missing."""

@@ -31,9 +31,8 @@ from shardplan.calibration.predict import (
     skipped_rows,
     taken_as,
 )
-from shardplan.calibration.runs import MeasuredRun, UnreadableRun
+from shardplan.calibration.runs.rows import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError
-from shardplan.inputs.catalog import load_accelerator
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import (
     FRACTION,
@@ -44,9 +43,8 @@ from shardplan.inputs.profile import (
     constants_of,
     load_profile,
 )
-from shardplan.inputs.residuals import Residual, residual_row
-
-__all__ = ["Change", "Comparison", "UserFit", "calibrate_runs", "profile_text", "user_constants"]
+from shardplan.inputs.readers.catalog import load_accelerator
+from shardplan.inputs.readers.residuals import Residual, residual_row
 
 DEFAULT: Final = "default"
 RATE: Final = "accelerator_rate"

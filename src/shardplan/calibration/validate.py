@@ -12,9 +12,7 @@ import numpy as np
 
 from shardplan.calibration.errors import GROUPINGS, Errors, Sweep, errors_by, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction, Profiles, Skipped, ask_all, predict, skipped_rows
-from shardplan.calibration.runs import MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
-
-__all__ = ["Validation", "validate", "validate_runs"]
+from shardplan.calibration.runs.rows import MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from shardplan.cli.flag_groups import with_flags
-from shardplan.cli.flags import OutputFlags
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from shardplan.calibration.microbench import Measurements, Outcome
     from shardplan.calibration.user import UserFit
 
-__all__ = ["calibrate"]
 
 MOST_SEED = 2**31
 HOLDOUT = "0.3"
@@ -229,7 +228,7 @@ def _part(accelerator: str | None) -> str:
 def _fitted(runs: str, accelerator: str, *, file: str, date: str, holdout: float, seed: int) -> UserFit:
     """The fit to the rows of a file that can be used."""
     from shardplan.calibration.fit import MOST_ITERATIONS
-    from shardplan.calibration.runs import read_table
+    from shardplan.calibration.runs.rows import read_table
     from shardplan.calibration.user import calibrate_runs
 
     table = read_table(runs)
@@ -245,7 +244,7 @@ def _show_runs(target: JsonTarget, found: UserFit, out: str | None) -> None:
     if target.is_stdout:
         return
     from shardplan.cli.layout import Page
-    from shardplan.cli.show_calibration import show_calibration
+    from shardplan.cli.show.calibration import show_calibration
 
     show_calibration(Page(), found, out)
 
@@ -292,8 +291,8 @@ def _microbench(
     _profile_target(out, None, accelerator, target)
     from shardplan.calibration import microbench
     from shardplan.cli.progress import progress_bar
-    from shardplan.inputs.catalog import load_accelerator, load_cluster
     from shardplan.inputs.profile import load_profile
+    from shardplan.inputs.readers.catalog import load_accelerator, load_cluster
 
     if sizes not in ("small", "full"):
         raise InputError(f"--sizes is {sizes[:60]!r}", rule="--sizes is small or full", hint="--sizes small")
@@ -326,7 +325,7 @@ def _show_microbench(target: JsonTarget, measured: Measurements, outcome: Outcom
     if target.is_stdout:
         return
     from shardplan.cli.layout import Page
-    from shardplan.cli.show_calibration import show_microbench
+    from shardplan.cli.show.calibration import show_microbench
 
     show_microbench(Page(), measured, outcome, out)
 
@@ -345,7 +344,7 @@ def _defaults(target: JsonTarget, *, write: bool) -> int:
     target.write(refit_record(found, changes, is_written=write))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
-        from shardplan.cli.show_calibration import show_refit
+        from shardplan.cli.show.calibration import show_refit
 
         show_refit(Page(), found, changes, is_written=write)
     return 0

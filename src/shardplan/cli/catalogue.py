@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shardplan.cli.flag_groups import with_flags
-from shardplan.cli.flags import OutputFlags
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from shardplan.cli.layout import Page
     from shardplan.reports.catalogue import Entry
 
-__all__ = ["accelerators", "clusters", "models"]
 
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
@@ -56,7 +55,7 @@ def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     if name is None:
         return _list("clusters", catalogue.cluster_entries(), target)
-    from shardplan.inputs.catalog import load_cluster
+    from shardplan.inputs.readers.catalog import load_cluster
 
     cluster = load_cluster(name)
     return _one(catalogue.cluster_details(cluster), target, lambda page, show: show.show_cluster(page, cluster))
@@ -74,7 +73,7 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     if name is None:
         return _list("accelerators", catalogue.accelerator_entries(), target)
-    from shardplan.inputs.catalog import load_accelerator
+    from shardplan.inputs.readers.catalog import load_accelerator
 
     part = load_accelerator(name)
     return _one(catalogue.accelerator_details(part), target, lambda page, show: show.show_accelerator(page, part))
@@ -83,8 +82,8 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
 def _list(kind: str, entries: tuple[Entry, ...], target: JsonTarget) -> int:
     target.write({"schema": f"shardplan/{kind}/1", kind: [entry.record for entry in entries]})
     if not target.is_stdout:
-        from shardplan.cli import show_catalogue
         from shardplan.cli.layout import Page
+        from shardplan.cli.show import catalogue as show_catalogue
 
         show_catalogue.show_list(Page(), kind, entries)
     return 0
@@ -93,8 +92,8 @@ def _list(kind: str, entries: tuple[Entry, ...], target: JsonTarget) -> int:
 def _one(record: dict[str, Any], target: JsonTarget, show: Callable[[Page, Any], None]) -> int:
     target.write(record)
     if not target.is_stdout:
-        from shardplan.cli import show_catalogue
         from shardplan.cli.layout import Page
+        from shardplan.cli.show import catalogue as show_catalogue
 
         show(Page(), show_catalogue)
     return 0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flag_groups import with_flags
-from shardplan.cli.flags import OutputFlags
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import picked
 from shardplan.errors import InputError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from shardplan.reports.comparison import Side
     from shardplan.reports.plan_file import Pick
 
-__all__ = ["compare"]
 
 MOST_SIDES = 20
 FilesArgument = Annotated[
@@ -47,7 +46,7 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     target.write(comparison_record(comparison))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
-        from shardplan.cli.show_comparison import show_comparison
+        from shardplan.cli.show.comparison import show_comparison
 
         show_comparison(Page(), comparison)
     return 0

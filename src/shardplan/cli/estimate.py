@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flag_groups import with_flags
-from shardplan.cli.flags import (
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import (
     ClusterFlags,
     JobFlags,
     ModelArgument,
@@ -29,11 +29,10 @@ from shardplan.errors import InputError
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.question import Question
+    from shardplan.frameworks.stack import Stack
     from shardplan.inputs.plan import Plan
-    from shardplan.inputs.stack import Stack
     from shardplan.reports.plan_file import PlanFile
 
-__all__ = ["estimate"]
 
 FromFlag = Annotated[
     Path | None,
@@ -123,8 +122,8 @@ def _answer(question: Question, answer: Estimate, target: JsonTarget) -> None:
         target.write(plan_file_record(PlanFile(question=question, estimates=(answer,))))
     if target.is_stdout:
         return
-    from shardplan.cli import show_answer
     from shardplan.cli.layout import Page
+    from shardplan.cli.show import answer as show_answer
 
     page = Page()
     show_answer.show_question(page, question)

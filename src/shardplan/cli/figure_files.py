@@ -14,8 +14,6 @@ from shardplan.errors import InputError
 if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
 
-__all__ = ["FigureFiles"]
-
 
 class FigureFiles:
     """The folder that ``--out`` names."""

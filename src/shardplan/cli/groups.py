@@ -10,8 +10,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from shardplan.errors import UnknownNameError
 
-__all__ = ["SETTINGS", "Command", "CorrectedCommand", "Group", "examples"]
-
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
 """How help is asked for and laid out."""
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from shardplan.errors import InputError
 
-__all__ = ["JsonTarget", "json_text", "target_of"]
-
 LINE = 110
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["HARD_SPACE", "Column", "Page", "joined"]
-
 INDENT = 2
 GAP = 2
 NARROWEST = 16

@@ -18,16 +18,14 @@ from shardplan.cli.compare import compare
 from shardplan.cli.estimate import estimate
 from shardplan.cli.groups import SETTINGS, Command, CorrectedCommand, Group, examples
 from shardplan.cli.json_target import target_of
-from shardplan.cli.methods import methods
 from shardplan.cli.plan import plan
 from shardplan.cli.profiles import profiles, stacks
-from shardplan.cli.published import app as published_app
-from shardplan.cli.study import study
+from shardplan.cli.published.commands import app as published_app
+from shardplan.cli.published.methods import methods
+from shardplan.cli.published.study import study
 from shardplan.cli.validate import validate
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.inputs.plan import Plan
-
-__all__ = ["app", "main"]
 
 WRONG_INPUT = 2
 INTERRUPTED = 130

@@ -11,7 +11,6 @@ from shardplan.errors import InputError
 if TYPE_CHECKING:
     from shardplan.reports.plan_file import Pick
 
-__all__ = ["number", "picked", "whole"]
 
 WRITTEN: Final = re.compile(r"\d{1,18}|\d{1,3}([,_]\d{3}){1,5}", re.ASCII)
 """4096, 4,096 or 4_096."""

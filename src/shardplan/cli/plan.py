@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardplan.cli.flag_groups import with_flags
-from shardplan.cli.flags import (
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import (
     ClusterFlags,
     JobFlags,
     ModelArgument,
@@ -17,14 +17,13 @@ from shardplan.cli.flags import (
     StackFlag,
 )
 from shardplan.cli.json_target import JsonTarget
-from shardplan.cli.methods_plan import OURS, MethodFlag, plan_with_method
 from shardplan.cli.numbers import whole
+from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
 
 if TYPE_CHECKING:
     from shardplan.cli.question import Asked
     from shardplan.planner.result import SearchResult
 
-__all__ = ["plan"]
 
 MOST_PLANS = 1000
 
@@ -96,8 +95,9 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
         target.write(record if explanation is None else {**record, "explanation": explanation_record(explanation)})
     if target.is_stdout:
         return
-    from shardplan.cli import show_answer, show_search
     from shardplan.cli.layout import Page
+    from shardplan.cli.show import answer as show_answer
+    from shardplan.cli.show import search as show_search
 
     page = Page()
     show_answer.show_question(page, result.question)

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shardplan.cli.flag_groups import with_flags
-from shardplan.cli.flags import OutputFlags
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.json_target import JsonTarget
 
 if TYPE_CHECKING:
-    from shardplan.inputs.stack import Stack
+    from shardplan.frameworks.stack import Stack
 
-__all__ = ["profiles", "stacks"]
 
 ProfileArgument = Annotated[
     str | None,
@@ -44,8 +43,8 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
         profile, generation = profile_named(name)
         target.write(reports.profile_record(profile, generation))
     if not target.is_stdout:
-        from shardplan.cli import show_profiles
         from shardplan.cli.layout import Page
+        from shardplan.cli.show import profiles as show_profiles
 
         if name is None:
             show_profiles.show_profile_list(Page(), entries)
@@ -62,7 +61,7 @@ def stacks(*, output: OutputFlags, name: StackArgument = None) -> int:
     """
     target = JsonTarget(output.json)
     target.check()
-    from shardplan.inputs.stack import list_stacks, load_stack
+    from shardplan.frameworks.stack import list_stacks, load_stack
 
     found = [load_stack(each) for each in (list_stacks() if name is None else [name])]
     if name is None:
@@ -71,8 +70,8 @@ def stacks(*, output: OutputFlags, name: StackArgument = None) -> int:
     else:
         target.write(_stack_record(found[0]))
     if not target.is_stdout:
-        from shardplan.cli import show_profiles
         from shardplan.cli.layout import Page
+        from shardplan.cli.show import profiles as show_profiles
 
         if name is None:
             show_profiles.show_stack_list(Page(), found)

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["progress_bar"]
-
 SLOW = 0.5
 """Seconds after which a command shows how far it is."""
 

@@ -7,25 +7,23 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from shardplan.cli.flags import ClusterFlags, JobFlags, OverrideFlags, PlanFlags, SoftwareFlags
+from shardplan.cli.flags.plan import ClusterFlags, JobFlags, OverrideFlags, PlanFlags, SoftwareFlags
 from shardplan.cli.numbers import whole
 from shardplan.cli.stack import job_of_stack
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
-from shardplan.inputs.catalog import cluster_of_accelerator, load_cluster, load_model
+from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
-from shardplan.inputs.overrides import Overrides, override
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
-from shardplan.inputs.stack import Stack, load_stack
+from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
+from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.units import parse_count
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
     from shardplan.reports.plan_file import PlanFile
-
-__all__ = ["Asked", "QuestionFlags", "ask", "ask_again", "choices", "given", "plan_from", "profile_named"]
 
 
 WHOLE: Final = frozenset(

@@ -6,16 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from shardplan.workload.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
+from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
+    from shardplan.frameworks.stack import Stack
     from shardplan.inputs.job import Job
     from shardplan.inputs.plan import Plan
     from shardplan.inputs.software import Software
-    from shardplan.inputs.stack import Stack
 
-__all__ = ["SWITCHES", "job_of_stack", "plan_of_stack", "switches_of_stack"]
 
 SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
 """Defaults of a plan that a search does not vary by itself."""

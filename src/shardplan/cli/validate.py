@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.flag_groups import with_flags
-from shardplan.cli.flags import OutputFlags, ProfileFlag
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
 from shardplan.cli.json_target import JsonTarget
 from shardplan.errors import InputError, UnknownNameError
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from shardplan.calibration.validate import Validation
     from shardplan.inputs.profile import Profile
 
-__all__ = ["validate"]
 
 GROUPS = ("family", "accelerator", "framework", "tier", "precision", "kind")
 RunsArgument = Annotated[
@@ -72,7 +71,7 @@ def validate(
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
-        from shardplan.cli.show_validation import PUBLISHED, show_validation
+        from shardplan.cli.show.validation import PUBLISHED, show_validation
         from shardplan.reports.validation import seen_of
 
         seen = seen_of(found, constants)

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 
-__all__ = ["workers_of"]
-
 
 @contextmanager
 def workers_of(num_workers: int) -> Iterator[Executor | None]:

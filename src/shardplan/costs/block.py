@@ -18,8 +18,6 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
 from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
 
-__all__ = ["BlockCost", "Times", "price_block"]
-
 Item: TypeAlias = Operator | Collective | Saved
 
 

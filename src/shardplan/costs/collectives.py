@@ -19,8 +19,6 @@ from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import CollectiveKind
 
-__all__ = ["Group", "Network", "collective_bytes", "collective_time", "domain_size", "groups_of", "sharding_groups"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:

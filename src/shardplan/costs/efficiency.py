@@ -7,8 +7,6 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.inputs.profile import Profile
 
-__all__ = ["attention_efficiency", "depth_efficiency", "tile_padding"]
-
 TILES = ((128, 128), (128, 256))
 """Output tiles of the fast kernels; the better one is taken (cuBLAS on Hopper and Blackwell: 128 x 256)."""
 DEFAULT_NUM_CORES = 132

@@ -12,8 +12,6 @@ from shardplan.costs.collectives import Group
 from shardplan.costs.roofline import Machine
 from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Operator
 
-__all__ = ["HostWork", "host_work"]
-
 Item: TypeAlias = Operator | Collective
 DISPATCH = "dispatch"
 """The exchange that the dispatcher issues: where it runs again, so does the dispatcher."""

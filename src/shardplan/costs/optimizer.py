@@ -9,8 +9,6 @@ from shardplan.costs.roofline import Machine
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 
-__all__ = ["host_rate", "update_time"]
-
 
 def host_rate(machine: Machine) -> Numbers:
     """Achieved bandwidth of the link to the host (none known: the slowest in the catalogue, PCIe 4 x8). [bytes/s]"""

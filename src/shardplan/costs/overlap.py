@@ -7,8 +7,6 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers
 from shardplan.inputs.profile import Profile
 
-__all__ = ["beside", "beside_chunks", "exposed", "hidden_share", "pipelined_products"]
-
 SUMMA_PANELS = 8
 """Panels into which two-dimensional products are cut; the first broadcast cannot hide."""
 

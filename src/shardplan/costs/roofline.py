@@ -14,8 +14,6 @@ from shardplan.inputs.profile import Profile
 from shardplan.inputs.software import Software
 from shardplan.workload.ops import AttentionCore, Matmul, Operator, Pass
 
-__all__ = ["Machine", "operator_times"]
-
 FLASH_BACKWARD_FLOPS = 2.5
 """A fused backward kernel makes five products where the forward one makes two (FlashAttention-2, arXiv 2307.08691)."""
 MERGE_FORWARD, MERGE_BACKWARD = 10.0, 12.0

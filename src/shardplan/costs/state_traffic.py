@@ -13,8 +13,6 @@ from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
 from shardplan.workload.ops import CollectiveKind
 
-__all__ = ["StateTraffic", "state_traffic", "with_tied_table"]
-
 LEAST_BUCKET, BUCKET_PER_RANK = 40e6, 1e6
 """Parameters that are reduced or gathered together once per step: at least the one, and the other for every replica, so
 that latencies do not grow with the replicas (Megatron Core, distributed_data_parallel.py). Fully sharded weights and

@@ -40,21 +40,13 @@ from shardplan.estimation.gaps import Gap, comparable, gaps_of, largest_scale, t
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import PROFILES
-from shardplan.inputs.residuals import CONTRADICTORY_MEMORY, EVEN, Features, Residual, Shares, residuals_from_rows
-
-__all__ = [
-    "COMPARABLE",
-    "CONTRADICTORY_MEMORY",
-    "RESIDUALS",
-    "Band",
-    "Features",
-    "Residual",
-    "band_among",
-    "band_of",
-    "features_of",
-    "read_residuals",
-    "scale_of",
-]
+from shardplan.inputs.readers.residuals import (
+    EVEN,
+    Features,
+    Residual,
+    Shares,
+    residuals_from_rows,
+)
 
 RESIDUALS = PROFILES / "residuals.csv"
 UNCERTAIN = tuple(field.name for field in fields(Shares))

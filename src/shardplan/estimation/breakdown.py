@@ -13,11 +13,9 @@ from shardplan.estimation.pricing import Part, Prices
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import pipeline_sum, stage_times, straggler_factor
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.residuals import Shares
+from shardplan.inputs.readers.residuals import Shares
 from shardplan.memory.activations import applied_share
 from shardplan.workload.stage import Stage
-
-__all__ = ["breakdown_of", "shares_of", "slowest_of"]
 
 
 def slowest_of(question: Question, batch: Batch, loads: Loads, stages: Sequence[Stage], whole: Stage) -> int:

@@ -31,12 +31,10 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.validity import check_plan
 from shardplan.memory.activations import applied_share
 from shardplan.units import format_bytes
+from shardplan.validity.rules import check_plan
 from shardplan.workload.stage import Stage, kinds_of_stage
-
-__all__ = ["Estimate", "estimate", "estimate_plan"]
 
 
 @dataclass(frozen=True, kw_only=True)

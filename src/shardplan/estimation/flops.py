@@ -17,8 +17,6 @@ from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 
-__all__ = ["FLOPS_CONVENTION", "PartFlops", "model_flops_per_token", "part_flops"]
-
 FLOPS_CONVENTION = (
     "forward and backward (3 x forward), a multiply-add is 2 FLOP; matrix products of layers and output head, "
     "attention over the keys that the mask admits (causal: half the sequence); no embedding lookup, no recomputation, "

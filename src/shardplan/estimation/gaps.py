@@ -16,18 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardplan.inputs.residuals import Features, Residual
-
-__all__ = [
-    "BEYOND",
-    "UNMEASURED",
-    "UNMEASURED_PART",
-    "Gap",
-    "comparable",
-    "gaps_of",
-    "largest_scale",
-    "total_factor",
-]
+from shardplan.inputs.readers.residuals import Features, Residual
 
 UNMEASURED = 1.4
 """Factor on the width (logarithm) of a band for a generation of accelerators that no run covers. Constants fitted

@@ -5,8 +5,6 @@ from __future__ import annotations
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 
-__all__ = ["knobs"]
-
 
 def knobs(part: str, plan: Plan, job: Job, *, has_replicas: bool) -> str:
     """What makes a part of the memory smaller, of that which the plan does not do already.

@@ -11,8 +11,6 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.schedules.interleaved import unevenness
 from shardplan.workload.stage import Stage, chunk_counts, stages, stages_of_chunks
 
-__all__ = ["pipeline_of", "whole_model"]
-
 
 def pipeline_of(
     question: Question,

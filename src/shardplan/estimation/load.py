@@ -13,8 +13,6 @@ from shardplan.estimation.pricing import Part, Prices
 from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
 
-__all__ = ["Load", "Loads", "loads_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:

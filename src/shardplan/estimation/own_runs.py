@@ -14,9 +14,7 @@ import numpy as np
 from shardplan.estimation.gaps import Gap
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import MEMORY_CONSTANTS, NOT_CONSTANTS, Profile, load_profile
-from shardplan.inputs.residuals import Residual
-
-__all__ = ["FOREIGN", "UNCALIBRATED", "doubts_of", "own_runs", "told_of"]
+from shardplan.inputs.readers.residuals import Residual
 
 UNCALIBRATED = 1.25
 """Factor on the width of the band for constants that were fitted to no runs: typed in, or timed kernels. Judgement: as

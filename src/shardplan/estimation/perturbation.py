@@ -22,8 +22,6 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.ties import NORMAL_P90
 from shardplan.inputs.profile import Constant, load_profile
 
-__all__ = ["GROUPS", "perturbed", "side_by_side"]
-
 LESS, MORE = -1, 1
 GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
     "network": {

@@ -14,7 +14,8 @@ from shardplan.costs.collectives import Group, collective_bytes, collective_time
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.model import MLP, MixtureOfExperts, ModelConfig
+from shardplan.inputs.layers import MLP, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import (
     Parameters,
@@ -27,8 +28,6 @@ from shardplan.workload.layer import (
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 from shardplan.workload.stage import Stage
-
-__all__ = ["Part", "Prices", "price"]
 
 Mlp: TypeAlias = MLP | MixtureOfExperts | None
 

@@ -17,8 +17,6 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, load_profile
 from shardplan.units import format_bytes
 
-__all__ = ["MAX_NUM_ACCELERATORS", "Question"]
-
 MAX_NUM_ACCELERATORS = 10_000_000
 
 

@@ -37,18 +37,6 @@ from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
 from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
 
-__all__ = [
-    "StageMemory",
-    "StageTimes",
-    "Step",
-    "host_bytes",
-    "pipeline_sum",
-    "stage_memory",
-    "stage_times",
-    "step_of",
-    "straggler_factor",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageTimes:

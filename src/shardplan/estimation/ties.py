@@ -18,9 +18,8 @@ from itertools import combinations
 
 import numpy as np
 
-from shardplan.estimation.band import Residual, read_residuals
-
-__all__ = ["NORMAL_P90", "UNKNOWN_SD", "difference_sd", "tie_factor"]
+from shardplan.estimation.band import read_residuals
+from shardplan.inputs.readers.residuals import Residual
 
 UNKNOWN_SD = 0.1
 """Standard deviation taken where no runs can be compared; what the shipped runs give, rounded."""

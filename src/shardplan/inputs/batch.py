@@ -15,8 +15,6 @@ from shardplan.arrays import Flags, Numbers, ceil_divide
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
 
-__all__ = ["Batch", "Digit", "digits"]
-
 
 @dataclass(frozen=True, slots=True)
 class Digit:

@@ -15,16 +15,6 @@ from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError
 
-__all__ = [
-    "Accelerator",
-    "Cluster",
-    "Generation",
-    "LinkType",
-    "NetworkTier",
-    "Precision",
-    "Topology",
-]
-
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4"]
 Generation = Literal[
     "volta", "turing", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra", "rubin", "cdna2", "cdna3", "cdna4",

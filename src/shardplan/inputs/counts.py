@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from shardplan.errors import InputError
 
-__all__ = ["MAX_DIMENSION", "MAX_NUM_LAYERS", "MAX_NUM_NORMS", "check_counts"]
-
 MAX_DIMENSION = 10**9
 """Largest size accepted for one dimension; real ones stay under ten million."""
 

@@ -10,8 +10,6 @@ from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.model import ModelConfig
 
-__all__ = ["default_global_batch_size", "default_job", "default_sequence_length"]
-
 LONGEST_SEQUENCE = 8192
 """Pre-training rarely uses longer sequences, even where the model allows them (Llama 3: 8192, arXiv 2407.21783)."""
 TOKENS_PER_STEP = 2**22

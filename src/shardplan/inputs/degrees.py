@@ -10,18 +10,10 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import (
-    MLP,
-    Attention,
-    LatentAttention,
-    LinearAttention,
-    MixtureOfExperts,
-    ModelConfig,
-    StateSpace,
-)
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-
-__all__ = ["Degrees", "Setting", "columns", "data_parallel_degree", "num_microbatches", "replicas"]
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,8 +9,6 @@ from typing import Literal, get_args
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.inputs.software import Software
 
-__all__ = ["PRECISIONS", "AttentionKernel", "GradDtype", "Job", "Optimizer", "Precision", "Recipe", "recipe_of"]
-
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"]
 Optimizer = Literal["adam", "sgd", "muon"]
 AttentionKernel = Literal["flash", "unfused"]

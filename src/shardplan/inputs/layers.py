@@ -16,8 +16,6 @@ from shardplan.errors import InputError
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
-__all__ = ["MLP", "Attention", "LatentAttention", "Layer", "Mixer", "MixtureOfExperts", "QKNorm"]
-
 QKNorm = Literal["none", "head", "full", "l2"]
 """Norm of queries and keys."""
 

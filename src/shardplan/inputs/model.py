@@ -11,21 +11,7 @@ from functools import cached_property
 
 from shardplan.errors import InputError
 from shardplan.inputs.counts import MAX_NUM_LAYERS, check_counts
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
-from shardplan.inputs.recurrent import LinearAttention, StateSpace
-
-__all__ = [
-    "MLP",
-    "Attention",
-    "LatentAttention",
-    "Layer",
-    "LinearAttention",
-    "Mixer",
-    "MixtureOfExperts",
-    "ModelConfig",
-    "PatchEmbedding",
-    "StateSpace",
-]
+from shardplan.inputs.layers import Layer, MixtureOfExperts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

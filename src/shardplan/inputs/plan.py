@@ -7,21 +7,6 @@ from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError, shown
 
-__all__ = [
-    "DEFAULT_PLACEMENT",
-    "OP_SAC",
-    "RECOMPUTE_MODULES",
-    "RECOMPUTE_PRESETS",
-    "CpComm",
-    "Offload",
-    "Plan",
-    "Schedule",
-    "Sharding",
-    "TpKind",
-    "placement_tokens",
-    "recompute_modules",
-]
-
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
 Schedule = Literal["1f1b", "interleaved", "gpipe"]
 CpComm = Literal["p2p", "allgather", "a2a"]

@@ -17,26 +17,10 @@ from typing import Any, Literal, get_args
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.files import DATA
 from shardplan.inputs.cluster import Generation
-from shardplan.inputs.documents import parse_document, read_document
-from shardplan.inputs.residuals import Residual, residuals_from_rows
-
-__all__ = [
-    "FRACTION",
-    "MEMORY_CONSTANTS",
-    "MOST_OF_NOMINAL",
-    "NOT_CONSTANTS",
-    "PROFILES",
-    "Constant",
-    "Profile",
-    "ProfileGeneration",
-    "Table",
-    "assemble",
-    "constants_of",
-    "generations",
-    "load_profile",
-    "read_profile",
-]
+from shardplan.inputs.readers.documents import parse_document, read_document
+from shardplan.inputs.readers.residuals import Residual, residuals_from_rows
 
 NOT_CONSTANTS = ("name", "constants", "generation", "left_out_errors")
 """Fields of a profile that are no numbers."""
@@ -53,7 +37,7 @@ MEMORY_CONSTANTS = (
 """Those that memory is predicted with; times are predicted with all others."""
 ProfileGeneration = Literal["default", Generation]
 """What a profile speaks of: a generation, or none."""
-PROFILES = Path(__file__).parent.parent / "data" / "profiles"
+PROFILES = DATA / "profiles"
 Table = Mapping[str, Numbers]
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from shardplan.errors import InputError
 from shardplan.inputs.counts import check_counts
 
-__all__ = ["LinearAttention", "StateSpace"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateSpace:

@@ -11,8 +11,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from shardplan.errors import InputError, UnknownNameError
 
-__all__ = ["AttentionGeneration", "CudaGraphs", "Kernels", "LossKernel", "MoeDispatcher", "Software"]
-
 AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "partial", "full"]

@@ -9,16 +9,6 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Table
 from shardplan.inputs.software import Software
 
-__all__ = [
-    "applied_share",
-    "backward_set",
-    "kept_per_microbatch",
-    "loss_bytes",
-    "offloaded_share",
-    "on_device",
-    "working_set",
-]
-
 LOSS_KEPT = {"in_place": 4.0, "autograd": 4.0, "loss_parallel": 4.0, "single": 2.0, "fused": 0.0}
 """Bytes per logit that wait for the backward pass: the softmax or its logarithm in fp32, 16-bit logits, nothing."""
 

@@ -11,19 +11,6 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
 
-__all__ = [
-    "States",
-    "gathered_bytes",
-    "host_state_bytes",
-    "local_parameters",
-    "model_states",
-    "reduction_bytes",
-    "unsharded_gradient_bytes",
-    "update_bytes",
-    "weight_bytes",
-]
-
-
 FP32_BYTES = 4.0
 BUCKET_ELEMENTS = 5e8
 """Default of DeepSpeed's ``reduce_bucket_size``."""

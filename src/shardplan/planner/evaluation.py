@@ -24,19 +24,6 @@ from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_mod
 from shardplan.planner.points import Family
 from shardplan.workload.stage import Stage, kinds_of_stage, layers_before, side_by_side
 
-__all__ = [
-    "CELLS",
-    "Objective",
-    "Table",
-    "batch_of",
-    "best_chunks",
-    "evaluate",
-    "fastest",
-    "is_valid",
-    "outcomes",
-    "smallest",
-]
-
 CELLS = 131_072
 """Plans per piece of work: arrays of this length stay in the second-level cache."""
 CHUNKS = -2

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.validity import RULES, Rule
 from shardplan.planner.space import POINT, Space
-
-__all__ = ["Family", "families"]
+from shardplan.validity.rules import RULES, Rule
 
 Points = dict[str, NDArray[np.int64]]
 Sharding = tuple[str, int | None]

@@ -14,8 +14,6 @@ from shardplan.planner.evaluation import Table
 from shardplan.planner.points import Family
 from shardplan.planner.space import POINT
 
-__all__ = ["Cell", "best_cell", "different_cells"]
-
 POLICIES = {"sharding": ("shardings", 0), "sharding_degree": ("shardings", 1)} | {
     "recompute": ("recomputations", 0),
     "recompute_num_layers": ("recomputations", 1),

@@ -10,8 +10,6 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.planner.robustness import Ties
 
-__all__ = ["SearchResult", "Suggestion"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:

@@ -26,8 +26,6 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.ranking import Cell
 from shardplan.planner.tied import TiedPlans
 
-__all__ = ["ALIKE_TIME", "Robustness", "Ties", "has_headroom", "ties_of"]
-
 ALIKE_TIME = 0.001
 """Pessimistic times within this share are alike: steps of one run vary by more."""
 

@@ -18,8 +18,6 @@ from shardplan.planner.space import Given, Restrictions, as_lists, declare
 from shardplan.planner.suggestions import suggest
 from shardplan.planner.survey import Progress, survey_of
 
-__all__ = ["search", "search_question"]
-
 
 def search(
     model: ModelConfig,

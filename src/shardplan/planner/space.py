@@ -9,10 +9,9 @@ from typing import Any
 
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import Question
-from shardplan.inputs.model import MLP, LatentAttention, MixtureOfExperts, ModelConfig
+from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
-
-__all__ = ["POINT", "Choices", "Given", "Restrictions", "Space", "as_lists", "declare", "divisors"]
 
 Choices = Mapping[str, Sequence[object]]
 Given = Mapping[str, object]

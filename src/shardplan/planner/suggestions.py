@@ -16,8 +16,6 @@ from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.space import Restrictions, declare, divisors
 from shardplan.planner.survey import survey_of
 
-__all__ = ["suggest"]
-
 Change = tuple[str, Question, Restrictions]
 """In words with its flags, and what is asked then."""
 

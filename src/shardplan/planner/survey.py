@@ -17,8 +17,6 @@ from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
 from shardplan.planner.tied import TiedPlans, tied_plans
 
-__all__ = ["Progress", "Survey", "survey_of"]
-
 Progress = Callable[[int, int], None]
 """Called with families done and families in all."""
 

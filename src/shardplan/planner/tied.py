@@ -17,8 +17,6 @@ from shardplan.planner.evaluation import CELLS, Table, is_valid, outcomes
 from shardplan.planner.points import Family
 from shardplan.planner.ranking import Cell
 
-__all__ = ["TiedPlans", "tied_plans"]
-
 NUM_AXES = 4
 """Of the arrays over a family: sharding, recomputation, chunks per rank, points."""
 

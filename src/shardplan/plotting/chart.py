@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from shardplan.plotting.panels import Panels
 from shardplan.plotting.picture import png_picture
 
-__all__ = ["Chart"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Chart(Panels):

@@ -7,8 +7,6 @@ from typing import Any
 
 from shardplan.errors import InputError
 
-__all__ = ["matplotlib_parts", "plotly_parts"]
-
 
 def plotly_parts() -> tuple[Any, Any]:
     """Traces of plotly, and its function for panels. Raises ``InputError``."""

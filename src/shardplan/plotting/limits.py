@@ -8,8 +8,6 @@ from typing import Any, Final
 from shardplan.plotting.chart import Chart
 from shardplan.plotting.panels import GREY, PALETTE, Axis, Panel, Series
 
-__all__ = ["limits_chart"]
-
 BOUNDS: Final = {
     "flop": ("set by arithmetic", PALETTE[2]),
     "hbm": ("set by device memory", PALETTE[1]),

@@ -9,8 +9,6 @@ from typing import Any, Final
 from shardplan.plotting.libraries import plotly_parts
 from shardplan.plotting.panels import Axis, Panel, Panels, Series
 
-__all__ = ["html_page"]
-
 MARGIN: Final = 150
 """Height of title and legend. [pixels]"""
 CONTROLS: Final = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud"], "plotlyServerURL": ""}

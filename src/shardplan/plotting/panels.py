@@ -6,20 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = [
-    "GREY",
-    "PALETTE",
-    "SECOND_PALETTE",
-    "Axis",
-    "Field",
-    "Marker",
-    "Panel",
-    "Panels",
-    "Scale",
-    "Series",
-    "Side",
-]
-
 Scale = Literal["linear", "log2", "log10", "names"]
 Kind = Literal["line", "points", "bars"]
 Marker = Literal["circle", "square", "triangle", "none"]

@@ -10,8 +10,6 @@ from typing import Any, Final
 from shardplan.plotting.libraries import matplotlib_parts
 from shardplan.plotting.panels import Axis, Panel, Panels, Series
 
-__all__ = ["png_picture"]
-
 DPI: Final = 100
 MARKERS: Final = {"circle": "o", "square": "s", "triangle": "^", "none": ""}
 MARGIN: Final = 130

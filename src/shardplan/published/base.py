@@ -17,8 +17,6 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 
-__all__ = ["Case", "Method", "MethodAnswer", "MethodError", "MethodRow"]
-
 Record = Mapping[str, Any]
 
 

@@ -12,8 +12,6 @@ from typing import Final, TypeVar
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.published.base import Method
 
-__all__ = ["GROUP", "asked_of", "broken_methods", "list_methods", "load_method", "load_methods"]
-
 Answer = TypeVar("Answer")
 
 GROUP: Final = "shardplan.methods"

@@ -10,20 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from shardplan.errors import InputError
-from shardplan.inputs.documents import parse_document
+from shardplan.inputs.readers.documents import parse_document
 from shardplan.published.base import Case, Method
 from shardplan.published.catalogue import asked_of, load_methods
-
-__all__ = [
-    "TOLERANCE",
-    "ZERO_TOLERANCE",
-    "CaseCheck",
-    "FileCheck",
-    "check_file",
-    "check_text",
-    "compare",
-    "reference_text",
-]
 
 TOLERANCE: Final = 1e-9
 """Largest relative difference that passes."""

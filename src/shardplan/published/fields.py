@@ -10,8 +10,6 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from shardplan.errors import InputError, nearest_names
 
-__all__ = ["LARGEST", "Count", "Fields", "Positive", "Whole", "json_object", "read_fields"]
-
 LARGEST: Final = 1e30
 """Products of a few numbers up to this stay finite."""
 MOST: Final = 2**31

@@ -22,9 +22,6 @@ from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 
-__all__ = ["LayerWork", "domain_size", "even_nodes", "layer_work", "one_sequence", "put"]
-
-
 Terms = TypeVar("Terms", bound=Fields)
 
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from shardplan.estimation.estimate import Estimate
 
-__all__ = ["PARTS", "TERMS", "MemoryBar", "Share", "memory_bar", "step_split", "term_label"]
-
 TERMS: Final = {
     "matmul": "matrix products",
     "attention": "attention",

@@ -13,16 +13,6 @@ from shardplan.calibration.microbench import Measurements, Outcome
 from shardplan.calibration.user import Comparison, UserFit
 from shardplan.inputs.profile import Constant, constants_of, generations
 
-__all__ = [
-    "RefitChange",
-    "calibration_record",
-    "left_out_errors",
-    "microbench_record",
-    "refit_changes",
-    "refit_errors",
-    "refit_record",
-]
-
 SCHEMA: Final = "shardplan/calibration/1"
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
-from shardplan.inputs.catalog import (
-    accelerator_record,
-    cluster_record,
+from shardplan.inputs.cluster import Accelerator, Cluster
+from shardplan.inputs.defaults import default_sequence_length
+from shardplan.inputs.layers import MLP
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.readers.catalog import (
     list_accelerators,
     list_clusters,
     list_models,
@@ -17,26 +19,9 @@ from shardplan.inputs.catalog import (
     load_cluster,
     load_model,
 )
-from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.defaults import default_sequence_length
-from shardplan.inputs.model import MLP, ModelConfig
-from shardplan.inputs.model_index import model_sources
+from shardplan.inputs.readers.cluster_record import accelerator_record, cluster_record
+from shardplan.inputs.readers.model_index import model_sources
 from shardplan.reports.model_record import PARTS, model_record
-
-__all__ = [
-    "Entry",
-    "Quantity",
-    "Value",
-    "accelerator_details",
-    "accelerator_entries",
-    "accelerator_values",
-    "cluster_details",
-    "cluster_entries",
-    "cluster_values",
-    "model_details",
-    "model_entries",
-    "model_values",
-]
 
 Record = dict[str, Any]
 Quantity = Literal["text", "count", "bytes", "bytes_per_s", "flops_per_s", "s", "share", "w", "usd_per_hour", "flops"]

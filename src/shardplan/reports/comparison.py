@@ -16,8 +16,6 @@ from shardplan.reports.plan_file import Pick, PlanFile
 from shardplan.reports.plan_words import field_text
 from shardplan.units import format_rate
 
-__all__ = ["Comparison", "Row", "Side", "compare", "comparison_record"]
-
 SCHEMA: Final = "shardplan/comparison/1"
 Unit = Literal["text", "s", "bytes", "share", "count", "flops_per_s"]
 

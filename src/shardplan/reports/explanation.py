@@ -13,8 +13,6 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share, step_split
 
-__all__ = ["Alternative", "Difference", "Explanation", "explain", "explanation_record"]
-
 Change = dict[str, Any]
 Outcome = Literal["slower", "as fast", "does not fit", "breaks a rule", "not searched"]
 

@@ -12,23 +12,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_type_hints
 
 from shardplan.errors import InputError
-from shardplan.inputs.model import (
-    MLP,
-    Attention,
-    LatentAttention,
-    Layer,
-    LinearAttention,
-    MixtureOfExperts,
-    ModelConfig,
-    PatchEmbedding,
-    StateSpace,
-)
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig, PatchEmbedding
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.reports.refusal import first_problem
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["DERIVED", "PARTS", "model_from_record", "model_record"]
 
 Record = dict[str, Any]
 

@@ -17,30 +17,18 @@ from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.inputs.catalog import cluster_from_record, cluster_record
-from shardplan.inputs.documents import parse_document
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
-from shardplan.inputs.residuals import residual_row, residuals_from_rows
+from shardplan.inputs.readers.cluster_record import cluster_from_record, cluster_record
+from shardplan.inputs.readers.documents import parse_document
+from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
 from shardplan.reports.model_record import model_from_record, model_record
 from shardplan.reports.plan_file_schema import BASES, KEYS, LATER, schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
 from shardplan.reports.refusal import first_problem
-
-__all__ = [
-    "RECOMMENDED",
-    "SCHEMA",
-    "Pick",
-    "PlanFile",
-    "SearchAccount",
-    "estimate_record",
-    "plan_file_from_record",
-    "plan_file_record",
-    "read_plan_file",
-]
 
 SCHEMA: Final = "shardplan/plan-file/1"
 RECOMMENDED: Final = "recommended"

@@ -13,7 +13,6 @@ from shardplan.inputs.profile import ProfileGeneration
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["BASES", "KEYS", "LATER", "NOTES", "schema_of_files"]
 
 KEYS: Final = {
     "step_time": "step_time_s",

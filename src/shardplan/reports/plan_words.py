@@ -8,19 +8,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.validity import broken_rule
-
-__all__ = [
-    "changed_fields",
-    "field_text",
-    "plan_flags",
-    "plan_words",
-    "short_changes",
-    "short_policy",
-    "short_recompute",
-    "short_sharding",
-    "variant_flag",
-]
+from shardplan.validity.rules import broken_rule
 
 NAMED = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute", "recompute_num_layers")
 """Fields that ``plan_words`` puts in its own words."""

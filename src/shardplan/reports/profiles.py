@@ -8,19 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.inputs.catalog import list_accelerators, load_accelerator
 from shardplan.inputs.cluster import Accelerator
-from shardplan.inputs.documents import read_document
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
-
-__all__ = [
-    "ConstantRow",
-    "ProfileEntry",
-    "constant_rows",
-    "generation_of",
-    "profile_entries",
-    "profile_record",
-]
+from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
+from shardplan.inputs.readers.documents import read_document
 
 DEFAULT: Final = "default"
 MAKERS: Final = {"nvlink": "NVIDIA", "xgmi": "AMD", "ici": "Google", "neuronlink": "AWS", "hccs": "Huawei"}

@@ -10,15 +10,6 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.planner.robustness import Robustness, Ties, has_headroom
 from shardplan.units import format_bytes
 
-__all__ = [
-    "Recommendation",
-    "reason",
-    "recommendation",
-    "robustness_from_record",
-    "robustness_record",
-    "ties_sentence",
-]
-
 Record = dict[str, Any]
 
 ALIKE_MEMORY: Final = 0.01

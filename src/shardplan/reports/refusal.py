@@ -10,8 +10,6 @@ from shardplan.errors import nearest_names
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["first_problem"]
-
 
 NOT_A_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
 

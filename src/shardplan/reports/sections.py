@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Section", "html_of", "markdown_of"]
-
 Rows = Sequence[Sequence[str]]
 _PAGE_STYLE = (
     ":root{color-scheme:light dark}"

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-__all__ = ["THEMES", "Cloud", "Scatter", "drawn"]
-
 WIDTH, HEIGHT = 560, 400
 LEFT, RIGHT, TOP, BOTTOM = 72, 28, 34, 74
 _LIGHT = "--text:#263238;--faint:#607d8b;--grid:#dfe5e8;--a:#0072b2;--b:#d9730d"

@@ -12,8 +12,6 @@ from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import read_residuals
 from shardplan.inputs.profile import Profile, load_profile
 
-__all__ = ["Group", "Seen", "Worst", "groups_of", "seen_of", "skipped_by_rule", "worst_of"]
-
 MOST_WORST = 8
 
 

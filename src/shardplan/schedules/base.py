@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from shardplan.arrays import Numbers
 
-__all__ = ["PipelineRank", "PipelineSchedule"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineRank:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from shardplan.arrays import Numbers
 from shardplan.schedules.base import PipelineRank, PipelineSchedule
 
-__all__ = ["GPipe"]
-
 
 class GPipe(PipelineSchedule):
     """The bubble of 1F1B, with every micro-batch in flight."""

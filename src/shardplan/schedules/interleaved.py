@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from shardplan.arrays import Numbers
 from shardplan.schedules.base import PipelineRank, PipelineSchedule
 
-__all__ = ["Interleaved", "unevenness"]
-
 NUM_SHIFTS = 2.0
 """Chunk passes that ranks make up for while the pace passes from one rank to another."""
 

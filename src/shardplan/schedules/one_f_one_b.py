@@ -7,8 +7,6 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.schedules.base import PipelineRank, PipelineSchedule
 
-__all__ = ["OneForwardOneBackward"]
-
 
 class OneForwardOneBackward(PipelineSchedule):
     r"""Every rank alternates once filled: bubble :math:`\sum_{i \ne r} t_i`, :math:`\min(M, p - r)` in flight."""

@@ -11,8 +11,6 @@ from shardplan.schedules.gpipe import GPipe
 from shardplan.schedules.interleaved import Interleaved
 from shardplan.schedules.one_f_one_b import OneForwardOneBackward
 
-__all__ = ["SCHEDULES", "idle_time", "microbatches_in_flight"]
-
 SCHEDULES: dict[str, PipelineSchedule] = {
     schedule.name: schedule for schedule in (OneForwardOneBackward(), Interleaved(), GPipe())
 }

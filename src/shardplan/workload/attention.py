@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from shardplan.arrays import Numbers, share
-from shardplan.inputs.model import Attention, LatentAttention
+from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.workload.communication import context_exchange, summa_exchange, tensor_exchange
 from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
-
-__all__ = ["attention", "latent_attention", "mean_keys"]
 
 ALWAYS = ()
 """Operators that only full recomputation repeats."""

@@ -10,8 +10,6 @@ from shardplan.arrays import Flags, Numbers
 from shardplan.workload.ops import Collective, CollectiveKind, Dimension, Matmul, Operator
 from shardplan.workload.shard import Shard
 
-__all__ = ["context_exchange", "expert_exchange", "heads_exchange", "summa_exchange", "tensor_exchange"]
-
 
 def tensor_exchange(
     shard: Shard,

@@ -9,8 +9,6 @@ from shardplan.workload.mlp import norm
 from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
 
-__all__ = ["embedding", "head", "logits", "mtp_projection"]
-
 
 def embedding(model: ModelConfig, shard: Shard) -> Block:
     """Rows of the table gathered forward, gradients added backward; patches are a matrix product."""

@@ -8,17 +8,10 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.model import (
-    MLP,
-    Attention,
-    LatentAttention,
-    Layer,
-    LinearAttention,
-    MixtureOfExperts,
-    ModelConfig,
-    StateSpace,
-)
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import OP_SAC
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.attention import attention, latent_attention
 from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.moe import mixture_of_experts
@@ -26,8 +19,6 @@ from shardplan.workload.op_sac import selected
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 from shardplan.workload.state_space import linear_attention, state_space
-
-__all__ = ["Parameters", "embedding_parameters", "head_parameters", "layer_block", "layer_parameters", "mtp_parameters"]
 
 
 def layer_block(layer: Layer, shard: Shard) -> Block:

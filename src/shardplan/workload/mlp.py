@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardplan.arrays import Numbers
-from shardplan.inputs.model import MLP
+from shardplan.inputs.layers import MLP
 from shardplan.workload.communication import summa_exchange, tensor_exchange
 from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
-
-__all__ = ["activation", "feed_forward", "mlp", "norm"]
 
 NORM = ("layernorm",)
 

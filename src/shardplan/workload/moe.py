@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from shardplan.inputs.model import MixtureOfExperts
+from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.workload.communication import expert_exchange, tensor_exchange
 from shardplan.workload.mlp import feed_forward
 from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
-
-__all__ = ["mixture_of_experts"]
 
 MOE = ("moe",)
 ROUTER_BYTES = 20.0

@@ -22,8 +22,6 @@ from shardplan.arrays import Numbers
 from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Operator, Saved
 from shardplan.workload.shard import Shard
 
-__all__ = ["selected"]
-
 Shares = dict[str, Numbers]
 
 OUTPUTS = {

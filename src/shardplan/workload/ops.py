@@ -7,19 +7,6 @@ from typing import Literal
 
 from shardplan.arrays import Flags, Numbers
 
-__all__ = [
-    "OUTSIDE",
-    "AttentionCore",
-    "Block",
-    "Collective",
-    "CollectiveKind",
-    "Dimension",
-    "Matmul",
-    "Operator",
-    "Pass",
-    "Saved",
-]
-
 OUTSIDE = ("outside",)
 """Modules of what stands before or behind the layers: no recomputation reaches it."""
 

@@ -10,8 +10,6 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 
-__all__ = ["Shard"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:

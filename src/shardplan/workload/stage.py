@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, any_holds
-from shardplan.inputs.model import Attention, Layer, ModelConfig
-
-__all__ = [
-    "Stage",
-    "chunk_counts",
-    "chunk_layers",
-    "kinds_of_stage",
-    "layers_before",
-    "layers_by_cost",
-    "side_by_side",
-    "stages",
-    "stages_of_chunks",
-]
+from shardplan.inputs.model import ModelConfig
 
 Part = TypeVar("Part")
 
@@ -62,27 +50,6 @@ def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> t
         last = max((num_layers + weight) // num_chunks - weight, 0)
         return (*_spread(num_layers - last, num_chunks - 1, [*range(num_chunks - 2, 0, -1), 0]), last)
     return _spread(num_layers, num_chunks, [*range(num_chunks - 2, 0, -1), 0, num_chunks - 1])
-
-
-def layers_by_cost(model: ModelConfig, pp: int) -> tuple[int, ...] | None:
-    """Layers of every stage where a stage closes behind the part whose cost exceeds its share of the sum.
-
-    Costs are the matrices of layers and head as nanotron counts them, keys and values as wide as queries
-    (nanotron/models/base.py and llama.py). None where a stage would stay without layers.
-    """
-    kinds = [model.num_layer_parameters(_with_all_heads(kind)) for kind in model.layer_kinds]
-    reached = np.cumsum([*(kinds[kind] for kind in model.layer_pattern), model.vocab_size * model.hidden_size])
-    counts, stage = [0] * pp, 0
-    for cost in reached[:-1]:
-        counts[stage] += 1
-        stage += int(stage + 1 < pp and cost > reached[-1] * (stage + 1) / pp)
-    return tuple(counts) if all(counts) else None
-
-
-def _with_all_heads(layer: Layer) -> Layer:
-    if not isinstance(layer.mixer, Attention):
-        return layer
-    return replace(layer, mixer=replace(layer.mixer, num_kv_heads=layer.mixer.num_heads))
 
 
 def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ...]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from shardplan.arrays import Numbers
-from shardplan.inputs.model import LinearAttention, StateSpace
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.communication import heads_exchange, tensor_exchange
 from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
-
-__all__ = ["linear_attention", "state_space"]
 
 
 def state_space(config: StateSpace, shard: Shard) -> Block:

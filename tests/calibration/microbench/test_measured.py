@@ -23,10 +23,10 @@ from shardplan.calibration.microbench.records import (
 from shardplan.calibration.microbench.run import measure_on
 from shardplan.errors import InputError
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.catalog import load_cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Constant, assemble, constants_of, load_profile
+from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Matmul
 from shardplan.workload.shard import Shard

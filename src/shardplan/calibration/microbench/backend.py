@@ -8,8 +8,6 @@ from typing import Protocol
 from shardplan.calibration.microbench.cases import Ranks
 from shardplan.calibration.microbench.records import Case, Device, Timing
 
-__all__ = ["Backend"]
-
 
 class Backend(Protocol):
     """A machine that can time a case."""

@@ -19,8 +19,6 @@ from shardplan.calibration.microbench.records import (
 )
 from shardplan.inputs.cluster import Precision
 
-__all__ = ["Ranks", "Sizes", "cases_of"]
-
 Sizes = Literal["small", "full"]
 KI, MI = 1024, 1024**2
 EXCHANGES: Final[tuple[Exchanged, ...]] = get_args(Exchanged)

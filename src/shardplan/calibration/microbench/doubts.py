@@ -20,8 +20,6 @@ from shardplan.calibration.microbench.records import (
 )
 from shardplan.calibration.microbench.stand_in import attention_core
 
-__all__ = ["LEAST_GROWTH", "MOST_RESIDUAL", "MOST_SPREAD", "busy", "doubt", "growth", "is_scattered", "label"]
-
 MOST_SPREAD: Final = 0.3
 """Distance of the quartiles of a case's series, relative to its time, above which something else ran on the machine."""
 MOST_USUAL_SPREAD: Final = 1.0

@@ -11,11 +11,9 @@ from typing import Any, Final
 from shardplan.calibration.microbench.doubts import busy
 from shardplan.calibration.microbench.records import Measurements
 from shardplan.errors import InputError
-from shardplan.inputs.catalog import load_accelerator
-from shardplan.inputs.documents import read_document
 from shardplan.inputs.profile import Constant
-
-__all__ = ["measurements_path", "profile_text", "read_measurements", "write_profile"]
+from shardplan.inputs.readers.catalog import load_accelerator
+from shardplan.inputs.readers.documents import read_document
 
 WIDTH: Final = 120
 

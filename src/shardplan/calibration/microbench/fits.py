@@ -23,15 +23,13 @@ from shardplan.calibration.microbench.records import (
 from shardplan.calibration.microbench.stand_in import attention_core
 from shardplan.costs.collectives import Group, Network, collective_time
 from shardplan.costs.roofline import Machine, operator_times
+from shardplan.files import DATA
 from shardplan.inputs.batch import Digit
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.documents import Document, parse_document
-from shardplan.inputs.hardware_files import DATA
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile
+from shardplan.inputs.readers.documents import Document, parse_document
 from shardplan.workload.ops import Matmul, Pass
-
-__all__ = ["Fitted", "fit_attention", "fit_exchanges", "fit_passes", "fit_products", "rules"]
 
 ELEMENT_BYTES: Final = {"fp8": 1.0, "bf16": 2.0, "fp16": 2.0}
 ATTENTION: Final = (

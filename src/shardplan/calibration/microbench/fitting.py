@@ -13,8 +13,6 @@ from shardplan.calibration.constants import Free, Vector
 from shardplan.calibration.fit import Evidence, fit
 from shardplan.inputs.profile import Profile
 
-__all__ = ["Found", "Solution", "free", "solve"]
-
 WELL_DETERMINED = 0.7
 """A constant whose uncertainty the timings leave above this share of what it was before is not reported."""
 USUAL_RESIDUAL = 0.054

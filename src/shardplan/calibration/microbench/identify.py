@@ -7,10 +7,8 @@ from typing import Final
 
 from shardplan.calibration.microbench.records import Device
 from shardplan.errors import InputError
-from shardplan.inputs.catalog import list_accelerators, load_accelerator
 from shardplan.inputs.cluster import Accelerator
-
-__all__ = ["accelerator_of", "check_part"]
+from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
 
 FORMS: Final = {"pcie", "nvl"}
 """Words that a device states where its catalogue entry does."""

@@ -19,11 +19,9 @@ from shardplan.calibration.microbench.fitting import Found, Solution
 from shardplan.calibration.microbench.records import Exchange, Host, Measurements
 from shardplan.calibration.microbench.stand_in import stand_in_cluster, stand_in_part
 from shardplan.errors import InputError
-from shardplan.inputs.catalog import cluster_of_accelerator, load_accelerator
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.profile import FRACTION, MOST_OF_NOMINAL, Constant, Profile
-
-__all__ = ["LAYER_OPERATORS", "LAYER_PRODUCTS", "Kept", "Outcome", "outcome_of", "profile_from"]
+from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator
 
 LAYER_OPERATORS: Final = 9
 """Operators of the estimate in one dense Llama layer, forward: the host's time is charged by them."""

@@ -10,21 +10,6 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args, 
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import Precision
 
-__all__ = [
-    "Attention",
-    "Case",
-    "Device",
-    "Exchange",
-    "Exchanged",
-    "Host",
-    "Measurements",
-    "MemoryPass",
-    "Product",
-    "Sample",
-    "Skipped",
-    "Timing",
-]
-
 Record = dict[str, Any]
 Kind = TypeVar("Kind")
 Exchanged = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p2p"]

@@ -13,10 +13,8 @@ from shardplan.calibration.microbench.identify import accelerator_of, check_part
 from shardplan.calibration.microbench.records import Measurements, Sample, Skipped
 from shardplan.calibration.microbench.torch_backend import TorchBackend
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.inputs.catalog import load_accelerator
 from shardplan.inputs.cluster import Precision
-
-__all__ = ["measure_on", "run_microbenchmark"]
+from shardplan.inputs.readers.catalog import load_accelerator
 
 Progress = Callable[[int, int], None]
 

@@ -8,8 +8,6 @@ from shardplan.calibration.microbench.records import Attention, Exchange, Host, 
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
 from shardplan.workload.ops import AttentionCore
 
-__all__ = ["attention_core", "stand_in_cluster", "stand_in_part"]
-
 UNKNOWN: Final = "unknown"
 
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from shardplan.calibration.microbench.records import Timing
 
-__all__ = ["Effort", "measure", "measure_together"]
-
 QUANTILE: Final = 0.2
 """Of the series, which stands for a case."""
 Elapsed = Callable[[int], float]

@@ -18,8 +18,6 @@ from shardplan.calibration.microbench.torch_device import (
 from shardplan.calibration.microbench.torch_exchanges import Exchanges
 from shardplan.calibration.microbench.torch_kernels import Call, call_of
 
-__all__ = ["TorchBackend"]
-
 SETTLE_TIME = 2.0
 """A GPU multiplies large matrices this long before anything is timed, so that its clock is the one it sustains. [s]"""
 MOST_CYCLES_PER_SECOND = 2.5e9

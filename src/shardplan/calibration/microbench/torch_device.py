@@ -12,8 +12,6 @@ from shardplan.calibration.microbench.cases import Ranks
 from shardplan.calibration.microbench.records import Device
 from shardplan.errors import InputError
 
-__all__ = ["INSTALL", "available_precisions", "describe", "import_torch", "pick_device", "ranks_of_launch"]
-
 INSTALL: Final = "pip install 'shardplan[microbench]'"
 
 

@@ -9,8 +9,6 @@ from shardplan.calibration.microbench.records import Exchange
 from shardplan.calibration.microbench.torch_kernels import Call
 from shardplan.errors import InputError
 
-__all__ = ["Exchanges"]
-
 VOLUME = 2**28
 """Bytes after which a series of calls ends."""
 

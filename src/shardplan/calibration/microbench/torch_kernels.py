@@ -7,8 +7,6 @@ from typing import Any, Final, assert_never
 
 from shardplan.calibration.microbench.records import Attention, Host, MemoryPass, Product
 
-__all__ = ["Call", "call_of"]
-
 Call = Callable[[], object]
 """Issues the work; on a GPU it returns before the work is done."""
 

@@ -13,8 +13,6 @@ from shardplan.plotting.subramanian2024.scaling import throughput_per_gpu, time_
 from shardplan.plotting.subramanian2024.shared import Row, only
 from shardplan.published.subramanian2024.figures import Figure
 
-__all__ = ["chart_of"]
-
 CHARTS: Final[dict[str, Callable[[Sequence[Row]], Chart]]] = {
     "F1": training_days,
     "F2": throughput_per_gpu,

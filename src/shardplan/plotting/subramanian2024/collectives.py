@@ -9,8 +9,6 @@ from shardplan.plotting.chart import Chart
 from shardplan.plotting.panels import GREY, PALETTE, Axis, Panel, Series
 from shardplan.plotting.subramanian2024.shared import SOURCE, Row, only, values_of
 
-__all__ = ["measured_collectives"]
-
 SHAPES: Final = ((8, 4), (16, 2), (32, 1))
 """Nodes and accelerators of each that are drawn: 32 accelerators."""
 VOLUME: Final = Axis(title="volume [MiB]", scale="log10")

@@ -9,8 +9,6 @@ from shardplan.plotting.chart import Chart
 from shardplan.plotting.panels import PALETTE, SECOND_PALETTE, Axis, Panel, Series
 from shardplan.plotting.subramanian2024.shared import SOURCE, STRATEGY_NAMES, Row, only, titled, values_of
 
-__all__ = ["best_configurations", "hand_picked"]
-
 DEGREES: Final = {"num_microbatches": "micro-batches", "tp": "TP", "tp1": "TP 1", "tp2": "TP 2", "dp": "DP", "pp": "PP"}
 DEGREE_COLOURS: Final = {
     "num_microbatches": SECOND_PALETTE[4],

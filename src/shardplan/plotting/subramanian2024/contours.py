@@ -8,8 +8,6 @@ from shardplan.plotting.chart import Chart
 from shardplan.plotting.panels import Axis, Field, Panel, Series, Side
 from shardplan.plotting.subramanian2024.shared import SOURCE, Row, values_of
 
-__all__ = ["capacity_and_bandwidth", "flops_and_capacity"]
-
 
 def capacity_and_bandwidth(rows: Sequence[Row]) -> Chart:
     """F6."""

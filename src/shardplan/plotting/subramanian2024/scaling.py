@@ -17,8 +17,6 @@ from shardplan.plotting.subramanian2024.shared import (
     values_of,
 )
 
-__all__ = ["throughput_per_gpu", "time_ratios", "training_days"]
-
 
 def training_days(rows: Sequence[Row]) -> Chart:
     """F1."""

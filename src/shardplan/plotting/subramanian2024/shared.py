@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from shardplan.plotting.panels import GREY, Axis, Marker, Series
 
-__all__ = ["SIZES", "SOURCE", "STRATEGY_NAMES", "Row", "label_of", "only", "system_lines", "titled", "values_of"]
-
 Row = Mapping[str, Any]
 
 SOURCE: Final = "Computed by shardplan with the model of S. Subramanian et al., arXiv 2410.00273."

@@ -9,7 +9,8 @@ from typing import Any
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import Attention, LatentAttention, MixtureOfExperts, ModelConfig
+from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import Case, Method, MethodAnswer, MethodError, MethodRow
 from shardplan.published.calculator.flaws import FLAWS
 from shardplan.published.calculator.record import RESULTS, record
@@ -22,8 +23,6 @@ from shardplan.published.calculator.table import (
 )
 from shardplan.published.fields import json_object, read_fields
 from shardplan.published.mapping import domain_size, put
-
-__all__ = ["Calculator"]
 
 
 class Calculator(Method):

@@ -8,8 +8,6 @@ from typing import Any, Final
 from shardplan.published.calculator.flaws import FLAWS
 from shardplan.published.calculator.table import ADAM_BYTES, FILLED, GB, CalculatorCase, Table, table
 
-__all__ = ["RESULTS", "record"]
-
 EXPERT_PARALLEL: Final = 8
 """Degree for which the page gives its hint."""
 RESULTS: Final = ("model_memory_gb", "rows", "recommended", "reasons", "expert_parallelism", "notes")

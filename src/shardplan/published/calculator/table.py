@@ -15,19 +15,6 @@ from pydantic import Field
 from shardplan.errors import InputError
 from shardplan.published.fields import Count, Fields, Positive, Whole
 
-__all__ = [
-    "ADAM_BYTES",
-    "FILLED",
-    "GB",
-    "CalculatorCase",
-    "CalculatorHardware",
-    "CalculatorModel",
-    "CalculatorTraining",
-    "Table",
-    "bubble_fraction",
-    "table",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -18,8 +18,6 @@ from shardplan.published.data_movement.scaling import Assumptions
 from shardplan.published.data_movement.search import LayerSearch, Matrix, search_layers
 from shardplan.published.fields import Count, Fields, Positive, Whole, read_fields
 
-__all__ = ["RESULTS", "answer_case"]
-
 RESULTS: Final = (
     "result_secs", "bound", "flop_secs", "hbm_secs", "net_secs", "end_of_batch", "utilisation", "configs", "best",
     "n_configs", "notes",

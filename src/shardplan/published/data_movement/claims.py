@@ -8,8 +8,6 @@ from typing import Any, Final
 from shardplan.published.data_movement.layer import Device
 from shardplan.published.data_movement.scaling import Assumptions
 
-__all__ = ["CLAIMS", "NOT_IN_THE_CURVE", "ONE_NETWORK", "Claim", "Variant", "variants"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:

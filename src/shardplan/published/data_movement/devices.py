@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from shardplan.errors import UnknownNameError
-from shardplan.inputs.catalog import cluster_of_accelerator, list_accelerators
+from shardplan.files import DATA
 from shardplan.inputs.cluster import Accelerator
-from shardplan.inputs.documents import parse_document
+from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators
+from shardplan.inputs.readers.documents import parse_document
 from shardplan.published.data_movement.layer import Device
 
-__all__ = ["DEFAULT_DEVICE", "FIELDS", "device_called", "device_of", "list_devices", "notebook_devices"]
-
 DEFAULT_DEVICE: Final = "H100 SXM5"
-TABLE: Final = Path(__file__).parents[2] / "data" / "published" / "data-movement-devices.yaml"
+TABLE: Final = DATA / "published" / "data-movement-devices.yaml"
 FIELDS: Final = {
     "flop_per_sec_8bit": "flops_8bit",
     "global_Bps": "memory_bandwidth",

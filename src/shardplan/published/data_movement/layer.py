@@ -15,18 +15,6 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 
-__all__ = [
-    "Device",
-    "LayerTime",
-    "LinearLayer",
-    "all_reduce_words",
-    "busy_times",
-    "end_of_batch",
-    "forward_backward",
-    "messages",
-    "passes",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:

@@ -23,8 +23,6 @@ from shardplan.published.data_movement.training_step import (
     step_time,
 )
 
-__all__ = ["LEVELS", "SCANNED", "Cliff", "LimitPoint", "best_configuration", "cliffs", "limits_curve"]
-
 LEVELS: Final = (0.9, 0.5, 0.1, 0.0)
 """Shares of the device's base utilisation down to which cliffs are located; 0: whatever ends in time."""
 SCANNED: Final = (20.0, 45.0, 0.25)

@@ -8,7 +8,8 @@ from typing import Any, Final
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import MLP, Attention, ModelConfig
+from shardplan.inputs.layers import MLP, Attention
+from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import Case, Method, MethodAnswer, MethodError, MethodRow
 from shardplan.published.data_movement.case import RESULTS, answer_case
 from shardplan.published.data_movement.layer import Device
@@ -18,8 +19,6 @@ from shardplan.published.mapping import one_sequence
 from shardplan.units import format_bytes, format_rate
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Matmul
-
-__all__ = ["DataMovement"]
 
 TABLES: Final = ("notebook_value", "fwd_bwd", "end_of_batch")
 """Parts of a reference file."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 
-__all__ = ["Assumptions", "Run"]
-
 YEAR = 365.25 * 86400.0
 
 

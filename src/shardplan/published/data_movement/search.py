@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from shardplan.errors import InputError
 from shardplan.published.data_movement.layer import Device, LinearLayer, end_of_batch, forward_backward
 
-__all__ = ["LayerSearch", "Matrix", "search_layers"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -25,18 +25,6 @@ from shardplan.published.data_movement.layer import (
 )
 from shardplan.published.data_movement.scaling import Assumptions, Run
 
-__all__ = [
-    "TENSOR_DEGREES",
-    "Blocks",
-    "Placement",
-    "Space",
-    "block_times",
-    "configurations",
-    "gradient_time",
-    "price_blocks",
-    "step_time",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

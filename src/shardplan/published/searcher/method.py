@@ -16,8 +16,6 @@ from shardplan.published.fields import json_object, read_fields
 from shardplan.published.mapping import even_nodes, layer_work, put
 from shardplan.published.searcher.search import Configurations, SearcherCase, result_file, search
 
-__all__ = ["FLAWS", "Searcher"]
-
 RESULTS: Final = ("n_configs", "configs", "best", "notes")
 """Fields of an answer."""
 MIB: Final = 2.0**20

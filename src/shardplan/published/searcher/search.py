@@ -18,8 +18,6 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from shardplan.published.fields import LARGEST, Fields, Positive, Whole
 
-__all__ = ["Configurations", "SearcherCase", "evaluate", "result_file", "search"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

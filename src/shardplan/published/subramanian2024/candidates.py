@@ -20,8 +20,6 @@ from shardplan.published.subramanian2024.inputs import Transformer
 from shardplan.published.subramanian2024.iteration import Configuration
 from shardplan.published.subramanian2024.strategies import Strategy
 
-__all__ = ["Candidates", "Grid", "candidates_of", "divisors", "places_of"]
-
 Ints = NDArray[np.int64]
 Table = dict[str, Ints]
 

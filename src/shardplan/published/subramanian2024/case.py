@@ -27,8 +27,6 @@ from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import Strategy, strategy_of
 from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY
 
-__all__ = ["RESULTS", "CaseFields", "answer"]
-
 RESULTS: Final = ("rank", "throughput", "memory_GB", *STATISTICS)
 """Columns of the published results that a case may carry along."""
 NAME: Final = "subramanian2024"

@@ -14,8 +14,6 @@ from shardplan.arrays import Numbers
 from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.inputs import System
 
-__all__ = ["Collective", "CollectiveKind", "collective_time", "transfer_times"]
-
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
 
 

@@ -7,8 +7,6 @@ from typing import Final, Literal, cast
 
 from shardplan.errors import InputError, UnknownNameError
 
-__all__ = ["CORRECTIONS", "FAITHFUL", "FLAWS", "Correction", "Corrections", "corrections_of"]
-
 Correction = Literal["Q1", "Q2", "Q3", "Q5", "Q11"]
 Corrections = frozenset[Correction]
 

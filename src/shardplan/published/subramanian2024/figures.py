@@ -20,8 +20,6 @@ from shardplan.published.subramanian2024.search import price_candidates
 from shardplan.published.subramanian2024.strategies import strategy_of
 from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY, Entry, Study, study
 
-__all__ = ["FIGURES", "Figure", "Row", "best_place", "figure"]
-
 Row = dict[str, Any]
 
 SHARES: Final = ("comp_frac", "tp_comm_frac", "bubble_frac", "dp_comm_frac", "mem_frac", "pp_comm_frac")

@@ -14,21 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.inputs.documents import parse_document, read_document
+from shardplan.files import DATA
+from shardplan.inputs.readers.documents import parse_document, read_document
 from shardplan.units import Kind, parse_quantity, to_si
-
-__all__ = [
-    "MAX_COUNT",
-    "MAX_DOMAIN",
-    "System",
-    "Transformer",
-    "count_of",
-    "list_models",
-    "list_systems",
-    "load_model",
-    "load_system",
-    "record_of",
-]
 
 MAX_COUNT: Final = 10**7
 """Largest sequence length, width, depth, batch or number of accelerators accepted."""
@@ -36,7 +24,7 @@ MAX_COUNT: Final = 10**7
 MAX_DOMAIN: Final = 100_000
 """Largest fast domain accepted."""
 
-_DATA: Final = Path(__file__).parents[2] / "data" / "published" / "subramanian2024.yaml"
+_DATA: Final = DATA / "published" / "subramanian2024.yaml"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 

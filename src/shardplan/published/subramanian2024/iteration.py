@@ -19,19 +19,6 @@ from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.layer import layer_cost
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
-__all__ = [
-    "STATISTICS",
-    "Configuration",
-    "Memory",
-    "Price",
-    "data_parallel_time",
-    "gradient_time",
-    "iteration_time",
-    "memory_of",
-    "price",
-    "stage_link_shares",
-]
-
 STATISTICS: Final = (
     "acts_mem", "bubble_frac", "comp_frac", "dp_comm_frac", "flops_per_gpu", "mem", "mem_frac", "pp_comm_frac", "t",
     "t_bubble", "t_comp", "t_dp_comm", "t_mem", "t_pp_comm", "t_tp_comm", "tp_comm_frac", "wts_grad_mem", "wts_mem",

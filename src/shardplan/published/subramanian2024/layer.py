@@ -18,8 +18,6 @@ from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.operators import Operator, Pass
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
-__all__ = ["LayerCost", "PassTime", "layer_cost", "pass_time"]
-
 LAUNCH_TIME = 20e-6
 """Constant part of every operator and direction. [s]"""
 EFFICIENCY = 0.8

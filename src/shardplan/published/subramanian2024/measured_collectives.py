@@ -5,17 +5,15 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.files import DATA
 from shardplan.published.subramanian2024.communication import Collective, CollectiveKind, collective_time
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
 from shardplan.published.subramanian2024.inputs import load_system
-
-__all__ = ["KINDS", "SIZE_CLASSES", "collective_rows", "model_over_measured"]
 
 Row = dict[str, Any]
 Columns = dict[str, NDArray[np.float64]]
@@ -30,7 +28,7 @@ SIZE_CLASSES: Final = {
     "from 256 MiB": (256 * MIB, 1e15),
 }
 """Least and most bytes of each. [bytes]"""
-_DATA: Final = Path(__file__).parents[2] / "data" / "published" / "collectives-perlmutter.csv"
+_DATA: Final = DATA / "published" / "collectives-perlmutter.csv"
 
 
 def collective_rows(corrected: Corrections = FAITHFUL) -> Iterator[Row]:

@@ -14,8 +14,6 @@ from shardplan.published.subramanian2024.case import answer
 from shardplan.published.subramanian2024.corrections import FLAWS
 from shardplan.published.subramanian2024.reference import reference_cases
 
-__all__ = ["Subramanian2024"]
-
 
 class Subramanian2024(Method):
     """Roofline of every operator, two networks, exhaustive search over three forms of tensor parallelism."""

@@ -12,20 +12,6 @@ from typing import Final, Literal
 from shardplan.arrays import Numbers
 from shardplan.published.subramanian2024.communication import Collective
 
-__all__ = [
-    "K",
-    "Operator",
-    "Pass",
-    "W",
-    "activation",
-    "bias",
-    "dropout",
-    "fused_attention",
-    "layer_norm",
-    "linear",
-    "summa_linear",
-]
-
 W: Final = 2.0
 K: Final = 1.0
 

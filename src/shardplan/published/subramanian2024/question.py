@@ -11,7 +11,8 @@ from shardplan.costs.collectives import domain_size
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import MLP, Attention, Layer, MixtureOfExperts, ModelConfig
+from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
 from shardplan.published.base import MethodAnswer, MethodError, MethodRow
 from shardplan.published.subramanian2024.corrections import FLAWS
 from shardplan.published.subramanian2024.inputs import System, Transformer
@@ -19,8 +20,6 @@ from shardplan.published.subramanian2024.iteration import Configuration, price
 from shardplan.published.subramanian2024.search import search
 from shardplan.published.subramanian2024.strategies import STRATEGIES, Strategy
 from shardplan.units import format_rate, format_time
-
-__all__ = ["plan"]
 
 LINK_EFFICIENCY = 0.7
 VARIANTS = 20

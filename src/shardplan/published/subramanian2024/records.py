@@ -15,8 +15,6 @@ from shardplan.published.subramanian2024.layer import pass_time
 from shardplan.published.subramanian2024.operators import Operator, Pass
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
-__all__ = ["DEGREES", "configuration_records", "degrees_record", "operator_records"]
-
 DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb", "nv_tp", "nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
 """Columns of a configuration; those that a strategy does not know are None."""
 

@@ -19,8 +19,6 @@ from shardplan.published.subramanian2024.search import SizeResult, search
 from shardplan.published.subramanian2024.strategies import strategy_of
 from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE
 
-__all__ = ["reference_cases"]
-
 NEEDED: Final = ("strategy", "model", "gpu", "nvs", "n_gpus", "throughput", "dp", "pp", "mbs")
 """Columns by which a file is known."""
 FIGURES: Final = ("throughput", "memory_GB", *STATISTICS)

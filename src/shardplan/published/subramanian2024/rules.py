@@ -7,8 +7,6 @@ from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.iteration import Configuration
 from shardplan.published.subramanian2024.strategies import Strategy
 
-__all__ = ["check_configuration", "words"]
-
 
 def check_configuration(
     model: Transformer, system: System, strategy: Strategy, configuration: Configuration, *, global_batch_size: int

@@ -24,8 +24,6 @@ from shardplan.published.subramanian2024.iteration import (
 from shardplan.published.subramanian2024.layer import layer_cost
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
-__all__ = ["Prices", "SizeResult", "price_candidates", "search"]
-
 Floats = NDArray[np.float64]
 
 PIECE = 1 << 15

@@ -16,18 +16,6 @@ from shardplan.published.subramanian2024.records import configuration_records
 from shardplan.published.subramanian2024.search import SizeResult, price_candidates
 from shardplan.published.subramanian2024.strategies import STRATEGIES, strategy_of
 
-__all__ = [
-    "GLOBAL_BATCH_SIZE",
-    "MODELS",
-    "NVLINK_SIZES",
-    "SECONDS_PER_DAY",
-    "SIZES",
-    "SYSTEMS",
-    "Entry",
-    "Study",
-    "study",
-]
-
 MODELS: Final = ("gpt3_1T", "vit_era5")
 SYSTEMS: Final = ("A100", "H200", "B200")
 NVLINK_SIZES: Final = (4, 8, 64)

@@ -13,11 +13,9 @@ import yaml
 
 from shardplan.calibration.errors import Misordered, Sweep, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
-from shardplan.calibration.runs import SHIPPED_RUNS
+from shardplan.calibration.runs.rows import SHIPPED_RUNS
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import read_residuals
-
-__all__ = ["Cause", "Subject", "cause_of", "causes", "causes_of_order", "known_causes"]
 
 Subject = Literal["step_time", "peak_memory", "order", "fits"]
 """What is off."""

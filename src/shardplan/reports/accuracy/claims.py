@@ -13,8 +13,6 @@ from shardplan.calibration.errors import sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 
-__all__ = ["claims"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:

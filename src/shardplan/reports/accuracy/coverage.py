@@ -14,9 +14,7 @@ from shardplan.calibration.coverage import (
     coverage_of,
     covered_runs,
 )
-from shardplan.estimation.band import Residual
-
-__all__ = ["ACCEPTABLE", "LARGE_FAMILY", "SMALL_FAMILY", "coverage_record"]
+from shardplan.inputs.readers.residuals import Residual
 
 COMPOSED: Final = ("vtrain-single",)
 """Families whose step times were put together from times of layers rather than measured as steps."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from shardplan.reports.svg import Cloud, Scatter
 
-__all__ = ["accuracy_figures"]
-
 Point = Mapping[str, Any]
 Ticks = tuple[tuple[float, str], ...]
 KINDS = {"dense": "dense", "moe": "mixture of experts"}

@@ -14,8 +14,6 @@ from shardplan.reports.accuracy.words import Record, as_percent, error_table
 from shardplan.reports.sections import Section, html_of, markdown_of
 from shardplan.reports.svg import drawn
 
-__all__ = ["accuracy_html", "accuracy_markdown", "accuracy_sections"]
-
 GROUP_TITLES = {
     "family": "By family",
     "accelerator": "By accelerator",

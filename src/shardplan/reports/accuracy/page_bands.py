@@ -8,8 +8,6 @@ from shardplan.reports.accuracy.coverage import ACCEPTABLE, LARGE_FAMILY, SMALL_
 from shardplan.reports.accuracy.words import Record, as_percent
 from shardplan.reports.sections import Section
 
-__all__ = ["band_sections"]
-
 QUANTITIES = {"time": "step time", "memory": "peak memory"}
 LOW, HIGH = (as_percent(share, 0) for share in ACCEPTABLE)
 

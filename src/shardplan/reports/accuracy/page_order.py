@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from shardplan.reports.accuracy.words import Record, as_percent
 from shardplan.reports.sections import Section
 
-__all__ = ["order_sections"]
-
 SWEEP_COLUMNS = ["family, model", "accelerators", "configurations", "slowest / fastest", "regret", "pairs in order"]
 RUNS = {"described": "tiers A and A-", "all": "all tiers"}
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from shardplan.reports.accuracy.words import Record, as_errors, as_factor, as_gigabytes, as_note
 from shardplan.reports.sections import Section
 
-__all__ = ["shortfall_sections"]
-
 CAUSE_COLUMNS = ["cause", "runs", "in-sample, median / p90, %", "left out, median / p90, %", "what to state"]
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from shardplan.reports.accuracy.words import Record, as_errors, as_percent
 from shardplan.reports.sections import Section
 
-__all__ = ["target_sections"]
-
 SIDE_NAMES = {"in_sample": "in-sample", "left_out": "left out"}
 SEE = {
     "time": "Known causes; Worst runs",

@@ -16,15 +16,13 @@ import numpy as np
 from shardplan.calibration.errors import GROUPINGS, Errors, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
-from shardplan.estimation.band import CONTRADICTORY_MEMORY, Residual
 from shardplan.estimation.ties import difference_sd
+from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual
 from shardplan.reports.accuracy.causes import causes, causes_of_order
 from shardplan.reports.accuracy.claims import claims
 from shardplan.reports.accuracy.coverage import coverage_record
 from shardplan.reports.accuracy.shortfalls import not_fitting, unmet, worst
 from shardplan.reports.accuracy.targets import targets
-
-__all__ = ["accuracy_record", "left_out_validation"]
 
 SCALES = (1, 8, 64, 512, 4096)
 """Lower ends of the classes of world size."""

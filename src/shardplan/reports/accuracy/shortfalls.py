@@ -14,8 +14,6 @@ from shardplan.estimation.band import band_of
 from shardplan.reports.accuracy.causes import Subject, cause_of
 from shardplan.reports.accuracy.targets import TARGETS, Target, is_trusted, ratio_of
 
-__all__ = ["not_fitting", "unmet", "worst"]
-
 LEAST_OF_A_FAMILY = 2
 MOST_NAMED = 5
 """Families or sweeps named as where a floor is missed."""

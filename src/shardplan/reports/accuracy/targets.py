@@ -12,9 +12,7 @@ import numpy as np
 from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
-from shardplan.estimation.band import CONTRADICTORY_MEMORY
-
-__all__ = ["TARGETS", "Target", "is_trusted", "ratio_of", "targets"]
+from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
 Pair = tuple[float, float]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Record", "as_bias", "as_errors", "as_factor", "as_gigabytes", "as_note", "as_percent", "error_table"]
-
 Record = Mapping[str, Any]
 LONGEST_NOTE = 220
 

@@ -13,8 +13,6 @@ from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.operators import Operator
 
-__all__ = ["SMALLEST_PART", "Split", "Strategy", "heads_divide", "parts_are_large"]
-
 SMALLEST_PART = 128
 """Fewest channels or tokens that a rank holds of a divided dimension."""
 

@@ -12,8 +12,6 @@ from shardplan.published.subramanian2024.operators import Operator, bias
 from shardplan.published.subramanian2024.strategies.base import Split, heads_divide, parts_are_large
 from shardplan.published.subramanian2024.strategies.row_column import RowColumn
 
-__all__ = ["ContextParallel"]
-
 
 class ContextParallel(RowColumn):
     """Heads and width over m1 ranks, the sequence over m2, which hold the same weights."""

@@ -12,8 +12,6 @@ from shardplan.published.subramanian2024.operators import Operator, bias
 from shardplan.published.subramanian2024.strategies.base import SMALLEST_PART, Split, heads_divide
 from shardplan.published.subramanian2024.strategies.row_column import RowColumn
 
-__all__ = ["OneDimensional"]
-
 
 class OneDimensional(RowColumn):
     """Heads and width are divided over m ranks; between the products the sequence is."""

@@ -22,8 +22,6 @@ from shardplan.published.subramanian2024.operators import (
 )
 from shardplan.published.subramanian2024.strategies.base import Split, Strategy
 
-__all__ = ["RowColumn", "context_parallel_attention"]
-
 
 class RowColumn(Strategy):
     """Tensor parallelism of Megatron-LM (arXiv 1909.08053) with sequence parallelism (arXiv 2205.05198)."""

@@ -22,8 +22,6 @@ from shardplan.published.subramanian2024.operators import (
 from shardplan.published.subramanian2024.strategies.base import Split, Strategy, heads_divide, parts_are_large
 from shardplan.published.subramanian2024.strategies.row_column import context_parallel_attention
 
-__all__ = ["Summa"]
-
 
 class Summa(Strategy):
     """Activations: sequence over m2, channels over m1; weights: rows over m2, columns over m1."""

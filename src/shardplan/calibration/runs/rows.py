@@ -1,0 +1,326 @@
+"""Measured training runs: one row of a CSV file each, as published sources state them or as users write their own.
+
+An empty cell means that the source does not say. Cells are read and checked by :mod:`shardplan.calibration.runs.cells`;
+what they mean for a plan is the business of :mod:`shardplan.calibration.runs.questions`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.calibration.runs.cells import COLUMNS, FIELDS, REQUIRED, Cell, Taken
+from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
+from shardplan.files import DATA
+
+SHIPPED_RUNS: Final = DATA / "measured_runs" / "runs.csv"
+MOST_BYTES: Final = 32 * 2**20
+MOST_ROWS: Final = 50_000
+LONGEST_CELL: Final = 4000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredRun:
+    """One measured training run; None or an empty text: not stated."""
+
+    id: str
+    """Unique name of the row."""
+    line: int
+    """Line of the file on which the row ends."""
+    folder: Path = field(repr=False)
+    """Folder of the file: ``model`` is relative to it."""
+    family: str
+    """Runs of one origin (one team, one line of software)."""
+    source: str = field(repr=False)
+    """Where it was published."""
+    tier: str
+    """``A``: all that matters is stated; ``A-``: one minor field inferred; ``B``: one that matters is missing."""
+    framework: str
+    """Training framework."""
+    model: str
+    """Name of a built-in model, or path of a ``config.json``."""
+    accelerator: str
+    """Accelerator of the catalogue."""
+    num_accelerators: int
+    """World size."""
+    scale_up_size: int | None
+    """Accelerators of one fast domain."""
+    inter_node_bandwidth: float | None
+    """Between domains, per accelerator and direction. [bytes/s]"""
+    precision: str | None
+    """Number format of the matrix products."""
+    grad_dtype: str | None
+    """Number format of accumulated gradients."""
+    attention: str | None
+    """Attention kernel."""
+    sequence_length: int
+    """Tokens of a sequence."""
+    global_batch_size: int
+    """Sequences of a step."""
+    micro_batch_size: int | None
+    """Sequences of a micro-batch, per model replica."""
+    tp: int | None
+    pp: int | None
+    cp: int | None
+    ep: int | None
+    etp: int | None
+    vp: int | None
+    sharding: str | None
+    """What data parallelism shards."""
+    sharding_degree: int | None
+    """Ranks over which it shards."""
+    sequence_parallel: bool | None
+    """Whether passes between matrix products are split over tensor-parallel ranks."""
+    recompute: str
+    """Policy or comma list of modules."""
+    offload: str
+    """What lives in host memory."""
+    options: Mapping[str, str]
+    """Everything else that was stated."""
+    step_time: float | None
+    """Measured time of one optimizer step. [s]"""
+    step_time_from: str
+    """Figure from which it was computed: ``step``, ``tokens`` or ``flops``."""
+    peak_memory_bytes: float | None
+    """Measured peak of one accelerator. [bytes]"""
+    memory_kind: str
+    """What that counts: ``allocated``, ``reserved`` or ``process``."""
+    notes: str = field(repr=False)
+    """Remarks."""
+    unknown: tuple[str, ...] = ()
+    """Columns of the file that the format does not know and in which the row has a value."""
+    taken: Mapping[str, Taken] = field(default_factory=dict)
+    """Cells whose value stands there under another name, by column."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnreadableRun:
+    """A row with a cell that cannot be read, and what of it can."""
+
+    id: str
+    """Name of the row, or its line where it has none."""
+    line: int
+    """Line of the file on which the row ends."""
+    family: str
+    tier: str
+    step_time: float | None
+    """Measured time of one optimizer step. [s]"""
+    peak_memory_bytes: float | None
+    """Measured peak of one accelerator. [bytes]"""
+    error: InputError
+    """The bad cell: rule, value, what may stand there, the knob."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTable:
+    """Rows of a file, in order."""
+
+    runs: tuple[MeasuredRun, ...]
+    unreadable: tuple[UnreadableRun, ...] = ()
+
+
+def read_runs(path: str | os.PathLike[str]) -> tuple[MeasuredRun, ...]:
+    """Every run of a file of the measured-runs format, in order. Raises ``InputError`` for the first bad cell."""
+    table = read_table(path)
+    for row in table.unreadable:
+        raise row.error
+    return table.runs
+
+
+def read_table(path: str | os.PathLike[str]) -> RunTable:
+    """Rows of a file of the measured-runs format; a row with a bad cell is kept apart.
+
+    Raises ``InputError`` where the file is no such table: no CSV, another separator, a column that is missing.
+    """
+    place = Path(path)
+    text = _text(place)
+    label = str(place)
+    try:
+        table = list(_numbered(text))
+    except csv.Error as error:
+        raise _bad_file(label, f"is not CSV: {error}") from None
+    if not table:
+        raise _bad_file(label, "is empty")
+    header = [name.strip() for name in table[0][1]]
+    _check_separator(text, header, label)
+    _check_header(header, label)
+    rows = [_row_of(header, cells, line, place) for line, cells in table[1:] if any(cell.strip() for cell in cells)]
+    if not rows:
+        raise _bad_file(label, "has a header and no rows")
+    rows = _with_ids_once(rows, label)
+    return RunTable(
+        runs=tuple(row for row in rows if isinstance(row, MeasuredRun)),
+        unreadable=tuple(row for row in rows if isinstance(row, UnreadableRun)),
+    )
+
+
+@cache
+def shipped_runs() -> tuple[MeasuredRun, ...]:
+    """The published runs that ship with shardplan."""
+    return read_runs(SHIPPED_RUNS)
+
+
+def _text(path: Path) -> str:
+    label = str(path)
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise _bad_file(label, "is a directory" if stat.S_ISDIR(found.st_mode) else "is not a regular file")
+        if found.st_size > MOST_BYTES:
+            raise _bad_file(label, f"has {found.st_size:,} bytes, more than {MOST_BYTES:,}")
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise _bad_file(label, "does not exist") from None
+    except OSError as error:
+        raise _bad_file(label, f"cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise _bad_file(label, "is not text in UTF-8") from None
+    except InputError:
+        raise
+    except ValueError as error:  # a path with a null character
+        raise _bad_file(repr(label), f"is not a path: {error}") from None
+
+
+def _bad_file(label: str, what: str) -> InputError:
+    return InputError(
+        f"{label} {what}",
+        rule="measured runs come in a CSV file with a header and a row for each run",
+        hint="see the measured-runs format in the documentation",
+    )
+
+
+def _numbered(text: str) -> Iterable[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    for cells in reader:
+        if reader.line_num > MOST_ROWS:
+            raise csv.Error(f"more than {MOST_ROWS:,} lines")
+        yield reader.line_num, cells
+
+
+def _check_separator(text: str, header: list[str], label: str) -> None:
+    """The first line names columns between commas; what spreadsheets and scripts write instead is told apart."""
+    first = text.partition("\n")[0].strip()
+    if set(REQUIRED) <= set(header) or ("," in first and not first.startswith("#")):
+        return
+    for sign, what in SEPARATORS.items():
+        if first.startswith("#") if sign == "#" else sign in first:
+            raise InputError(
+                f"{label}: the first line {what}: {shown(first)}",
+                rule="columns are separated by commas, and the first line names them",
+                hint=f"separate columns with commas, and begin with their names: {','.join(REQUIRED)}",
+            )
+
+
+SEPARATORS: Final[Mapping[str, str]] = {
+    "#": "starts with '#', and comments are not read",
+    ";": "has semicolons and no commas",
+    "\t": "has tabs and no commas",
+}
+"""Signs of a first line that is no header of this format, and what is said of it."""
+
+
+def _check_header(header: list[str], label: str) -> None:
+    """Columns may be missing or unknown, but not repeated, nor unknown and spelt almost like a missing one."""
+    for name in header:
+        if name and header.count(name) > 1:
+            raise InputError(f"{label}: column '{name:.60}' is repeated", rule="a column stands once", hint="drop one")
+    for name in REQUIRED:
+        if name not in header:
+            near = nearest_names(name, [other for other in header if other not in COLUMNS], most=1)
+            raise InputError(
+                f"{label}: there is no column '{name}'" + (f"; is '{near[0]:.60}' meant?" if near else ""),
+                rule=f"measured runs have the columns {', '.join(REQUIRED)}",
+                hint=f"add a column {name}",
+            )
+    for name in header:
+        near = nearest_names(name, [known for known in COLUMNS if known not in header], most=1)
+        if name not in COLUMNS and near:
+            raise UnknownNameError(f"column in {label}", name[:60], [known for known in COLUMNS if known not in header])
+
+
+def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[MeasuredRun | UnreadableRun]:
+    """Of rows with one id the first; the others cannot be told from it."""
+    first: dict[str, int] = {}
+    return [
+        _repeated(row, first[row.id], label) if first.setdefault(row.id, row.line) != row.line else row for row in rows
+    ]
+
+
+def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> UnreadableRun:
+    error = InputError(
+        f"{label}, line {row.line}: id '{row.id:.80}' stands in line {first} already",
+        rule="every run has an id of its own",
+        hint="rename one of the two",
+    )
+    return UnreadableRun(
+        id=row.id,
+        line=row.line,
+        family=row.family,
+        tier=row.tier,
+        step_time=row.step_time,
+        peak_memory_bytes=row.peak_memory_bytes,
+        error=error,
+    )
+
+
+def _row_of(header: list[str], cells: list[str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
+    stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
+    try:
+        _check_width(header, cells, f"{path}, line {line}")
+        return _run_of(stated, line, path)
+    except InputError as error:
+        return _unreadable(stated, line, path, error)
+
+
+def _check_width(header: list[str], cells: list[str], where: str) -> None:
+    if len(cells) > len(header):
+        raise InputError(
+            f"{where}: {len(cells)} cells for {len(header)} columns",
+            rule="a row has a cell for each column",
+            hint="quote cells that contain commas",
+        )
+
+
+def _unreadable(stated: Mapping[str, str], line: int, path: Path, error: InputError) -> UnreadableRun:
+    """What can be read of a row, for the list of those that are skipped."""
+
+    def readable(column: str) -> Any:
+        try:
+            return COLUMNS[column](Cell(path, line, "", column, stated.get(column, "")))
+        except InputError:
+            return None
+
+    return UnreadableRun(
+        id=stated.get("id", "")[:LONGEST_CELL] or f"line {line}",
+        line=line,
+        family=readable("family"),
+        tier=readable("tier") or "",
+        step_time=readable("step_time_s"),
+        peak_memory_bytes=readable("peak_memory_gb"),
+        error=error,
+    )
+
+
+def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun:
+    row = stated.get("id", "")
+
+    def cell(column: str) -> Cell:
+        found = Cell(path, line, row, column, stated.get(column, ""))
+        if len(found.text) > LONGEST_CELL:
+            raise Cell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
+        return found
+
+    read: dict[str, Any] = {name: read_cell(cell(name)) for name, read_cell in COLUMNS.items()}
+    taken = {name: value for name, value in read.items() if isinstance(value, Taken)}
+    values = {FIELDS.get(name, name): value.value if name in taken else value for name, value in read.items()}
+    if values["step_time"] is None and values["peak_memory_bytes"] is None:
+        raise Cell(path, line, row, "step_time_s", "").wrong("given where peak_memory_gb is not")
+    unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
+    return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **values)

@@ -1,0 +1,348 @@
+"""``shardplan published``: cases of the published methods in their own terms, and checks of reference files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from shardplan.cli.figure_files import FigureFiles
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.groups import SETTINGS, Command, CorrectedCommand, Group, examples
+from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.numbers import number, whole
+from shardplan.cli.published.case import CaseFlags, merged, read_case, section
+from shardplan.cli.published.flags import (
+    CalculatorFlags,
+    DegreeFlags,
+    LayerFlags,
+    LimitsFlags,
+    SearchedFlags,
+    SearcherFlags,
+)
+from shardplan.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from shardplan.cli.layout import Page
+    from shardplan.plotting.chart import Chart
+
+
+MOST: Final = 2**31
+MOST_DEVICES: Final = 10**12
+MOST_WORKERS: Final = 1024
+OTHER: Final = "METHOD"
+"""Command of a method of another package."""
+KEY: Final = "shardplan.published.method"
+
+
+class Methods(Group):
+    """The group; a method of another package is a command of its name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As typer's; a name that no command has may be that of another package's method."""
+        if not args or args[0].startswith("-") or (args[0] in self.commands and args[0] != OTHER):
+            return super().resolve_command(ctx, args)
+        from shardplan.published.catalogue import list_methods
+
+        if args[0] in list_methods():
+            ctx.meta[KEY] = args[0]
+            return args[0], self.commands[OTHER], args[1:]
+        known = [*(name for name, command in self.commands.items() if not command.hidden), *list_methods()]
+        names = ", ".join(dict.fromkeys(known))
+        raise UnknownNameError("method", args[0][:100], dict.fromkeys(known), hint=f"one of {names}")
+
+
+app = typer.Typer(cls=Methods, rich_markup_mode=None, context_settings=SETTINGS)
+
+
+@app.callback(invoke_without_command=True)
+def published(context: typer.Context) -> None:
+    """Ask a published method a case in its own terms, or check reference files.
+
+    A method of another package is a command of its name, with --input and --json.
+    """
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+@with_flags
+def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) -> int:
+    """Rule-of-thumb memory and traffic of every (tp, pp), and a recommendation.
+
+    Beside each number that is known to be wrong stands our own estimate's.
+    """
+    target = _target(output)
+    from shardplan.published.catalogue import load_method
+    from shardplan.reports.methods.calculator import calculator_record, calculator_report
+
+    if flags.num_experts is not None and not flags.moe:
+        raise InputError("--num-experts is given without --moe", rule="experts belong to a mixture", hint="add --moe")
+    read = read_case(case, load_method("calculator"))
+    base = PAGE_EXAMPLE if case.input is None else read
+    report = calculator_report(merged(base, _calculator_case(flags)), cluster=flags.cluster)
+    return _show(calculator_record(report), target, lambda page: _shower("calculator").show(page, report))
+
+
+PAGE_EXAMPLE: Final = {
+    "model": {"params_billions": 70},
+    "hardware": {"num_gpus": 64, "memory_per_gpu_gb": 80},
+    "training": {"batch_size": 512, "sequence_length": 4096},
+}
+"""Defaults of the calculator's own command line."""
+DEFAULT_EXPERTS: Final = 64
+
+
+def _calculator_case(flags: CalculatorFlags) -> dict[str, Any]:
+    from shardplan.units import parse_bytes
+
+    memory = None if flags.memory is None else parse_bytes(flags.memory, field="--memory") / 1e9
+    experts = (_whole(flags.num_experts, "--num-experts") or DEFAULT_EXPERTS) if flags.moe else None
+    return {
+        "model": _given(
+            params_billions=_number(flags.params, "--params"),
+            hidden_size=_whole(flags.hidden_size, "--hidden-size"),
+            num_layers=_whole(flags.num_layers, "--num-layers"),
+            vocab_size=_whole(flags.vocab_size, "--vocab-size"),
+            is_moe=flags.moe,
+            num_experts=experts,
+        ),
+        "hardware": _given(
+            num_gpus=_whole(flags.gpus, "--gpus"),
+            memory_per_gpu_gb=memory,
+            gpus_per_node=_whole(flags.gpus_per_node, "--gpus-per-node"),
+        ),
+        "training": _given(
+            batch_size=_whole(flags.batch_size, "--batch-size"),
+            sequence_length=_whole(flags.seq_len, "--seq-len"),
+            num_microbatches=_whole(flags.num_microbatches, "--num-microbatches"),
+        ),
+    }
+
+
+@with_flags
+def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFlags, output: OutputFlags) -> int:
+    """Search all configurations of a strategy by the model of arXiv 2410.00273, or price one.
+
+    The answer is no where nothing fits; the configuration of least memory is shown then.
+    """
+    target = _target(output)
+    from shardplan.published.catalogue import load_method
+
+    method = load_method("subramanian2024")
+    asked = merged(read_case(case, method), _searched_case(flags) | _whole_numbers(degrees))
+    record = _answered("subramanian2024", asked, method.answer(asked))
+    status = _show(record, target, lambda page: _shower("subramanian2024").show(page, record))
+    return status or (0 if record["configurations"][0]["fits"] else 1)
+
+
+def _searched_case(flags: SearchedFlags) -> dict[str, Any]:
+    texts = {name: getattr(flags, name) for name in ("model", "system", "strategy", "corrected", "explain")}
+    counts = {name: _whole(getattr(flags, name), _flag(name)) for name in ("nvs", "gpus", "global_batch_size", "top")}
+    return _given(**texts, **counts)
+
+
+@with_flags
+def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, output: OutputFlags) -> int:
+    """Time of a linear layer split over both of its dimensions, or the limits of training.
+
+    A layer is priced, or all ways to share --num-devices are searched.
+    """
+    target = _target(output)
+    from shardplan.published.catalogue import load_method
+
+    method = load_method("data-movement")
+    base = read_case(case, method)
+    asked = merged(base, _limits_case(layer, limits) if limits.limits or "limits" in base else _layer_case(layer))
+    _check_limits(limits, asked)
+    files = None if limits.out is None else FigureFiles(limits.out, ("limits",))
+    record = _answered("data-movement", asked, method.answer(asked))
+    written = "" if files is None else files.write(_limits_chart(record), record["points"])
+    return _show(record, target, lambda page: _shower("data_movement").show(page, record, written=written))
+
+
+def _limits_chart(record: Mapping[str, Any]) -> Chart:
+    from shardplan.plotting.limits import limits_chart
+
+    return limits_chart(record)
+
+
+def _layer_case(flags: LayerFlags) -> dict[str, Any]:
+    names = ("d_in", "d_out", "tp_in", "tp_out", "dp")
+    layer = {name: _whole(getattr(flags, name), _flag(name)) for name in names}
+    return _given(
+        device=flags.device,
+        layer=_given(**layer, bytewidth=_number(flags.bytewidth, "--bytewidth")),
+        b=_number(flags.batch, "--batch"),
+        num_devices=_whole(flags.num_devices, "--num-devices", most=MOST_DEVICES),
+        num_microbatches=_whole(flags.num_microbatches, "--num-microbatches"),
+    )
+
+
+def _limits_case(layer: LayerFlags, flags: LimitsFlags) -> dict[str, Any]:
+    from shardplan.units import parse_time
+
+    for name, value in asdict(layer).items():
+        if value is not None and name not in ("device", "bytewidth"):
+            raise InputError(
+                f"{_flag(name)} is given with --limits",
+                rule="the limits curve searches layers of its own",
+                hint=f"leave out {_flag(name)}, or --limits",
+            )
+    time = None if flags.training_time is None else parse_time(flags.training_time, field="--training-time")
+    curve = _given(
+        min_flop=_number(flags.min_flop, "--min-flop", most=MOST_FLOP),
+        max_flop=_number(flags.max_flop, "--max-flop", most=MOST_FLOP),
+        points_per_decade=_whole(flags.points_per_decade, "--points-per-decade", most=50),
+        training_time_s=time,
+        variants=flags.variants,
+        bytewidth=_number(layer.bytewidth, "--bytewidth"),
+    )
+    return _given(device=layer.device, limits=curve)
+
+
+MOST_FLOP: Final = 1e40
+
+
+def _check_limits(flags: LimitsFlags, asked: Mapping[str, Any]) -> None:
+    given = [name for name, value in asdict(flags).items() if value is not None]
+    if given and "limits" not in asked:
+        raise InputError(
+            f"{_flag(given[0])} is given without --limits",
+            rule="it is a flag of the limits curve",
+            hint="add --limits",
+        )
+
+
+@with_flags
+def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> int:
+    """Heuristic time of every (dp, tp, pp), and the fastest, from a cluster and a model file."""
+    target, result = _target(output), JsonTarget(flags.output, "--output")
+    result.check()
+    if target.is_stdout and result.is_stdout:
+        raise InputError(
+            "both --json and --output are -", rule="one answer goes to standard output", hint="give one of them a file"
+        )
+    top, workers = whole(flags.top, "--top", most=MOST), whole(flags.workers, "--workers", most=MOST_WORKERS)
+    from shardplan.cli.workers import workers_of
+    from shardplan.published.catalogue import load_method
+    from shardplan.published.searcher.method import Searcher
+
+    method = load_method("searcher")
+    assert isinstance(method, Searcher)
+    files = {"cluster": flags.cluster, "model": flags.model}
+    parts = {name: section(path, name) for name, path in files.items() if path is not None}
+    asked = merged({name: part for name, part in read_case(case, method).items() if name not in parts}, parts)
+    with workers_of(workers) as executor:
+        record = _answered("searcher", asked, method.answer(asked, executor=executor))
+    if result.where is not None:
+        result.write_text(method.result_file(asked))
+    if result.is_stdout:
+        target.write(record)
+        return 0
+    return _show(record, target, lambda page: _shower("searcher").show(page, record, top=top))
+
+
+FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Reference files, of any method.")]
+
+
+@with_flags
+def check(*, files: FilesArgument, output: OutputFlags) -> int:
+    """Recompute every case of reference files, and say how far the published figures are.
+
+    The answer is no where a relative difference exceeds 1e-9 (1e-12 absolute where the reference is 0), or a degree, a
+    recommendation or a word differs.
+    """
+    target = _target(output)
+    from shardplan.reports.methods.check import check_files, checks_record
+
+    checks = check_files(files)
+    _show(checks_record(checks), target, lambda page: _shower("check").show(page, checks))
+    return 0 if all(each.passed for each in checks) else 1
+
+
+@with_flags
+def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> int:
+    """Ask a method of another package a case in its own terms."""
+    target = _target(output)
+    from shardplan.published.catalogue import asked_of, load_method
+
+    method = load_method(context.meta[KEY])
+    asked = read_case(case, method)
+    record = _answered(method.name, asked, asked_of(method, lambda: method.answer(asked)))
+    return _show(record, target, lambda page: _shower("any").show(page, record))
+
+
+def _target(output: OutputFlags) -> JsonTarget:
+    target = JsonTarget(output.json)
+    target.check()
+    return target
+
+
+def _answered(name: str, case: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of an answer: method and case beside what it says."""
+    from shardplan.reports.methods.catalogue import answer_record
+
+    return answer_record(name, case, answer)
+
+
+def _show(record: Mapping[str, Any], target: JsonTarget, show: Callable[[Page], None]) -> int:
+    target.write(record)
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+
+        show(Page())
+    return 0
+
+
+def _shower(name: str) -> Any:
+    """The module that puts answers of a method into words."""
+    from importlib import import_module
+
+    return import_module(f"shardplan.cli.show.published_{name}")
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """Fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _whole(text: str | None, flag: str, *, most: int = MOST) -> int | None:
+    return None if text is None else whole(text, flag, most=most)
+
+
+def _number(text: str | None, flag: str, *, most: float = 1e30) -> float | None:
+    return None if text is None else number(text, flag, most=most)
+
+
+def _whole_numbers(flags: DegreeFlags) -> dict[str, int]:
+    return {name: whole(value, _flag(name), most=MOST) for name, value in asdict(flags).items() if value is not None}
+
+
+EXAMPLES: Final[dict[Callable[..., int], tuple[str, ...]]] = {
+    calculator: ("shardplan published calculator --params 70 --gpus 64 --memory 80 --batch-size 512 --seq-len 4096",),
+    subramanian2024: (
+        "shardplan published subramanian2024 --model gpt3_1T --system H200 --strategy 2d-seqp --gpus 2048",
+        "shardplan published subramanian2024 --input examples/case.json --corrected --explain",
+    ),
+    data_movement: (
+        "shardplan published data-movement --d-in 16384 --d-out 81920 --tp-in 8 --tp-out 40 --dp 32 --batch 32768",
+        "shardplan published data-movement --d-in 16384 --d-out 81920 --batch 4194304 --num-devices 4096",
+        "shardplan published data-movement --limits",
+    ),
+    searcher: (
+        "shardplan published searcher --cluster examples/cluster.json --model examples/model.json --output output.json",
+    ),
+    check: ("shardplan published check examples/reference.json",),
+}
+for _command, _lines in EXAMPLES.items():
+    app.command(cls=CorrectedCommand if _command is subramanian2024 else Command, epilog=examples(_lines))(_command)
+app.command(OTHER, cls=Command, hidden=True)(other)

@@ -1,0 +1,68 @@
+"""``shardplan plan --method``: a question of ours as another method answers it, ours beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.cli.flags.plan import SearchFlags
+from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.numbers import whole
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    from shardplan.cli.question import Asked
+
+
+MOST_ROWS = 1000
+OURS = "shardplan"
+"""Our own search, as `shardplan methods` calls it."""
+
+
+def _names(incomplete: str) -> list[str]:
+    from shardplan.published.catalogue import list_methods
+
+    return [name for name in list_methods() if name.startswith(incomplete)]
+
+
+MethodFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Ask another method in place of our search (see `shardplan methods`): the question in its terms, what it "
+        "ignores, its configurations, and our estimate of each.",
+        rich_help_panel="Method",
+        autocompletion=_names,
+    ),
+]
+
+
+def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, target: JsonTarget) -> int:
+    """Answers the question that ``ask`` puts with the method called ``name``. Raises ShardplanError."""
+    _check_flags(name, search)
+    top = whole(search.top, "--top", most=MOST_ROWS)
+    from shardplan.published.catalogue import load_method
+    from shardplan.reports.methods.question import ask_method, method_report_record, with_assumptions
+
+    method, asked = load_method(name), ask()
+    report = with_assumptions(ask_method(method, asked.question, top=top), asked.assumptions)
+    target.write(method_report_record(report))
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.methods_answer import show_report
+
+        show_report(Page(), report)
+    return 0 if report.is_yes else 1
+
+
+def _check_flags(name: str, search: SearchFlags) -> None:
+    """Another method searches a space of its own."""
+    for flag in ("fix", "limit", "exclude"):
+        if getattr(search, flag):
+            raise InputError(
+                f"--{flag} is given with --method {name:.60}",
+                rule="--fix, --limit and --exclude declare the space of our own search",
+                hint=f"leave out --{flag}, or --method",
+            )

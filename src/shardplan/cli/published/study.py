@@ -1,0 +1,138 @@
+"""``shardplan study``: the whole study of a paper, its tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from shardplan.cli.figure_files import FigureFiles
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags
+from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.numbers import whole
+from shardplan.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from shardplan.plotting.chart import Chart
+    from shardplan.published.subramanian2024.figures import Figure
+
+
+MOST_WORKERS: Final = 1024
+MOST_DOMAIN: Final = 100_000
+ALL: Final = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8")
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose study: subramanian2024, of arXiv 2410.00273.")]
+FigureFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="F1..F8",
+        help="Show the table of this figure: F1, ..., F8, several as F1,F3 or F1..F3, or all. Can be repeated.",
+        rich_help_panel="Study",
+    ),
+]
+OutFlag = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write each figure there as a page (HTML), a picture (PNG) and a table (CSV); all of them where none is "
+        "named. Needs the extra 'plots'.",
+        rich_help_panel="Output",
+    ),
+]
+CorrectedFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[NAMES]",
+        help="Correct Q1, Q2, Q3, Q5 and Q11 of its known errors, or those named: Q2,Q11.",
+        rich_help_panel="Study",
+    ),
+]
+SystemFlag = Annotated[
+    str, typer.Option(metavar="NAME", help="System whose configurations F3 shows.", rich_help_panel="Study")
+]
+DomainFlag = Annotated[str, typer.Option(metavar="N", help="Its fast domain: 4, 8 or 64.", rich_help_panel="Study")]
+WorkersFlag = Annotated[str, typer.Option(metavar="N", help="Search with so many workers.", rich_help_panel="Study")]
+
+
+@with_flags
+def study(
+    *,
+    name: NameArgument,
+    output: OutputFlags,
+    figure: FigureFlag = None,
+    corrected: CorrectedFlag = None,
+    system: SystemFlag = "B200",
+    nvs: DomainFlag = "8",
+    workers: WorkersFlag = "1",
+    out: OutFlag = None,
+) -> int:
+    """Repeat the whole study of a paper: every search of it, its tables and figures.
+
+    Of arXiv 2410.00273: two models, three forms of tensor parallelism, nine systems, 13 numbers of accelerators, every
+    candidate enumerated, priced and ranked.
+    """
+    target = JsonTarget(output.json)
+    target.check()
+    figures = _figures(figure, everything=out is not None)
+    num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
+    files = None if out is None else FigureFiles(out, figures)
+    from shardplan.cli.workers import workers_of
+    from shardplan.published.subramanian2024.corrections import corrections_of
+    from shardplan.reports.methods.study import STUDIES, run_study, study_record
+
+    if name not in STUDIES:
+        raise UnknownNameError("study", f"{name:.60}", STUDIES, hint=f"one of {', '.join(STUDIES)}")
+    shown = _system(system, domain)
+    chosen = corrections_of(corrected)
+    with workers_of(num_workers) as executor:
+        report = run_study(figures, corrected=chosen, executor=executor, num_workers=num_workers)
+    target.write(study_record(report))
+    written = [] if files is None else [files.write(*_drawn(each, shown)) for each in report.figures]
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.study import show_study
+
+        show_study(Page(), report, system=shown, written=written, asked=bool(figure))
+    return 0
+
+
+def _figures(given: Sequence[str] | None, *, everything: bool) -> tuple[str, ...]:
+    """Names of the figures, each once. Raises UnknownNameError."""
+    names = [name for text in given or () for part in text.split(",") for name in _range(part.strip().upper())]
+    for name in names:
+        if name not in (*ALL, "ALL"):
+            raise UnknownNameError("figure", f"{name:.40}", (*ALL, "all"), hint=f"one of {', '.join(ALL)}, or all")
+    if "ALL" in names or (not names and everything):
+        return ALL
+    return tuple(dict.fromkeys(names))
+
+
+def _range(text: str) -> tuple[str, ...]:
+    """The figures from one to another: ``F1..F3``."""
+    first, dots, last = text.partition("..")
+    if not dots or first not in ALL or last not in ALL:
+        return (text,)
+    return ALL[ALL.index(first) : ALL.index(last) + 1]
+
+
+def _system(name: str, domain: int) -> tuple[str, int]:
+    """The system of F3, as the study names it. Raises UnknownNameError or InputError."""
+    from shardplan.published.subramanian2024.study import NVLINK_SIZES, SYSTEMS
+
+    known = {each.upper(): each for each in SYSTEMS}
+    if name.upper() not in known:
+        raise UnknownNameError("system", f"{name:.40}", SYSTEMS, hint=f"one of {', '.join(SYSTEMS)}")
+    if domain not in NVLINK_SIZES:
+        sizes = ", ".join(map(str, NVLINK_SIZES))
+        raise InputError(f"--nvs is {domain}", rule=f"the study has fast domains of {sizes}", hint=f"one of {sizes}")
+    return known[name.upper()], domain
+
+
+def _drawn(figure: Figure, system: tuple[str, int]) -> tuple[Chart, Sequence[dict[str, Any]]]:
+    """A figure as a chart, and its records."""
+    from shardplan.plotting.subramanian2024.charts import chart_of
+
+    return chart_of(figure, system=system[0], nvs=system[1]), figure.rows

@@ -1,0 +1,227 @@
+"""The answer of ``validate``: errors by group, worst rows, skipped rows, order within sweeps, coverage of bands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from shardplan.calibration.errors import Errors
+from shardplan.calibration.predict import Prediction, not_understood, taken_as
+from shardplan.calibration.validate import Validation
+from shardplan.cli.layout import Column, Page
+from shardplan.cli.show.answer import percent
+from shardplan.reports.validation import Group, Seen, Worst, groups_of, skipped_by_rule, worst_of
+from shardplan.units import format_bytes, format_time
+
+PUBLISHED = "the published runs"
+"""What the runs that ship with the product are called."""
+MOST_RULES = 8
+MOST_NAMES = 3
+LONGEST_NAME = 60
+MOST_NOT_FITTING = 5
+LONGEST_TEXT = 120
+MOST_LINES = 2
+"""Lines that a reason takes on the terminal; the JSON has all of it."""
+
+
+def show_validation(
+    page: Page,
+    found: Validation,
+    by: str,
+    seen: Seen,
+    *,
+    named: str,
+    profile: str | None,
+    generation: str | None = None,
+) -> None:
+    """All of it. ``seen``: what the constants have seen. ``generation``: accelerators to which the profile applies."""
+    _verdict(page, found, named, profile)
+    if profile is not None:
+        _applies(page, found, generation)
+    for text in _seen(seen):
+        page.line(text, style="dim", indent=0)
+    if found.predictions:
+        groups = groups_of(found, by)
+        _errors(page, "Step time", by, [(group.name, group.step_time) for group in groups])
+        _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
+        _worst(page, worst_of(found.predictions))
+        _not_fitting(page, found.not_fitting)
+        _order(page, found)
+    show_taken(page, taken_as(one.asked for one in found.predictions))
+    show_not_understood(page, not_understood(one.asked for one in found.predictions))
+    _skipped(page, found)
+
+
+def _verdict(page: Page, found: Validation, named: str, profile: str | None) -> None:
+    total = len(found.predictions) + len(found.skipped)
+    constants = f" with the constants of {profile}" if profile else ""
+    rows = "1 row" if total == 1 else f"{total:,} rows"
+    text = f"{rows} of {named}{constants}: {len(found.predictions):,} predicted, {len(found.skipped):,} skipped"
+    page.line(text, style="bold", indent=0)
+    page.line("error: exp|ln(predicted / measured)| - 1; bias above zero: predictions too large", style="dim", indent=0)
+    if found.not_fitting:
+        count = len(found.not_fitting)
+        is_said = "1 row is predicted not to fit in memory, although it ran."
+        are_said = f"{count:,} rows are predicted not to fit in memory, although they ran."
+        page.line(is_said if count == 1 else are_said, indent=0)
+
+
+def _applies(page: Page, found: Validation, generation: str | None) -> None:
+    """How many runs the constants of a profile are those of."""
+    parts = [one.asked.question.cluster.accelerator.generation for one in found.predictions]
+    count = sum(part == generation for part in parts)
+    text = f"They are constants of {generation}, which apply to {count:,} of the {len(parts):,} runs."
+    page.line(text, style="" if count else "yellow", indent=0)
+
+
+def _seen(seen: Seen) -> list[str]:
+    """What the constants were fitted to, and how many of the runs are among it."""
+    said = [] if seen.fitted_to is None else [_of_profile(seen, seen.fitted_to)]
+    if seen.num_published:
+        which = "The constants" if seen.fitted_to is None else "The shipped constants that it keeps"
+        among = "these runs" if seen.num_published == seen.num_runs else f"{seen.num_published:,} of these runs"
+        said.append(f"{which} were fitted to {among}; docs/accuracy.md counts with each family left out.")
+    return said
+
+
+def _of_profile(seen: Seen, fitted_to: tuple[str, ...]) -> str:
+    """What a profile that is not shipped was fitted to."""
+    if not fitted_to and not seen.is_named:
+        return "The profile was fitted to no runs."
+    said = f"The profile was fitted to {' and '.join(fitted_to) or 'runs that moved none of its constants'}"
+    if not seen.is_named:
+        return f"{said}; it does not say which. Of those that it has seen errors and bands are not those of new runs."
+    if not seen.num_own:
+        return f"{said}; none of these runs is among what it was made from."
+    count = "these runs" if seen.num_own == seen.num_runs else f"{seen.num_own:,} of these {seen.num_runs:,} runs"
+    return f"{said}, and made from {count}, any held out included: their errors and bands are not those of new runs."
+
+
+def _with_memory(groups: tuple[Group, ...]) -> list[Group]:
+    return [group for group in groups if group.peak_memory.n]
+
+
+def _errors(page: Page, title: str, by: str, rows: list[tuple[str, Errors]]) -> None:
+    if not rows or not rows[-1][1].n:
+        return
+    shown = [(name, errors) for name, errors in rows if errors.n]
+    page.heading(title)
+    columns = [Column(title=by, cells=[name for name, _ in shown], is_text=True)]
+    page.table([*columns, *error_columns([errors for _, errors in shown])], styles=[""] * (len(shown) - 1) + ["bold"])
+
+
+def error_columns(rows: list[Errors]) -> list[Column]:
+    """Number of rows, median, 90th percentile and bias."""
+    return [
+        Column(title="n", cells=[f"{errors.n:,}" for errors in rows]),
+        Column(title="median", cells=[_share(errors.median) for errors in rows]),
+        Column(title="90th pct", cells=[_share(errors.p90) for errors in rows]),
+        Column(title="bias", cells=["-" if e.bias is None else f"{100 * e.bias:+.1f} %" for e in rows]),
+        Column(title="over 10 % too small", cells=[_share(errors.too_small) for errors in rows], rank=1),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)
+
+
+def _worst(page: Page, rows: tuple[Worst, ...]) -> None:
+    page.heading("Furthest off", "predicted against measured, and what is not stated or not understood")
+    factors = [_factor(row.factor) for row in rows]
+    for row, factor in zip(rows, factors, strict=True):
+        named = f"{_named(row.prediction)}: {_against(row)}"
+        page.hanging(Text(factor.rjust(max(6, *map(len, factors)))), Text(named), gap=1)
+        page.bullets([row.reason], style="dim", most_lines=MOST_LINES)
+
+
+def _not_fitting(page: Page, runs: tuple[Prediction, ...]) -> None:
+    """Those that lack most, and how many more there are."""
+    if not runs:
+        return
+    page.heading("Predicted not to fit", "tensors of the fullest accelerator against what they can fill")
+    for one in runs[:MOST_NOT_FITTING]:
+        page.hanging(Text(_times(one)), Text(f"{_named(one)}: {_need(one)}"), gap=1)
+    if len(runs) > MOST_NOT_FITTING:
+        page.line(f"and {len(runs) - MOST_NOT_FITTING:,} more (fits: false in --json)", style="dim")
+
+
+def _times(one: Prediction) -> str:
+    return f"{one.needed_memory_bytes / one.usable_memory_bytes:.2f}x".rjust(6)
+
+
+def _need(one: Prediction) -> str:
+    if one.needed_memory_bytes <= one.usable_memory_bytes:
+        return "what is offloaded exceeds the main memory of its node"
+    return f"{format_bytes(one.needed_memory_bytes)} of {format_bytes(one.usable_memory_bytes)}"
+
+
+def _named(one: Prediction) -> str:
+    name = one.run.id
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+
+
+def _factor(ratio: float) -> str:
+    """With two digits at least, and no decimals where they tell nothing."""
+    if ratio < 0.1:
+        return f"{ratio:.2g}x"
+    return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:,.0f}x"
+
+
+def _against(row: Worst) -> str:
+    one, run = row.prediction, row.prediction.run
+    if row.quantity == "memory":
+        return f"memory {format_bytes(one.peak_memory_bytes)} against {format_bytes(run.peak_memory_bytes or 0.0)}"
+    return f"{format_time(one.step_time)} against {format_time(run.step_time or 0.0)}"
+
+
+def _order(page: Page, found: Validation) -> None:
+    coverage = found.coverage()
+    if coverage is not None:
+        page.heading("Bands")
+        page.line(f"{percent(coverage)} of the measured step times lie inside their band, which is made for 80 %.")
+    ranking = found.ranking()
+    if not ranking["sweeps"]:
+        return
+    page.heading("Order within sweeps", "three or more configurations of one model on one cluster")
+    parts = [f"{ranking['sweeps']} sweep{'s' * (ranking['sweeps'] != 1)}"]
+    parts.append(f"the pick is {percent(ranking['mean_regret'] or 0.0)} slower than the best on average")
+    if ranking["pairs_in_order"] is not None:
+        parts.append(f"{percent(ranking['pairs_in_order'])} of {ranking['pairs']:,} clearly different pairs in order")
+    parts.append(f"median rank correlation {ranking['median_spearman']:.2f}")
+    page.line("; ".join(parts) + ".")
+
+
+def show_not_understood(page: Page, texts: Mapping[str, int]) -> None:
+    """Options, values and columns that changed nothing: a misspelt one is among them."""
+    _counted(page, "Not understood", "what the runs state and the estimate does not know", texts)
+
+
+def show_taken(page: Page, texts: Mapping[str, int]) -> None:
+    """Names and words that are read as others."""
+    _counted(page, "Taken as", "names and words of the runs that shardplan knows under others", texts)
+
+
+def _counted(page: Page, title: str, about: str, texts: Mapping[str, int]) -> None:
+    if not texts:
+        return
+    page.heading(title, about)
+    shown = [f"{text[:LONGEST_TEXT]} ({count:,} row{'s' * (count != 1)})" for text, count in texts.items()]
+    more = [f"and {len(shown) - MOST_RULES} more"] if len(shown) > MOST_RULES else []
+    page.bullets([*shown[:MOST_RULES], *more], most_lines=MOST_LINES)
+
+
+def _skipped(page: Page, found: Validation) -> None:
+    rules = skipped_by_rule(found)
+    if not rules:
+        return
+    page.heading("Skipped", "rows that cannot be predicted, by the rule that they break")
+    for rule, names in list(rules.items())[:MOST_RULES]:
+        listed = ", ".join(name[:LONGEST_NAME] for name in names[:MOST_NAMES])
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        page.hanging(Text(f"{len(names):,}".rjust(4)), Text(f"{rule}: {listed}{more}"), gap=1)
+        first = next(one for one in found.skipped if one.rule == rule)
+        page.bullets([first.reason], style="dim", most_lines=MOST_LINES)
+    hidden = list(rules.values())[MOST_RULES:]
+    if hidden:
+        page.line(f"and {sum(map(len, hidden)):,} more that break {len(hidden):,} other rules; --json has all of them")

@@ -1,0 +1,239 @@
+"""A stack: the documented defaults of one training framework, so that naming it gives its behaviour.
+
+``data/stacks`` holds one file for each. A default is a field of :class:`Software`, :class:`Job` or :class:`Plan` with
+its source; what a user or a measured run states takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.files import DATA
+from shardplan.inputs.job import PRECISIONS, Job, recipe_of
+from shardplan.inputs.plan import Plan, Sharding
+from shardplan.inputs.readers.documents import Document, parse_document, read_document
+from shardplan.inputs.software import Software
+
+STACKS: Final = DATA / "stacks"
+
+STACKED_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "software": tuple(f.name for f in fields(Software)),
+    "job": ("optimizer", "attention", "grad_dtype", "moment_dtype", "dropout"),
+    "plan": (
+        "sequence_parallel", "sharding", "recompute", "offload", "cp_comm",
+        "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
+    ),
+}  # fmt: skip
+"""Fields of each record for which a framework may have a default."""
+
+_HEAD: Final = (
+    "name",
+    "full_name",
+    "date",
+    "frameworks",
+    "aliases",
+    "where",
+    "sharding_with_pipeline",
+    "layers_per_chunk",
+    "stages_by_cost",
+    "experts_split_as_layers",
+    "notes",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """Defaults of one framework."""
+
+    name: str
+    """Identifier, such as ``megatron-bridge``."""
+    full_name: str
+    """Name in its makers' words."""
+    frameworks: tuple[str, ...] = ()
+    """Names under which runs of it are recorded."""
+    aliases: tuple[str, ...] = ()
+    """Other names of it, and of what runs on the same parts: they are taken as the first of ``frameworks``, and a
+    prediction says so."""
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Stated values of a recorded run that choose this stack among those of its framework."""
+    software: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``Software``; a value may be given for each precision."""
+    job: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``Job``; likewise."""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``Plan``."""
+    sharding_with_pipeline: str | None = None
+    """What sharded gradients or weights (zero2, zero3, hsdp) come down to with a pipeline; None: they stay what they
+    are, gathered and reduced in every micro-batch."""
+    layers_per_chunk: int | None = None
+    """Layers of a model chunk where a pipeline's ``vp`` is left open; None: pipelines are not interleaved."""
+    stages_by_cost: bool = False
+    """Whether stages are closed by the cost of their layers and the head; otherwise layers are shared out evenly."""
+    experts_split_as_layers: bool = False
+    """Whether experts are split over the tensor-parallel ranks (``etp`` is ``tp``) where nothing is said."""
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Where each default comes from, by ``software.cuda_graphs`` and the like."""
+    notes: str = field(default="", repr=False)
+    """What a user should know."""
+
+    def __post_init__(self) -> None:
+        """Checks every default by making the records. Raises ``InputError``."""
+        for precision in PRECISIONS:
+            Job(sequence_length=1, global_batch_size=1, **self.job_fields(precision))
+        Plan(**self.plan_fields())
+        if self.sharding_with_pipeline is not None:
+            Plan(sharding=cast("Sharding", self.sharding_with_pipeline))
+
+    def job_fields(self, precision: str) -> dict[str, Any]:
+        """Arguments of ``Job`` at this precision, ``software`` among them. Raises ``UnknownNameError``."""
+        recipe_of(precision)  # else defaults for each precision would be left out without a word
+        software = Software(**_at_precision(self.software, precision))
+        return _at_precision(self.job, precision) | {"software": software}
+
+    def plan_fields(self) -> dict[str, Any]:
+        """Arguments of ``Plan``."""
+        return dict(self.plan)
+
+
+def list_stacks() -> list[str]:
+    """Names of the stacks that are shipped."""
+    return sorted(path.stem for path in STACKS.glob("*.yaml"))
+
+
+def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
+    """A stack by name or by the path of its file. Raises InputError."""
+    text = os.fspath(name_or_path) if isinstance(name_or_path, str | os.PathLike) else repr(name_or_path)
+    text = text if isinstance(text, str) else repr(text)
+    if text.lower() in list_stacks():
+        return _shipped(text.lower())
+    if (
+        isinstance(name_or_path, os.PathLike)
+        or "/" in text
+        or os.sep in text
+        or text.lower().endswith((".yaml", ".yml", ".json"))
+    ):
+        return _stack_from(read_document(Path(text)), text)
+    shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
+    raise UnknownNameError("stack", shown, list_stacks(), hint=f"one of {', '.join(list_stacks())}, or a file")
+
+
+@cache
+def _shipped(name: str) -> Stack:
+    path = STACKS / f"{name}.yaml"
+    document = parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+    return _stack_from(document, path.name)
+
+
+def _at_precision(values: Mapping[str, Any], precision: str) -> dict[str, Any]:
+    """Values at one precision; those that are given for others only are left out."""
+    chosen = {name: value.get(precision) if isinstance(value, Mapping) else value for name, value in values.items()}
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _stack_from(document: Document, label: str) -> Stack:
+    for name in document:
+        if name not in (*_HEAD, *STACKED_FIELDS):
+            raise UnknownNameError(f"field of stack file {label}", str(name)[:60], (*_HEAD, *STACKED_FIELDS))
+    sources: dict[str, str] = {}
+    defaults: dict[str, Any] = {part: _defaults(document.get(part), part, label, sources) for part in STACKED_FIELDS}
+    chunk, pipelined = document.get("layers_per_chunk"), document.get("sharding_with_pipeline")
+    try:
+        return Stack(
+            name=_text(document, "name", label),
+            full_name=str(document.get("full_name") or document["name"]),
+            frameworks=tuple(_texts(document.get("frameworks") or [], "frameworks", label)),
+            aliases=tuple(_texts(document.get("aliases") or [], "aliases", label)),
+            where={
+                str(column): tuple(_texts(values, f"where.{column}", label))
+                for column, values in _mapping(document.get("where") or {}, "where", label).items()
+            },
+            sharding_with_pipeline=(
+                None if pipelined is None else _value(pipelined, "sharding_with_pipeline", label, sources)
+            ),
+            layers_per_chunk=None
+            if chunk is None
+            else _count(_value(chunk, "layers_per_chunk", label, sources), label),
+            stages_by_cost=_flag(document, "stages_by_cost", label, sources),
+            experts_split_as_layers=_flag(document, "experts_split_as_layers", label, sources),
+            sources=sources,
+            notes=str(document.get("notes") or ""),
+            **defaults,
+        )
+    except ShardplanError as error:
+        raise InputError(f"{label}: {error.message}", rule=error.rule, hint=error.hint) from None
+
+
+def _defaults(raw: object, part: str, label: str, sources: dict[str, str]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    for name, entry in _mapping(raw or {}, part, label).items():
+        if name not in STACKED_FIELDS[part]:
+            raise UnknownNameError(
+                f"{part} field of stack file {label}", str(name)[:60], STACKED_FIELDS[part],
+                hint=f"one of {', '.join(STACKED_FIELDS[part])}",
+            )  # fmt: skip
+        value = _value(entry, f"{part}.{name}", label, sources)
+        if isinstance(value, Mapping):
+            for precision in value:
+                if part == "plan" or precision not in PRECISIONS:
+                    raise UnknownNameError(
+                        f"precision of {part}.{name} in stack file {label}", str(precision)[:60], PRECISIONS
+                    )
+        read[name] = value
+    return read
+
+
+def _value(entry: object, name: str, label: str, sources: dict[str, str]) -> Any:
+    """The value of ``{value: ..., source: ...}``; its source is kept."""
+    if not isinstance(entry, Mapping) or set(entry) != {"value", "source"}:
+        raise InputError(
+            f"{label}: {name} is {str(entry)[:60]!r}",
+            rule="a default has a value and a source",
+            hint=f"write {name.rpartition('.')[2]}: {{value: ..., source: ...}}",
+        )
+    sources[name] = str(entry["source"])
+    return entry["value"]
+
+
+def _flag(document: Document, name: str, label: str, sources: dict[str, str]) -> bool:
+    raw = document.get(name)
+    value = False if raw is None else _value(raw, name, label, sources)
+    if not isinstance(value, bool):
+        raise InputError(f"{label}: {name} is {str(value)[:60]!r}", rule=f"{name} is true or false", hint="true")
+    return value
+
+
+def _mapping(raw: object, name: str, label: str) -> Mapping[str, Any]:
+    if not isinstance(raw, Mapping):
+        raise InputError(
+            f"{label}: {name} is {str(raw)[:60]!r}", rule=f"{name} holds named fields", hint=f"give fields under {name}"
+        )
+    return raw
+
+
+def _text(document: Document, name: str, label: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{label}: {name} is {str(value)[:60]!r}", rule=f"a stack has a {name}", hint=f"give {name}")
+    return value
+
+
+def _texts(raw: object, name: str, label: str) -> list[str]:
+    if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
+        raise InputError(f"{label}: {name} is {str(raw)[:60]!r}", rule=f"{name} is a list of names", hint="[a, b]")
+    return raw
+
+
+def _count(value: object, label: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1000:
+        raise InputError(
+            f"{label}: layers_per_chunk is {str(value)[:60]!r}",
+            rule="layers_per_chunk is a whole number from 1 to 1000",
+            hint="leave it out where pipelines are not interleaved",
+        )
+    return value

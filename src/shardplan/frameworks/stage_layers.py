@@ -1,0 +1,31 @@
+"""Which layers a framework puts on each stage where it does not share them out evenly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shardplan.inputs.layers import Attention, Layer
+from shardplan.inputs.model import ModelConfig
+
+
+def layers_by_cost(model: ModelConfig, pp: int) -> tuple[int, ...] | None:
+    """Layers of every stage where a stage closes behind the part whose cost exceeds its share of the sum.
+
+    Costs are the matrices of layers and head as nanotron counts them, keys and values as wide as queries
+    (nanotron/models/base.py and llama.py). None where a stage would stay without layers.
+    """
+    kinds = [model.num_layer_parameters(_with_all_heads(kind)) for kind in model.layer_kinds]
+    reached = np.cumsum([*(kinds[kind] for kind in model.layer_pattern), model.vocab_size * model.hidden_size])
+    counts, stage = [0] * pp, 0
+    for cost in reached[:-1]:
+        counts[stage] += 1
+        stage += int(stage + 1 < pp and cost > reached[-1] * (stage + 1) / pp)
+    return tuple(counts) if all(counts) else None
+
+
+def _with_all_heads(layer: Layer) -> Layer:
+    if not isinstance(layer.mixer, Attention):
+        return layer
+    return replace(layer, mixer=replace(layer.mixer, num_kv_heads=layer.mixer.num_heads))

@@ -1,0 +1,213 @@
+"""The file format of accelerators and clusters: every value with its unit, its source and, where due, a mark.
+
+A value is ``{value: 450, unit: GB/s, source: ..., mark: ...}`` or, in a user's own file, a text with its unit
+(``450 GB/s``). ``source`` is a text or a key of the file's ``sources``. A mark says that a value is to be taken with
+care: from memory, low confidence, assumed. Shipped files are read without pydantic, which costs more than all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+from shardplan.errors import UnitError
+from shardplan.files import DATA
+from shardplan.inputs.cluster import Accelerator, Cluster, LinkType, NetworkTier
+from shardplan.inputs.readers.documents import Document, parse_document
+from shardplan.units import Kind, format_rate, format_time, parse_count, parse_quantity, to_si
+
+"""Folder of the data files that are shipped."""
+
+
+class Domain(NamedTuple):
+    """One network tier with the origin of its values."""
+
+    tier: NetworkTier
+    sources: Mapping[str, str]
+    marks: Mapping[str, str]
+    assumptions: tuple[str, ...]
+
+
+class Counted(NamedTuple):
+    """A whole number with its origin."""
+
+    value: int
+    source: str
+    mark: str
+
+
+class _Reader:
+    """Reads the values of one file and remembers where each comes from."""
+
+    def __init__(self, document: Document, label: str) -> None:
+        self.label = label
+        self.legend: Mapping[str, str] = document.get("sources") or {}
+        self.sources: dict[str, str] = {}
+        self.marks: dict[str, str] = {}
+
+    def quantity(self, raw: Any, kind: Kind, field: str) -> float:
+        """A value in SI units. Raises UnitError."""
+        where = f"{self.label}: {field.removesuffix('_bytes')}"
+        value, unit = self._origin(raw, field)
+        if unit:
+            return to_si(value, unit, kind, field=where)
+        return parse_quantity(value, kind, field=where, is_unit_required=kind != "fraction")
+
+    def count(self, raw: Any, unit: str, field: str) -> int:
+        """A whole number of ``unit``. Raises UnitError."""
+        where = f"{self.label}: {field}"
+        value, given = self._origin(raw, field)
+        if given and given != unit:
+            raise UnitError(
+                f"{where}: {value!r} has the unit '{given}' in place of {unit}",
+                rule=f"{field} is a number of {unit}",
+                hint=f"write unit: {unit}",
+            )
+        return parse_count(value, field=where)
+
+    def _origin(self, raw: Any, field: str) -> tuple[Any, str]:
+        """Value and unit; notes the source and the mark of ``field``."""
+        if not isinstance(raw, Mapping):
+            self.sources[field] = self.label
+            return raw, ""
+        source = raw.get("source") or self.label
+        self.sources[field] = self.legend.get(source, source)
+        if raw.get("mark"):
+            self.marks[field] = raw["mark"]
+        return raw.get("value"), raw.get("unit") or ""
+
+    def assumed(self, field: str, text: str) -> tuple[str, ...]:
+        """A line for the assumptions when the value of ``field`` is marked as assumed."""
+        mark = self.marks.get(field, "")
+        return (f"{text} ({mark}): {self.sources[field]}",) if mark.startswith("assumed") else ()
+
+
+def accelerator_from(document: Document, label: str) -> Accelerator:
+    """The accelerator that a file describes. Raises InputError."""
+    read = _Reader(document, label)
+    optional: dict[str, Any] = {}
+    kinds: tuple[tuple[str, Kind], ...] = (
+        ("vector_flops", "flop rate"), ("host_link_bandwidth", "bandwidth"), ("power", "power"),
+        ("price_per_hour", "price"), ("memory_efficiency", "fraction"),
+    )  # fmt: skip
+    for name, kind in kinds:
+        if document.get(name) is not None:
+            optional[name] = read.quantity(document[name], kind, name)
+    for name, unit in (("num_cores", "cores"), ("release_year", "year")):
+        if document.get(name) is not None:
+            optional[name] = read.count(document[name], unit, name)
+    return Accelerator(
+        name=document["name"],
+        full_name=document.get("full_name") or document["name"],
+        vendor=document.get("vendor") or "",
+        generation=document.get("generation") or "other",
+        memory_bytes=read.quantity(document["memory"], "bytes", "memory_bytes"),
+        memory_bandwidth=read.quantity(document["memory_bandwidth"], "bandwidth", "memory_bandwidth"),
+        peak_flops=_by_precision(read, document, "peak_flops", "flop rate"),
+        gemm_efficiency=_by_precision(read, document, "gemm_efficiency", "fraction"),
+        sources=read.sources,
+        marks=read.marks,
+        notes=document.get("notes") or "",
+        **optional,
+    )
+
+
+def scale_up_from(document: Document, label: str, *, name: str = "node") -> Domain | None:
+    """The fast domain of an accelerator as a tier called ``name``; None where its file states none."""
+    raw = document.get("scale_up")
+    return None if raw is None else domain_from(raw, label, name=name, legend=document.get("sources"))
+
+
+def domain_from(raw: Document, label: str, *, name: str, legend: Mapping[str, str] | None = None) -> Domain:
+    """A tier called ``name`` from its fields in the file ``label``; ``legend``: the file's ``sources``."""
+    read = _Reader({"sources": legend}, label)
+    tier, assumptions = _tier_from({**raw, "name": name}, read)
+    return Domain(tier, read.sources, read.marks, assumptions)
+
+
+def cluster_from(document: Document, label: str, accelerator: Accelerator) -> Cluster:
+    """The cluster that a file describes, of ``accelerator``. Raises InputError."""
+    read = _Reader(document, label)
+    optional: dict[str, Any] = {}
+    if document.get("max_num_accelerators") is not None:
+        raw = document["max_num_accelerators"]
+        optional["max_num_accelerators"] = read.count(raw, "accelerators", "max_num_accelerators")
+    if document.get("host_memory") is not None:
+        optional["host_memory_bytes"] = read.quantity(document["host_memory"], "bytes", "host_memory_bytes")
+    if document.get("host_memory_bandwidth") is not None:
+        raw = document["host_memory_bandwidth"]
+        optional["host_memory_bandwidth"] = read.quantity(raw, "bandwidth", "host_memory_bandwidth")
+    if document.get("price_per_hour") is not None:
+        optional["price_per_hour"] = read.quantity(document["price_per_hour"], "price", "price_per_hour")
+    tiers = [_tier_from(raw, read) for raw in document["tiers"]]
+    return Cluster(
+        name=document["name"],
+        full_name=document.get("full_name") or document["name"],
+        accelerator=accelerator,
+        tiers=tuple(tier for tier, _ in tiers),
+        accelerators_per_node=read.count(document["accelerators_per_node"], "accelerators", "accelerators_per_node"),
+        sources=read.sources,
+        marks=read.marks,
+        notes=document.get("notes") or "",
+        assumptions=tuple(line for _, lines in tiers for line in lines),
+        **optional,
+    )
+
+
+def count_from(raw: Any, label: str, field: str) -> Counted:
+    """A number of accelerators in the file ``label``. Raises UnitError."""
+    read = _Reader({}, label)
+    value = read.count(raw, "accelerators", field)
+    return Counted(value, read.sources[field], read.marks.get(field, ""))
+
+
+@cache
+def networks() -> Document:
+    """Default latencies and networks (``data/networks.yaml``)."""
+    path = DATA / "networks.yaml"
+    return parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+
+
+def hop_latency(link_type: LinkType) -> float:
+    """One-way latency of one hop over a family of link where no description says another. [s]"""
+    defaults = networks()["latency"]
+    raw = defaults.get(link_type, defaults["other"])
+    return _Reader({}, "networks.yaml").quantity(raw, "time", f"latency.{link_type}")
+
+
+def _tier_from(raw: Document, read: _Reader) -> tuple[NetworkTier, tuple[str, ...]]:
+    """A tier and the defaults taken for it."""
+    name, link_type = raw["name"], raw.get("link_type") or "other"
+    field = f"tiers.{name}"
+    bandwidth = read.quantity(raw["bandwidth"], "bandwidth", f"{field}.bandwidth")
+    latency_raw = raw.get("latency")
+    is_default = latency_raw is None
+    if is_default:
+        defaults = networks()["latency"]
+        latency_raw = defaults.get(link_type, defaults["other"])
+    latency = read.quantity(latency_raw, "time", f"{field}.latency")
+    tier = NetworkTier(
+        name=name,
+        size=read.count(raw["size"], "accelerators", f"{field}.size") if raw.get("size") is not None else None,
+        bandwidth=bandwidth,
+        latency=latency,
+        kind=raw.get("kind") or link_type,
+        topology=raw.get("topology") or "switch",
+        torus_shape=tuple(raw.get("torus_shape") or ()),
+        link_type=cast(LinkType, link_type),  # checked by NetworkTier
+    )
+    lines = read.assumed(f"{field}.bandwidth", f"bandwidth of tier '{name}': {format_rate(bandwidth)}")
+    if is_default:
+        mark = read.marks.get(f"{field}.latency")
+        lines += (
+            f"latency of tier '{name}': {format_time(latency)} per hop, the default of {link_type}"
+            + (f" ({mark})" if mark else "")
+            + f": {read.sources[f'{field}.latency']}",
+        )
+    return tier, lines
+
+
+def _by_precision(read: _Reader, document: Document, name: str, kind: Kind) -> dict[str, float]:
+    values = document.get(name) or {}
+    return {precision: read.quantity(raw, kind, f"{name}.{precision}") for precision, raw in values.items()}

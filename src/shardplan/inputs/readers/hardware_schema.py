@@ -1,0 +1,207 @@
+"""Fields of a user's cluster or accelerator file: their names and types. Their values are read by `hardware_files`.
+
+In a module of its own because importing pydantic takes longer than all that the shipped files need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from shardplan.errors import InputError, nearest_names
+from shardplan.inputs.readers.documents import Document
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Strict(BaseModel, extra="forbid", strict=True):
+    """Fields that are known, of exactly their type."""
+
+
+class Value(Strict):
+    """A number with its unit, or a text with both (``450 GB/s``)."""
+
+    value: object
+    """The number."""
+    unit: str | None = None
+    """Its unit, such as ``GB/s``."""
+    source: str | None = None
+    """Where it comes from: a text, or a key of the file's ``sources``."""
+    mark: str | None = None
+    """Why it is to be taken with care, where it is."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, raw: object) -> object:
+        return {"value": raw} if isinstance(raw, str | int | float) else raw
+
+    @field_validator("value")
+    @classmethod
+    def _plain(cls, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise PydanticCustomError("plain", "it must be a number or a text with its unit")
+        return value
+
+
+class Link(Strict):
+    """The links of one domain."""
+
+    kind: str | None = None
+    """Link in the maker's words, such as ``NVLink4``."""
+    link_type: str = "other"
+    """Family of the link; gives the latency where none is stated."""
+    topology: str = "switch"
+    """``switch``, ``mesh`` or ``torus``."""
+    torus_shape: list[int] = []
+    """Accelerators along each axis of a torus."""
+    size: Value | None = None
+    """Accelerators in one domain; left out for the outermost tier."""
+    bandwidth: Value
+    """Nominal, per accelerator and direction."""
+    latency: Value | None = None
+    """Of one hop, one way."""
+
+
+class Tier(Link):
+    """One network tier."""
+
+    name: Text
+    """What people call the level: ``node``, ``rack``, ``pod`` ..."""
+
+
+class FastDomain(Link):
+    """The fast domain that an accelerator's own links make."""
+
+    size: Value
+    """Accelerators in one domain."""
+
+
+class Described(Strict):
+    """What every file has."""
+
+    name: Text
+    """Identifier."""
+    full_name: str | None = None
+    """Name in the maker's or operator's words."""
+    date: str | None = None
+    """When the values were looked up."""
+    sources: dict[str, str] = {}
+    """Sources that several values share, by key."""
+    notes: str | None = None
+    """What a user should know."""
+    price_per_hour: Value | None = None
+    """Of one accelerator, or of one node in a cluster file."""
+
+
+class AcceleratorFile(Described):
+    """A file that describes an accelerator."""
+
+    vendor: str | None = None
+    """Maker."""
+    generation: str = "other"
+    """Architecture family: calibration profiles are looked up by it."""
+    release_year: Value | None = None
+    """Year in which the part came out."""
+    memory: Value
+    """Device memory as the device reports it."""
+    memory_bandwidth: Value
+    """Peak device-memory bandwidth."""
+    peak_flops: dict[str, Value]
+    """Dense matrix peak by precision."""
+    vector_flops: Value | None = None
+    """Peak of the vector units in fp32."""
+    num_cores: Value | None = None
+    """Streaming multiprocessors, compute units or cores."""
+    host_link_bandwidth: Value | None = None
+    """Link to the host, one direction."""
+    power: Value | None = None
+    """Power limit of the device."""
+    gemm_efficiency: dict[str, Value] = {}
+    """Measured sustained fraction of the dense peak in large matrix products, by precision."""
+    memory_efficiency: Value | None = None
+    """Measured fraction of the memory bandwidth in large streaming kernels."""
+    scale_up: FastDomain | None = None
+    """The fast domain that the part's own links make."""
+    accelerators_per_node: Value | None = None
+    """Accelerators that usually share one host; 8 where nothing is said."""
+    usual_cluster: Text | None = None
+    """Name or path of the cluster that ``--accelerator`` alone takes."""
+
+
+class ClusterFile(Described):
+    """A file that describes a cluster."""
+
+    accelerator: object
+    """Name of an accelerator, path of its file, or its fields in place."""
+    accelerators_per_node: Value
+    """Accelerators that share one host."""
+    tiers: list[Tier]
+    """Network tiers, inner to outer."""
+    max_num_accelerators: Value | None = None
+    """Largest number joined by this network."""
+    host_memory: Value | None = None
+    """Main memory of one node."""
+    host_memory_bandwidth: Value | None = None
+    """Bandwidth that updates of offloaded states reach in it; left out: a default for each accelerator."""
+
+    @field_validator("accelerator")
+    @classmethod
+    def _named_or_described(cls, accelerator: object) -> object:
+        if not isinstance(accelerator, str | Mapping):
+            raise PydanticCustomError("plain", "it must be a name, a path or a set of fields")
+        return accelerator
+
+
+def check_document(document: Document, label: str, *, what: str) -> None:
+    """Check names and types of the fields of a user's file; ``what``: accelerator or cluster. Raises InputError."""
+    if what == "accelerator":
+        _check(AcceleratorFile, document, f"{label}: ")
+        return
+    _check(ClusterFile, document, f"{label}: ")
+    if isinstance(document["accelerator"], Mapping):
+        _check(AcceleratorFile, document["accelerator"], f"{label}: accelerator.")
+
+
+_EXPECTED: Final = {
+    "string_type": "a text",
+    "list_type": "a list",
+    "dict_type": "a set of fields",
+    "model_type": "a set of fields",
+    "int_type": "a whole number",
+    "string_too_short": "longer",
+}
+
+
+def _check(file: type[Described], document: Mapping[str, Any], start: str) -> None:
+    try:
+        file.model_validate(document)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False)
+    else:
+        return
+    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")  # it may explain a missing one
+    example = "my-accelerator.yaml" if file is AcceleratorFile else "my-cluster.yaml"
+    hint = f"compare with examples/{example}"
+    if first["type"] == "missing":
+        why = "is missing"
+    elif first["type"] == "extra_forbidden":
+        guess = nearest_names(str(first["loc"][-1]), _field_names(file))
+        hint = f"did you mean {' or '.join(guess)}?" if guess else hint
+        why = "is not a field of this format" + (f": {hint}" if guess else "")
+    else:
+        expected = _EXPECTED.get(first["type"])
+        why = f"is {first['input']!r:.60}: " + (f"it must be {expected}" if expected else first["msg"])
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise InputError(
+        f"{start}{'.'.join(f'{name!s:.60}' for name in first['loc'])} {why}{more}",
+        rule="the fields of a file are known, complete and of their type",
+        hint=hint,
+    )
+
+
+def _field_names(file: type[Described]) -> set[str]:
+    """Names of fields at any depth of a file."""
+    return {name for model in (file, Tier, Value) for name in model.model_fields}

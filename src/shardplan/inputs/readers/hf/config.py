@@ -1,0 +1,237 @@
+"""Reads any ``config.json`` of the supported Hugging Face families into a :class:`~shardplan.inputs.model.ModelConfig`.
+
+Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
+reader leaves out (a vision tower, quantised weights) is said in ``notes``. Each family is a small function in
+``hf_gpt``, ``hf_llama``, ``hf_gemma``, ``hf_moe``, ``hf_hybrid`` or
+``hf_encoders``; :data:`FAMILIES` is all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.readers.hf import encoders as hf_encoders
+from shardplan.inputs.readers.hf import gemma as hf_gemma
+from shardplan.inputs.readers.hf import gpt as hf_gpt
+from shardplan.inputs.readers.hf import hybrid as hf_hybrid
+from shardplan.inputs.readers.hf import llama as hf_llama
+from shardplan.inputs.readers.hf import moe as hf_moe
+from shardplan.inputs.readers.hf.fields import Fields, shown
+from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
+from shardplan.inputs.readers.hf.unsupported import refuse_other_files, refuse_unsupported
+from shardplan.inputs.readers.model_index import MODELS, model_sources
+
+FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+    **hf_gpt.FAMILIES,
+    **hf_llama.FAMILIES,
+    **hf_gemma.FAMILIES,
+    **hf_moe.FAMILIES,
+    **hf_hybrid.FAMILIES,
+    **hf_encoders.FAMILIES,
+}
+"""``model_type`` to the reader of its family."""
+
+_TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
+_ARCHITECTURES: Final[Mapping[str, str]] = {
+    "BertForMaskedLM": "bert",
+    "BloomForCausalLM": "bloom",
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "FalconForCausalLM": "falcon",
+    "GPT2LMHeadModel": "gpt2",
+    "GPTNeoXForCausalLM": "gpt_neox",
+    "GemmaForCausalLM": "gemma",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3_text",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "GptOssForCausalLM": "gpt_oss",
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
+    "NemotronHForCausalLM": "nemotron_h",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "ViTForImageClassification": "vit",
+}
+"""Model class to family, for files whose ``model_type`` is missing or of their own making."""
+
+_CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
+    "gemma": {
+        "vocab_size": 256000,
+        "hidden_size": 3072,
+        "intermediate_size": 24576,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "max_position_embeddings": 8192,
+    },
+    "gemma2": {
+        "vocab_size": 256000,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 8192,
+    },
+    "gemma3_text": {
+        "vocab_size": 262208,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 131072,
+    },
+    "llama": {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 2048,
+    },
+    "mistral": {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+    },
+}
+"""Dimensions of the classes in ``transformers``: multimodal files state of their text model only what differs."""
+
+_TRAINING_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {
+    "bloom": {"max_position_embeddings": 2048},
+    "falcon": {"max_position_embeddings": 2048},
+}
+"""Lengths that files of these families leave out."""
+
+
+class _TextPart(NamedTuple):
+    values: Mapping[str, object]
+    prefix: str
+    outer_type: object
+
+
+def read_model_file(path: str | os.PathLike[str]) -> ModelConfig:
+    """Model of the ``config.json`` at ``path``, or inside the directory ``path``.
+
+    It is named after the file, or after its directory when the file is just called ``config.json``.
+
+    Raises :class:`~shardplan.errors.InputError`: the file cannot be read, or as :func:`model_from_config`.
+    """
+    file = config_path(path)
+    model = model_from_config(read_config(file), name=model_name(file))
+    return replace(model, notes=(*model.notes, *_notes_on_file(file)))
+
+
+def _notes_on_file(file: Path) -> Iterator[str]:
+    """What is to be said about the file of a model, whatever it holds."""
+    source = model_sources().get(file.stem) if file.parent == MODELS else None
+    if source is not None and source.mark:
+        yield f"dimensions {source.mark}"
+    if (file.parent / "hf_quant_config.json").is_file():
+        yield "hf_quant_config.json beside the file is ignored: training precision is part of the job"
+
+
+def model_from_config(config: object, *, name: str) -> ModelConfig:
+    """Model of a configuration in memory: the object that a ``config.json`` holds.
+
+    Raises :class:`~shardplan.errors.InputError`: a field is missing, not of its type or out of range, fields
+    contradict each other, or the architecture is not supported.
+    :class:`~shardplan.errors.UnknownNameError`: the ``model_type`` is unknown.
+    """
+    if not isinstance(config, Mapping):
+        raise InputError(
+            f"{name}: the configuration is {shown(config)}",
+            rule="a model configuration is an object with fields",
+            hint='give the config.json of a model: { "model_type": ..., "hidden_size": ..., ... }',
+        )
+    refuse_other_files(config, name)
+    text = _text_part(config, name)
+    model_type, notes = _family(text, name)
+    fields = Fields(
+        name=name,
+        model_type=model_type,
+        values=text.values,
+        prefix=text.prefix,
+        defaults=(_CLASS_DEFAULTS if text.prefix else _TRAINING_LENGTHS).get(model_type, {}),
+    )
+    refuse_unsupported(fields)
+    model = FAMILIES[model_type](fields)
+    return replace(model, notes=(*notes, *_notes(config, fields, model)))
+
+
+def _text_part(config: Mapping[str, object], name: str) -> _TextPart:
+    """The text model of a multimodal file, or the whole file."""
+    outer_type = config.get("model_type")
+    for key in _TEXT_PARTS:
+        part = config.get(key)
+        if part is None:
+            continue
+        if not isinstance(part, Mapping):
+            raise InputError(
+                f"{name}: {key} is {shown(part)}", rule=f"{key} is an object with fields", hint=f"correct {key}"
+            )
+        inherited = {k: config[k] for k in ("tie_word_embeddings",) if k in config}
+        return _TextPart({**inherited, **part}, f"{key}.", outer_type)
+    return _TextPart(config, "", outer_type)
+
+
+def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
+    """Family of the text model, and a note where it had to be inferred."""
+    stated = text.values.get("model_type", f"{text.outer_type}_text" if text.prefix and text.outer_type else None)
+    if stated is not None and not isinstance(stated, str):
+        raise InputError(
+            f"{name}: {text.prefix}model_type is {shown(stated)}",
+            rule="model_type is a name",
+            hint=f"give one of {', '.join(sorted(FAMILIES))}",
+        )
+    if stated is not None and stated in FAMILIES:
+        return stated, ()
+    refuse_unsupported(Fields(name=name, model_type=stated or "", values=text.values, prefix=text.prefix))
+    classes = text.values.get("architectures")
+    for cls in classes if isinstance(classes, list | tuple) else ():
+        if isinstance(cls, str) and cls in _ARCHITECTURES:
+            family = _ARCHITECTURES[cls]
+            what = f"model_type {shown(stated)} is not known" if stated else "the file states no model_type"
+            return family, (f"{what}: read as {family}, the family of its class {cls}",)
+    known = f"shardplan reads {', '.join(sorted(FAMILIES))}"
+    if stated is None:
+        raise InputError(
+            f"{name}: {text.prefix}model_type is missing", rule="a model states its model_type", hint=known
+        )
+    hint = f"{known}; where the layers are those of one of these, set model_type to it"
+    raise UnknownNameError("model_type", shown(stated).strip("'"), sorted(FAMILIES), hint=hint)
+
+
+def _notes(config: Mapping[str, object], fields: Fields, model: ModelConfig) -> tuple[str, ...]:
+    notes = []
+    if fields.prefix:
+        notes.append(f"the text model of a multimodal file ({fields.prefix.rstrip('.')}); its other parts are left out")
+    elif "vision_config" in config:
+        notes.append("the text model of a multimodal file; its vision tower is left out")
+    if fields.taken:
+        taken = ", ".join(f"{key} {value}" for key, value in fields.taken.items())
+        notes.append(f"not in the file, taken from the defaults of the family: {taken}")
+    for holder in (config, fields.values):
+        quantised = holder.get("quantization_config")
+        if quantised is not None:
+            method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+            how = f" ({shown(method).strip(chr(39))})" if method else ""
+            notes.append(f"quantization_config{how} is ignored: training precision is part of the job")
+            break
+    if model.num_mtp_layers:
+        blocks = "blocks are" if model.num_mtp_layers > 1 else "block is"
+        notes.append(f"{model.num_mtp_layers} multi-token-prediction {blocks} not in the parameter count")
+    return tuple(notes)

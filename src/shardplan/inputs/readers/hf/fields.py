@@ -1,0 +1,280 @@
+"""Fields of a Hugging Face ``config.json``: one meaning, many spellings, and values that may be wrong.
+
+Families differ in how they spell a dimension (``n_embd``, ``d_model`` and ``hidden_size`` mean the same);
+:data:`SPELLINGS` is the one table of that. :class:`Fields` reads values by meaning, checks their type and range, and
+names the spelling that the file uses when it refuses one.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from shardplan.errors import InputError
+from shardplan.inputs.counts import MAX_DIMENSION, MAX_NUM_LAYERS
+
+SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model"),
+    "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
+    "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+    "max_position_embeddings": (
+        "max_position_embeddings",
+        "n_positions",
+        "max_seq_len",
+        "seq_length",
+        "model_max_length",
+    ),
+    "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "num_experts_per_tok": (
+        "num_experts_per_tok",
+        "experts_per_token",
+        "num_experts_per_token",
+        "top_k_experts",
+        "moe_k",
+        "moe_topk",
+    ),
+    "n_shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "num_nextn_predict_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"),
+    "sliding_window_pattern": ("sliding_window_pattern", "_sliding_window_pattern"),
+    "n_groups": ("n_groups", "mamba_n_groups"),
+    "conv_kernel": ("conv_kernel", "mamba_d_conv"),
+    "chunk_size": ("chunk_size", "mamba_chunk_size"),
+    "use_conv_bias": ("use_conv_bias", "mamba_conv_bias"),
+    "mamba_num_heads": ("mamba_num_heads", "mamba_n_heads"),
+    "mamba_head_dim": ("mamba_head_dim", "mamba_d_head"),
+    "ssm_state_size": ("ssm_state_size", "mamba_d_state"),
+}
+"""Meaning to the names files use for it, the usual one first. A meaning not listed here has its own name only."""
+
+
+class _Found(NamedTuple):
+    spelling: str
+    value: object
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fields:
+    """The fields of one model in a configuration file."""
+
+    name: str
+    """Name of the model."""
+    model_type: str
+    """Family, as the file spells it."""
+    values: Mapping[str, object]
+    """What the file holds."""
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    """Values of the family's class in ``transformers``, for files that hold only what differs from them."""
+    prefix: str = ""
+    """Where in the file the fields stand, for messages."""
+    taken: dict[str, object] = field(default_factory=dict)
+    """Defaults that were read."""
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return self.count("num_hidden_layers", maximum=MAX_NUM_LAYERS)
+
+    def has(self, key: str) -> bool:
+        """Whether the file gives ``key``, under any spelling, a value other than null."""
+        found = self._find(key)
+        return found is not None and found.value is not None
+
+    def count(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_DIMENSION) -> int:
+        """Whole number under ``key``; ``default`` where it is absent or null, and an error without one."""
+        found = self._find(key)
+        if found is not None and found.value is not None:
+            return self._whole(found, minimum, maximum)
+        if default is not None:
+            return default
+        raise self._missing(key, found)
+
+    def optional_count(self, key: str, default: int | None = None, *, minimum: int = 1) -> int | None:
+        """Whole number under ``key``; null is None, absent is ``default``."""
+        found = self._find(key)
+        if found is None:
+            return default
+        return None if found.value is None else self._whole(found, minimum, MAX_DIMENSION)
+
+    def flag(self, key: str, default: bool) -> bool:  # noqa: FBT001 - reads as the file does: key, then what holds without it
+        """Truth value under ``key``; ``default`` where it is absent or null."""
+        found = self._find(key)
+        if found is None or found.value is None:
+            return default
+        if not isinstance(found.value, bool):
+            raise self.error(
+                f"{found.spelling} is {shown(found.value)}",
+                rule=f"{found.spelling} is true or false",
+                hint=f"write true or false without quotes for {found.spelling}",
+            )
+        return found.value
+
+    def ratio(self, key: str, default: int) -> int | float:
+        """Positive finite number under ``key``; ``default`` where it is absent or null."""
+        found = self._find(key)
+        if found is None or found.value is None:
+            return default
+        value = found.value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_DIMENSION:
+            raise self.error(
+                f"{found.spelling} is {shown(value)}",
+                rule=f"{found.spelling} is a positive number",
+                hint=f"correct {found.spelling}",
+            )
+        return value
+
+    def counts(self, key: str, *, maximum: int, length: int | None = None) -> tuple[int, ...]:
+        """List of whole numbers from 0 under ``key``; empty where it is absent, null or empty."""
+        found = self._find(key)
+        if found is None or found.value is None:
+            return ()
+        if not isinstance(found.value, list | tuple):
+            raise self._not_a_list(found)
+        if found.value:
+            self._check_length(found, len(found.value), length)
+        return tuple(self._whole(_Found(f"{found.spelling}[{i}]", v), 0, maximum) for i, v in enumerate(found.value))
+
+    def kinds(self, key: str, known: Collection[str], *, length: int | None = None) -> tuple[str, ...] | None:
+        """List under ``key`` with one of the ``known`` words per layer; None where it is absent or null."""
+        found = self._find(key)
+        if found is None or found.value is None:
+            return None
+        if not isinstance(found.value, list | tuple):
+            raise self._not_a_list(found)
+        self._check_length(found, len(found.value), length)
+        for position, word in enumerate(found.value):
+            if not isinstance(word, str) or word not in known:
+                raise self.error(
+                    f"{found.spelling}[{position}] is {shown(word)}",
+                    rule=f"{found.spelling} of {self.model_type} holds {', '.join(sorted(known))}",
+                    hint=f"correct {found.spelling}; layers of another kind are not supported",
+                )
+        return tuple(found.value)
+
+    def letters(self, key: str, known: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Text under ``key``, one letter per layer, as the words that ``known`` gives; None where absent or null."""
+        found = self._find(key)
+        if found is None or found.value is None:
+            return None
+        if not isinstance(found.value, str):
+            raise self.error(
+                f"{found.spelling} is {shown(found.value)}",
+                rule=f"{found.spelling} is a text of one letter per layer",
+                hint=f"write it in quotes, from the letters {' '.join(known)}",
+            )
+        if not 1 <= len(found.value) <= MAX_NUM_LAYERS:
+            raise self._not_as_many(found, f"{len(found.value):,} letters")
+        for position, letter in enumerate(found.value):
+            if letter not in known:
+                raise self.error(
+                    f"letter {position + 1} of {found.spelling} is {shown(letter)}",
+                    rule=f"{found.spelling} holds the letters {' '.join(known)}",
+                    hint=f"correct {found.spelling}: " + ", ".join(f"{k} is {v}" for k, v in known.items()),
+                )
+        return tuple(known[letter] for letter in found.value)
+
+    def part(self, key: str) -> Fields:
+        """Fields of the object under ``key``; none where it is absent or null."""
+        found = self._find(key)
+        values = {} if found is None or found.value is None else found.value
+        if not isinstance(values, Mapping):
+            raise self.error(
+                f"{key} is {shown(values)}",
+                rule=f"{key} is an object with fields of its own",
+                hint=f"correct {key} in the configuration",
+            )
+        return Fields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
+
+    def require(self, key: str, expected: object) -> None:
+        """Refuse a file whose ``key`` is there and not ``expected``: a variant of the family with other layers."""
+        value = self.values.get(key)
+        if value is not None and value != expected:
+            raise self.error(
+                f"{key} is {shown(value)}",
+                rule=f"{self.model_type} is supported with {key} {shown(expected)}",
+                hint=f"set {key} to {shown(expected)} to plan the usual layers of the family",
+            )
+
+    def error(self, message: str, *, rule: str, hint: str) -> InputError:
+        """An error about this file."""
+        return InputError(f"{self.name}: {self.prefix}{message}", rule=rule, hint=hint)
+
+    def _find(self, key: str) -> _Found | None:
+        present = [_Found(name, self.values[name]) for name in SPELLINGS.get(key, (key,)) if name in self.values]
+        given = [found for found in present if found.value is not None]
+        for other in given[1:]:
+            self._check_agree(given[0], other)
+        if given or present:
+            return (given or present)[0]
+        if key in self.defaults:
+            self.taken[key] = self.defaults[key]
+            return _Found(key, self.defaults[key])
+        return None
+
+    def _check_agree(self, first: _Found, other: _Found) -> None:
+        nested = isinstance(first.value, list | dict)  # wrong anyway; comparing it may not end
+        if not nested and first.value != other.value:
+            raise self.error(
+                f"{first.spelling} is {shown(first.value)} and {other.spelling} is {shown(other.value)}",
+                rule=f"{first.spelling} and {other.spelling} mean the same and agree",
+                hint=f"remove {other.spelling} or {first.spelling}",
+            )
+
+    def _whole(self, found: _Found, minimum: int, maximum: int) -> int:
+        spelling, value = found
+        if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+            return value
+        raise self.error(
+            f"{spelling} is {shown(value)}",
+            rule=f"{spelling} is a whole number from {minimum:,} to {maximum:,}",
+            hint=f"write {spelling} as a number without quotes and without a decimal point",
+        )
+
+    def _missing(self, key: str, found: _Found | None) -> InputError:
+        names = SPELLINGS.get(key, (key,))
+        what = f"{found.spelling} is null" if found else f"{key} is missing"
+        also = f" (or {', '.join(names[1:])})" if names[1:] else ""
+        return self.error(what, rule=f"a {self.model_type} model states {key}", hint=f"add {key}{also} to the file")
+
+    def _not_as_many(self, found: _Found, what: str) -> InputError:
+        return self.error(
+            f"{found.spelling} has {what}",
+            rule=f"a model has 1 to {MAX_NUM_LAYERS:,} layers",
+            hint=f"give {found.spelling} one entry per layer",
+        )
+
+    def _not_a_list(self, found: _Found) -> InputError:
+        return self.error(
+            f"{found.spelling} is {shown(found.value)}",
+            rule=f"{found.spelling} is a list",
+            hint=f"write {found.spelling} in brackets, one entry per layer",
+        )
+
+    def _check_length(self, found: _Found, length: int, expected: int | None) -> None:
+        if expected is None and length > MAX_NUM_LAYERS:
+            raise self._not_as_many(found, f"{length:,} entries")
+        if expected is not None and length != expected:
+            raise self.error(
+                f"{found.spelling} names {length} layers of {expected}",
+                rule=f"{found.spelling} names every layer",
+                hint=f"give {found.spelling} {expected} entries, or change num_hidden_layers to {length}",
+            )
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = 60
+        self.maxlevel = 2
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Huge ones have no digits to show: Python refuses to write them."""
+        return super().repr_int(x, level) if x.bit_length() <= 200 else "a number of more than 60 digits"
+
+
+def shown(value: object) -> str:
+    """``value`` as a message shows it: short, and safe for values of any size."""
+    return "null" if value is None else _Short().repr(value)

@@ -1,0 +1,195 @@
+"""Decoders that mix attention with state-space or linear-attention layers, laid out as in ``transformers``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.readers.hf.fields import Fields
+from shardplan.inputs.readers.hf.moe import feed_forwards
+from shardplan.inputs.readers.hf.parts import attention, decoder, experts, mlp, sparse_step, stack
+from shardplan.inputs.recurrent import LinearAttention, StateSpace
+
+_LETTERS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_BLOCKS: Final = {
+    "mamba": "mamba",
+    "linear_attention": "mamba",
+    "attention": "attention",
+    "full_attention": "attention",
+    "mlp": "mlp",
+    "moe": "moe",
+}
+"""Words of ``layers_block_type``, older and newer spelling."""
+
+
+def nemotron_h(fields: Fields) -> ModelConfig:
+    """Nemotron-H, Nemotron 3: each layer is one of a Mamba-2 mixer, attention, an MLP or experts, behind one norm."""
+    names = _nemotron_blocks(fields, "hybrid_override_pattern", "layers_block_type")
+    if not names:
+        fields.count("hybrid_override_pattern")  # neither spelling is there: say so
+    _check_num_layers(fields, len(names))
+    blocks = {name: _nemotron_block(fields, name) for name in dict.fromkeys(names)}
+    layers = tuple(blocks[name] for name in names)
+    return replace(decoder(fields, layers), mtp_block=_nemotron_mtp(fields))
+
+
+def _nemotron_blocks(fields: Fields, letters: str, words: str) -> tuple[str, ...]:
+    spelled = fields.letters(letters, _LETTERS)
+    if spelled is not None:
+        return spelled
+    for key in (words, "layer_types") if words == "layers_block_type" else (words,):
+        if found := fields.kinds(key, _BLOCKS):
+            return tuple(_BLOCKS[word] for word in found)
+    return ()
+
+
+def _check_num_layers(fields: Fields, named: int) -> None:
+    stated = fields.count("num_hidden_layers", named)
+    if stated != named:
+        raise fields.error(
+            f"num_hidden_layers is {stated}, but the layer pattern names {named} layers",
+            rule="the layer pattern names every layer",
+            hint=f"set num_hidden_layers to {named}, or correct the pattern",
+        )
+
+
+def _nemotron_block(fields: Fields, name: str) -> Layer:
+    if name == "mamba":
+        bias = fields.flag("use_bias", default=False)
+        return Layer(mixer=_mamba(fields, proj_bias=bias), mlp=None, num_norms=1)
+    if name == "attention":
+        return Layer(mixer=_nemotron_attention(fields), mlp=None, num_norms=1)
+    return Layer(mixer=None, mlp=_nemotron_mlp(fields) if name == "mlp" else _nemotron_experts(fields), num_norms=1)
+
+
+def _nemotron_mtp(fields: Fields) -> Layer | None:
+    """The prediction block holds attention and experts, whatever the last layer of the model is."""
+    if not fields.count("num_nextn_predict_layers", 0, minimum=0):
+        return None
+    names = _nemotron_blocks(fields, "mtp_hybrid_override_pattern", "mtp_layers_block_type") or ("attention", "moe")
+    parts = [_nemotron_block(fields, name) for name in names]
+    mixers, mlps = [p.mixer for p in parts if p.mixer], [p.mlp for p in parts if p.mlp]
+    if len(mixers) > 1 or len(mlps) > 1:
+        raise fields.error(
+            f"a prediction block of {len(names)} layers: {', '.join(names)}",
+            rule="a multi-token-prediction block has one mixer and one MLP at most",
+            hint="set num_nextn_predict_layers to 0 to plan without prediction blocks",
+        )
+    return Layer(mixer=mixers[0] if mixers else None, mlp=mlps[0] if mlps else None, num_norms=len(parts))
+
+
+def _nemotron_attention(fields: Fields) -> Mixer:
+    default = fields.optional_count("attention_head_dim") or 128
+    bias = fields.flag("attention_bias", default=False)
+    return replace(attention(fields, qkv_bias=bias, head_dim=default, kv_required=True), rotary=False)
+
+
+def _nemotron_mlp(fields: Fields) -> MLP:
+    return mlp(fields, gated=False, bias=fields.flag("mlp_bias", default=False))
+
+
+def _nemotron_experts(fields: Fields) -> MixtureOfExperts:
+    fields.require("mlp_bias", expected=False)
+    shared = fields.count("moe_shared_expert_intermediate_size", 0, minimum=0)
+    return replace(
+        experts(fields, shared_width=shared),
+        gated=False,
+        latent_size=fields.optional_count("moe_latent_size"),
+    )
+
+
+def _mamba(fields: Fields, *, proj_bias: bool) -> StateSpace:
+    return StateSpace(
+        num_heads=fields.count("mamba_num_heads"),
+        head_dim=fields.count("mamba_head_dim"),
+        state_size=fields.count("ssm_state_size"),
+        num_groups=fields.count("n_groups"),
+        conv_kernel=fields.count("conv_kernel", 4),
+        chunk_size=fields.count("chunk_size"),
+        conv_bias=fields.flag("use_conv_bias", default=True),
+        proj_bias=proj_bias,
+    )
+
+
+def granite_hybrid(fields: Fields) -> ModelConfig:
+    """Granite 4: Mamba-2 or attention, then a shared MLP, beside experts where there are any."""
+    n = fields.num_layers
+    kinds = fields.kinds("layer_types", ("mamba", "linear_attention", "attention", "full_attention"), length=n)
+    if kinds is None:
+        fields.count("layer_types")  # required
+    bias = fields.flag("attention_bias", default=False)
+    rotary = fields.values.get("position_embedding_type") == "rope"
+    heads: dict[str, Mixer] = {"attention": replace(attention(fields, qkv_bias=bias), rotary=rotary)}
+    if any(_BLOCKS[kind] == "mamba" for kind in kinds or ()):
+        heads["mamba"] = _mamba(fields, proj_bias=fields.flag("mamba_proj_bias", default=False))
+    layers = stack([heads[_BLOCKS[kind]] for kind in kinds or ()], [_granite_mlp(fields)] * n)
+    return decoder(fields, layers)
+
+
+def _granite_mlp(fields: Fields) -> MLP | MixtureOfExperts:
+    shared = fields.count("shared_intermediate_size")
+    if fields.count("num_experts", minimum=0):
+        return experts(fields, width="intermediate_size", shared_width=shared)
+    return MLP(intermediate_size=shared, gated=True)
+
+
+def qwen3_next(fields: Fields) -> ModelConfig:
+    """Qwen3-Next: gated delta networks, every fourth layer gated attention, experts with a gated shared one."""
+    sparse = sparse_step(fields) if fields.count("num_experts", 0, minimum=0) else (False,) * fields.num_layers
+    return _qwen_hybrid(fields, feed_forwards(fields, sparse, lambda: _qwen_experts(fields)))
+
+
+def qwen3_5(fields: Fields) -> ModelConfig:
+    """Qwen3.5 without experts: the mixers of Qwen3-Next."""
+    return _qwen_hybrid(fields, [mlp(fields, gated=True)] * fields.num_layers)
+
+
+def qwen3_5_moe(fields: Fields) -> ModelConfig:
+    """Qwen3.5 with experts in every layer."""
+    return _qwen_hybrid(fields, [_qwen_experts(fields)] * fields.num_layers)
+
+
+def _qwen_experts(fields: Fields) -> MixtureOfExperts:
+    shared = fields.count("shared_expert_intermediate_size", minimum=0)
+    return experts(fields, shared_width=shared, shared_gate=shared > 0)
+
+
+def _qwen_hybrid(fields: Fields, mlps: list[MLP | MixtureOfExperts]) -> ModelConfig:
+    n, every = fields.num_layers, fields.count("full_attention_interval", 4)
+    kinds = fields.kinds("layer_types", ("linear_attention", "full_attention"), length=n)
+    full = [k == "full_attention" for k in kinds] if kinds else [(i + 1) % every == 0 for i in range(n)]
+    linear, base = None if all(full) else _delta_network(fields), _gated_attention(fields)
+    layers = stack([base if is_full else linear for is_full in full], mlps)
+    model = decoder(fields, layers)
+    return replace(
+        model, mtp_block=Layer(mixer=base, mlp=layers[-1].mlp, num_norms=2) if model.num_mtp_layers else None
+    )
+
+
+def _gated_attention(fields: Fields) -> Mixer:
+    bias = fields.flag("attention_bias", default=False)
+    base = attention(fields, qkv_bias=bias, head_dim=256, kv_required=True)
+    return replace(base, qk_norm="head", output_gate=True)
+
+
+def _delta_network(fields: Fields) -> LinearAttention:
+    return LinearAttention(
+        num_key_heads=fields.count("linear_num_key_heads"),
+        num_value_heads=fields.count("linear_num_value_heads"),
+        key_head_dim=fields.count("linear_key_head_dim"),
+        value_head_dim=fields.count("linear_value_head_dim"),
+        conv_kernel=fields.count("linear_conv_kernel_dim", 4),
+    )
+
+
+FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+    "granitemoehybrid": granite_hybrid,
+    "nemotron_h": nemotron_h,
+    "qwen3_5_moe_text": qwen3_5_moe,
+    "qwen3_5_text": qwen3_5,
+    "qwen3_next": qwen3_next,
+}
+"""``model_type`` to the reader of its family."""

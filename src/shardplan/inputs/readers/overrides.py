@@ -1,0 +1,193 @@
+"""Single values of a cluster that a user replaces, such as ``--inter-node-bandwidth 25``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple, TypedDict
+
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
+from shardplan.units import Kind, format_bytes, format_rate, format_time, parse_count, parse_quantity, to_si
+
+GIVEN_BY_USER: Final = "given by the user"
+"""Source of a value that was replaced."""
+
+
+class Overrides(TypedDict, total=False):
+    """Values to replace; those left out or None stay. A text carries its unit, a number is in SI units."""
+
+    intra_node_bandwidth: str | float | None
+    """Bandwidth of the innermost tier (node, rack, torus), per accelerator and direction. A text without unit: GB/s."""
+    inter_node_bandwidth: str | float | None
+    """The same of the first tier around a node; tiers further out keep their ratio to it."""
+    intra_node_latency: str | float | None
+    """Latency of a hop inside the innermost tier. A text needs its unit."""
+    inter_node_latency: str | float | None
+    """The same of the first tier around a node; tiers further out keep their difference to it."""
+    node_size: str | int | None
+    """Accelerators in one domain of the innermost tier."""
+    memory: str | float | None
+    """Memory of one accelerator. A text without unit: GB."""
+    memory_bandwidth: str | float | None
+    """Its memory bandwidth. A text without unit: GB/s."""
+    peak_flops: Mapping[str, str | float] | None
+    """Its dense matrix peaks by precision. A text without unit: TFLOP/s."""
+
+
+class _Plausible(NamedTuple):
+    """What a replaced value may be: 25 taken for 25 bytes/s is a slip of units, not a slow network."""
+
+    unit: str
+    least: float
+    most: float
+    format: Callable[[float], str]
+
+
+_PLAUSIBLE: Final[Mapping[Kind, _Plausible]] = {
+    "bandwidth": _Plausible("B/s", 1e6, 1e18, format_rate),
+    "time": _Plausible("s", 0.0, 1.0, format_time),
+    "bytes": _Plausible("B", 1e6, 1e15, format_bytes),
+    "flop rate": _Plausible("FLOP/s", 1e9, 1e21, partial(format_rate, unit="FLOP")),
+}
+
+
+_OF_A_TIER: Final[Mapping[str, Kind]] = {"bandwidth": "bandwidth", "latency": "time"}
+
+
+def override(cluster: Cluster, overrides: Overrides) -> Cluster:
+    """``cluster`` with single values replaced; ``sources`` and ``assumptions`` say which. Raises InputError."""
+    given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    known = tuple(Overrides.__annotations__)
+    for name in given:
+        if name not in known:
+            raise UnknownNameError("value of a cluster", name, known, hint=f"known: {', '.join(known)}")
+    if "node_size" in given:
+        cluster = _with_node_size(cluster, parse_count(given["node_size"], field="node_size"))
+    for where in ("intra_node", "inter_node"):
+        for what, kind in _OF_A_TIER.items():
+            if (name := f"{where}_{what}") in given:
+                cluster = _with_network(cluster, where, what, _in_si(given[name], kind, name))
+    if "memory" in given:
+        cluster = _with_memory(cluster, "memory", _in_si(given["memory"], "bytes", "memory"))
+    if "memory_bandwidth" in given:
+        bandwidth = _in_si(given["memory_bandwidth"], "bandwidth", "memory_bandwidth")
+        cluster = _with_memory(cluster, "memory_bandwidth", bandwidth)
+    for precision, value in _by_precision(given.get("peak_flops", {})):
+        cluster = _with_peak(cluster, precision, _in_si(value, "flop rate", f"peak_flops.{precision}"))
+    return cluster
+
+
+def _by_precision(peaks: object) -> ItemsView[str, Any]:
+    if not isinstance(peaks, Mapping):
+        raise InputError(
+            f"peak_flops is {peaks!r}", rule="peak_flops are rates by precision", hint="write {'bf16': '989TFLOP/s'}"
+        )
+    return peaks.items()
+
+
+def _in_si(value: str | float, kind: Kind, name: str) -> float:
+    plausible = _PLAUSIBLE[kind]
+    if isinstance(value, str):
+        si = parse_quantity(value, kind, field=name)
+    else:
+        si = to_si(value, plausible.unit, kind, field=name)
+    if not plausible.least <= si <= plausible.most:
+        raise InputError(
+            f"{name}: {value!r} is {plausible.format(si)}",
+            rule=f"{name} lies between {plausible.format(plausible.least)} and {plausible.format(plausible.most)}",
+            hint=f"write it as a text with its unit; a bare number in Python is in {plausible.unit}",
+        )
+    return si
+
+
+def _with_network(cluster: Cluster, where: str, what: str, value: float) -> Cluster:
+    """Another bandwidth or latency of the tier that ``where`` means; those around it follow, by ratio or difference."""
+    first = 0 if where == "intra_node" else _first_around_nodes(cluster)
+    base = cluster.tiers[first]
+    for index in range(first, 1 if where == "intra_node" else len(cluster.tiers)):
+        tier = cluster.tiers[index]
+        origin = GIVEN_BY_USER if tier is base else f"follows tier '{base.name}', {GIVEN_BY_USER}"
+        if what == "bandwidth":
+            changed = replace(tier, bandwidth=value * (tier.bandwidth / base.bandwidth))
+        else:
+            changed = replace(tier, latency=value + max(tier.latency - base.latency, 0.0))
+        text = _PLAUSIBLE[_OF_A_TIER[what]].format
+        line = f"{text(getattr(changed, what))}, {origin}, in place of {text(getattr(tier, what))}"
+        cluster = _with_tier(cluster, index, changed)
+        cluster = _noted(cluster, f"tiers.{tier.name}.{what}", f"{what} of tier '{tier.name}'", line, origin)
+    return cluster
+
+
+def _first_around_nodes(cluster: Cluster) -> int:
+    for index, tier in enumerate(cluster.tiers):
+        if index and (tier.size is None or tier.size > cluster.accelerators_per_node):
+            return index
+    raise InputError(
+        f"cluster '{cluster.name}' has no network between nodes",
+        rule="a value that is replaced exists",
+        hint="replace the intra-node value, or describe the cluster in a file with two tiers",
+    )
+
+
+def _with_node_size(cluster: Cluster, size: int) -> Cluster:
+    """Innermost domains of another size; nodes that were such a domain, or fit into it no longer, follow."""
+    tier, per_node = cluster.innermost, cluster.accelerators_per_node
+    if tier.size is None or tier.torus_shape or size < 1:
+        kind = "a torus" if tier.torus_shape else f"of size {tier.size}"
+        raise InputError(
+            f"node_size is {size}; tier '{tier.name}' of cluster '{cluster.name}' is {kind}",
+            rule="node_size is 1 or more, in a cluster whose innermost tier is a bounded switch or mesh",
+            hint="correct node_size, or describe the cluster in a file",
+        )
+    cluster = _with_tier(cluster, 0, replace(tier, size=size))
+    line = f"{size} accelerators, {GIVEN_BY_USER}, in place of {tier.size}"
+    cluster = _noted(cluster, f"tiers.{tier.name}.size", f"size of tier '{tier.name}'", line, GIVEN_BY_USER)
+    if per_node != tier.size and not size < per_node < tier.size:
+        return cluster
+    cluster = replace(
+        cluster, accelerators_per_node=size, price_per_hour=None, host_memory_bytes=None, host_memory_bandwidth=None
+    )
+    line = f"{size}, as in tier '{tier.name}', in place of {per_node}"
+    return _noted(cluster, "accelerators_per_node", "accelerators per node", line, GIVEN_BY_USER)
+
+
+def _with_tier(cluster: Cluster, index: int, tier: NetworkTier) -> Cluster:
+    return replace(cluster, tiers=(*cluster.tiers[:index], tier, *cluster.tiers[index + 1 :]))
+
+
+def _with_memory(cluster: Cluster, name: str, value: float) -> Cluster:
+    field = "memory_bytes" if name == "memory" else name
+    text = format_bytes if name == "memory" else format_rate
+    line = f"{text(value)}, {GIVEN_BY_USER}, in place of {text(getattr(cluster.accelerator, field))}"
+    return _with_part(cluster, field, f"{name.replace('_', ' ')} of an accelerator", line, **{field: value})
+
+
+def _with_peak(cluster: Cluster, precision: str, peak: float) -> Cluster:
+    peaks = cluster.accelerator.peak_flops
+    instead = f", in place of {format_rate(peaks[precision], 'FLOP')}" if precision in peaks else ""
+    line = f"{format_rate(peak, 'FLOP')}, {GIVEN_BY_USER}{instead}"
+    changed = {**peaks, precision: peak}
+    return _with_part(cluster, f"peak_flops.{precision}", f"{precision} peak", line, peak_flops=changed)
+
+
+def _with_part(cluster: Cluster, field: str, subject: str, line: str, **changes: Any) -> Cluster:
+    sources, marks = _origins(cluster.accelerator, field, GIVEN_BY_USER)
+    part = replace(cluster.accelerator, **changes, sources=sources, marks=marks)
+    return replace(cluster, accelerator=part, assumptions=_lines(cluster, subject, line))
+
+
+def _noted(cluster: Cluster, field: str, subject: str, line: str, origin: str) -> Cluster:
+    """``cluster`` with the new origin of ``field`` and a line on its ``subject`` in place of an earlier one."""
+    sources, marks = _origins(cluster, field, origin)
+    return replace(cluster, sources=sources, marks=marks, assumptions=_lines(cluster, subject, line))
+
+
+def _origins(described: Cluster | Accelerator, field: str, origin: str) -> tuple[dict[str, str], dict[str, str]]:
+    marks = {name: mark for name, mark in described.marks.items() if name != field}
+    return {**described.sources, field: origin}, marks
+
+
+def _lines(cluster: Cluster, subject: str, line: str) -> tuple[str, ...]:
+    return (*(text for text in cluster.assumptions if not text.startswith(f"{subject}:")), f"{subject}: {line}")

@@ -1,0 +1,214 @@
+"""Errors of predicted runs, and what makes runs alike: the rows from which bands are made.
+
+A row of ``data/profiles/residuals.csv``, or of ``left_out_errors`` in a user's profile, is one run predicted by
+constants that have not seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from shardplan.errors import InputError, shown
+from shardplan.inputs.cluster import Generation
+
+CONTRADICTORY_MEMORY = ("internevo",)
+"""Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
+LARGEST_ERROR = 6.9
+"""Largest believable error (logarithm) of a row: a thousand times too large or too small. Larger ones are written as
+this, and not read."""
+GENERATIONS = get_args(Generation)
+BITS = ("4", "8", "16", "32")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """Shares of a predicted step whose prediction is least certain."""
+
+    host: float = 0.0
+    """The device waits for the host."""
+    communication: float = 0.0
+    """Exposed communication."""
+    attention: float = 0.0
+    """Attention, whose kernels differ most from release to release."""
+
+
+EVEN = Shares()
+"""A step that only computes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Features:
+    """What makes runs alike."""
+
+    accelerator: str
+    generation: str
+    bits: int
+    """Of the matrix products' number format."""
+    moe: bool
+    parameters: float
+    accelerators: float
+    sequence_length: float = 4096.0
+    cp: float = 1.0
+    """Degree of context parallelism."""
+    shares: Shares = EVEN
+    """Of the predicted step: what is less certain than computing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Residual:
+    """Error of a run predicted by constants that have not seen it: ln(predicted / measured)."""
+
+    id: str
+    family: str
+    features: Features
+    time: float | None
+    memory: float | None
+    setting: str = ""
+    """What the configurations of one comparison share (model, accelerators, sequence); empty: not fully described."""
+
+    def has(self, quantity: str) -> bool:
+        """Whether it is evidence of ``time`` or ``memory``."""
+        is_doubted = quantity == "memory" and self.family in CONTRADICTORY_MEMORY
+        return getattr(self, quantity) is not None and not is_doubted
+
+
+def residual_row(run: Residual) -> dict[str, str]:
+    """The cells of a run, as they stand in files."""
+    features = run.features
+    ratios = {"log_time_ratio": run.time, "log_memory_ratio": run.memory}
+    return {
+        "id": run.id,
+        "family": run.family,
+        "accelerator": features.accelerator,
+        "generation": features.generation,
+        "bits": str(features.bits),
+        "moe": "yes" if features.moe else "no",
+        "parameters": f"{features.parameters:.4g}",
+        "accelerators": f"{features.accelerators:g}",
+        **{name: "" if ratio is None else f"{_believable(ratio):.4f}" for name, ratio in ratios.items()},
+        "setting": run.setting,
+        "host_share": f"{features.shares.host:.3f}",
+        "communication_share": f"{features.shares.communication:.3f}",
+        "attention_share": f"{features.shares.attention:.3f}",
+        "sequence_length": f"{features.sequence_length:.0f}",
+        "cp": f"{features.cp:.0f}",
+    }
+
+
+def _believable(ratio: float) -> float:
+    return min(max(ratio, -LARGEST_ERROR), LARGEST_ERROR)
+
+
+CELLS = (
+    "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
+    "log_memory_ratio", "host_share", "communication_share", "attention_share", "sequence_length", "cp",
+)  # fmt: skip
+"""Cells that every row has; files made before settings were known lack ``setting``."""
+
+
+def residuals_from_rows(rows: Iterable[object], where: str, generation: str = "default") -> tuple[Residual, ...]:
+    """The runs of :func:`residual_row`, all of ``generation`` (``default``: of any). Raises ``InputError``.
+
+    ``where`` they stand goes before the name of the run and the cell that is wrong.
+    """
+    return tuple(_residual(row, f"{where}, {_named(row, place)}", generation) for place, row in enumerate(rows, 1))
+
+
+def _named(row: object, place: int) -> str:
+    name = row.get("id") if isinstance(row, Mapping) else None
+    return f"run {shown(name)}" if name else f"row {place}"
+
+
+def _residual(row: object, where: str, generation: str) -> Residual:
+    try:
+        return _from_cells(_cells(row), generation)
+    except ValueError as error:
+        raise InputError(
+            f"{where}: {error}",
+            rule="errors of runs have the cells that `shardplan calibrate` writes",
+            hint="make the profile again, or leave the row out",
+        ) from None
+
+
+def _cells(row: object) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        raise ValueError(f"it is {shown(row)}; it must be a mapping of cells")  # noqa: TRY004  # told as all others
+    missing = [name for name in CELLS if name not in row]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    return row
+
+
+def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
+    shares = Shares(**{field.name: _number(row, f"{field.name}_share", least=0, most=1) for field in fields(Shares)})
+    features = Features(
+        accelerator=_text(row, "accelerator"),
+        generation=_choice(row, "generation", GENERATIONS if generation == "default" else (generation,)),
+        bits=int(_choice(row, "bits", BITS)),
+        moe=_choice(row, "moe", ("yes", "no")) == "yes",
+        parameters=_number(row, "parameters", most=1e16),
+        accelerators=_whole(row, "accelerators", most=1e7),
+        sequence_length=_whole(row, "sequence_length", most=1e12),
+        cp=_whole(row, "cp", most=1e7),
+        shares=shares,
+    )
+    return Residual(
+        id=_text(row, "id"),
+        family=_text(row, "family"),
+        features=features,
+        time=_ratio(row, "log_time_ratio"),
+        memory=_ratio(row, "log_memory_ratio"),
+        setting=str(row.get("setting") or ""),
+    )
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ValueError(f"{name} is {shown(value)}; it must be text")  # noqa: TRY004  # told as all others
+    return str(value)
+
+
+def _choice(row: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
+    value = row[name]
+    if isinstance(value, bool) or str(value) not in choices:
+        *others, last = (f"'{choice}'" for choice in choices)
+        wanted = f"{', '.join(others)} or {last}" if others else f"{last}, as the profile"
+        raise ValueError(f"{name} is {shown(value)}; it must be {wanted}")
+    return str(value)
+
+
+def _number(row: Mapping[str, Any], name: str, *, least: float = 1.0, most: float) -> float:
+    number = _read(row, name, wanted := f"a number from {least:,.0f} to {most:,.0f}")
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {shown(row[name])}; it must be {wanted}")
+    return number
+
+
+def _whole(row: Mapping[str, Any], name: str, *, most: float) -> float:
+    number = _number(row, name, most=most)
+    if number % 1:
+        raise ValueError(f"{name} is {shown(row[name])}; it must be a whole number")
+    return number
+
+
+def _ratio(row: Mapping[str, Any], name: str) -> float | None:
+    if row[name] in ("", None):
+        return None
+    limit = f"a number from -{LARGEST_ERROR} to {LARGEST_ERROR} (a thousand times too small or too large), or empty"
+    number = _read(row, name, limit)
+    if not abs(number) <= LARGEST_ERROR:
+        raise ValueError(f"{name} is {shown(row[name])}; it must be {limit}")
+    return number
+
+
+def _read(row: Mapping[str, Any], name: str, wanted: str) -> float:
+    value = row[name]
+    try:
+        if not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} is {shown(value)}; it must be {wanted}")

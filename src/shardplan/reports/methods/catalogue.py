@@ -1,0 +1,101 @@
+"""Methods of estimating a training run: our own estimate, the published models, and those of other packages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from shardplan.errors import UnknownNameError
+from shardplan.published.base import Method
+from shardplan.published.catalogue import broken_methods, list_methods, load_method, load_methods
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodEntry:
+    """One method: what it is, what it counts, what it leaves out."""
+
+    name: str
+    """Word for it on the command line."""
+    title: str
+    """What it is, in a line."""
+    source: str
+    """Where it was published."""
+    counts: tuple[str, ...]
+    leaves_out: tuple[str, ...]
+    """What it leaves out or has wrong."""
+    fault: str | None = None
+    """Why it cannot be used; None where it can."""
+
+    @classmethod
+    def of(cls, method: Method) -> MethodEntry:
+        """The entry of a method."""
+        return cls(
+            name=method.name,
+            title=str(getattr(method, "title", "")),
+            source=str(getattr(method, "source", "")),
+            counts=tuple(map(str, getattr(method, "counts", ()))),
+            leaves_out=tuple(map(str, getattr(method, "leaves_out", ()))),
+        )
+
+
+OURS: Final = MethodEntry(
+    name="shardplan",
+    title="our own estimate: what `shardplan plan` and `shardplan estimate` answer with",
+    source="pages on formulas in the documentation, each with its sources",
+    counts=(
+        "every operator of real architectures: attention of any kind, MLPs, experts, state-space layers, both ends",
+        "tensor, context, pipeline, expert and data parallelism, sharding, recomputation, offload, pipeline schedules",
+        "any number of network tiers, and any placement of the parallel dimensions on them",
+        "efficiencies, latencies and overheads from a profile of the accelerator's generation, each with its source",
+        "memory of every stage, what the framework holds included; a band for the step time",
+    ),
+    leaves_out=(
+        "zero-bubble and bidirectional pipeline schedules",
+        "uneven routing of tokens to experts, and traffic of other jobs",
+        "data loading, checkpoints, failures",
+    ),
+)
+"""Our own estimate, in the words of a method."""
+
+
+def method_entries() -> tuple[MethodEntry, ...]:
+    """Ours, the published ones, those of other packages, and last those that cannot be used."""
+    broken = (
+        MethodEntry(name=name, title="cannot be used", source="", counts=(), leaves_out=(), fault=fault)
+        for name, fault in broken_methods().items()
+    )
+    return (OURS, *(MethodEntry.of(method) for method in load_methods()), *broken)
+
+
+def method_entry(name: str) -> MethodEntry:
+    """One of them. Raises ``UnknownNameError``, or ``InputError`` where its package is at fault."""
+    known = (OURS.name, *list_methods())
+    if name not in known:
+        raise UnknownNameError("method", f"{name:.60}", known, hint="see `shardplan methods`")
+    return OURS if name == OURS.name else MethodEntry.of(load_method(name))
+
+
+def methods_record(entries: Iterable[MethodEntry]) -> dict[str, Any]:
+    """The list as a mapping that JSON can hold."""
+    return {"schema": "shardplan/methods/1", "methods": [plain(asdict(entry)) for entry in entries]}
+
+
+def answer_record(name: str, case: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a method to a case in its own terms, as a mapping that JSON can hold."""
+    head = {"schema": "shardplan/published-answer/1", "method": name, "case": plain(case)}
+    return head | {key: value for key, value in plain(answer).items() if key not in head}
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold: texts as keys, lists, numbers of Python; null in place of what is not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(part) for part in value]
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

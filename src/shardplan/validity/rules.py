@@ -1,0 +1,306 @@
+"""Every rule that a plan must keep, written once: for one plan or for all candidates of a search.
+
+A rule says whether it holds, for numbers or arrays; for one plan it also says in words which values break it and which
+knob to turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers, all_hold
+from shardplan.errors import PlanError
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.degrees import Degrees, Setting, columns, data_parallel_degree, num_microbatches, replicas
+from shardplan.inputs.job import Job
+from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of validity."""
+
+    name: str
+    holds: Callable[[Setting, Degrees], Flags]
+    message: Callable[[Setting, Plan], str]
+    hint: Callable[[Setting, Plan], str]
+
+
+def check_plan(plan: Plan, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> None:
+    """Raises ``PlanError`` for the first rule that ``plan`` breaks."""
+    setting = Setting.of(model, cluster, num_accelerators, job)
+    rule = broken_rule(setting, plan)
+    if rule is not None:
+        raise PlanError(rule.message(setting, plan), rule=rule.name, hint=rule.hint(setting, plan))
+
+
+def broken_rule(setting: Setting, plan: Plan) -> Rule | None:
+    """The first rule that ``plan`` breaks, if any."""
+    degrees = Degrees.of(plan)
+    return next((rule for rule in RULES if not bool(np.all(rule.holds(setting, degrees)))), None)
+
+
+def _divides(part: Numbers, whole: Numbers) -> Flags:
+    """Whether ``part`` divides ``whole`` (0 where ``whole`` is not a whole number)."""
+    return np.equal(np.mod(whole, part), 0)
+
+
+def _all_divided(part: Numbers, wholes: tuple[int, ...]) -> Flags:
+    return all_hold(_divides(part, whole) for whole in wholes)
+
+
+def _interleaving_holds(s: Setting, d: Degrees) -> Flags:
+    """Megatron's interleaved schedule: groups of g micro-batches, pp <= g <= M, and M mod g is 0 or at least pp."""
+    m = num_microbatches(s, d)
+    g = np.where(np.asarray(d.microbatch_group_size) > 0, d.microbatch_group_size, d.pp)
+    left = np.mod(m, g)
+    grouped = (d.pp <= g) & (g <= m) & ((left == 0) | (left >= d.pp))
+    interleaved = np.greater(d.vp, 1) & np.greater(d.pp, 1) & grouped
+    return np.where(d.interleaved, interleaved, np.equal(d.vp, 1))
+
+
+def _interleaving_message(s: Setting, p: Plan) -> str:
+    m, d = int(num_microbatches(s, Degrees.of(p))), Degrees.of(p)
+    if not d.interleaved:
+        return f"schedule {p.effective_schedule} with vp {p.vp}"
+    g = p.microbatch_group_size or p.pp
+    return f"{m} micro-batches per replica with pp {p.pp}, vp {p.vp} and micro-batch groups of {g}"
+
+
+def _interleaving_hint(s: Setting, p: Plan) -> str:
+    if p.effective_schedule != "interleaved":
+        return "set vp to 1, or the schedule to interleaved"
+    if p.pp == 1 or p.vp == 1:
+        return "interleaving needs pp and vp of 2 or more: set vp to 1 or raise pp"
+    g, dp = p.microbatch_group_size or p.pp, p.dp(s.num_accelerators)
+    if g < p.pp:
+        return f"set the micro-batch group size to pp {p.pp} or more, or vp to 1"
+    unit = dp * p.micro_batch_size * g
+    near = max(round(s.job.global_batch_size / unit), 1) * unit
+    return (
+        f"micro-batches per replica must be a multiple of the group size {g} (or leave a rest of at least pp): "
+        f"set the global batch size to {near}, or vp to 1"
+    )
+
+
+def _batch_hint(s: Setting, p: Plan) -> str:
+    unit = max(p.dp(s.num_accelerators), 1) * p.micro_batch_size
+    below = s.job.global_batch_size // unit * unit
+    near = [str(size) for size in (below, below + unit) if size > 0]
+    return (
+        f"set the global batch size to {' or '.join(near)}, "
+        "or change dp (= accelerators / (tp cp pp)) or the micro-batch size"
+    )
+
+
+def _layout_holds(s: Setting, d: Degrees) -> Flags:
+    layers = d.plan.stage_layers
+    if layers is None:
+        return d.pp * d.vp <= s.model.num_hidden_layers + np.where(np.asarray(d.vp) > 1, 2, 0)
+    per_rank = [sum(layers[rank :: d.plan.pp]) for rank in range(d.plan.pp)]
+    return len(layers) == d.plan.pp * d.plan.vp and sum(layers) == s.model.num_hidden_layers and min(per_rank) > 0
+
+
+def _layout_message(s: Setting, p: Plan) -> str:
+    if p.stage_layers is None:
+        return f"pp {p.pp} x vp {p.vp} = {p.pp * p.vp} model chunks for {s.model.num_hidden_layers} layers"
+    return (
+        f"stage_layers has {len(p.stage_layers)} numbers that sum to {sum(p.stage_layers)}; wanted are pp x vp = "
+        f"{p.pp * p.vp} that sum to {s.model.num_hidden_layers}, none of the stages empty"
+    )
+
+
+def _placement_holds(s: Setting, d: Degrees) -> Flags:
+    """Experts and dense layers must agree on the ranks of each stage: where pp is not outermost, dp must equal edp."""
+    if not s.num_experts or d.plan.placement.endswith("-pp"):
+        return True
+    return np.logical_or(np.equal(d.pp, 1), np.equal(d.tp * d.cp, d.ep * d.etp))
+
+
+def _sequence_holds(s: Setting, d: Degrees) -> Flags:
+    """Under a causal mask each rank takes two slices, one early and one late, so that all have equal work."""
+    pieces = d.cp * d.tp_rows
+    slices = np.where((np.asarray(pieces) > 1) & s.model.causal, 2 * pieces, pieces)
+    whole = _divides(slices, s.job.sequence_length)
+    split = np.where(d.plan.sequence_parallel, columns(d), 1) * pieces
+    return whole & _divides(split, d.micro_batch_size * s.job.sequence_length)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "tp x cp x pp divides the accelerators",
+        lambda s, d: _divides(d.tp * d.cp * d.pp, s.num_accelerators),
+        lambda s, p: (
+            f"tp {p.tp} x cp {p.cp} x pp {p.pp} = {p.model_parallel_degree} for {s.num_accelerators:,} accelerators"
+        ),
+        lambda _s, _p: "choose degrees whose product divides the accelerators",
+    ),
+    Rule(
+        "every stage has layers",
+        _layout_holds,
+        _layout_message,
+        lambda s, _p: f"lower pp or vp (pp x vp at most {s.model.num_hidden_layers}), or correct stage_layers",
+    ),
+    Rule(
+        "tensor-parallel ranks share heads evenly",
+        lambda s, d: _all_divided(columns(d), s.heads),
+        lambda s, p: f"tp {p.tp} (over heads: {p.tp // p.tp_rows}) with {_list(s.heads)} attention heads or groups",
+        lambda s, _p: f"choose tp among the divisors of {_list(s.heads)}",
+    ),
+    Rule(
+        "key-value heads divide tp, or tp divides them",
+        lambda s, d: all_hold(_divides(columns(d), kv) | _divides(kv, columns(d)) for kv in s.kv_heads),
+        lambda s, p: f"tp {p.tp} with {_list(s.kv_heads)} key-value heads",
+        lambda s, _p: f"choose tp as a divisor or a multiple of {_list(s.kv_heads)}",
+    ),
+    Rule(
+        "tensor-parallel ranks share the MLP width evenly",
+        lambda s, d: _all_divided(columns(d), s.widths),
+        lambda s, p: f"tp {p.tp} with intermediate widths {_list(s.widths)}",
+        lambda s, _p: f"choose tp among the common divisors of {_list(s.widths)}",
+    ),
+    Rule(
+        "two-dimensional tensor parallelism has a grid",
+        lambda s, d: (
+            (_divides(d.tp_rows, d.tp) & (np.asarray(d.tp_rows) > 1) & s.plain & _divides(d.tp, s.model.hidden_size))
+            if d.plan.tp_kind == "summa"
+            else np.asarray(d.tp_rows) == 1
+        ),
+        lambda _s, p: f"tp_kind {p.tp_kind} with tp {p.tp} and tp_rows {p.tp_rows}",
+        lambda s, _p: (
+            "summa needs tp_rows of 2 or more that divides tp, and tp that divides the hidden size; 1d needs tp_rows 1"
+            if s.plain
+            else "summa is for models of grouped-query attention and dense MLPs: set tp_kind to 1d and tp_rows to 1"
+        ),
+    ),
+    Rule(
+        "ranks share the sequence evenly",
+        _sequence_holds,
+        lambda s, p: (
+            f"a sequence of {s.job.sequence_length} tokens (micro-batch {p.micro_batch_size}) over cp {p.cp}, tp {p.tp}"
+            + (f" and {p.tp_rows} rows" if p.tp_rows > 1 else "")
+        ),
+        lambda _s, _p: (
+            "the sequence must divide by 2 cp under a causal mask, and the micro-batch's tokens by cp tp with sequence "
+            "parallelism: another micro-batch size, or --no-sequence-parallel"
+        ),
+    ),
+    Rule(
+        "all-to-all context parallelism shares heads",
+        # Transformer Engine shares key-value heads like heads: none are copied where they are fewer than the ranks.
+        lambda s, d: (
+            np.equal(d.cp, 1) | _all_divided(columns(d) * d.cp, (*s.heads, *s.kv_heads))
+            if d.plan.cp_comm == "a2a"
+            else True
+        ),
+        lambda s, p: f"tp {p.tp} x cp {p.cp} with {_list(s.heads)} heads and {_list(s.kv_heads or s.heads)} for keys",
+        lambda _s, _p: "lower cp, or exchange by p2p or allgather",
+    ),
+    Rule(
+        "experts are shared only where there are experts",
+        lambda s, d: True if s.num_experts else (np.asarray(d.ep) == 1) & (np.asarray(d.etp) == 1),
+        lambda s, p: f"ep {p.ep} and etp {p.etp} for {s.model.name}, which has no experts",
+        lambda _s, _p: "set ep and etp to 1",
+    ),
+    Rule(
+        "expert-parallel ranks share experts evenly",
+        lambda s, d: _all_divided(d.ep, s.num_experts),
+        lambda s, p: f"ep {p.ep} with {_list(s.num_experts)} experts",
+        lambda s, _p: f"choose ep among the divisors of {_list(s.num_experts)}",
+    ),
+    Rule(
+        "expert-tensor-parallel ranks share the expert width evenly",
+        lambda s, d: _all_divided(d.etp, s.expert_widths),
+        lambda s, p: f"etp {p.etp} with expert widths {_list(s.expert_widths)}",
+        lambda s, _p: f"choose etp among the divisors of {_list(s.expert_widths)}",
+    ),
+    Rule(
+        "mixtures of experts split their tokens over tensor-parallel ranks",
+        lambda s, d: True if not s.num_experts else (np.asarray(d.tp) == 1) | d.plan.sequence_parallel,
+        lambda _s, p: f"tp {p.tp} without sequence parallelism: every one of its ranks would send the same tokens",
+        lambda _s, _p: "turn sequence_parallel on, or set tp to 1",
+    ),
+    Rule(
+        "ep x etp x pp divides the accelerators",
+        lambda s, d: _divides(d.ep * d.etp * d.pp, s.num_accelerators),
+        lambda s, p: (
+            f"ep {p.ep} x etp {p.etp} x pp {p.pp} = {p.ep * p.etp * p.pp} for {s.num_accelerators:,} accelerators"
+        ),
+        lambda _s, _p: "choose ep and etp whose product with pp divides the accelerators",
+    ),
+    Rule(
+        "placement keeps pipeline stages together",
+        _placement_holds,
+        lambda _s, p: f"placement {p.placement} with tp cp = {p.tp * p.cp} and ep etp = {p.ep * p.etp}",
+        lambda _s, _p: "with experts put pp outermost, or choose ep etp = tp cp",
+    ),
+    Rule(
+        "micro-batches divide the global batch",
+        lambda s, d: _divides(data_parallel_degree(s, d) * d.micro_batch_size, s.job.global_batch_size),
+        lambda s, p: (
+            f"dp {p.dp(s.num_accelerators)} x micro-batch {p.micro_batch_size} = "
+            f"{p.dp(s.num_accelerators) * p.micro_batch_size} for a global batch of {s.job.global_batch_size} sequences"
+        ),
+        _batch_hint,
+    ),
+    Rule(
+        "interleaving has whole groups of micro-batches", _interleaving_holds, _interleaving_message, _interleaving_hint
+    ),
+    Rule(
+        "sharding groups divide the replicas",
+        lambda s, d: np.where(
+            np.asarray(d.sharding_degree) > 0,
+            _divides(np.maximum(d.sharding_degree, 1), replicas(s, d))
+            & (np.logical_not(d.hybrid) | (d.sharding_degree < replicas(s, d))),
+            np.logical_not(d.hybrid),
+        ),
+        lambda s, p: (
+            f"sharding {p.sharding} over {p.sharding_degree or 'an unstated number of'} ranks with "
+            f"{p.dp(s.num_accelerators) * p.cp} that hold the same weights (dp cp)"
+        ),
+        lambda _s, _p: "choose a sharding_degree that divides dp cp; hsdp needs one, and smaller",
+    ),
+    Rule(
+        "gradients are sharded without a pipeline",
+        lambda _s, d: np.logical_or(np.asarray(d.pp) == 1, d.plan.sharding != "zero2"),
+        lambda _s, p: f"sharding zero2 with pp {p.pp}: stages accumulate whole gradients before they reduce them",
+        lambda _s, _p: "choose zero1 (or zero3, which gathers weights too), or pp 1",
+    ),
+    Rule(
+        "offloaded layers are layers of activations",
+        lambda _s, d: d.plan.offload_num_layers is None or d.plan.offload == "activations",
+        lambda _s, p: f"offload_num_layers {p.offload_num_layers} with offload {p.offload}",
+        lambda _s, _p: "set offload to activations, or leave offload_num_layers out",
+    ),
+    Rule(
+        "recomputed modules exist in the model",
+        lambda s, d: _modules_exist(s, d.plan),
+        lambda s, p: f"recompute {p.recompute} for {s.model.name}",
+        lambda _s, _p: (
+            "moe and shared_experts are for mixtures of experts, mla_up_proj for latent attention, mlp for dense layers"
+        ),
+    ),
+)
+"""Every rule, in the order in which they are checked."""
+
+
+def _modules_exist(s: Setting, plan: Plan) -> bool:
+    if plan.recompute in RECOMPUTE_PRESETS:
+        return True
+    kinds = s.model.layer_kinds
+    exists = {
+        "moe": bool(s.num_experts),
+        "shared_experts": any(isinstance(k.mlp, MixtureOfExperts) and k.mlp.shared_intermediate_size for k in kinds),
+        "mla_up_proj": any(isinstance(k.mixer, LatentAttention) for k in kinds),
+        "mlp": any(isinstance(k.mlp, MLP) for k in kinds),
+    }
+    return all(exists.get(module, True) for module in recompute_modules(plan.recompute))
+
+
+def _list(values: tuple[int, ...]) -> str:
+    return " and ".join(str(value) for value in values)
