@@ -22,7 +22,8 @@ PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")
 """Orders of Megatron-LM: data parallelism inside the pipeline, or the pipeline inside data parallelism."""
 SHARDED = ("sharding", "sharding_degree")
 RECOMPUTED = ("recompute", "recompute_num_layers")
-POINT = ("tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
+GRID = ("pp", "tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
+"""Degrees of a plan that the search combines freely; all others follow from them or are choices at each."""
 FEWEST_LOCAL_TOKENS = 512
 """Context parallelism leaves each rank at least so many tokens of a sequence."""
 MOST_MICROBATCH_TOKENS = 131_072
@@ -139,8 +140,8 @@ class Space:
         return value not in self.excluded.get(name, ())
 
 
-INNER = ("pp", "vp", *POINT, *SHARDED, *RECOMPUTED)
-"""Fields that have an axis of their own in a batch, or one batch each (pp)."""
+INNER = ("vp", "placement", *GRID, *SHARDED, *RECOMPUTED)
+"""Fields that differ among the plans of one family."""
 
 
 def declare(question: Question, restrictions: Restrictions) -> Space:

@@ -127,27 +127,19 @@ def _parts(stage: Stage) -> tuple[Numbers, ...]:
     return (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
 
 
-def side_by_side(plans: Sequence[tuple[Stage, ...]]) -> tuple[Stage, ...]:
-    """Stages of several plans as arrays with a row for each plan; a plan with fewer of them repeats its first.
+def stacked(all_stages: Sequence[Stage]) -> Stage:
+    """Stages as one whose numbers are arrays with an element for each; what is the same in all stays a number."""
 
-    What is the same in all plans stays a number.
-    """
-    longest = max(len(kinds) for kinds in plans)
-    padded = [(*kinds, *(kinds[:1] * (longest - len(kinds)))) for kinds in plans]
-    return tuple(_rows(kinds) for kinds in zip(*padded, strict=True))
-
-
-def _rows(kinds: tuple[Stage, ...]) -> Stage:
     def column(values: Iterable[Numbers]) -> Numbers:
         numbers = [float(value) for value in values]
-        return numbers[0] if len(set(numbers)) == 1 else np.asarray(numbers)[:, None]
+        return numbers[0] if len(set(numbers)) == 1 else np.asarray(numbers)
 
     return Stage(
-        rank=column(stage.rank for stage in kinds),
-        num_layers=column(stage.num_layers for stage in kinds),
-        counts=tuple(column(counts) for counts in zip(*(stage.counts for stage in kinds), strict=True)),
-        has_embedding=column(stage.has_embedding for stage in kinds),
-        has_head=column(stage.has_head for stage in kinds),
-        num_mtp_layers=column(stage.num_mtp_layers for stage in kinds),
-        unevenness=column(stage.unevenness for stage in kinds),
+        rank=column(stage.rank for stage in all_stages),
+        num_layers=column(stage.num_layers for stage in all_stages),
+        counts=tuple(column(counts) for counts in zip(*(stage.counts for stage in all_stages), strict=True)),
+        has_embedding=column(stage.has_embedding for stage in all_stages),
+        has_head=column(stage.has_head for stage in all_stages),
+        num_mtp_layers=column(stage.num_mtp_layers for stage in all_stages),
+        unevenness=column(stage.unevenness for stage in all_stages),
     )
