@@ -33,6 +33,7 @@ from shardplan.memory.states import (
     unsharded_gradient_bytes,
     update_bytes,
 )
+from shardplan.schedules.base import Passes
 from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
 from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
@@ -75,8 +76,14 @@ class StageTimes:
         """
         one = self.microbatch
         paced = batch.num_microbatches * (1 + self.unevenness)
-        within = paced * one + idle_time(one, all_stages_time, batch)
+        own, everyone = self._passes(one), self._passes(all_stages_time)
+        within = paced * one + idle_time(own, everyone, batch)
         return (within + self.update) + self.sharded + self.gather + self.reduce
+
+    def _passes(self, time: Numbers) -> Passes:
+        """``time`` split as the forward and backward pass of this stage, both gradients taken to be equal."""
+        gradient = time * (0.5 * self.backward / (self.forward + self.backward))
+        return Passes(forward=time - 2.0 * gradient, input_gradient=gradient, weight_gradient=gradient)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
