@@ -104,7 +104,7 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     first: Any = records[0]
     joined: Any
     if isinstance(first, tuple):
-        joined = tuple(concatenated(items, lengths) for items in zip(*records, strict=True))  # type: ignore[arg-type]
+        joined = tuple(concatenated(items, lengths) for items in zip(*records, strict=True))
     elif isinstance(first, dict):
         joined = {key: concatenated([record[key] for record in records], lengths) for key in first}  # type: ignore[index]
     elif is_dataclass(first) and not isinstance(first, type):

@@ -50,17 +50,20 @@ class Case:
     kinds: tuple[Stage, ...]
     """Stages that can be slowest or fullest."""
     whole: Stage
+    rounds: tuple[tuple[Stage, ...], ...]
+    """Model chunks in groups of which the slowest counts."""
 
     @classmethod
     def of(cls, asked: Asked) -> Case:
         """The run's plan in numbers."""
         question, plan = asked.question, asked.plan
-        laid_out = pipeline_of(question, plan.pp, plan.vp, plan.stage_layers)
+        laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
         return cls(
             asked=asked,
             batch=Batch.of(plan, question.num_accelerators, question.job),
             kinds=kinds_of_stage(laid_out),
             whole=whole_model(question.model),
+            rounds=tuple(tuple(chunk.as_stage() for chunk in group) for group in rounds),
         )
 
     @property
@@ -71,7 +74,8 @@ class Case:
     def step(self, profiles: Profiles) -> tuple[Question, Step]:
         """Outcome under the constants of its generation: numbers, or arrays over sets of constants."""
         question = self._question(profiles)
-        return question, step_of(question, self.batch, price(question, self.batch), self.kinds, self.whole)
+        prices = price(question, self.batch)
+        return question, step_of(question, self.batch, prices, self.kinds, self.whole, rounds=self.rounds)
 
     def shares(self, profiles: Profiles) -> Shares:
         """Uncertain shares of the predicted step, under single constants."""

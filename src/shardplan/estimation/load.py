@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from shardplan.arrays import Numbers
 from shardplan.costs.block import BlockCost
@@ -20,6 +20,8 @@ class BlockLoad:
     """Exposed communication included. [s]"""
     backward: Numbers
     """The same, without recomputation. [s]"""
+    weight_gradient: Numbers
+    """The part of the backward pass that only the optimizer waits for. [s]"""
     recomputed: Numbers
     """Forward work that recomputation repeats. [s]"""
     kept_bytes: Numbers
@@ -33,6 +35,7 @@ class BlockLoad:
         return cls(
             forward=cost.forward.total,
             backward=cost.backward.total,
+            weight_gradient=cost.weight_gradient,
             recomputed=cost.recomputed.total,
             kept_bytes=cost.kept_bytes,
             freed_bytes=cost.freed_bytes,
@@ -88,6 +91,7 @@ class StageWork:
             sum=BlockLoad(
                 forward=parts.total(stage, lambda part: part.forward),
                 backward=parts.total(stage, lambda part: part.backward),
+                weight_gradient=parts.total(stage, lambda part: part.weight_gradient),
                 recomputed=parts.total(stage, lambda part: part.recomputed),
                 kept_bytes=parts.total(stage, lambda part: part.kept_bytes),
                 freed_bytes=parts.total(stage, lambda part: part.freed_bytes),
@@ -122,6 +126,13 @@ class StageStates:
             layer=Parameters(largest(layers, "dense"), largest(layers, "experts")),
             part=Parameters(largest(held, "dense"), largest(held, "experts")),
         )
+
+    def times(self, copies: int) -> StageStates:
+        """States of a rank that holds several stages as large."""
+        if copies == 1:
+            return self
+        values = {each.name: copies * getattr(self.sum, each.name) for each in fields(StateLoad)}
+        return replace(self, sum=StateLoad(**values))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
 from shardplan.costs.block import BlockCost
-from shardplan.estimation.layout import pipeline_of, whole_model
+from shardplan.estimation.layout import Rounds, pipeline_of, whole_model
 from shardplan.estimation.load import Loads, StageStates, StageWork
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -23,6 +23,7 @@ from shardplan.estimation.step import (
     StateTimes,
     WorkTimes,
     activation_memory,
+    chunk_time,
     host_holds,
     paced,
     pipeline_sum,
@@ -37,6 +38,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Shares
 from shardplan.memory.activations import applied_share
+from shardplan.schedules.base import Passes
 from shardplan.workload.stage import Stage, stacked
 
 BLOCK_TERMS = {
@@ -59,16 +61,15 @@ class PricedPlan:
     plan: Plan
     batch: Batch
     stages: tuple[Stage, ...]
+    rounds: Rounds
+    """Model chunks in groups of which the slowest counts."""
 
     @classmethod
     def of(cls, question: Question, plan: Plan) -> PricedPlan:
         """``plan`` (taken to be valid) as an answer to ``question``."""
-        return cls(
-            question=question,
-            plan=plan,
-            batch=Batch.of(plan, question.num_accelerators, question.job),
-            stages=pipeline_of(question, plan.pp, plan.vp, plan.stage_layers),
-        )
+        laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
+        batch = Batch.of(plan, question.num_accelerators, question.job)
+        return cls(question=question, plan=plan, batch=batch, stages=laid_out, rounds=rounds)
 
     @cached_property
     def prices(self) -> Prices:
@@ -179,7 +180,7 @@ class PricedPlan:
         m, at = float(self.batch.num_microbatches), self.slowest
         times, states = self._times, self._state_times
         one = float(self._at(times.microbatch, at))
-        passes = float(self._at(paced(self.batch, self._rows, times, self._everything), at))
+        passes = float(self._at(self._paced, at))
         return {
             "dp_communication": float(
                 self._at(states.sharded, at) + self._at(states.reduce, at) + self._at(states.gather, at)
@@ -216,7 +217,25 @@ class PricedPlan:
         return StageStates.of(self._rows, self._loads.states)
 
     @cached_property
-    def _everything(self) -> Numbers:
+    def _paced(self) -> Numbers:
+        """All micro-batches of a step, and waiting for other stages, on every stage. [s]"""
+        return paced(self.batch, self._times, self._everyone, self._pace)
+
+    @cached_property
+    def _pace(self) -> float:
+        loads = self._loads.blocks
+        chunks = [
+            [chunk_time(self.batch, self._whole, StageWork.of(chunk.as_stage(), loads)) for chunk in group]
+            for group in self.rounds
+        ]
+        return (
+            1.0
+            if not chunks
+            else float(sum(max(map(float, group)) for group in chunks)) / float(np.max(self._times.work))
+        )
+
+    @cached_property
+    def _everyone(self) -> Passes:
         whole = StageWork.of(self._whole, self._loads.blocks)
         return pipeline_sum(self.question, self.batch, self._around, self._whole, whole)
 
@@ -232,8 +251,7 @@ class PricedPlan:
     @cached_property
     def _busy(self) -> NDArray[np.float64]:
         """What every stage spends on a step, the fixed time and stragglers apart. [s]"""
-        passes = paced(self.batch, self._rows, self._times, self._everything)
-        return self._each(passes + self._state_times.total)
+        return self._each(self._paced + self._state_times.total)
 
     @cached_property
     def _states_memory(self) -> StateMemory:

@@ -39,7 +39,8 @@ from shardplan.memory.states import (
     unsharded_gradient_bytes,
     update_bytes,
 )
-from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
+from shardplan.schedules.base import Passes
+from shardplan.schedules.pipeline import idle_time, microbatches_in_flight, parameter_copies, splits_backward
 from shardplan.workload.layer import Parameters
 from shardplan.workload.stage import Stage
 
@@ -52,6 +53,8 @@ class WorkTimes:
     """Exposed communication included."""
     backward: Numbers
     """The same, recomputation included."""
+    weight_gradient: Numbers
+    """The part of the backward pass that only the optimizer waits for."""
     transfer: Numbers
     """Exposed transfers to and from neighbours."""
     offload: Numbers
@@ -215,23 +218,34 @@ class Around:
         )
 
 
-def step_of(question: Question, batch: Batch, prices: Prices, kinds: Sequence[Stage], whole: Stage) -> Step:
+def step_of(
+    question: Question,
+    batch: Batch,
+    prices: Prices,
+    kinds: Sequence[Stage],
+    whole: Stage,
+    *,
+    rounds: Sequence[Sequence[Stage]] = (),
+) -> Step:
     r"""Step time and peak memory from the stages that can be slowest or fullest.
 
     .. math:: T = \left(\max_r \left[M (t_r + s_r) + e_r + idle_r\right] + t_0\right)(1 + g \log_2 (N/8))
 
     with M micro-batches of time t, exposed sharding s, end-of-step time e, pipeline idle time, fixed time and growth by
-    stragglers. ``whole``: all layers and ends at once, as the sum over stages.
+    stragglers. ``whole``: all layers and ends at once, as the sum over stages. ``rounds``: groups of model chunks of
+    which the slowest counts (``estimation.layout``); none where ranks hold one chunk.
     """
     loads, around = Loads.of(prices), Around.of(question, batch, prices)
-    everything = pipeline_sum(question, batch, around, whole, StageWork.of(whole, loads.blocks))
+    everyone = pipeline_sum(question, batch, around, whole, StageWork.of(whole, loads.blocks))
+    works = [StageWork.of(stage, loads.blocks) for stage in kinds]
+    times = [work_times(question, batch, around, stage, work) for stage, work in zip(kinds, works, strict=True)]
+    chunks = [[chunk_time(batch, whole, StageWork.of(chunk, loads.blocks)) for chunk in group] for group in rounds]
+    pace = pace_of(chunks, times)
     busy, memory, host = [], [], []
-    for stage in kinds:
-        work, states = StageWork.of(stage, loads.blocks), StageStates.of(stage, loads.states)
-        times = work_times(question, batch, around, stage, work)
+    for stage, work, one in zip(kinds, works, times, strict=True):
         kept = activation_memory(question, batch, around, stage, work)
-        charge = state_charge(question, batch, stage, states)
-        busy.append(paced(batch, stage, times, everything) + state_times(question, batch, times, charge).total)
+        charge = state_charge(question, batch, stage, StageStates.of(stage, loads.states))
+        busy.append(paced(batch, one, everyone, pace) + state_times(question, batch, one, charge).total)
         memory.append(peak_of(question, charge, kept))
         host.append(charge.host_bytes + kept.on_host)
     fullest = largest(memory)
@@ -279,20 +293,56 @@ def work_times(question: Question, batch: Batch, around: Around, stage: Stage, w
     return WorkTimes(
         forward=forward,
         backward=backward,
+        weight_gradient=work.sum.weight_gradient,
         transfer=_exposed_transfer(question, batch, around),
         offload=_exposed_offload(question, batch, work, share=share, work_time=np.maximum(forward + backward, 1e-30)),
         overhead=question.profile.microbatch_time,
     )
 
 
-def paced(batch: Batch, stage: Stage, times: WorkTimes, everything: Numbers) -> Numbers:
+def chunk_time(batch: Batch, whole: Stage, work: StageWork) -> Numbers:
+    """One micro-batch forward and backward through a model chunk; recomputation by the mean stage's share. [s]"""
+    share = np.minimum(1.0, batch.recompute_num_layers * batch.pp / whole.num_layers)
+    return (work.sum.forward + work.sum.backward) + share * work.sum.recomputed
+
+
+def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) -> Numbers:
+    r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
+
+    .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
+
+    ``rounds``: seconds of chunks in groups of which the slowest counts. 1 where there are none.
+    """
+    if not rounds:
+        return 1.0
+    slowest = largest(times.work for times in stages)
+    return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / slowest
+
+
+def paced(batch: Batch, times: WorkTimes, everyone: Passes, pace: Numbers) -> Numbers:
     """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
 
-    ``everything``: one micro-batch through all stages.
+    ``everyone``: one micro-batch through all stages; ``pace``: of uneven chunks.
     """
-    one = times.microbatch
-    passes = batch.num_microbatches * (1 + stage.unevenness) * one
-    return passes if np.all(np.asarray(batch.pp) == 1) else passes + idle_time(one, everything, batch)
+    passes = batch.num_microbatches * times.microbatch
+    if np.all(np.asarray(batch.pp) == 1):
+        return passes
+    return passes + idle_time(passes_of(batch, times), everyone, batch, pace)
+
+
+def passes_of(batch: Batch, times: WorkTimes) -> Passes:
+    """One micro-batch through a stage, apart by gradient where the schedule runs these apart.
+
+    What comes between stages is shared by forward pass and input gradient.
+    """
+    if not splits_backward(batch):
+        return Passes(forward=times.microbatch, input_gradient=0.0, weight_gradient=0.0)
+    between = (times.transfer + times.offload + times.overhead) / 2
+    return Passes(
+        forward=times.forward + between,
+        input_gradient=times.backward - times.weight_gradient + between,
+        weight_gradient=times.weight_gradient,
+    )
 
 
 def state_times(question: Question, batch: Batch, times: WorkTimes, load: StateCharge) -> StateTimes:
@@ -320,7 +370,7 @@ def state_times(question: Question, batch: Batch, times: WorkTimes, load: StateC
     )
 
 
-def pipeline_sum(question: Question, batch: Batch, around: Around, whole: Stage, work: StageWork) -> Numbers:
+def pipeline_sum(question: Question, batch: Batch, around: Around, whole: Stage, work: StageWork) -> Passes:
     """One micro-batch's time summed over all stages. [s]
 
     A number of recomputed layers applies to each stage; where stages are unlike, their mean stands for all.
@@ -329,8 +379,16 @@ def pipeline_sum(question: Question, batch: Batch, around: Around, whole: Stage,
     passes = work.sum.forward + work.sum.backward
     again = share * work.sum.recomputed
     offload = _exposed_offload(question, batch, work, share=share, work_time=passes + again)
-    between = _exposed_transfer(question, batch, around) + question.profile.microbatch_time
-    return (passes + batch.pp * between) + (again + offload)
+    between = batch.pp * (_exposed_transfer(question, batch, around) + question.profile.microbatch_time) + offload
+    if not splits_backward(batch):
+        return Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)
+    forward = work.sum.forward + between / 2
+    weight_gradient = work.sum.weight_gradient
+    return Passes(
+        forward=forward,
+        input_gradient=(passes + between) + again - forward - weight_gradient,
+        weight_gradient=weight_gradient,
+    )
 
 
 def _exposed_transfer(question: Question, batch: Batch, around: Around) -> Numbers:
@@ -356,7 +414,8 @@ def _exposed_offload(
 
 
 def state_charge(question: Question, batch: Batch, stage: Stage, states: StageStates) -> StateCharge:
-    """What the states of a stage cost."""
+    """What the states of a stage cost; schedules that run both ways through the ranks hold copies of them."""
+    states = states.times(parameter_copies(batch))
     memory = state_memory(question, batch, stage, states)
     updated = local_parameters(states.sum.parameters, batch)
     return StateCharge(

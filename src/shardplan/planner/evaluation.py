@@ -28,7 +28,9 @@ from shardplan.estimation.step import (
     Step,
     WorkTimes,
     activation_memory,
+    chunk_time,
     host_holds,
+    pace_of,
     paced,
     peak_of,
     pipeline_sum,
@@ -166,7 +168,9 @@ class Tables:
     def _work(self) -> tuple[StageWork, NDArray[np.intp]]:
         """Work of every composition on every block where a plan has both; where it lies, by composition and block."""
         first, block = self._block_keys
-        rows, position = self._pairs(block, len(first))
+        layouts = self.layouts
+        by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+        rows, position = self._pairs(by_layout, layouts.compositions.shape[1], block, len(first))
         stage = self.layouts.composed(rows // len(first))
         return StageWork.of(stage, gather(self._blocks, rows % len(first))), position
 
@@ -182,9 +186,29 @@ class Tables:
         return tuple(self._charge(sharding) for sharding in range(len(self.family.shardings)))
 
     @cached_property
+    def _chunk_times(self) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Seconds of every chunk on every block where a plan has both; where they lie, by chunk and block."""
+        first, block = self._block_keys
+        layouts, (whole, _) = self.layouts, self.whole
+        by_layout = [{0, *row.ravel()} for row in layouts.rounds]
+        rows, position = self._pairs(by_layout, layouts.chunks.shape[1], block, len(first))
+        chunks, slots = rows // len(first), np.arange(len(self.family.policies))
+        work = StageWork.of(layouts.chunk(chunks), gather(self._blocks, rows % len(first)))
+        depth = layouts.depth_of_chunk[chunks]
+        batch = replace(
+            self._one,
+            pp=np.asarray(self.family.depths, dtype=np.float64)[depth],
+            recompute_num_layers=self._num_layers[:, slots].T[:, depth],
+        )
+        times = np.atleast_2d(chunk_time(batch, whole, work))
+        return np.broadcast_to(times, (len(slots), len(rows))), position
+
+    @cached_property
     def _state_rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         first, key = self._layout_keys
-        return self._pairs(key, len(first))
+        layouts = self.layouts
+        by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+        return self._pairs(by_layout, layouts.compositions.shape[1], key, len(first))
 
     def _charge(self, sharding: int) -> StateCharge:
         first, _ = self._layout_keys
@@ -200,14 +224,16 @@ class Tables:
         held = StageStates.of(stage, gather(states, rows % len(first)))
         return without_zeros(state_charge(self.question, batch, stage, held))
 
-    def _pairs(self, key: NDArray[np.intp], num_keys: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _pairs(
+        self, by_layout: list[set[Any]], num_compositions: int, key: NDArray[np.intp], num_keys: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Compositions and keys that a plan has together, as numbers composition x keys + key; where each lies."""
-        present = np.zeros((self.layouts.compositions.shape[1], num_keys), dtype=bool)
+        present = np.zeros((num_compositions, num_keys), dtype=bool)
         ends = [*self.layouts.first[1:], len(self.layouts.vp)]
         for depth, (start, end) in enumerate(zip(self.layouts.first, ends, strict=True)):
-            used = [self.layouts.composition[n, : self.layouts.num_kinds[n]] for n in range(start, end)]
-            keys = np.unique(key[self.family.points["depth"] == depth])
-            present[np.ix_(np.unique(np.concatenate(used)), keys)] = True
+            used = np.asarray(sorted(set().union(*by_layout[start:end])), dtype=np.intp)
+            keys, _ = distinct(key[self.family.points["depth"] == depth], num_keys)
+            present[np.ix_(used, keys)] = True
         rows = np.flatnonzero(present)
         position = np.zeros(present.size, dtype=np.intp)
         position[rows] = np.arange(len(rows))
@@ -261,15 +287,19 @@ class Tables:
     def _recompute_fields(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> dict[str, Any]:
         policies = [self.family.policies[slot] for slot in slots]
         modules = [recompute_modules(policy) for policy in policies]
-        by_depth = np.asarray([[np.inf if n is None else n for n in layers] for layers in self.family.layers])
         return {
             "recompute": {
                 name: np.asarray([name in listed for listed in modules])[:, None]
                 for name in (*RECOMPUTE_MODULES, OP_SAC)
             },
             "recompute_full": np.asarray([policy == "full" for policy in policies])[:, None],
-            "recompute_num_layers": by_depth[:, slots].T[:, self.family.points["depth"][points]],
+            "recompute_num_layers": self._num_layers[:, slots].T[:, self.family.points["depth"][points]],
         }
+
+    @cached_property
+    def _num_layers(self) -> NDArray[np.float64]:
+        """Layers to which recomputation applies, by depth and slot."""
+        return np.asarray([[np.inf if n is None else n for n in layers] for layers in self.family.layers])
 
     def work_at(self, compositions: NDArray[np.intp], points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of stages of these compositions at these points."""
@@ -280,6 +310,16 @@ class Tables:
     def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points."""
         return _slotted(gather(self.whole[1], self._block_keys[1][points]), slots, self.family)
+
+    def rounds_at(self, piece: _Piece) -> list[list[NDArray[np.float64]]]:
+        """Seconds of model chunks in groups of which the slowest counts."""
+        groups = self.layouts.groups(piece.layouts)
+        if not groups:
+            return []
+        (times, position), (first, block) = self._chunk_times, self._block_keys
+        times = times if len(piece.slots) == len(times) else times[piece.slots]
+        places = block[piece.points]
+        return [[times[:, position[chunks * len(first) + places]] for chunks in group] for group in groups]
 
     def charge_at(self, sharding: int, compositions: NDArray[np.intp], points: NDArray[np.intp]) -> StateCharge:
         """What the states of stages of these compositions cost at these points."""
@@ -311,7 +351,7 @@ def best_plan(tables: Tables, cell: tuple[int, int, int], objective: Objective =
     """The best plan at a sharding, a slot of recomputation and a point: over the chunks per rank. With its value."""
     sharding, slot, point = cell
     family, layouts = tables.family, tables.layouts
-    first = int(layouts.first[family.points["depth"][point]])
+    first = int(layouts.first[family.points["depth"][point]] + family.first_chunks()[point])
     found: list[tuple[float, int]] = []
     for layout in range(first, first + int(family.num_chunks()[point])):
         piece = _Piece(
@@ -352,15 +392,15 @@ def _steps(tables: Tables, piece: _Piece) -> Iterator[tuple[int, Step]]:
     batch = tables.batch_at(piece.points, piece.layouts, piece.slots)
     around = gather(tables.around, piece.points)
     whole = tables.whole_at(piece.points, piece.slots)
-    everything = pipeline_sum(question, batch, around, tables.whole[0], whole)
-    halves = []
+    everyone = pipeline_sum(question, batch, around, tables.whole[0], whole)
+    works = []
     for kind in range(piece.num_kinds):
-        compositions = layouts.composition[piece.layouts, kind]
-        stage = layouts.stage(piece.layouts, kind)
+        compositions, stage = layouts.composition[piece.layouts, kind], layouts.stage(piece.layouts, kind)
         work = tables.work_at(compositions, piece.points, piece.slots)
         times = work_times(question, batch, around, stage, work)
-        kept = activation_memory(question, batch, around, stage, work)
-        halves.append((compositions, times, paced(batch, stage, times, everything), kept))
+        works.append((compositions, times, activation_memory(question, batch, around, stage, work)))
+    pace = pace_of(tables.rounds_at(piece), [times for _, times, _ in works])
+    halves = [(compositions, times, paced(batch, times, everyone, pace), kept) for compositions, times, kept in works]
     for sharding in piece.shardings:
         charges = [tables.charge_at(int(sharding), half[0], piece.points) for half in halves]
         yield int(sharding), _joined_step(question, tables.sharded(batch, int(sharding)), halves, charges)
@@ -397,7 +437,7 @@ def _pieces(tables: Tables) -> Iterator[_Piece]:
     counts = family.num_chunks()
     points = np.repeat(np.arange(family.num_points), counts)
     chunk = np.arange(len(points)) - np.repeat(np.cumsum(counts) - counts, counts)
-    layout = layouts.first[family.points["depth"][points]] + chunk
+    layout = (layouts.first[family.points["depth"]] + family.first_chunks())[points] + chunk
     pattern = (family.shards * (1 << np.arange(len(family.shardings)))[:, None]).sum(axis=0)
     order = np.lexsort((pattern[points], layouts.num_kinds[layout]))
     points, layout = points[order], layout[order]

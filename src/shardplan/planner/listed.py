@@ -49,7 +49,7 @@ def listed_near(table: Table, limit: float) -> Listed:
     counts = family.num_chunks()[points]
     cell = np.repeat(np.arange(len(points)), counts)
     chunk = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
-    first = layouts.first[family.points["depth"][points[cell]]]
+    first = (layouts.first[family.points["depth"]] + family.first_chunks())[points[cell]]
     return Listed(shardings=shardings[cell], slots=slots[cell], layouts=first + chunk, points=points[cell])
 
 
@@ -79,7 +79,8 @@ def _priced(question: Question, tables: Tables, plans: Listed) -> Step:
     placement = family.placements[int(family.points["placement"][plans.points[0]])]
     batch = replace(_batch(tables, plans), placement=placement)
     kinds = [_stage(tables, plans, kind) for kind in range(int(layouts.num_kinds[plans.layouts[0]]))]
-    return step_of(question, batch, price(question, batch), kinds, whole_model(question.model))
+    rounds = [[layouts.chunk(chunks) for chunks in group] for group in layouts.groups(plans.layouts)]
+    return step_of(question, batch, price(question, batch), kinds, whole_model(question.model), rounds=rounds)
 
 
 def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import all_hold
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.space import GRID, Space
+from shardplan.schedules.base import SUITS
+from shardplan.schedules.registry import INTERLEAVED, load_schedule
 from shardplan.validity.rules import RULES, Rule
 
 Points = dict[str, NDArray[np.int64]]
@@ -53,8 +56,10 @@ class Family:
     """For every depth the layers of a stage to which each slot applies (None: all)."""
     recomputes: NDArray[np.bool_]
     """For every slot and depth whether it is valid (and not another in other words)."""
+    single: NDArray[np.bool_]
+    """For every point whether it may have one chunk per rank."""
     interleaves: NDArray[np.bool_]
-    """For every point whether it may have more than one chunk per rank."""
+    """For every point whether it may have more than one."""
 
     @property
     def num_points(self) -> int:
@@ -78,9 +83,14 @@ class Family:
 
     def num_chunks(self) -> NDArray[np.int64]:
         """How many numbers of chunks per rank every point may have."""
-        many = np.asarray([len(vps) for vps in self.vps])[self.points["depth"]]
         one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]
-        return np.where(self.interleaves, many, one)
+        more = np.asarray([len(vps) - vps.count(1) for vps in self.vps])[self.points["depth"]]
+        return one * self.single + more * self.interleaves
+
+    def first_chunks(self) -> NDArray[np.int64]:
+        """Position of the first of them among those of the depth."""
+        one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]
+        return np.where(self.single, 0, one)
 
 
 def families(question: Question, space: Space, rejected: Counter[str]) -> Iterator[Family]:
@@ -98,10 +108,11 @@ def _rule(name: str) -> Rule:
 
 LAYERS = _rule("every stage has layers")
 MODULES = _rule("recomputed modules exist in the model")
-INTERLEAVING = _rule("interleaving has whole groups of micro-batches")
+SCHEDULED = (_rule(INTERLEAVED.rule), _rule(SUITS))
+"""Rules of schedules: whether one chunk per rank is valid, and whether several are, however many."""
 SHARDING = _rule("sharding groups divide the replicas")
 PIPELINED = _rule("gradients are sharded without a pipeline")
-POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, INTERLEAVING, SHARDING, PIPELINED))
+POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, *SCHEDULED, SHARDING, PIPELINED))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +159,8 @@ class _Draft:
             policies=policies,
             layers=layers,
             recomputes=recomputes,
-            interleaves=self._interleaves(points),
+            single=self._can_run(points, 1),
+            interleaves=self._can_run(points, 2),
         )
         return self._with_plans(found, depths)
 
@@ -159,7 +171,9 @@ class _Draft:
         policies = np.asarray([len(each.recomputations) for each in depths])[depth]
         kinds = np.asarray([len(each.shardings) for each in depths])[depth]
         valid = found.shards.sum(axis=0)
-        self.rejected[INTERLEAVING.name] += int(((many - chunks) * policies * kinds).sum())
+        schedule = self.switches.get("schedule")
+        rule = INTERLEAVED.rule if schedule is None else load_schedule(schedule).rule
+        self.rejected[rule] += int(((many - chunks) * policies * kinds).sum())
         self.rejected[SHARDING.name] += int(((kinds - valid) * chunks * policies).sum())
         kept = (valid > 0) & (chunks > 0)
         if not kept.any():
@@ -168,6 +182,7 @@ class _Draft:
             found,
             points={name: values[kept] for name, values in found.points.items()},
             shards=found.shards[:, kept],
+            single=found.single[kept],
             interleaves=found.interleaves[kept],
         )
 
@@ -255,11 +270,13 @@ class _Draft:
             distinct = distinct & ~(repeated | alike)
         return distinct
 
-    def _interleaves(self, points: Points) -> NDArray[np.bool_]:
-        """For every point whether its micro-batches form whole groups of an interleaved schedule."""
-        degrees = replace(self._at(points), vp=2, interleaved=True)
-        chunked = np.broadcast_to(np.asarray(INTERLEAVING.holds(self.setting, degrees)), points["tp"].shape)
-        return chunked & (points["pp"] > 1)
+    def _can_run(self, points: Points, vp: int) -> NDArray[np.bool_]:
+        """For every point whether the schedule can run it with so many chunks per rank, two standing for more."""
+        schedule = self.switches.get("schedule") or ("interleaved" if vp > 1 else "1f1b")
+        plan = Plan(schedule=self.switches.get("schedule"))
+        degrees = replace(self._at(points), vp=vp, interleaved=schedule == "interleaved", plan=plan)
+        holds = all_hold(rule.holds(self.setting, degrees) for rule in SCHEDULED)
+        return np.broadcast_to(np.asarray(holds), points["tp"].shape)
 
     def _shards(self, points: Points, depths: list[_Depth], shardings: tuple[Sharding, ...]) -> NDArray[np.bool_]:
         """Where each kind of sharding is valid; without replicas all are the same, and the first valid one is it."""

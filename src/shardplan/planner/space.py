@@ -12,6 +12,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.schedules.registry import load_schedule
 
 Choices = Mapping[str, Sequence[object]]
 Given = Mapping[str, object]
@@ -83,8 +84,10 @@ class Space:
 
         The smallest number is always declared, so that a pipeline too deep for the model is seen to break a rule.
         """
-        least = 2 if schedule == "interleaved" else 1
-        most = (self.num_layers + 2) // pp if pp > 1 and schedule in {None, "interleaved"} else 1
+        known = None if schedule is None else load_schedule(schedule)
+        least, most = (1, None) if known is None else (known.least_vp, known.most_vp)
+        if most is None:
+            most = (self.num_layers + 2) // pp if pp > 1 else least
         return tuple(vp for vp in self.axes.get("vp", range(least, max(least, most) + 1)) if self._admits("vp", vp))
 
     def declared(self) -> dict[str, tuple[Any, ...]]:
@@ -260,6 +263,8 @@ def _values(name: str, values: Sequence[object]) -> tuple[Any, ...]:
 def _checked(name: str, value: Any) -> Any:
     """A value that ``Plan`` accepts. dp follows from the other degrees, but it is a degree like them."""
     own_name = "tp" if name == "dp" else name
+    if name == "schedule" and isinstance(value, str):
+        load_schedule(value)
     try:
         return getattr(replace(Plan(), **{own_name: value}), own_name)
     except InputError as error:

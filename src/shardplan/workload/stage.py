@@ -27,8 +27,6 @@ class Stage:
     has_embedding: Numbers
     has_head: Numbers
     num_mtp_layers: Numbers
-    unevenness: Numbers = 0.0
-    """Share by which chunks unlike those of other ranks slow every micro-batch; the same on all stages."""
 
     def holds(self, layers: tuple[Part, ...], embedding: Part, head: Part, mtp: Part) -> list[tuple[Numbers, Part]]:
         """How many of each part of a model it holds, those that it does not hold left out."""
@@ -82,7 +80,7 @@ def chunk_counts(
     return (before[:, ends] - before[:, ends - np.asarray(sizes)]).reshape(len(before), vp, pp)
 
 
-def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64], *, unevenness: float = 0.0) -> tuple[Stage, ...]:
+def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64]) -> tuple[Stage, ...]:
     """Every stage of a pipeline from the layers of its chunks."""
     per_rank, pp = counts.sum(axis=1), counts.shape[2]
     return tuple(
@@ -93,7 +91,6 @@ def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64], *, unevennes
             has_embedding=int(rank == 0),
             has_head=int(rank == pp - 1),
             num_mtp_layers=model.num_mtp_layers if rank == pp - 1 else 0,
-            unevenness=unevenness,
         )
         for rank, counts in enumerate(per_rank.T.tolist())
     )
@@ -141,5 +138,4 @@ def stacked(all_stages: Sequence[Stage]) -> Stage:
         has_embedding=column(stage.has_embedding for stage in all_stages),
         has_head=column(stage.has_head for stage in all_stages),
         num_mtp_layers=column(stage.num_mtp_layers for stage in all_stages),
-        unevenness=column(stage.unevenness for stage in all_stages),
     )
