@@ -9,6 +9,7 @@ from shardplan.costs.overlap import (
     SUMMA_PANELS,
     beside,
     beside_chunks,
+    beside_products,
     exposed,
     hidden_share,
     pipelined_products,
@@ -65,3 +66,21 @@ def test_pipelined_products_show_the_first_panel_and_the_excess(time: float, pro
     shown = pipelined_products(time, products)
     assert time / SUMMA_PANELS <= shown <= time * (1 + 1e-12)
     assert shown + products >= time * (1 - 1e-12)
+
+
+@given(times, times, shares, shares, shares)
+def test_products_hide_no_more_than_they_last(
+    time: float, products: float, window: float, fill: float, slowdown: float
+) -> None:
+    profile = ideal_profile(tp_fill=fill, tp_window=window, hidden_slowdown=slowdown)
+    shown = beside_products(time, products, profile)
+    assert max(time - products, 0) * (1 - 1e-12) <= shown <= time * (1 + 1e-12)
+    assert shown >= fill * time * (1 - 1e-12)
+
+
+def test_one_of_four_panels_shows_beside_long_products() -> None:
+    """An exchange of 4 s in four panels beside 100 s of products: the first panel. Beside 2 s: all but these."""
+    profile = ideal_profile(tp_fill=0.25, tp_window=1.0)
+    assert beside_products(4.0, 100.0, profile) == 1.0
+    assert beside_products(4.0, 2.0, profile) == 2.0
+    assert beside_products(4.0, 2.0, ideal_profile(tp_fill=0.25, tp_window=0.5)) == 3.0

@@ -152,14 +152,15 @@ def test_blocking_tensor_parallel_communication_shows_whole() -> None:
     shown = [
         estimate_plan(
             Question(
-                model=MODEL, cluster=machine, num_accelerators=8, given_profile=ideal_profile(hidden_tp=hidden),
+                model=MODEL, cluster=machine, num_accelerators=8, given_profile=ideal_profile(tp_window=window),
                 job=job if blocking else replace(job, software=Software()),
             ),
             Plan(**tensor),
         ).breakdown["tp_communication"]
-        for hidden, blocking in ((0.0, False), (0.5, False), (0.5, True))
+        for window, blocking in ((0.0, False), (1.0, False), (1.0, True))
     ]  # fmt: skip
-    assert shown[1] == pytest.approx(shown[0] * 3 / 4)  # half of the backward half
+    # The backward half runs beside products that take longer, but for the embedding's, which has no products.
+    assert shown[0] / 2 <= shown[1] <= 0.55 * shown[0]
     assert shown[2] == pytest.approx(shown[0])
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
 from shardplan.costs.host import host_work
-from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_products
+from shardplan.costs.overlap import beside, beside_products, exposed, hidden_share, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
+from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
 
 Item: TypeAlias = Operator | Collective | Saved
@@ -205,12 +206,7 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Bat
     """Computation with what shows of its communication."""
     profile = machine.profile
     share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, 0.0)
-    if batch.tp_kind == "summa":
-        tp = pipelined_products(talk.get("tp", 0.0), compute.matmul)
-    else:
-        share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, 0.0)
-        share_beside = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)
-        tp = exposed(talk.get("tp", 0.0), share_tp, profile) + exposed(talk.get(BESIDE, 0.0), share_beside, profile)
+    tp = _exposed_tp(talk, compute.matmul, profile, batch)
     ring = talk.get(RING, 0.0)
     return Times(
         matmul=compute.matmul,
@@ -220,6 +216,20 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Bat
         cp=talk.get("cp", 0.0) + beside(ring, profile.cp_window * compute.attention, profile),
         ep=exposed(talk.get("ep", 0.0), share_ep, profile),
     )
+
+
+def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, batch: Batch) -> Numbers:
+    """Exchanges of tensor-parallel ranks that the block's products do not hide.
+
+    ``overlap_tp``: all are pipelined with products. Else those of asynchronous linear layers run beside products.
+    """
+    waited = talk.get("tp", 0.0)
+    if batch.tp_kind == "summa":
+        return pipelined_products(waited, products)
+    if not talk.keys() & {"tp", BESIDE}:
+        return 0.0
+    pipelined = np.where(batch.overlap_tp, waited, 0.0)
+    return (waited - pipelined) + beside_products(pipelined + talk.get(BESIDE, 0.0), products, profile)
 
 
 def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Machine) -> Times:

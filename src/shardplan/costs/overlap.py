@@ -47,6 +47,18 @@ def beside_chunks(time: Numbers, own: Numbers, chunks: Numbers, group: Numbers, 
     return np.maximum(shown - own, profile.hidden_slowdown * time)
 
 
+def beside_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:
+    r"""Exposed exchanges of tensor-parallel ranks that run in panels beside matrix products.
+
+    .. math:: f\,t + \max\left((1 - f)\,t - w\,t_{products},\; c\,(1 - f)\,t\right)
+
+    The share f, one panel, comes before the first product or after the last (user buffers of Transformer Engine cut
+    products into four). The window is the share w of the products.
+    """
+    panel = profile.tp_fill * time
+    return panel + beside(time - panel, profile.tp_window * products, profile)
+
+
 def pipelined_products(time: Numbers, products: Numbers) -> Numbers:
     r"""Exposed broadcasts of two-dimensional products cut into P panels: the first, and what the products cannot hide.
 

@@ -31,8 +31,8 @@ GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
         "collective_launch_time": MORE,
     },
     "overlap": {
-        "hidden_tp": LESS,
-        "hidden_tp_overlapped": LESS,
+        "tp_fill": MORE,
+        "tp_window": LESS,
         "cp_window": LESS,
         "hidden_ep_overlapped": LESS,
         "hidden_pp": LESS,
