@@ -14,7 +14,7 @@ from shardplan.inputs.profile import NOT_CONSTANTS, Profile, generations, load_p
 
 GENERATIONS = get_args(Generation)
 SHARES = (
-    "tp_fill", "tp_window", "cp_window", "hidden_ep_overlapped", "hidden_pp",
+    "tp_fill", "tp_window", "cp_window", "ep_window", "hidden_pp",
     "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "matmul_wave_weight", "fragmentation",
     "fragmentation_when_full",
 )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
 from shardplan.costs.host import host_work
-from shardplan.costs.overlap import beside, beside_products, exposed, hidden_share, pipelined_products
+from shardplan.costs.overlap import beside, beside_products, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
@@ -33,6 +33,8 @@ class Times:
     cp: Numbers = 0.0
     ep: Numbers = 0.0
     host: Numbers = 0.0
+    free: Numbers = 0.0
+    """Computation that hides none of this communication, and so can hide other."""
 
     @property
     def compute(self) -> Numbers:
@@ -203,19 +205,19 @@ def _single(group: Group) -> bool:
 
 
 def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Batch) -> Times:
-    """Computation with what shows of its communication."""
-    profile = machine.profile
-    share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, 0.0)
-    tp = _exposed_tp(talk, compute.matmul, profile, batch)
-    ring = talk.get(RING, 0.0)
-    return Times(
-        matmul=compute.matmul,
-        attention=compute.attention,
-        memory=compute.memory,
-        tp=tp,
-        cp=talk.get("cp", 0.0) + beside(ring, profile.cp_window * compute.attention, profile),
-        ep=exposed(talk.get("ep", 0.0), share_ep, profile),
-    )
+    """Computation with what shows of its communication.
+
+    Work is spent in this order, each part of it once: matrix products hide tensor-parallel exchanges, the attention
+    core hides the ring, and what is left of all computation hides the exchange of experts, where another micro-batch
+    runs meanwhile (``overlap_ep``). What is left then is ``free``.
+    """
+    tp = _exposed_tp(talk, compute.matmul, machine.profile, batch)
+    ring, waited = talk.get(RING, 0.0), talk.get("cp", 0.0)
+    ring_shown = beside(ring, machine.profile.cp_window * compute.attention, machine.profile)
+    left = compute.compute - ((talk.get("tp", 0.0) + talk.get(BESIDE, 0.0) - tp) + (ring - ring_shown))
+    experts = talk.get("ep", 0.0)
+    ep = _exposed_ep(experts, left, machine.profile, batch)
+    return replace(compute, tp=tp, cp=waited + ring_shown, ep=ep, free=left - (experts - ep))
 
 
 def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, batch: Batch) -> Numbers:
@@ -230,6 +232,13 @@ def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, b
         return 0.0
     pipelined = np.where(batch.overlap_tp, waited, 0.0)
     return (waited - pipelined) + beside_products(pipelined + talk.get(BESIDE, 0.0), products, profile)
+
+
+def _exposed_ep(time: Numbers, work: Numbers, profile: Profile, batch: Batch) -> Numbers:
+    """Exchange of experts that the work of another micro-batch does not hide."""
+    if not (any_holds(batch.overlap_ep) and any_holds(time)):
+        return time
+    return np.where(batch.overlap_ep, beside(time, profile.ep_window * work, profile), time)
 
 
 def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Machine) -> Times:

@@ -34,7 +34,7 @@ GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
         "tp_fill": MORE,
         "tp_window": LESS,
         "cp_window": LESS,
-        "hidden_ep_overlapped": LESS,
+        "ep_window": LESS,
         "hidden_pp": LESS,
         "hidden_offload": LESS,
         "dp_window": LESS,

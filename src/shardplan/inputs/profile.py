@@ -123,8 +123,9 @@ class Profile:
     """Share of a block's matrix products beside which tensor-parallel exchanges can run."""
     cp_window: Numbers
     """Share of the attention core's time behind which the transfers of a ring can hide."""
-    hidden_ep_overlapped: Numbers
-    """Share of expert dispatch that is hidden where another micro-batch computes meanwhile (``overlap_ep``)."""
+    ep_window: Numbers
+    """Share of the work left in a layer behind which expert dispatch hides where another micro-batch computes meanwhile
+    (``overlap_ep``)."""
     hidden_pp: Numbers
     """Share of stage transfers that runs beside computation where overlapped."""
     hidden_offload: Numbers
