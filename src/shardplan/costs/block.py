@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TypeAlias
 
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
-from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
+from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.costs.host import host_work
 from shardplan.costs.overlap import beside, beside_products, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
 from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import (
+    OUTSIDE,
+    AttentionCore,
+    Block,
+    Collective,
+    CollectiveKind,
+    Dimension,
+    Matmul,
+    Operator,
+    Pass,
+    Saved,
+)
 
 Item: TypeAlias = Operator | Collective | Saved
 
@@ -53,6 +64,15 @@ class Times:
         return Times(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wires:
+    """Seconds per micro-batch for which every network tier is busy at its nominal bandwidth, inner to outer."""
+
+    forward: tuple[Numbers, ...]
+    backward: tuple[Numbers, ...]
+    recomputed: tuple[Numbers, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class BlockCost:
     """Price of a block per micro-batch and rank; what only full answers show is computed when read."""
@@ -66,6 +86,7 @@ class BlockCost:
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
     block: Block
+    network: Network
     groups: dict[str, Group]
     repeats: _Repeats
 
@@ -90,17 +111,32 @@ class BlockCost:
         forward = (item for item in self.block.collectives if item.direction == "forward")
         return self._sent((item, self.repeats.share_of(item)) for item in forward)
 
+    @cached_property
+    def wires(self) -> Wires:
+        """How long every network tier is busy."""
+        forward = [item for item in self.block.collectives if item.direction == "forward"]
+        return Wires(
+            forward=self._busy((item, 1.0) for item in forward),
+            backward=self._busy((item, 1.0) for item in self.block.collectives if item.direction == "backward"),
+            recomputed=self._busy((item, self.repeats.share_of(item)) for item in forward),
+        )
+
+    def _busy(self, items: Iterable[tuple[Collective, Numbers]]) -> tuple[Numbers, ...]:
+        nothing: tuple[Numbers, ...] = (0.0,) * len(self.network.tiers)
+        return reduce(add_tiers, (wire_times(sent, self.network) for sent in self._sent(items).values()), nothing)
+
     def _sent(self, items: Iterable[tuple[Collective, Numbers]]) -> dict[str, tuple[Numbers, ...]]:
-        sent: dict[str, tuple[Numbers, ...]] = {}
+        """Bytes per tier by parallel dimension; collectives of a kind are added first, on their fewer axes."""
+        together: dict[tuple[Dimension, CollectiveKind, int], Numbers] = {}
         for item, share in items:
-            group = self.groups[item.dimension]
-            if _single(group):
-                continue
-            sizes = collective_bytes(item.kind, item.bytes, group, copies=item.copies)
-            moved = tuple(item.count * share * size for size in sizes)
-            name = item.dimension.removesuffix("_rows")
-            before = sent.get(name)
-            sent[name] = moved if before is None else tuple(a + b for a, b in zip(before, moved, strict=True))
+            if not _single(self.groups[item.dimension]):
+                key = item.dimension, item.kind, item.copies
+                together[key] = together.get(key, 0.0) + item.count * share * item.bytes
+        sent: dict[str, tuple[Numbers, ...]] = {}
+        for (dimension, kind, copies), size in together.items():
+            moved = collective_bytes(kind, size, self.groups[dimension], copies=copies)
+            name = dimension.removesuffix("_rows")
+            sent[name] = add_tiers(sent[name], moved) if name in sent else moved
         return sent
 
 
@@ -123,6 +159,7 @@ def price_block(
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
         block=block,
+        network=network,
         groups=groups,
         repeats=repeats,
     )

@@ -13,7 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, any_holds
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile
@@ -93,6 +93,10 @@ class Group:
     """Ranks of the group inside one domain of each tier, inner to outer; the last is all."""
     known: dict[tuple[CollectiveKind, int], _Rates] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What has been computed of its collectives, by kind and copies."""
+    shares: dict[tuple[CollectiveKind, int], tuple[Numbers, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The same of what they send on every tier."""
 
     @classmethod
     def of(cls, parts: tuple[Digit, ...], network: Network) -> Group:
@@ -165,11 +169,31 @@ def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copie
     all-to-all; one copy serves all experts of the receiving rank (DeepEP, ``get_dispatch_layout``), and between domains
     all ranks of the receiving domain, which spread it among themselves (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
     """
-    return tuple(size * share for share in _tier_shares(kind, group, copies))
+    return tuple(size * share if any_holds(share) else 0.0 for share in _tier_shares(kind, group, copies))
+
+
+def wire_times(sent_bytes: tuple[Numbers, ...], network: Network) -> tuple[Numbers, ...]:
+    r"""Time for which every tier's wire is busy at least, :math:`b_j / B_j`, whatever hides it. [s]
+
+    ``sent_bytes``: of each rank on every tier. Its links carry them at their nominal bandwidth at best, so no step is
+    shorter than the longest sum of these over all that it sends.
+    """
+    return tuple(sent / tier.bandwidth for sent, tier in zip(sent_bytes, network.tiers, strict=True))
+
+
+def add_tiers(first: tuple[Numbers, ...], second: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
+    """Sums tier by tier."""
+    return tuple(one + other for one, other in zip(first, second, strict=True))
 
 
 def _tier_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for each byte of a collective."""
+    if (kind, copies) not in group.shares:
+        group.shares[kind, copies] = _computed_shares(kind, group, copies)
+    return group.shares[kind, copies]
+
+
+def _computed_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
     sent: list[Numbers] = []
     inner: Numbers = 1
     for members in group.members:
