@@ -70,6 +70,10 @@ def test_unfused_attention_is_two_products() -> None:
     assert calls(work(job=software() | {"attention": "unfused"})) == (9 + 2, 13 + 4)
 
 
+def test_a_ring_calls_its_kernel_for_every_rank_s_keys() -> None:
+    assert calls(work(job=software(), cp=4)) == (9 + 3 + 1, 13 + 3 + 1)
+
+
 def test_graphs_replay_calls() -> None:
     assert calls(work(job=software(cuda_graphs="partial"))) == (4.5, 6.5)
     assert calls(work(job=software(cuda_graphs="full"))) == (0, 0)

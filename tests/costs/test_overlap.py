@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import ideal_profile
@@ -9,6 +10,7 @@ from shardplan.costs.overlap import (
     beside,
     beside_chunks,
     beside_products,
+    beside_ring,
     pipelined_products,
 )
 
@@ -55,3 +57,16 @@ def test_one_of_four_panels_shows_beside_long_products() -> None:
     assert beside_products(4.0, 100.0, profile) == 1.0
     assert beside_products(4.0, 2.0, profile) == 2.0
     assert beside_products(4.0, 2.0, ideal_profile(tp_fill=0.25, tp_window=0.5)) == 3.0
+
+
+@given(times, times, st.integers(1, 64), shares, shares)
+def test_every_step_of_a_ring_hides_its_own_transfer(
+    time: float, attention: float, ranks: int, window: float, slowdown: float
+) -> None:
+    """By summing over the steps: n - 1 of n kernels have a transfer beside them."""
+    profile = ideal_profile(cp_window=window, hidden_slowdown=slowdown)
+    time = time if ranks > 1 else 0.0
+    steps = [
+        max(time / (ranks - 1) - window * attention / ranks, slowdown * time / (ranks - 1)) for _ in range(ranks - 1)
+    ]
+    assert beside_ring(time, attention, ranks, profile) == pytest.approx(sum(steps), rel=1e-9, abs=1e-9)

@@ -149,7 +149,7 @@ def test_latency_of_a_step_does_not_grow_with_the_replicas() -> None:
 
 
 def test_wires_of_states_are_busy_for_the_bytes_they_carry() -> None:
-    """Fully sharded over 64 on nodes of eight: two gathers and a scatter, 7/8 of each in the node, 7/64 between nodes."""
+    """Fully sharded over 64: two gathers and a scatter, 7/8 of each in a node of eight, 7/64 between nodes."""
     full = traffic(sharding="zero3")
     inside, between = full.microbatch_wires
     assert float(inside) == pytest.approx(3 * 2 * PSI * 7 / 8 / 450e9)

@@ -12,7 +12,7 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
 from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.costs.host import host_work
-from shardplan.costs.overlap import beside, beside_products, pipelined_products
+from shardplan.costs.overlap import beside, beside_products, beside_ring, pipelined_products
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
@@ -250,7 +250,7 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Bat
     """
     tp = _exposed_tp(talk, compute.matmul, machine.profile, batch)
     ring, waited = talk.get(RING, 0.0), talk.get("cp", 0.0)
-    ring_shown = beside(ring, machine.profile.cp_window * compute.attention, machine.profile)
+    ring_shown = beside_ring(ring, compute.attention, batch.cp, machine.profile)
     left = compute.compute - ((talk.get("tp", 0.0) + talk.get(BESIDE, 0.0) - tp) + (ring - ring_shown))
     experts = talk.get("ep", 0.0)
     ep = _exposed_ep(experts, left, machine.profile, batch)

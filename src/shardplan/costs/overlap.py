@@ -51,6 +51,17 @@ def beside_products(time: Numbers, products: Numbers, profile: Profile) -> Numbe
     return panel + beside(time - panel, profile.tp_window * products, profile)
 
 
+def beside_ring(time: Numbers, attention: Numbers, ranks: Numbers, profile: Profile) -> Numbers:
+    r"""Exposed transfers of a ring of n ranks, each behind the attention of its own step.
+
+    .. math:: \sum_{i=1}^{n-1} \max(t_i - w\,a_i,\; c\,t_i) = \max\left(t - w\,a\,\frac{n-1}{n},\; c\,t\right)
+
+    All n steps attend alike (a balanced causal mask gives each of them half of its products) and all n - 1 transfers
+    are alike. The last step's attention has no transfer to hide. The window is the share w of a step.
+    """
+    return beside(time, profile.cp_window * attention * (1 - 1 / ranks), profile)
+
+
 def pipelined_products(time: Numbers, products: Numbers) -> Numbers:
     r"""Exposed broadcasts of two-dimensional products cut into P panels: the first, and what the products cannot hide.
 
