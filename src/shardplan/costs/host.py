@@ -45,7 +45,7 @@ def host_work(block: Block, machine: Machine, groups: dict[str, Group], *, route
         ranks = np.asarray(groups[item.dimension].size)
         if np.all(ranks == 1):
             continue
-        time = np.where(ranks > 1, launch, 0.0)
+        time = np.where(ranks > 1, launch * item.count, 0.0)
         if item.direction == "forward":
             forward.append((item, time))
         else:
