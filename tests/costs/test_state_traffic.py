@@ -146,3 +146,15 @@ def test_latency_of_a_step_does_not_grow_with_the_replicas() -> None:
         network = Network.of(hops_take_a_second, n, ideal_profile())
         found = state_traffic(Parameters(PSI, 0.0), job, batch, network, sharding_groups(batch, network))
         assert float(found.reduce_time) == pytest.approx(hops * PSI / (n * 1e6), rel=1e-2)
+
+
+def test_wires_of_states_are_busy_for_the_bytes_they_carry() -> None:
+    """Fully sharded over 64: two gathers and a scatter, 7/8 of each in a node of eight, 7/64 between nodes."""
+    full = traffic(sharding="zero3")
+    inside, between = full.microbatch_wires
+    assert float(inside) == pytest.approx(3 * 2 * PSI * 7 / 8 / 450e9)
+    assert float(between) == pytest.approx(3 * 2 * PSI * 7 / 64 / 50e9)
+    assert [float(time) for time in full.step_wires] == [0.0, 0.0]
+    once = traffic(sharding="zero1")
+    assert float(once.step_wires[1]) == pytest.approx(2 * 2 * PSI * 7 / 64 / 50e9)
+    assert float(once.reduce_time + once.gather_time) >= max(map(float, once.step_wires))
