@@ -113,9 +113,10 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     elif len({id(each) if isinstance(each, np.ndarray) else each for each in records}) == 1:
         joined = first
     else:
-        joined = np.concatenate(
-            [np.broadcast_to(np.asarray(each), (n,)) for each, n in zip(records, lengths, strict=True)]
-        )
+        arrays = [np.asarray(each) for each in records]
+        front = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
+        parts = [np.broadcast_to(array, (*front, n)) for array, n in zip(arrays, lengths, strict=True)]
+        joined = np.concatenate(parts, axis=-1)
     return cast("Record", joined)
 
 
