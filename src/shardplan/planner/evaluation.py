@@ -40,9 +40,10 @@ from shardplan.estimation.step import (
 )
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
-from shardplan.planner.layouts import Layouts
+from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.points import Family
 from shardplan.planner.space import GRID
+from shardplan.planner.stopping import Stop, check
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
@@ -96,11 +97,12 @@ class Tables:
 
     question: Question
     family: Family
+    known: KnownPipelines
 
     @cached_property
     def layouts(self) -> Layouts:
         """Pipelines of every depth and number of chunks."""
-        return Layouts.of(self.question, self.family)
+        return Layouts.of(self.question, self.family, self.known)
 
     @cached_property
     def dp(self) -> NDArray[np.float64]:
@@ -339,13 +341,21 @@ def _keep_freed_memory() -> None:
     np.empty(KEPT_BYTES, dtype=np.uint8)
 
 
-def evaluate(question: Question, family: Family, objective: Objective = fastest) -> Table:
-    """Evaluates every valid plan of ``family``."""
+def evaluate(
+    question: Question,
+    family: Family,
+    objective: Objective = fastest,
+    *,
+    stop: Stop | None = None,
+    known: KnownPipelines | None = None,
+) -> Table:
+    """Evaluates every valid plan of ``family``. Raises ``SearchStopped`` where ``stop`` says so."""
     _keep_freed_memory()
-    tables = Tables(question=question, family=family)
+    tables = Tables(question=question, family=family, known=known or KnownPipelines())
     best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
     feasible = 0
     for piece in _pieces(tables):
+        check(stop)
         feasible += _fill(tables, piece, objective, best)
     slots = family.recomputes.sum(axis=0)[family.points["depth"]]
     evaluated = int((family.num_chunks() * family.shards.sum(axis=0) * slots).sum())
