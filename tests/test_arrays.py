@@ -75,7 +75,7 @@ class Record:
 
 def test_a_choice_by_one_flag_is_the_chosen_value_itself() -> None:
     yes, no = np.arange(3.0), np.zeros((2, 1))
-    assert where(True, yes, no) is yes
+    assert where(np.True_, yes, no) is yes
     assert where(np.False_, yes, no) is no
 
 

@@ -14,22 +14,8 @@ from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.estimation.band import band_of
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.layout import whole_model
-from shardplan.estimation.load import Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
-from shardplan.estimation.step import (
-    Around,
-    activation_memory,
-    host_holds,
-    paced,
-    peak_of,
-    pipeline_sum,
-    state_charge,
-    state_memory,
-    state_times,
-    step_of,
-    whole_step,
-    work_times,
-)
+from shardplan.estimation.step import Step, host_holds, step_of
 from shardplan.workload.stage import Stage, kinds_of_stage
 
 SAME = 1e-12
@@ -68,29 +54,21 @@ def test_one_accelerator_waits_for_none(case: Case) -> None:
 # One array over stages.
 
 
-def alone(priced: PricedPlan, stage: Stage) -> tuple[float, float, float]:
-    """Seconds, bytes on the device and bytes on the host of one stage, priced by itself."""
-    question, batch = priced.question, priced.batch
-    loads, around = Loads.of(priced.prices), Around.of(question, batch, priced.prices)
-    whole = whole_model(question.model)
-    everything = pipeline_sum(question, batch, around, whole, StageWork.of(whole, loads.blocks))
-    work, states = StageWork.of(stage, loads.blocks), StageStates.of(stage, loads.states)
-    times, charge = work_times(question, batch, around, stage, work), state_charge(question, batch, stage, states)
-    kept = activation_memory(question, batch, around, stage, work)
-    busy = paced(batch, stage, times, everything) + state_times(question, batch, times, charge).total
-    on_host = state_memory(question, batch, stage, states).on_host + kept.on_host
-    return float(whole_step(question, busy)), float(peak_of(question, charge, kept)), float(on_host)
+def alone(priced: PricedPlan, stage: Stage) -> Step:
+    """Outcome of a plan all of whose stages wait for this one."""
+    return step_of(priced.question, priced.batch, priced.prices, (stage,), whole_model(priced.question.model))
 
 
 @given(cases())
 def test_an_array_of_stages_is_its_stages_one_by_one(case: Case) -> None:
     priced = priced_of(case)
     singly = [alone(priced, stage) for stage in priced.stages]
-    times, peaks, hosts = zip(*singly, strict=True)
+    times = [float(step.step_time) for step in singly]
+    peaks = [float(step.peak_memory_bytes) for step in singly]
     assert priced.step_time == pytest.approx(max(times), rel=SAME)
     assert times[priced.slowest] == pytest.approx(max(times), rel=SAME)
     assert [priced.memory_of(rank).total for rank in range(len(singly))] == pytest.approx(peaks, rel=SAME)
-    assert priced.host_bytes == pytest.approx(hosts, rel=SAME)
+    assert priced.fits == all(bool(step.fits) for step in singly)
 
 
 @given(cases())
