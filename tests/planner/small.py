@@ -17,17 +17,17 @@ from shardplan.planner.points import Family, families
 from shardplan.planner.space import Restrictions, Space, declare
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {
-    "tp": (1, 2, 3, 4, 8),
+    "tp": (1, 2, 4, 8, 3),
     "cp": (1, 2, 3),
-    "pp": (1, 2, 4, 5),
+    "pp": (1, 2, 4, 3, 5),
     "ep": (1, 2, 4),
     "etp": (1, 2),
     "micro_batch_size": (1, 2, 3),
-    "sharding": ("ddp", "zero1", "zero2", "zero3", "hsdp"),
+    "sharding": ("zero1", "ddp", "zero2", "zero3", "hsdp"),
     "recompute": ("none", "full", "selective", "mlp", "moe"),
     "placement": ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-tp-cp-ep-pp"),
 }
-"""Candidates of fields that are always given."""
+"""Candidates of fields that are always given, the first of them valid for most questions."""
 RARE: dict[str, tuple[Any, ...]] = {
     "vp": (1, 2, 3),
     "sharding_degree": (None, 2, 4),
@@ -48,22 +48,23 @@ RARE: dict[str, tuple[Any, ...]] = {
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
     """Small models on up to 24 accelerators."""
-    model, n = draw(models()), draw(st.sampled_from((1, 4, 8, 16, 24)))
+    model, n = draw(models()), draw(st.sampled_from((16, 8, 24, 4, 1)))
     job = draw(jobs(n * draw(st.sampled_from((1, 2, 6)))))
     return Question(model=model, cluster=draw(clusters()), num_accelerators=n, job=job)
 
 
 @st.composite
 def limits(draw: st.DrawFn) -> dict[str, list[Any]]:
-    """One or two values of most fields, in any order."""
+    """The first candidate of most fields and often another, in any order; of few fields any two."""
     rare = draw(st.lists(st.sampled_from(sorted(RARE)), max_size=3, unique=True))
     if "schedule" in rare and "vp" in rare:
         rare.remove("vp")
-    fields = CANDIDATES | {name: RARE[name] for name in rare}
-    return {
-        name: draw(st.lists(st.sampled_from(values), min_size=1, max_size=2, unique=True))
-        for name, values in fields.items()
-    }
+    found = {}
+    for name, values in CANDIDATES.items():
+        size = draw(st.sampled_from((1, 1, 0))) + (name == "pp")
+        others = draw(st.lists(st.sampled_from(values[1:]), min_size=size, max_size=size, unique=True))
+        found[name] = draw(st.permutations([values[0], *others]))
+    return found | {name: draw(st.lists(st.sampled_from(RARE[name]), min_size=1, max_size=2, unique=True)) for name in rare}
 
 
 @st.composite

@@ -111,7 +111,7 @@ def with_sharding(plan: Plan, kind: Any, degree: int | None) -> Plan:
 
 
 @settings(max_examples=30)
-@given(spaces(most=1500))
+@given(spaces(most=3000))
 def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Space]) -> None:
     question, space = asked
     setting, rejected = setting_of(question), Counter[str]()
@@ -124,7 +124,7 @@ def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Sp
 
 
 @settings(max_examples=30)
-@given(spaces(most=400))
+@given(spaces(most=2000))
 def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked: tuple[Question, Space]) -> None:
     question, space = asked
     setting = setting_of(question)
@@ -147,7 +147,7 @@ def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked
 
 
 @settings(max_examples=20)
-@given(spaces(most=1500))
+@given(spaces(most=3000))
 def test_counts_of_a_family_are_those_of_its_plans(asked: tuple[Question, Space]) -> None:
     question, space = asked
     for family in families(question, space, Counter()):
