@@ -64,7 +64,9 @@ def limits(draw: st.DrawFn) -> dict[str, list[Any]]:
         size = draw(st.sampled_from((1, 1, 0))) + (name == "pp")
         others = draw(st.lists(st.sampled_from(values[1:]), min_size=size, max_size=size, unique=True))
         found[name] = draw(st.permutations([values[0], *others]))
-    return found | {name: draw(st.lists(st.sampled_from(RARE[name]), min_size=1, max_size=2, unique=True)) for name in rare}
+    return found | {
+        name: draw(st.lists(st.sampled_from(RARE[name]), min_size=1, max_size=2, unique=True)) for name in rare
+    }
 
 
 @st.composite

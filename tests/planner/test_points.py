@@ -87,12 +87,13 @@ def in_other_words(space: Space, plan: Plan, dp: int) -> bool:
         if name in space.axes and getattr(plan, name) != space.axes[name][0] and getattr(plan, dimension) == 1:
             return True
     orders = space.axes["placement"]
+    earlier = orders[: orders.index(plan.placement)]
     alone = [name for name, degree in (("dp", dp), ("pp", plan.pp)) if degree == 1]
-    return any(
-        [part for part in order.split("-") if part != name] == [part for part in plan.placement.split("-") if part != name]
-        for order in orders[: orders.index(plan.placement)]
-        for name in alone
-    )  # fmt: skip
+    return any(without(name, order) == without(name, plan.placement) for order in earlier for name in alone)
+
+
+def without(dimension: str, placement: str) -> list[str]:
+    return [part for part in placement.split("-") if part != dimension]
 
 
 def has_earlier_sharding(setting: Setting, space: Space, plan: Plan) -> bool:
@@ -123,27 +124,33 @@ def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Sp
     assert all(broken_rule(setting, plan) is None for plan in found)
 
 
-@settings(max_examples=30)
-@given(spaces(most=2000))
+@settings(max_examples=25)
+@given(spaces(most=1000))
 def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked: tuple[Question, Space]) -> None:
+    """Sharded over one rank, a layer's gathered weights and gradients are counted still; all else is the same."""
     question, space = asked
     setting = setting_of(question)
     reasons = {plan: why_not(setting, space, plan) for plan in combinations(space)}
-    kept = [plan for plan, reason in reasons.items() if reason is None]
-    others = [
-        plan
-        for plan, reason in reasons.items()
-        if reason in (DUPLICATE, SHARDING) and broken_rule(setting, plan) is None
-    ]
+    valid = {plan: reason for plan, reason in reasons.items() if broken_rule(setting, plan) is None}
     same = (*GRID, "vp", "recompute", "recompute_num_layers")
-    for other in (*others[:2], *others[-2:]):
-        answer = estimate_plan(question, other)
-        alike = [plan for plan in kept if all(getattr(plan, name) == getattr(other, name) for name in same)]
-        assert any(
-            again.step_time == pytest.approx(answer.step_time, rel=1e-9)
-            and again.peak_memory_bytes == pytest.approx(answer.peak_memory_bytes, rel=1e-9)
-            for again in (estimate_plan(question, plan) for plan in alike)
-        ), other
+    for reason, uneven in ((DUPLICATE, ()), (SHARDING, ("buffers",))):
+        for other in [plan for plan, why in valid.items() if why == reason][-2:]:
+            alike = [
+                plan for plan, why in valid.items() if why is None and fields_of(plan, same) == fields_of(other, same)
+            ]
+            wanted = pytest.approx(outcome(question, other, uneven), rel=1e-9)
+            assert any(outcome(question, plan, uneven) == wanted for plan in alike), other
+
+
+def fields_of(plan: Plan, names: tuple[str, ...]) -> list[Any]:
+    return [getattr(plan, name) for name in names]
+
+
+def outcome(question: Question, plan: Plan, left_out: tuple[str, ...]) -> tuple[float, float]:
+    """Step time and bytes of the fullest stage, without some of its parts."""
+    answer = estimate_plan(question, plan)
+    memory = max(sum(size for part, size in stage.items() if part not in left_out) for stage in answer.memory)
+    return answer.step_time, memory
 
 
 @settings(max_examples=20)
@@ -175,7 +182,14 @@ def test_without_replicas_the_first_valid_sharding_stands_for_all(order: tuple[s
     """hsdp needs a group smaller than the replicas, so it is never the one; the order does not matter."""
     job = Job(sequence_length=2048, global_batch_size=64)
     question = Question(model=SMALL, cluster=cluster(), num_accelerators=16, job=job)
-    limit: dict[str, Any] = {"sharding": order, "tp": (8,), "pp": (2,), "cp": (1,), "vp": (1,), "micro_batch_size": (1,)}
+    limit: dict[str, Any] = {
+        "sharding": order,
+        "tp": (8,),
+        "pp": (2,),
+        "cp": (1,),
+        "vp": (1,),
+        "micro_batch_size": (1,),
+    }
     limit |= {"recompute": ("none",), "placement": ("tp-cp-ep-dp-pp",)}
     rejected: Counter[str] = Counter()
     (family,) = families(question, declare(question, Restrictions(limit=limit)), rejected)
