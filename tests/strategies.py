@@ -15,7 +15,7 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Schedule, Sharding
+from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Sharding
 from shardplan.inputs.recurrent import StateSpace
 from shardplan.inputs.software import Software
 from shardplan.validity.rules import broken_rule
@@ -221,7 +221,7 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
     smaller = [d for d in divisors(replicas) if d < replicas]
     degree = draw(st.sampled_from(smaller if sharding == "hsdp" else [None, None, *divisors(replicas)]))
     interleaved = fields["vp"] > 1
-    schedules: tuple[Schedule | None, ...] = (None, "interleaved") if interleaved else (None, "1f1b", "gpipe")
+    schedules: tuple[str | None, ...] = (None, "interleaved") if interleaved else (None, "1f1b", "gpipe")
     schedule = draw(st.sampled_from(schedules))
     offload: Offload = draw(st.sampled_from(("none", "none", "none", "optimizer", "activations")))
     plan = Plan(

@@ -22,7 +22,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.workload.stage import Stage, kinds_of_stage, side_by_side
 
 SAME = 1e-12
-SINGLE = ("num_accelerators", "pp", "tp_kind", "cp_comm", "placement", "stage_layers")
+SINGLE = ("num_accelerators", "pp", "schedule", "tp_kind", "cp_comm", "placement", "stage_layers")
 """Fields that are one value for all plans of a batch."""
 
 

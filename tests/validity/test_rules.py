@@ -117,6 +117,11 @@ BREACHES = [
         "interleaving has whole groups of micro-batches", LLAMA_70B, 16, 64, Plan(pp=4, vp=2, schedule="1f1b"),
         ("1f1b", "2"), "vp",
     ),
+    Breach("the schedule is known", LLAMA_70B, 16, 64, Plan(pp=4, schedule="1f1c"), ("1f1c",), "did you mean 1f1b"),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(pp=4, schedule="breadth-first"),
+        ("breadth-first", "1"), "set vp to 2 or more",
+    ),
     Breach(
         "gradients are sharded without a pipeline", LLAMA_70B, 64, 64, Plan(tp=8, pp=2, sharding="zero2"),
         ("zero2", "2"), "zero1",

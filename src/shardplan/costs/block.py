@@ -13,7 +13,7 @@ from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
 from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
 from shardplan.costs.host import host_work
 from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_products
-from shardplan.costs.roofline import Machine, operator_times
+from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
 from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
@@ -58,6 +58,8 @@ class BlockCost:
     backward: Times
     recomputed: Times
     """Forward work done again in the backward pass under the plan's recomputation."""
+    weight_gradient: Numbers
+    """The part of the backward pass that only the optimizer waits for. [s]"""
     kept_bytes: Numbers
     """Tensors kept for the backward pass without recomputation."""
     freed_bytes: Numbers
@@ -107,7 +109,8 @@ def price_block(
     """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     repeats = _Repeats(batch)
     talk = _communication(block, network, groups, repeats)
-    compute = _compute_times(block, machine, repeats)
+    operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
+    compute = _compute_times(operators, repeats)
     forward, backward, again = (_join(c, t, machine, batch) for c, t in zip(compute, talk, strict=True))
     host = host_work(block, machine, groups, routed=routed)
     freed = ((tensor, tensor.bytes) for tensor in block.saved if not tensor.layer_input)
@@ -117,6 +120,7 @@ def price_block(
         ),
         backward=_beside_host(backward, host.backward, 0.0, machine),
         recomputed=_beside_host(again, repeats.part(host.forward), repeats.part(host.waiting), machine),
+        weight_gradient=_sum(times.weight_gradient for _, times in operators),
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
         block=block,
@@ -156,15 +160,15 @@ def _sum(amounts: Iterable[Numbers]) -> Numbers:
     return sum(amounts, start=0.0)
 
 
-def _compute_times(block: Block, machine: Machine, repeats: _Repeats) -> tuple[Times, Times, Times]:
-    kinds: dict[str, list[tuple[Operator, Numbers, Numbers]]] = {}
-    for operator in block.operators:
+def _compute_times(operators: list[tuple[Operator, OperatorTimes]], repeats: _Repeats) -> tuple[Times, Times, Times]:
+    kinds: dict[str, list[tuple[Operator, OperatorTimes]]] = {}
+    for operator, times in operators:
         name = {Matmul: "matmul", AttentionCore: "attention", Pass: "memory"}[type(operator)]
-        kinds.setdefault(name, []).append((operator, *operator_times(operator, machine)))
+        kinds.setdefault(name, []).append((operator, times))
     return (
-        Times(**{name: _sum(forward for _, forward, _ in times) for name, times in kinds.items()}),
-        Times(**{name: _sum(backward for _, _, backward in times) for name, times in kinds.items()}),
-        Times(**{name: repeats.part((each, time) for each, time, _ in times) for name, times in kinds.items()}),
+        Times(**{name: _sum(times.forward for _, times in each) for name, each in kinds.items()}),
+        Times(**{name: _sum(times.backward for _, times in each) for name, each in kinds.items()}),
+        Times(**{name: repeats.part((op, times.forward) for op, times in each) for name, each in kinds.items()}),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, is_zero
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Recipe
@@ -44,8 +45,23 @@ class Machine:
         return self.accelerator.peak(number_format) * sustained
 
 
-def operator_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
-    """Forward and backward time of an operator. [s]"""
+class OperatorTimes(NamedTuple):
+    """Seconds of an operator."""
+
+    forward: Numbers
+    input_gradient: Numbers
+    """The part of the backward pass that what comes before waits for."""
+    weight_gradient: Numbers = 0.0
+    """The part that only the optimizer waits for."""
+
+    @property
+    def backward(self) -> Numbers:
+        """Both gradients."""
+        return self.input_gradient if is_zero(self.weight_gradient) else self.input_gradient + self.weight_gradient
+
+
+def operator_times(operator: Operator, machine: Machine) -> OperatorTimes:
+    """Forward pass and gradients of an operator. [s]"""
     match operator:
         case Matmul():
             return _matmul_times(operator, machine)
@@ -55,7 +71,7 @@ def operator_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbe
             return _pass_times(operator, machine)
 
 
-def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
+def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
     recipe = machine.recipe
     number_format = recipe.matmul if op.low_precision else recipe.dense_math
     forward = _product_time(op, machine, number_format, m=op.m, k=op.k, n=op.n)
@@ -68,8 +84,8 @@ def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
         for_input = for_input + op.m * op.n * op.count * time
     gradients = op.k * op.n * op.count / machine.memory_rate
     if machine.software.fused_accumulation:
-        return forward, for_input + np.maximum(for_weight, machine.profile.wgrad_bytes * gradients)
-    return forward, for_input + for_weight + machine.profile.unfused_accumulation_bytes * gradients
+        return OperatorTimes(forward, for_input, np.maximum(for_weight, machine.profile.wgrad_bytes * gradients))
+    return OperatorTimes(forward, for_input, for_weight + machine.profile.unfused_accumulation_bytes * gradients)
 
 
 def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:
@@ -89,7 +105,7 @@ def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Number
     return np.maximum(arithmetic, moved / machine.memory_rate) + kernels * profile.matmul_launch_time
 
 
-def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numbers]:
+def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:
     profile = machine.profile
     rate = machine.matmul_rate(machine.recipe.dense_math)
     launch = profile.memory_pass_latency
@@ -99,14 +115,14 @@ def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numb
         relative = profile.unfused_attention_efficiency * (1.0 if aligned else profile.misaligned_matmul_efficiency)
         depth = depth_efficiency(op.qk_head_dim, profile)
         forward = flops / (rate * relative * depth)
-        return forward + 2 * launch, 2 * forward + 4 * launch
+        return OperatorTimes(forward + 2 * launch, 2 * forward + 4 * launch)
     peak = machine.peak(machine.recipe.dense_math)
     generation = profile.attention_generation[machine.software.attention_generation]
     efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
     forward = op.flops / (peak * efficiency)
     backward = FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio
     merged = op.merged_elements * profile.memory_pass_factor[machine.software.kernels] / machine.memory_rate
-    return forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch
+    return OperatorTimes(forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch)
 
 
 def _pass_factor(op: Pass, machine: Machine) -> Numbers:
@@ -117,10 +133,10 @@ def _pass_factor(op: Pass, machine: Machine) -> Numbers:
     return profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor[machine.software.kernels]
 
 
-def _pass_times(op: Pass, machine: Machine) -> tuple[Numbers, Numbers]:
+def _pass_times(op: Pass, machine: Machine) -> OperatorTimes:
     profile = machine.profile
     rate = machine.memory_rate / _pass_factor(op, machine)
-    return (
+    return OperatorTimes(
         op.forward_bytes / rate + profile.memory_pass_latency,
         op.backward_bytes / rate + profile.memory_pass_latency,
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError, shown
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
-Schedule = Literal["1f1b", "interleaved", "gpipe"]
 CpComm = Literal["p2p", "allgather", "a2a"]
 TpKind = Literal["1d", "summa"]
 Offload = Literal["none", "optimizer", "activations"]
@@ -31,6 +31,8 @@ and what was reduced or exchanged among ranks."""
 
 MAX_DEGREE = 1_000_000
 
+NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
@@ -43,7 +45,7 @@ class Plan:
     pp: int = 1
     """Pipeline parallelism: stages that share the layers."""
     vp: int = 1
-    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved."""
+    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved where none is given."""
     ep: int = 1
     """Expert parallelism: ranks that share the experts of a layer."""
     etp: int = 1
@@ -57,8 +59,8 @@ class Plan:
     FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across."""
     sharding_degree: int | None = None
     """Ranks over which it shards; all data- and context-parallel ranks where not given."""
-    schedule: Schedule | None = None
-    """Pipeline schedule; follows from ``vp`` where not given."""
+    schedule: str | None = None
+    """Pipeline schedule; follows from ``vp`` where not given: 1f1b for one chunk, interleaved for several."""
     microbatch_group_size: int | None = None
     """Micro-batches that one virtual stage runs before the next takes over; ``pp`` where not given."""
     recompute: str = "none"
@@ -105,12 +107,12 @@ class Plan:
             ("cp_comm", get_args(CpComm)),
             ("tp_kind", get_args(TpKind)),
             ("offload", get_args(Offload)),
-            ("schedule", (None, *get_args(Schedule))),
         ):
             _check_choice(field, getattr(self, field), choices)
         for field in ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep"):
             _check_choice(field, getattr(self, field), (True, False))
         _check_choice("overlap_pp", self.overlap_pp, (True, False, None))
+        _check_name("schedule", self.schedule)
         recompute_modules(self.recompute)
         placement_tokens(self.placement)
         if self.stage_layers is not None:
@@ -130,7 +132,7 @@ class Plan:
         return num_accelerators // self.model_parallel_degree
 
     @property
-    def effective_schedule(self) -> Schedule:
+    def effective_schedule(self) -> str:
         """The schedule, where it was left open by what ``vp`` implies."""
         return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
 
@@ -184,6 +186,12 @@ def _check_choice(field: str, value: object, choices: tuple[object, ...]) -> Non
         if isinstance(value, str):
             raise UnknownNameError(field, value, names, hint=f"one of {', '.join(names)}")
         raise _wrong(field, value, f"one of {', '.join(names)}")
+
+
+def _check_name(field: str, value: object) -> None:
+    """Which names are known is a rule of validity: other packages add their own."""
+    if value is not None and not (isinstance(value, str) and NAME.fullmatch(value)):
+        raise _wrong(field, value, "a name of lower-case letters, digits and hyphens, such as 1f1b")
 
 
 def _wrong(field: str, value: object, wanted: str) -> InputError:

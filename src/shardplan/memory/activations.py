@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, where
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Table
 from shardplan.inputs.software import Software
@@ -25,12 +25,12 @@ def kept_per_microbatch(kept: Numbers, freed: Numbers, share: Numbers) -> Number
 
 def working_set(freed_of_a_layer: Numbers, share: Numbers) -> Numbers:
     """What recomputation brings back for one layer at a time, at most what it freed. [bytes]"""
-    return np.where(np.asarray(share) > 0, freed_of_a_layer, 0.0)
+    return where(np.asarray(share) > 0, freed_of_a_layer, 0.0)
 
 
 def offloaded_share(num_layers: Numbers, batch: Batch) -> Numbers:
     """Share of a stage's layers whose kept activations wait on the host."""
-    return np.where(batch.offload_activations, np.minimum(1.0, batch.offload_num_layers / np.maximum(num_layers, 1)), 0)
+    return where(batch.offload_activations, np.minimum(1.0, batch.offload_num_layers / np.maximum(num_layers, 1)), 0)
 
 
 def on_device(in_flight: Numbers, num_layers: Numbers, batch: Batch) -> Numbers:
@@ -44,7 +44,7 @@ def loss_bytes(software: Software, per_logit: Table, logits: Numbers, heads: Num
     kind = "fused" if software.fused_loss else software.loss_kernel
     peak: Numbers = per_logit[kind]
     if kind == "loss_parallel":
-        peak = np.where(np.asarray(tp) > 1, peak, per_logit["autograd"])
+        peak = where(np.asarray(tp) > 1, peak, per_logit["autograd"])
     return logits * (peak + LOSS_KEPT[kind] * np.maximum(heads - 1, 0)) * (np.asarray(heads) > 0)
 
 

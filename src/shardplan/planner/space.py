@@ -12,6 +12,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.schedules.registry import load_schedule
 
 Choices = Mapping[str, Sequence[object]]
 Given = Mapping[str, object]
@@ -22,7 +23,8 @@ PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")
 """Orders of Megatron-LM: data parallelism inside the pipeline, or the pipeline inside data parallelism."""
 SHARDED = ("sharding", "sharding_degree")
 RECOMPUTED = ("recompute", "recompute_num_layers")
-POINT = ("tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
+GRID = ("pp", "tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
+"""Degrees of a plan that the search combines freely; all others follow from them or are choices at each."""
 FEWEST_LOCAL_TOKENS = 512
 """Context parallelism leaves each rank at least so many tokens of a sequence."""
 MOST_MICROBATCH_TOKENS = 131_072
@@ -82,8 +84,10 @@ class Space:
 
         The smallest number is always declared, so that a pipeline too deep for the model is seen to break a rule.
         """
-        least = 2 if schedule == "interleaved" else 1
-        most = (self.num_layers + 2) // pp if pp > 1 and schedule in {None, "interleaved"} else 1
+        known = None if schedule is None else load_schedule(schedule)
+        least, most = (1, None) if known is None else (known.least_vp, known.most_vp)
+        if most is None:
+            most = (self.num_layers + 2) // pp if pp > 1 else least
         return tuple(vp for vp in self.axes.get("vp", range(least, max(least, most) + 1)) if self._admits("vp", vp))
 
     def declared(self) -> dict[str, tuple[Any, ...]]:
@@ -139,8 +143,8 @@ class Space:
         return value not in self.excluded.get(name, ())
 
 
-INNER = ("pp", "vp", *POINT, *SHARDED, *RECOMPUTED)
-"""Fields that have an axis of their own in a batch, or one batch each (pp)."""
+INNER = ("vp", "placement", *GRID, *SHARDED, *RECOMPUTED)
+"""Fields that differ among the plans of one family."""
 
 
 def declare(question: Question, restrictions: Restrictions) -> Space:
@@ -259,6 +263,8 @@ def _values(name: str, values: Sequence[object]) -> tuple[Any, ...]:
 def _checked(name: str, value: Any) -> Any:
     """A value that ``Plan`` accepts. dp follows from the other degrees, but it is a degree like them."""
     own_name = "tp" if name == "dp" else name
+    if name == "schedule" and isinstance(value, str):
+        load_schedule(value)
     try:
         return getattr(replace(Plan(), **{own_name: value}), own_name)
     except InputError as error:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.planner.evaluation import Objective, Table, best_chunks, evaluate, fastest
+from shardplan.planner.evaluation import Objective, Table, best_plan, evaluate, fastest
 from shardplan.planner.points import families
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
@@ -46,7 +46,7 @@ class Survey:
         """The full answer for the best plan at ``cell``; it is the one that the arrays gave."""
         index = None if self.tied is None else self.tied.index_of(cell)
         if self.tied is None or index is None:
-            plan, value = best_chunks(self.question, cell.family, cell.position, self.objective)
+            plan, value = best_plan(cell.tables, cell.position, self.objective)
         else:
             plan, value = self.tied.plan(index), self.tied.step_time[index]
         answer = estimate_plan(self.question, plan)

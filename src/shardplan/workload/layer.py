@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Flags, Numbers, where
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
@@ -104,9 +104,9 @@ def embedding_parameters(model: ModelConfig, batch: Batch) -> Parameters:
     return Parameters(table / batch.tp + (model.num_input_parameters - table))
 
 
-def head_parameters(model: ModelConfig, batch: Batch, *, holds_table: bool) -> Parameters:
+def head_parameters(model: ModelConfig, batch: Batch, *, holds_table: Flags) -> Parameters:
     """Final norm and head; a tied table is stored again where the first stage is elsewhere (``holds_table`` False)."""
-    again = model.num_embedding_parameters if model.tie_word_embeddings and not holds_table else 0
+    again = where(holds_table, 0.0, float(model.num_embedding_parameters)) if model.tie_word_embeddings else 0.0
     final = model.norm_parameters if model.has_final_norm else 0
     return Parameters((model.num_head_parameters + again) / batch.tp + final)
 

@@ -15,6 +15,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import Overrides
 from shardplan.inputs.software import Software
+from shardplan.schedules.registry import list_schedules
 
 JOB = [field.name for field in fields(Job)]
 
@@ -48,7 +49,7 @@ def test_help_states_the_defaults() -> None:
 def test_help_states_the_choices() -> None:
     shown = options("estimate")
     for module, names in (
-        (plan, {"sharding": "Sharding", "schedule": "Schedule", "offload": "Offload", "cp_comm": "CpComm"}),
+        (plan, {"sharding": "Sharding", "offload": "Offload", "cp_comm": "CpComm"}),
         (
             software,
             {
@@ -63,6 +64,8 @@ def test_help_states_the_choices() -> None:
         for field, name in names.items():
             for choice in get_args(getattr(module, name)):
                 assert choice in shown[field].help
+    for schedule in list_schedules():
+        assert schedule in shown["schedule"].help
 
 
 def test_every_command_has_one_way_to_write_json() -> None:

@@ -109,7 +109,7 @@ def fit_attention(measurements: Measurements, base: Profile, part: Accelerator) 
 
     def predict(profile: Profile) -> list[Numbers]:
         return [
-            operator_times(attention_core(case), _machine(part, profile, case.precision))[case.direction == "backward"]
+            getattr(operator_times(attention_core(case), _machine(part, profile, case.precision)), case.direction)
             for case, _ in samples
         ]
 

@@ -37,10 +37,13 @@ def _default(record: type[Any], name: str) -> str:
 
 
 def field_option(record: type[Any], name: str, text: str, choices: Any = None, **more: Any) -> Any:
-    """The option of a field of the job or the plan, which check its value themselves."""
+    """The option of a field of the job or the plan, which check its value themselves.
+
+    ``choices``: a ``Literal``, or the names themselves.
+    """
     if choices is None:
         return typer.Option(help=text + _default(record, name), show_default=False, **more)
-    names = [str(choice) for choice in get_args(choices)]
+    names = [str(choice) for choice in get_args(choices) or choices]
     return typer.Option(
         help=f"{text} {', '.join(names[:-1])} or {names[-1]}.{_default(record, name)}",
         show_default=False,

@@ -14,7 +14,7 @@ import typer
 
 from shardplan.cli.flags.options import completed, field_option, named
 from shardplan.inputs.job import AttentionKernel, GradDtype, Job, Optimizer, Precision
-from shardplan.inputs.plan import CpComm, Offload, Plan, Schedule, Sharding, TpKind
+from shardplan.inputs.plan import CpComm, Offload, Plan, Sharding, TpKind
 from shardplan.inputs.software import (
     AttentionGeneration,
     CudaGraphs,
@@ -23,6 +23,7 @@ from shardplan.inputs.software import (
     MoeDispatcher,
     Software,
 )
+from shardplan.schedules.names import BUILT_IN
 
 
 def _job(name: str, text: str, **more: Any) -> Any:
@@ -272,7 +273,8 @@ class PlanFlags:
         str | None, _plan("sharding_degree", "Ranks over which it shards. Default: all replicas.", metavar="N")
     ] = None
     schedule: Annotated[
-        str | None, _plan("schedule", "Pipeline schedule, which follows from vp where not given:", choices=Schedule)
+        str | None,
+        _plan("schedule", "Pipeline schedule, which follows from vp where not given:", choices=tuple(BUILT_IN)),
     ] = None
     microbatch_group_size: Annotated[
         str | None,

@@ -1,0 +1,130 @@
+"""How pipelines of every depth and number of chunks share the layers: kinds of stage, as compositions of parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.estimation.layout import pipeline_of
+from shardplan.estimation.question import Question
+from shardplan.planner.points import Family
+from shardplan.workload.stage import Stage, kinds_of_stage, layers_before
+
+Composition = tuple[int, ...]
+"""Layers of every kind, embedding, head and prediction blocks of a stage."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layouts:
+    """Pipelines as columns, one for each depth and number of chunks, and the compositions of their stages."""
+
+    compositions: NDArray[np.float64]
+    """Parts by composition: layers of every kind, then embedding, head and prediction blocks."""
+    first: NDArray[np.intp]
+    """The first layout of every depth; those of a depth lie together, fewest chunks first."""
+    vp: NDArray[np.float64]
+    num_kinds: NDArray[np.intp]
+    """Kinds of stage that can be slowest or fullest."""
+    composition: NDArray[np.intp]
+    """Composition by layout and kind of stage."""
+    rank: NDArray[np.float64]
+    """Position in the pipeline by layout and kind of stage."""
+
+    chunks: NDArray[np.float64]
+    """Parts by composition, as above, of model chunks; the first holds nothing."""
+    depth_of_chunk: NDArray[np.intp]
+    """Depth of the pipelines to which each of them belongs."""
+    rounds: NDArray[np.intp]
+    """Compositions of chunks by layout, group and member; of each group the slowest counts."""
+
+    @classmethod
+    def of(cls, question: Question, family: Family) -> Layouts:
+        """The pipelines of a family."""
+        before = layers_before(question.model)
+        layers = family.switches.get("stage_layers")
+        found = [
+            (depth, vp, *pipeline_of(question.model, pp, vp, layers, before=before))
+            for depth, (pp, vps) in enumerate(zip(family.depths, family.vps, strict=True))
+            for vp in vps
+        ]
+        kinds = [kinds_of_stage(all_stages) for _, _, all_stages, _ in found]
+        numbers: dict[Composition, int] = {}
+        chunks: dict[tuple[int, Composition], int] = {(0, (0,) * (len(before) + 3)): 0}
+        composition = _padded([[numbers.setdefault(_parts(s), len(numbers)) for s in stages] for stages in kinds])
+        rounds = [
+            [[chunks.setdefault((depth, chunk.parts), len(chunks)) for chunk in group] for group in groups]
+            for depth, _, _, groups in found
+        ]
+        widest = max((len(group) for groups in rounds for group in groups), default=0)
+        flat = _padded([[n for group in groups for n in (*group, *[0] * (widest - len(group)))] for groups in rounds])
+        ends = np.cumsum([len(vps) for vps in family.vps])
+        return cls(
+            compositions=np.asarray(list(numbers), dtype=np.float64).T,
+            first=ends - [len(vps) for vps in family.vps],
+            vp=np.asarray([vp for _, vp, _, _ in found], dtype=np.float64),
+            num_kinds=np.asarray([len(stages) for stages in kinds]),
+            composition=composition,
+            rank=_padded([[int(stage.rank) for stage in stages] for stages in kinds]).astype(np.float64),
+            chunks=np.asarray([parts for _, parts in chunks], dtype=np.float64).T,
+            depth_of_chunk=np.asarray([depth for depth, _ in chunks]),
+            rounds=flat.reshape(len(found), -1, max(widest, 1)),
+        )
+
+    def stage(self, layouts: NDArray[np.intp], kind: int) -> Stage:
+        """A kind of stage of listed layouts."""
+        stage = self.composed(self.composition[layouts, kind])
+        return Stage(
+            rank=_number(self.rank[layouts, kind]),
+            num_layers=stage.num_layers,
+            counts=(),
+            has_embedding=stage.has_embedding,
+            has_head=stage.has_head,
+            num_mtp_layers=stage.num_mtp_layers,
+        )
+
+    def composed(self, compositions: NDArray[np.intp]) -> Stage:
+        """Stages of listed compositions, whatever their place."""
+        return _stage_of(self.compositions[:, compositions])
+
+    def chunk(self, chunks: NDArray[np.intp]) -> Stage:
+        """Listed model chunks."""
+        return _stage_of(self.chunks[:, chunks])
+
+    def groups(self, layouts: NDArray[np.intp]) -> list[list[NDArray[np.intp]]]:
+        """Chunks of listed layouts in groups of which the slowest counts, those that none has left out."""
+        rounds = self.rounds[layouts]
+        groups = [[rounds[:, group, n] for n in range(rounds.shape[2])] for group in range(rounds.shape[1])]
+        kept = [[chunks for chunks in group if chunks.any()] for group in groups]
+        return [group for group in kept if group]
+
+
+def _stage_of(parts: NDArray[np.float64]) -> Stage:
+    *counts, embedding, head, mtp = parts
+    return Stage(
+        rank=0,
+        num_layers=_number(sum(counts)),
+        counts=tuple(_number(count) for count in counts),
+        has_embedding=_number(embedding),
+        has_head=_number(head),
+        num_mtp_layers=_number(mtp),
+    )
+
+
+def _padded(rows: list[list[int]]) -> NDArray[np.intp]:
+    """Rows of different lengths, filled up with zeros."""
+    table = np.zeros((len(rows), max(map(len, rows))), dtype=np.intp)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
+    return table
+
+
+def _parts(stage: Stage) -> Composition:
+    parts = (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
+    return tuple(int(part) for part in parts)
+
+
+def _number(values: NDArray[np.float64]) -> float | NDArray[np.float64]:
+    """One number where all are the same."""
+    return float(values[0]) if len(values) and values.min() == values.max() else values
