@@ -284,26 +284,18 @@ def test_a_rack_of_72_in_576() -> None:
     assert members(NVL72, 576, "ep", ep=64) == (8, 64)  # groups of 64 straddle racks of 72
 
 
-def test_a_rack_of_72_in_512_uses_64_of_each() -> None:
-    assert Network.of(NVL72, 512, ideal_profile()).sizes == (64, 512)
-    assert members(NVL72, 512, "ep", ep=64) == (64, 64)
+@pytest.mark.parametrize(("tp", "ep", "dp"), [(1, 1, 64), (8, 64, 8), (4, 16, 16), (2, 32, 32)])
+def test_a_rack_of_72_in_512_uses_64_of_each(tp: int, ep: int, dp: int) -> None:
+    """Eight racks are needed, and whole groups of 8 or 64 are spread evenly over them."""
+    assert members(NVL72, 512, "dp", tp=tp) == (dp, 512 // tp)
+    assert members(NVL72, 512, "ep", ep=ep) == (ep, ep)
 
 
 @pytest.mark.parametrize(
     ("size", "num_accelerators", "used"),
-    [
-        (8, 64, 8),
-        (8, 4, 4),
-        (8, 12, 6),
-        (8, 1000, 8),
-        (72, 576, 72),
-        (72, 512, 64),
-        (72, 1000, 50),
-        (8, 13, 8),
-        (None, 99, 99),
-    ],
+    [(8, 64, 8), (8, 4, 4), (8, 12, 6), (8, 1000, 8), (72, 512, 64), (72, 1000, 50), (8, 13, 8), (None, 99, 99)],
 )
-def test_domain_size(size: int | None, num_accelerators: int, used: int) -> None:
+def test_equal_domains_hold_what_divides_the_job(size: int | None, num_accelerators: int, used: int) -> None:
     assert domain_size(tier("node", size, 1), num_accelerators) == used
 
 
@@ -352,15 +344,43 @@ def test_efficiency_is_that_of_the_kind_of_link() -> None:
     assert network(nvlink, tier("network", None, 1), network_efficiency=table).efficiency == (0.8, 0.5)
 
 
-@pytest.mark.parametrize(("num_accelerators", "inside"), [(1008, 8), (1009, 7), (1006, 7), (1017, 7), (1013, 7)])
-def test_a_job_that_does_not_divide_into_nodes_is_spread_evenly(num_accelerators: int, inside: int) -> None:
-    """1,009 accelerators on nodes of eight: 120 nodes of eight and 7 of seven, hardly slower than 1,008."""
-    assert members(cluster(), num_accelerators, "dp") == (inside, num_accelerators)
+@pytest.mark.parametrize(
+    ("num_accelerators", "tp", "inside"),
+    [
+        (1008, 1, 8),
+        (1009, 1, 7),
+        (1022, 1, 7),
+        (1022, 2, 3),
+        (1006, 2, 3),
+        (1022, 7, 1),
+        (12, 1, 6),
+        (12, 4, 1),
+        (9, 1, 4),
+    ],
+)
+def test_a_rest_is_spread_over_the_fewest_nodes(num_accelerators: int, tp: int, inside: int) -> None:
+    """1,009: 120 nodes of eight and 7 of seven. 1,022 in pairs: 127 of four pairs, one of three. 12 in fours: 2 + 1."""
+    assert members(cluster(), num_accelerators, "dp", tp=tp) == (inside, num_accelerators // tp)
+    assert members(cluster(), num_accelerators, "tp", tp=tp) == (tp, tp)
 
 
-def test_a_tensor_parallel_group_stays_inside_its_node_there() -> None:
-    assert members(cluster(), 1006, "tp", tp=2) == (2, 2)
-    assert members(cluster(), 1006, "dp", tp=2) == (3, 503)
+@given(st.integers(1, 4000), st.sampled_from((4, 8, 72)))
+def test_a_group_of_all_lies_on_the_fewest_domains(num_accelerators: int, size: int) -> None:
+    """By dealing accelerators to domains one after the other: the emptiest holds the smallest part."""
+    domains = math.ceil(num_accelerators / size)
+    dealt = [0] * domains
+    for rank in range(num_accelerators):
+        dealt[rank % domains] += 1
+    on = cluster(tier("node", size, 450), tier("network", None, 50))
+    assert members(on, num_accelerators, "dp")[0] == min(dealt)
+
+
+@given(st.integers(64, 4000))
+def test_one_more_accelerator_costs_a_group_one_place_in_a_node(num_accelerators: int) -> None:
+    """From 64 on the emptiest of the nodes of eight holds seven: at most 8/7 of what full ones let through."""
+    on = network(tier("node", 8, 450, latency=0), tier("network", None, 50, latency=0))
+    time = collective_time("all_gather", SIZE, groups(cluster(), num_accelerators)["dp"], on)
+    assert time <= SIZE / (8 * 50e9) * 8 / 7
 
 
 @pytest.mark.parametrize("domains", [2, 16, 2048])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,13 @@ def test_fused_attention_backward_makes_five_products_for_two() -> None:
     forward, backward = times.forward, times.backward
     assert forward == pytest.approx(4 * 4096 * 32 * 128 * 2048 / PEAK)
     assert backward == pytest.approx(2.5 * forward)
+
+
+def test_every_step_of_a_ring_starts_a_kernel() -> None:
+    slow, fast = (machine(memory_pass_latency=time) for time in (1.0, 0.0))
+    ring = replace(core(), steps=4)
+    for with_start, without in zip(operator_times(ring, slow), operator_times(ring, fast), strict=True):
+        assert with_start - without == pytest.approx(4)
 
 
 def test_unfused_attention_computes_the_whole_square() -> None:

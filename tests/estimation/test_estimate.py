@@ -221,7 +221,14 @@ def test_bands_say_what_they_are_made_of() -> None:
 
 @pytest.mark.parametrize(
     ("n", "says"),
-    [(1009, "1,009 accelerators do not fill every node of 8"), (44, "with 4 in each"), (100, "5 of the 8"), (64, None)],
+    [
+        (1022, "1,022 accelerators fill 127 of the domains of 8 (node) and a rest of 6"),
+        (1009, "1,009 accelerators fill 126 of the domains of 8 (node) and a rest of 1"),
+        (44, "44 accelerators fill 5 of the domains of 8 (node) and a rest of 4"),
+        (100, "100 accelerators fill 12 of the domains of 8 (node) and a rest of 4"),
+        (64, None),
+        (5, None),
+    ],
 )
 def test_worlds_that_do_not_fill_nodes_are_said(n: int, says: str | None) -> None:
     job = replace(JOB, global_batch_size=n)

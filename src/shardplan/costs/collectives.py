@@ -13,7 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, any_holds
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile
@@ -24,9 +24,11 @@ from shardplan.workload.ops import CollectiveKind
 class Network:
     """The tiers that a job uses, with achieved efficiencies."""
 
+    num_accelerators: int
+    """Accelerators of the job."""
     tiers: tuple[NetworkTier, ...]
     sizes: tuple[int, ...]
-    """Accelerators of the job inside one domain of each tier."""
+    """Accelerators of the job inside one domain of each tier, at most."""
     efficiency: tuple[Numbers, ...]
     """Achieved fraction of each tier's bandwidth."""
     all_to_all_efficiency: tuple[Numbers, ...]
@@ -42,12 +44,15 @@ class Network:
         sizes: list[int] = []
         for tier in cluster.tiers:
             kept.append(tier)
-            sizes.append(domain_size(tier, num_accelerators, unit=sizes[-1] if sizes else 1))
+            unit = sizes[-1] if sizes else 1
+            whole = num_accelerators if tier.size is None else tier.size - tier.size % unit
+            sizes.append(min(whole, num_accelerators))
             if sizes[-1] >= num_accelerators:
                 break
         other = profile.network_efficiency["other"]
         efficiency = tuple(profile.network_efficiency.get(tier.link_type, other) for tier in kept)
         return cls(
+            num_accelerators=num_accelerators,
             tiers=tuple(kept),
             sizes=tuple(sizes),
             efficiency=efficiency,
@@ -61,16 +66,32 @@ class Network:
         return {"all_to_all": self.all_to_all_efficiency, "p2p": self.p2p_efficiency}.get(kind, self.efficiency)
 
 
-def domain_size(tier: NetworkTier, num_accelerators: int, *, unit: int = 1) -> int:
-    """Accelerators that a job uses of each domain: all, or the largest number at least half of it that divides the job.
+def domain_size(tier: NetworkTier, num_accelerators: int) -> int:
+    """The largest number, at least half of a domain, that divides the job: all of a domain where there is none.
 
-    512 accelerators on racks of 72 use 64 of each, as schedulers place them. ``unit``: accelerators used of the domains
-    inside it, of which it holds whole ones.
+    For what needs domains that hold equally many: groups of hybrid sharding, and methods that know no other clusters.
     """
     if tier.size is None or tier.size >= num_accelerators:
         return num_accelerators
-    most = tier.size - tier.size % unit
-    return next((size for size in range(most, tier.size // 2, -unit) if num_accelerators % size == 0), most)
+    return next((size for size in range(tier.size, tier.size // 2, -1) if num_accelerators % size == 0), tier.size)
+
+
+def unfilled_domains(network: Network) -> tuple[str, ...]:
+    """What is assumed of the tiers whose domains a job does not fill, in a sentence each."""
+    n = network.num_accelerators
+    return tuple(
+        _unfilled(n, size, tier.name) for tier, size in zip(network.tiers, network.sizes, strict=True) if n % size
+    )
+
+
+def _unfilled(num_accelerators: int, size: int, name: str) -> str:
+    domains = math.ceil(num_accelerators / size)
+    if num_accelerators % domains == 0:
+        used = f"{num_accelerators // domains} of the {size} accelerators of each {name} are used"
+    else:
+        full, rest = divmod(num_accelerators, size)
+        used = f"{num_accelerators:,} accelerators fill {full:,} of the domains of {size} ({name}) and a rest of {rest}"
+    return f"{used}: groups that fit into a {name} are kept whole, and longer ones are spread evenly over the fewest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +114,10 @@ class Group:
     """Ranks of the group inside one domain of each tier, inner to outer; the last is all."""
     known: dict[tuple[CollectiveKind, int], _Rates] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What has been computed of its collectives, by kind and copies."""
+    shares: dict[tuple[CollectiveKind, int], tuple[Numbers, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The same of what they send on every tier."""
 
     @classmethod
     def of(cls, parts: tuple[Digit, ...], network: Network) -> Group:
@@ -100,7 +125,7 @@ class Group:
         size: Numbers = 1
         for digit in parts:
             size = size * digit.size
-        inner = tuple(_members(parts, domain, network.sizes[-1]) for domain in network.sizes[:-1])
+        inner = tuple(_members(parts, domain, network.num_accelerators) for domain in network.sizes[:-1])
         return cls(size, (*inner, size))
 
 
@@ -144,18 +169,28 @@ def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...]
 
 
 def _members(parts: tuple[Digit, ...], domain: int, world: int) -> Numbers:
-    """Ranks of a group inside one domain; where groups straddle domains, in the smaller part of the worst-placed.
-
-    A job that does not divide into domains has no such order to keep: groups are spread evenly over those they need.
-    """
+    """Ranks of a group inside one domain, in the smallest part of the worst-placed group."""
     count: Numbers = 1
     for digit in parts:
-        span = np.asarray(digit.size * digit.stride, dtype=np.int64)
-        inside = np.floor(np.gcd(span, domain) / digit.stride)
-        if world % domain:
-            inside = np.where(span > domain, np.floor(digit.size / np.ceil(span / domain)), inside)
-        count = count * np.maximum(np.minimum(inside, digit.size), 1)
+        count = count * (_packed(digit, domain) if world % domain == 0 else _spread(digit, domain))
     return count
+
+
+def _packed(digit: Digit, domain: int) -> Numbers:
+    """In a job that fills whole domains: accelerator i lies in domain i / D, so groups may straddle domains."""
+    span = np.asarray(digit.size * digit.stride, dtype=np.int64)
+    inside = np.floor(np.gcd(span, domain) / digit.stride)
+    return np.maximum(np.minimum(inside, digit.size), 1)
+
+
+def _spread(digit: Digit, domain: int) -> Numbers:
+    """In a job with a rest: the fewest domains hold the group, as evenly as whole blocks of ``stride`` ranks can be.
+
+    Schedulers place jobs so on the nodes that they need (Slurm's block distribution): 1,022 accelerators on nodes of
+    eight are 127 nodes of eight and one of six where pairs stay together, 126 of eight and two of seven where none do.
+    """
+    fits = np.clip(np.floor(domain / np.asarray(digit.stride)), 1, digit.size)
+    return np.floor(digit.size / np.ceil(digit.size / fits))
 
 
 def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copies: int = 1) -> tuple[Numbers, ...]:
@@ -165,11 +200,31 @@ def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copie
     all-to-all; one copy serves all experts of the receiving rank (DeepEP, ``get_dispatch_layout``), and between domains
     all ranks of the receiving domain, which spread it among themselves (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
     """
-    return tuple(size * share for share in _tier_shares(kind, group, copies))
+    return tuple(size * share if any_holds(share) else 0.0 for share in _tier_shares(kind, group, copies))
+
+
+def wire_times(sent_bytes: tuple[Numbers, ...], network: Network) -> tuple[Numbers, ...]:
+    r"""Time for which every tier's wire is busy at least, :math:`b_j / B_j`, whatever hides it. [s]
+
+    ``sent_bytes``: of each rank on every tier. Its links carry them at their nominal bandwidth at best, so no step is
+    shorter than the longest sum of these over all that it sends.
+    """
+    return tuple(sent / tier.bandwidth for sent, tier in zip(sent_bytes, network.tiers, strict=True))
+
+
+def add_tiers(first: tuple[Numbers, ...], second: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
+    """Sums tier by tier."""
+    return tuple(one + other for one, other in zip(first, second, strict=True))
 
 
 def _tier_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for each byte of a collective."""
+    if (kind, copies) not in group.shares:
+        group.shares[kind, copies] = _computed_shares(kind, group, copies)
+    return group.shares[kind, copies]
+
+
+def _computed_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
     sent: list[Numbers] = []
     inner: Numbers = 1
     for members in group.members:

@@ -108,7 +108,7 @@ def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Number
 def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:
     profile = machine.profile
     rate = machine.matmul_rate(machine.recipe.dense_math)
-    launch = profile.memory_pass_latency
+    launch = profile.memory_pass_latency * op.steps
     if not op.fused:
         flops = 2.0 * op.tokens * op.num_heads * op.scored_keys * (op.qk_head_dim + op.v_head_dim)
         aligned = op.qk_head_dim % 8 == 0

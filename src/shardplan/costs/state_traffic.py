@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds
-from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
+from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
@@ -45,7 +45,7 @@ class StateTraffic:
     """Updated parameters gathered once per step. [s]"""
     microbatch_time: Numbers
     """Weights gathered and gradients reduced in every micro-batch. [s]"""
-    num_tiers: int
+    network: Network
     exchanges: tuple[_Exchange, ...]
 
     @property
@@ -58,11 +58,21 @@ class StateTraffic:
         """Bytes sent per tier in every micro-batch."""
         return self._sent([exchange.per_microbatch for exchange in self.exchanges])
 
+    @property
+    def step_wires(self) -> tuple[Numbers, ...]:
+        """Seconds for which every tier is busy at its nominal bandwidth, once per step."""
+        return wire_times(self.step_bytes, self.network)
+
+    @property
+    def microbatch_wires(self) -> tuple[Numbers, ...]:
+        """The same in every micro-batch."""
+        return wire_times(self.microbatch_bytes, self.network)
+
     def _sent(self, times: list[Numbers]) -> tuple[Numbers, ...]:
-        sent: tuple[Numbers, ...] = (0.0,) * self.num_tiers
+        sent: tuple[Numbers, ...] = (0.0,) * len(self.network.tiers)
         for count, exchange in zip(times, self.exchanges, strict=True):
-            moved = collective_bytes(exchange.kind, exchange.size, exchange.group)
-            sent = tuple(total + count * size for total, size in zip(sent, moved, strict=True))
+            if any_holds(count):
+                sent = add_tiers(sent, collective_bytes(exchange.kind, count * exchange.size, exchange.group))
         return sent
 
 
@@ -82,7 +92,7 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
         reduce_time=dense.reduce_time + experts.reduce_time,
         gather_time=dense.gather_time + experts.gather_time,
         microbatch_time=dense.microbatch_time + experts.microbatch_time,
-        num_tiers=len(network.tiers),
+        network=network,
         exchanges=dense.exchanges + experts.exchanges,
     )
 
@@ -104,9 +114,7 @@ def _traffic(
     parameters: Numbers, job: Job, batch: Batch, network: Network, *, shard: Group, replica: Group
 ) -> StateTraffic:
     if not any_holds(parameters):
-        return StateTraffic(
-            reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, num_tiers=len(network.tiers), exchanges=()
-        )
+        return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
     gradients = parameters * job.grad_bytes
     weights = parameters * job.gathered_weight_bytes
     often = np.where(batch.shards_gradients, 1.0, 0.0)
@@ -135,7 +143,7 @@ def _traffic(
         reduce_time=(1 - often) * scatter_time + across_time + whole * sum(back_time),
         gather_time=once * sharded * gather_time,
         microbatch_time=often * scatter_time + twice * gather_time,
-        num_tiers=len(network.tiers),
+        network=network,
         exchanges=exchanges,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from shardplan.costs.collectives import unfilled_domains
 from shardplan.errors import InputError
 from shardplan.estimation.band import band_of
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
@@ -197,16 +198,7 @@ def _assumptions(question: Question) -> tuple[str, ...]:
     n, most = question.num_accelerators, question.cluster.max_num_accelerators
     if most is not None and n > most:
         texts.append(f"{n:,} accelerators are more than the largest known {question.cluster.name} ({most:,})")
-    for tier, used in zip(question.network.tiers, question.network.sizes, strict=True):
-        if tier.size is not None and used < tier.size and used < n:
-            texts.append(
-                f"{used} of the {tier.size} accelerators of each {tier.name} are used, so that {n:,} divide evenly"
-            )
-        elif n > used and n % used:
-            texts.append(
-                f"{n:,} accelerators do not fill every {tier.name} of {used}: a group of all of them is priced "
-                f"with {math.gcd(n, used)} in each"
-            )
+    texts.extend(unfilled_domains(question.network))
     if question.model.is_moe:
         texts.append("tokens are routed evenly to the experts")
         texts.append("one copy of a token crosses a slow tier for all its experts behind it")

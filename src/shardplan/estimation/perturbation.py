@@ -31,10 +31,10 @@ GROUPS: Final[Mapping[str, Mapping[str, int]]] = {
         "collective_launch_time": MORE,
     },
     "overlap": {
-        "hidden_tp": LESS,
-        "hidden_tp_overlapped": LESS,
+        "tp_fill": MORE,
+        "tp_window": LESS,
         "cp_window": LESS,
-        "hidden_ep_overlapped": LESS,
+        "ep_window": LESS,
         "hidden_pp": LESS,
         "hidden_offload": LESS,
         "dp_window": LESS,

@@ -117,14 +117,15 @@ class Profile:
     """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
-    hidden_tp: Numbers
-    """Share of what asynchronous linear layers exchange in the backward pass that runs beside their products."""
-    hidden_tp_overlapped: Numbers
-    """Share of all tensor-parallel communication that is hidden by pipelined products (``overlap_tp``)."""
+    tp_fill: Numbers
+    """Share of a tensor-parallel exchange in panels that comes before or after all products and that nothing hides."""
+    tp_window: Numbers
+    """Share of a block's matrix products beside which tensor-parallel exchanges can run."""
     cp_window: Numbers
     """Share of the attention core's time behind which the transfers of a ring can hide."""
-    hidden_ep_overlapped: Numbers
-    """Share of expert dispatch that is hidden where another micro-batch computes meanwhile (``overlap_ep``)."""
+    ep_window: Numbers
+    """Share of the work left in a layer behind which expert dispatch hides where another micro-batch computes meanwhile
+    (``overlap_ep``)."""
     hidden_pp: Numbers
     """Share of stage transfers that runs beside computation where overlapped."""
     hidden_offload: Numbers

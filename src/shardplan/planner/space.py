@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from shardplan.costs.collectives import domain_size
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import Question
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
@@ -192,7 +193,7 @@ def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[
 
 def _domains(question: Question) -> tuple[int, ...]:
     """Ranks over which hybrid sharding shards: one fast domain, or eight."""
-    inner = question.network.sizes[0]
+    inner = domain_size(question.network.tiers[0], question.num_accelerators)
     return tuple(n for n in (inner, 8 * inner) if 1 < n < question.num_accelerators)
 
 

@@ -118,7 +118,8 @@ def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
         scored_keys=float(length),
         rate_length=np.minimum(_seen_at_once(shard), float(min(window or length, chunk or length))),
         fused=shard.job.attention == "flash",
-        merged_elements=_merged(shard, dims[1] * share(config.num_heads, shard.columns)),
+        steps=shard.batch.cp if shard.batch.cp_comm == "p2p" else 1,
+        merged_elements=_merged(shard, dims[1] * share(config.num_heads, shard.columns), causal=config.causal),
     )
 
 
@@ -128,13 +129,15 @@ def _seen_at_once(shard: Shard) -> Numbers:
     return length / shard.batch.cp if shard.batch.cp_comm == "p2p" else length
 
 
-def _merged(shard: Shard, width: Numbers) -> Numbers:
+def _merged(shard: Shard, width: Numbers, *, causal: bool) -> Numbers:
     """Elements of a ring's partial outputs, each of three quarters of the queries under a balanced causal mask.
 
-    A step attends with all queries to half of the keys, or with half of the queries to all (arXiv 2310.01889; zigzag
-    order of Transformer Engine).
+    A step then attends with all queries to half of the keys, or with half of the queries to all, so that all steps make
+    the same half of the products (arXiv 2310.01889; zigzag order of Transformer Engine). Without a mask every step
+    attends with all queries to all keys.
     """
-    return 0.75 * (shard.batch.cp - 1) * shard.tokens * width if shard.batch.cp_comm == "p2p" else 0.0
+    queries = (0.75 if causal else 1.0) * shard.tokens
+    return (shard.batch.cp - 1) * queries * width if shard.batch.cp_comm == "p2p" else 0.0
 
 
 def _locality(config: Attention | LatentAttention) -> tuple[int | None, int | None]:

@@ -64,6 +64,8 @@ class AttentionCore:
     rate_length: Numbers
     """Sequence length that sets the efficiency of the fused kernel (the window where there is one). [tokens]"""
     fused: bool = True
+    steps: Numbers = 1
+    """Kernels that it runs one after another: one for the keys of every rank of a ring."""
     merged_elements: Numbers = 0.0
     """Elements of partial outputs that ring attention adds up."""
     op_sac: Numbers = 1.0
