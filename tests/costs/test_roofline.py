@@ -84,7 +84,9 @@ def test_launches_are_paid_once_per_product() -> None:
 
 def test_grouped_products_run_at_their_own_rate() -> None:
     dense = operator_times(matmul(8192, 8192, 8192, count=8), machine(grouped_matmul_efficiency=0.5)).forward
-    grouped = operator_times(matmul(8192, 8192, 8192, count=8, grouped=True), machine(grouped_matmul_efficiency=0.5)).forward
+    grouped = operator_times(
+        matmul(8192, 8192, 8192, count=8, grouped=True), machine(grouped_matmul_efficiency=0.5)
+    ).forward
     assert grouped == pytest.approx(2 * dense)
 
 

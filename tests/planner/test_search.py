@@ -361,3 +361,11 @@ def test_where_no_plan_is_valid_the_nearest_batches_and_counts_are_told() -> Non
 def test_a_search_lists_at_least_one_plan(top: Any) -> None:
     with pytest.raises(InputError, match="top is"):
         search(LLAMA_70B, cluster(), num_accelerators=8, top=top)
+
+
+def test_a_head_without_parameters_of_its_own_is_searched() -> None:
+    """OLMo 1B (arXiv 2402.00838): norms without weights and a tied head leave the head nothing to gather."""
+    model = replace(llama(256, 4, 8, 8, 768, vocab_size=1024, tied=True), norm_weight=False)
+    found = search(model, cluster(), num_accelerators=8, limit={"sharding": ["zero2", "zero3"], "pp": [1, 2]})
+    for answer in found.estimates:
+        assert answer.step_time == pytest.approx(estimate_plan(found.question, answer.plan).step_time, rel=1e-12)

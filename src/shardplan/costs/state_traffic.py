@@ -113,7 +113,7 @@ def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group
 def _traffic(
     parameters: Numbers, job: Job, batch: Batch, network: Network, *, shard: Group, replica: Group
 ) -> StateTraffic:
-    if isinstance(parameters, float) and parameters == 0:
+    if not any_holds(parameters):
         return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
     gradients = parameters * job.grad_bytes
     weights = parameters * job.gathered_weight_bytes
@@ -124,7 +124,8 @@ def _traffic(
     twice = np.where(batch.shards_weights, 2.0, 0.0)
     once = np.where(batch.shards_weights, 0.0, 1.0)
     buckets = parameters / np.maximum(LEAST_BUCKET, BUCKET_PER_RANK * np.asarray(shard.size * replica.size))
-    reduced = np.where(often > 0, 1.0, buckets)
+    one = np.where(np.asarray(parameters) > 0, 1.0, 0.0)  # a part without parameters calls nothing
+    reduced = np.where(often > 0, one, buckets)
     scatter = _Exchange(
         kind="reduce_scatter", size=gradients, group=shard, calls=reduced, per_step=1 - often, per_microbatch=often
     )
@@ -133,7 +134,7 @@ def _traffic(
     )
     back = _Exchange(kind="all_gather", size=gradients, group=shard, calls=buckets, per_step=whole, per_microbatch=0.0)
     gather = _Exchange(
-        kind="all_gather", size=weights, group=shard, calls=np.where(twice > 0, 1.0, buckets), per_step=once * sharded,
+        kind="all_gather", size=weights, group=shard, calls=np.where(twice > 0, one, buckets), per_step=once * sharded,
         per_microbatch=twice,
     )  # fmt: skip
     exchanges = (scatter, across, gather, *((back,) if any_holds(whole) else ()))
