@@ -30,11 +30,18 @@ def sizes(draw: st.DrawFn) -> tuple[int, int, int, int]:
 
 
 def pipeline(schedule: PipelineSchedule, size: tuple[int, int, int, int]) -> Pipeline:
-    """The pipeline with chunks that the schedule takes; leaves out what breaks its rule."""
+    """A pipeline near this size that the schedule takes; leaves out what its rule does not admit."""
     pp, vp, m, g = size
+    pp = max(pp, schedule.least_pp)
     vp = max(vp, schedule.least_vp) if schedule.most_vp is None else schedule.most_vp
-    at = Pipeline(pp=pp, vp=vp, num_microbatches=m, group_size=g)
-    assume(bool(schedule.can_run(at)))
+    near = (
+        Pipeline(pp=ranks, vp=vp, num_microbatches=max(count, int(schedule.least_microbatches(ranks))), group_size=g)
+        for ranks in (pp, pp + 1)
+        for count in (m, m + 1)
+    )
+    at = next((one for one in near if bool(schedule.can_run(one))), None)
+    assume(at is not None)
+    assert at is not None
     return at
 
 
