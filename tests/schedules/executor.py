@@ -1,4 +1,4 @@
-"""Runs the passes of a schedule: each rank in its order, each pass when what it needs is there. Transfers are free."""
+"""Runs the passes of a schedule: each rank in its order, each pass when what it needs is there."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class Execution:
 
     paths: dict[int, tuple[Place, ...]]
     seconds: Seconds
+    transfer: float
     done: dict[Key, float] = field(default_factory=dict)
 
     def advance(self, rank: Rank) -> bool:
@@ -56,7 +57,7 @@ class Execution:
         needed = [key for one, position in block for key in self.needed(one, position)]
         if any(key not in self.done for key in needed):
             return False
-        start = max([rank.clock, *(self.done[key] for key in needed)])
+        start = max([rank.clock, *(self.done[key] + self.sent(key, rank.number) for key in needed)])
         took = sum(self.seconds(kind, Place(rank.number, one.chunk)) for one, _ in block for kind in one.kind)
         rank.start = start if rank.start is None else rank.start
         rank.clock, rank.busy, rank.turn = start + took, rank.busy + took, rank.turn + 1
@@ -65,6 +66,11 @@ class Execution:
                 assert (kind, position, one.microbatch) not in self.done, f"{one} twice"
                 self.done[kind, position, one.microbatch] = rank.clock
         return True
+
+    def sent(self, key: Key, rank: int) -> float:
+        """How long a result is on its way to a rank."""
+        _, position, microbatch = key
+        return 0.0 if self.paths[microbatch][position].rank == rank else self.transfer
 
     def needed(self, one: Pass, position: int) -> Iterator[Key]:
         """What must be done before a pass begins."""
@@ -78,12 +84,12 @@ class Execution:
                 yield "B", position + 1, one.microbatch
 
 
-def run(schedule: PipelineSchedule, at: Pipeline, seconds: Seconds) -> Step:
-    """One step, with every pass once."""
+def run(schedule: PipelineSchedule, at: Pipeline, seconds: Seconds, *, transfer: float = 0.0) -> Step:
+    """One step, with every pass once; ``transfer``: seconds from rank to rank, beside the passes."""
     pp, vp, num_microbatches, group_size = map(int, (at.pp, at.vp, at.num_microbatches, at.group_size))
     paths = {m: schedule.path(pp, vp, num_microbatches, m) for m in range(num_microbatches)}
     orders = schedule.events(pp, vp, num_microbatches, group_size)
-    execution = Execution(paths, seconds)
+    execution = Execution(paths, seconds, transfer)
     ranks = [Rank(number, list(blocks(order))) for number, order in enumerate(orders)]
     while any(execution.advance(rank) for rank in ranks):
         pass
