@@ -55,10 +55,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     registry._installed.cache_clear()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "SCHEDULES", dict(registry.SCHEDULES))
+    """What a test registers is gone after it, and what others did does not matter."""
+    monkeypatch.setattr(registry, "SCHEDULES", {name: registry.SCHEDULES[name] for name in BUILT_IN})
 
 
 def test_every_file_of_a_schedule_is_listed() -> None:
@@ -99,7 +99,6 @@ def test_what_is_wrong_with_another_package_is_said(name: str, why: str) -> None
         load_schedule(name)
 
 
-@pytest.mark.usefixtures("own_registry")
 def test_a_program_registers_its_own() -> None:
     class Mine(OneForwardOneBackward):
         name = "mine"
@@ -111,7 +110,6 @@ def test_a_program_registers_its_own() -> None:
     assert list_schedules() == [*BUILT_IN, "mine"]
 
 
-@pytest.mark.usefixtures("own_registry")
 def test_a_taken_name_is_refused() -> None:
     class Mine(OneForwardOneBackward):
         pass
