@@ -150,7 +150,9 @@ class Group:
     def layers(self) -> tuple[_Layer, ...]:
         """What every tier joins."""
         layers: list[_Layer] = []
-        smallest, largest, pieces = 1, 1, self.size
+        smallest: Numbers = 1
+        largest: Numbers = 1
+        pieces = self.size
         for index, members in enumerate(self.members):
             most = self.largest[index] if self.largest else members
             domains = self.domains[index] if self.domains else self.size / members
