@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers
-from shardplan.workload.ops import Collective, CollectiveKind, Dimension, Matmul, Operator
+from shardplan.workload.ops import Collective, CollectiveKind, Copies, Dimension, Matmul, Operator
 from shardplan.workload.shard import Shard
 
 
@@ -103,12 +103,12 @@ def heads_exchange(modules: tuple[str, ...], moved: Numbers) -> tuple[Collective
 
 
 def expert_exchange(
-    shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers, *, copies: int
+    shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers, *, copies: Copies
 ) -> tuple[Collective, ...]:
     """Dispatch of tokens to experts and back: all-to-all over ``ep``, then gathering over ``etp``.
 
     ``assignments``: token copies that this rank sends (tokens times experts per token); ``width``: channels of each;
-    ``copies``: of a token of which only one crosses a slow tier to each domain.
+    ``copies``: of a token, of which only one crosses a slow tier to each domain.
     """
     sent = assignments * width * shard.element
     spread = sent * shard.batch.etp

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.workload.communication import expert_exchange, tensor_exchange
 from shardplan.workload.mlp import feed_forward
-from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import ONE_BY_ONE, Block, Copies, Matmul, Operator, Pass, Saved
 from shardplan.workload.shard import Shard
 
 MOE = ("moe",)
@@ -43,9 +43,17 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
         "expert", MOE, shard, gated=config.gated, rows=rows, channels=channels,
         width=config.intermediate_size / batch.etp, experts=config.num_experts / batch.ep,
     )  # fmt: skip
-    copies = 1 if shard.job.software.moe_dispatcher == "alltoall" else config.top_k
-    exchange = expert_exchange(shard, MOE, assignments, channels, copies=copies)
+    exchange = expert_exchange(shard, MOE, assignments, channels, copies=_copies(config, shard))
     return Block(operators=operators, collectives=exchange, saved=saved) + experts + _shared_experts(config, shard)
+
+
+def _copies(config: MixtureOfExperts, shard: Shard) -> Copies:
+    """Those of a token; the framework's all-to-all knows nothing of what they share."""
+    if shard.job.software.moe_dispatcher == "alltoall":
+        return ONE_BY_ONE
+    if config.topk_group == config.n_group:
+        return Copies(config.top_k)
+    return Copies(config.top_k, config.n_group, config.topk_group)
 
 
 def _latent_projections(config: MixtureOfExperts, shard: Shard) -> tuple[Operator, ...]:

@@ -97,6 +97,22 @@ class Pass:
 Operator = Matmul | AttentionCore | Pass
 
 
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of every token in an all-to-all; those for one domain of a network tier cross that tier once."""
+
+    count: int = 1
+    """Copies of a token: experts that it visits."""
+    num_groups: int = 1
+    """Groups into which the experts fall, in the order of the ranks that hold them."""
+    groups_reached: int = 1
+    """Groups in which all copies of a token lie (group-limited routing)."""
+
+
+ONE_BY_ONE = Copies()
+"""Every copy travels by itself."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
     """``count`` collectives per micro-batch over one parallel dimension."""
@@ -109,8 +125,8 @@ class Collective:
     """The whole (gathered, unscattered) tensor; for all-to-all and p2p what one rank holds. [bytes]"""
     direction: Direction = "forward"
     count: Numbers = 1
-    copies: int = 1
-    """Copies of each token in an all-to-all; those for one domain of a network tier cross that tier once."""
+    copies: Copies = ONE_BY_ONE
+    """Copies of each token in an all-to-all."""
     asynchronous: Flags = False
     """Whether the linear layer runs it beside its own backward products."""
     op_sac: Numbers = 1.0
