@@ -10,6 +10,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.ops import Block, Matmul
 from shardplan.workload.shard import Shard
@@ -73,3 +74,20 @@ def test_latent_experts_work_on_latent_channels() -> None:
     assert products["expert_fc1"].k == products["expert_fc2"].n == 256
     flops = sum(float(op.flops) for op in products.values())
     assert flops == 2 * LENGTH * config.num_active_parameters(1024)
+
+
+def exchanged(**software: Any) -> dict[str, float]:
+    job = Job(sequence_length=LENGTH, global_batch_size=64, precision="fp8", software=Software(**software))
+    config = deepseek_v3().layers[-1].mlp
+    assert isinstance(config, MixtureOfExperts)
+    of = mixture_of_experts(config, Shard.of(7168, job, Batch.of(Plan(ep=8), 64, job)))
+    return {item.name: float(item.bytes) for item in of.collectives if item.dimension == "ep"}
+
+
+def test_dispatch_in_eight_bits_and_combination_in_sixteen() -> None:
+    """DeepSeek-V3 quantises what goes to the experts, both ways, in tiles of 128 channels; arXiv 2412.19437, 3.3.3."""
+    wide, narrow = exchanged(), exchanged(moe_dispatch_format="fp8")
+    channels = LENGTH * 8 * 7168
+    assert wide == dict.fromkeys(("dispatch", "combine", "combine_back", "dispatch_back"), 2 * channels)
+    assert narrow["dispatch"] == narrow["combine_back"] == channels + 4 * channels / 128
+    assert narrow["combine"] == narrow["dispatch_back"] == 2 * channels

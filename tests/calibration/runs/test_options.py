@@ -26,6 +26,8 @@ from shardplan.inputs.software import Software
         ("cuda_graph=unclear:full_iteration", "cuda_graphs", "none"),
         ("moe_dispatcher=hybridep", "moe_dispatcher", "hybridep"),
         ("moe_dispatcher=flex", "moe_dispatcher", "deepep"),
+        ("moe_dispatch_format=fp8", "moe_dispatch_format", "fp8"),
+        ("moe_dispatch_format=bf16", "moe_dispatch_format", "activation"),
         ("cuda_graph=moe_router,moe_preprocess", "cuda_graphs", "partial"),
         ("cuda_graph=full", "cuda_graphs", "full"),
         ("cuda_graph=no", "cuda_graphs", "none"),

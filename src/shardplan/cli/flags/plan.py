@@ -21,6 +21,7 @@ from shardplan.inputs.software import (
     Kernels,
     LossKernel,
     MoeDispatcher,
+    MoeDispatchFormat,
     Software,
 )
 
@@ -180,6 +181,10 @@ class SoftwareFlags:
     ] = None
     moe_dispatcher: Annotated[
         str | None, _software("moe_dispatcher", "How tokens reach their experts:", choices=MoeDispatcher)
+    ] = None
+    moe_dispatch_format: Annotated[
+        str | None,
+        _software("moe_dispatch_format", "Number format in which tokens travel to experts:", choices=MoeDispatchFormat),
     ] = None
     moe_capacity: Annotated[
         bool | None, _software("moe_capacity", "Experts take a fixed number of tokens: the host need not wait.")
