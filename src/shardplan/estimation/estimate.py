@@ -273,10 +273,17 @@ class _Answer:
                     f"with {math.gcd(n, used)} in each"
                 )
         if question.model.is_moe:
-            texts.append("tokens are routed evenly to the experts")
+            texts.append(_routing(question.job))
             texts.append("one copy of a token crosses a slow tier for all its experts behind it")
         texts.extend(question.model.notes)
         return tuple(texts)
+
+
+def _routing(job: Job) -> str:
+    """How tokens are taken to be shared out among the ranks that hold experts."""
+    if job.moe_imbalance == 1 or job.software.moe_capacity:
+        return "tokens are routed evenly to the experts"
+    return f"the most loaded rank of experts gets {job.moe_imbalance:g} times the mean (moe_imbalance), or all it can"
 
 
 def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:

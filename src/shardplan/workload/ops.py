@@ -35,6 +35,8 @@ class Matmul:
     """Whether the product runs in the recipe's number format (linear layers) or in its wider one (router, head)."""
     weight: bool = True
     """Whether the second matrix is a weight, whose gradient is accumulated."""
+    load: Numbers = 1.0
+    """Rows of the most loaded rank, which are these and set the time, relative to those of the average one."""
     parts: tuple[Numbers, ...] = (1,)
     """Relative columns of the weights that PyTorch modules multiply one by one (query, key, value; gate, up)."""
     op_sac: Numbers = 1.0
@@ -42,8 +44,8 @@ class Matmul:
 
     @property
     def flops(self) -> Numbers:
-        r"""Forward FLOP, :math:`2 m k n` each."""
-        return 2.0 * self.m * self.k * self.n * self.count
+        r"""Forward FLOP, :math:`2 m k n` each; of the average rank."""
+        return 2.0 * self.m * self.k * self.n * self.count / self.load
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

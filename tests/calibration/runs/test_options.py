@@ -135,6 +135,8 @@ def test_options_of_the_job(tmp_path: Path) -> None:
         ("num_vocab_tiling=lots", "a whole number from 1"),
         ("num_vocab_tiling=0", "a whole number from 1"),
         ("num_vocab_tiling=2.5", "a whole number from 1"),
+        ("moe_imbalance=0.5", "a number of 1 or more"),
+        ("moe_imbalance=some", "a number of 1 or more"),
         ("moe_capacity_factor=big", "a number above zero, or no"),
         ("moe_capacity_factor=0", "a number above zero, or no"),
         ("moe_capacity_factor=nan", "a number above zero, or no"),

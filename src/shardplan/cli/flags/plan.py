@@ -158,6 +158,10 @@ class JobFlags:
         str | None, _job("moment_dtype", "Format of the optimizer's moments:", choices=GradDtype)
     ] = None
     dropout: Annotated[bool | None, _job("dropout", "Whether dropout runs.")] = None
+    moe_imbalance: Annotated[
+        str | None,
+        _job("moe_imbalance", "Tokens of the most loaded rank of experts relative to the mean: 1.2.", metavar="RATIO"),
+    ] = None
     tokens: Annotated[
         str | None, _job("tokens", "Tokens to train on, for the time to train: 15.6e12, 15.6T.", metavar="N")
     ] = None
