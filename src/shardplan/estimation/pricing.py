@@ -24,6 +24,7 @@ from shardplan.workload.layer import (
     layer_block,
     layer_parameters,
     mtp_parameters,
+    reads_table_last,
 )
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
@@ -130,9 +131,9 @@ def _pricer(question: Question, batch: Batch, groups: dict[str, Group]) -> Calla
 
 
 def _tied(head: Part, question: Question, batch: Batch, ends: Group) -> Part:
-    """The head, whose table the first stage holds as well where the two are one."""
+    """The head, and with it a table that the first stage holds as well."""
     model = question.model
-    if batch.pp == 1 or not model.tie_word_embeddings:
+    if batch.pp == 1 or not reads_table_last(model):
         return head
     table = model.num_embedding_parameters / batch.tp
     return replace(head, traffic=with_tied_table(head.traffic, table, question.job, ends, question.network))
