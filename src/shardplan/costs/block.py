@@ -206,7 +206,7 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Bat
     profile = machine.profile
     share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, 0.0)
     if batch.tp_kind == "summa":
-        tp = pipelined_products(talk.get("tp", 0.0), compute.matmul)
+        tp = pipelined_products(talk.get("tp", 0.0), compute.matmul, profile)
     else:
         share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, 0.0)
         share_beside = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)

@@ -7,9 +7,6 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers
 from shardplan.inputs.profile import Profile
 
-SUMMA_PANELS = 8
-"""Panels into which two-dimensional products are cut; the first broadcast cannot hide."""
-
 
 def exposed(time: Numbers, hidden_share: Numbers, profile: Profile) -> Numbers:
     r"""Exposed part of communication of which a share h runs beside computation: :math:`t (1 - h) + c\,t\,h`.
@@ -47,9 +44,10 @@ def beside_chunks(time: Numbers, own: Numbers, chunks: Numbers, group: Numbers, 
     return np.maximum(shown - own, profile.hidden_slowdown * time)
 
 
-def pipelined_products(time: Numbers, products: Numbers) -> Numbers:
+def pipelined_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:
     r"""Exposed broadcasts of two-dimensional products cut into P panels: the first, and what the products cannot hide.
 
     .. math:: t/P + \max(t (1 - 1/P) - t_{products}, 0)
     """
-    return time / SUMMA_PANELS + np.maximum(time * (1 - 1 / SUMMA_PANELS) - products, 0.0)
+    first = time / profile.summa_panels
+    return first + np.maximum(time - first - products, 0.0)

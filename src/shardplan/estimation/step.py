@@ -224,7 +224,7 @@ def stage_memory(question: Question, batch: Batch, loads: Loads, stage: Stage, l
     activations = waiting + recomputed + _kept_outputs(batch, loads, stage, in_flight, job.software)
     kept, layer = loads.largest_layer(stage)
     # What a layer's backward pass needs besides what was kept comes when the loss is gone, and goes before the update.
-    passing = backward_set(kept)
+    passing = backward_set(kept, profile)
     loss = _beyond(_loss(question, batch, loads, stage), recomputed + passing)
     in_update = _beyond(update_bytes(load.parameters, job, batch), activations + loss + passing)
     sharded = gathered_bytes(part, layer, job, batch)
