@@ -15,6 +15,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 
 JOB = Job(sequence_length=8192, global_batch_size=128)
 TERMS = {
@@ -202,6 +203,10 @@ def test_assumptions_are_stated() -> None:
     uneven = Job(sequence_length=4096, global_batch_size=8, moe_imbalance=1.25)
     texts = estimate(mixtral(2), cluster(), uneven, Plan(ep=8), num_accelerators=8).assumptions
     assert any("1.25 times the mean" in text for text in texts)
+    assert any("one copy of a token" in text for text in texts)
+    apart = replace(uneven, software=Software(moe_dispatcher="alltoall"))
+    texts = estimate(mixtral(2), cluster(), apart, Plan(ep=8), num_accelerators=8).assumptions
+    assert any("every copy of a token" in text for text in texts)
     assert "64 of the 72" in of(SMALL, rack, 512)
     assert "more than the largest known" in of(SMALL, replace(cluster(), max_num_accelerators=64), 128)
     assert of(SMALL, cluster(part=accelerator(name="h100-sxm-80gb")), 8) == ""

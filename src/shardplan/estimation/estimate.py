@@ -274,7 +274,11 @@ class _Answer:
                 )
         if question.model.is_moe:
             texts.append(_routing(question.job))
-            texts.append("one copy of a token crosses a slow tier for all its experts behind it")
+            texts.append(
+                "every copy of a token crosses the network by itself (moe_dispatcher alltoall)"
+                if question.job.software.moe_dispatcher == "alltoall"
+                else "one copy of a token crosses a slow tier for all its experts behind it"
+            )
         texts.extend(question.model.notes)
         return tuple(texts)
 
