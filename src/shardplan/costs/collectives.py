@@ -211,10 +211,11 @@ def domains_reached(copies: Copies, num_domains: Numbers) -> Numbers:
     """
     if copies.num_groups == 1:
         return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies.count)
-    reached = np.vectorize(lambda number: _reached(copies, int(number)), otypes=[float])
-    whole = np.floor(num_domains)
-    fewer, more = reached(whole), reached(np.ceil(num_domains))
-    return fewer + (num_domains - whole) * (more - fewer)
+    whole = np.asarray(num_domains).astype(np.int64)
+    reached = np.zeros(whole.max() + 2)
+    for number in np.flatnonzero(np.bincount(whole.ravel())).tolist():  # few among many plans
+        reached[number : number + 2] = _reached(copies, number), _reached(copies, number + 1)
+    return reached[whole] + (num_domains - whole) * (reached[whole + 1] - reached[whole])
 
 
 @cache
