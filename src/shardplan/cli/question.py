@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from shardplan.cli.flags.plan import ClusterFlags, JobFlags, OverrideFlags, PlanFlags, SoftwareFlags
-from shardplan.cli.numbers import whole
+from shardplan.cli.numbers import number, whole
 from shardplan.cli.stack import job_of_stack
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.frameworks.stack import Stack, load_stack
@@ -159,6 +159,8 @@ def _exists(name: str) -> bool:
 
 def _job_fields(flags: JobFlags) -> dict[str, Any]:
     fields = given(flags)
+    if "moe_imbalance" in fields:
+        fields["moe_imbalance"] = number(fields["moe_imbalance"], "--moe-imbalance", least=1)
     if "tokens" in fields:
         fields["tokens"] = float(parse_count(fields["tokens"], field="--tokens"))
     return fields

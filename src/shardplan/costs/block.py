@@ -268,7 +268,7 @@ def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, b
     """
     waited = talk.get("tp", 0.0)
     if batch.tp_kind == "summa":
-        return pipelined_products(waited, products)
+        return pipelined_products(waited, products, profile)
     if not talk.keys() & {"tp", BESIDE}:
         return 0.0
     pipelined = np.where(batch.overlap_tp, waited, 0.0)

@@ -9,17 +9,19 @@ of the smallest part, whose few links carry all that enters it, and the second t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
+from itertools import combinations
 from typing import assert_never
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, any_holds
+from shardplan.arrays import Flags, Numbers, any_holds, concatenated
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import CollectiveKind
+from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,9 +124,11 @@ class Group:
     """The same in the largest part; none where all parts are equal."""
     domains: tuple[Numbers, ...] = ()
     """Domains of each tier in which the group lies; none where all parts are equal."""
-    known: dict[tuple[CollectiveKind, int], _Rates] = field(default_factory=dict, init=False, repr=False, compare=False)
+    known: dict[tuple[CollectiveKind, Copies], _Rates] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     """What has been computed of its collectives, by kind and copies."""
-    shares: dict[tuple[CollectiveKind, int], tuple[Numbers, ...]] = field(
+    shares: dict[tuple[CollectiveKind, Copies], tuple[Numbers, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The same of what they send on every tier."""
@@ -176,6 +180,21 @@ class _Layer:
     """Domains of the tier below in which the whole group lies."""
     fan_out: Numbers
     """Those of them that one domain of this tier joins."""
+
+
+def joined_groups(groups: Sequence[Group], lengths: Sequence[int]) -> Group:
+    """Groups of several lists of plans as those of one list."""
+    if all(not group.largest for group in groups):
+        return concatenated(groups, lengths)
+    return concatenated([_with_parts(group) for group in groups], lengths)
+
+
+def _with_parts(group: Group) -> Group:
+    """The same with the sizes of its parts, equal or not."""
+    if group.largest:
+        return group
+    domains = (*(group.size / members for members in group.members[:-1]), 1)
+    return Group(group.size, group.members, largest=group.members, domains=domains)
 
 
 def groups_of(batch: Batch, network: Network) -> dict[str, Group]:
@@ -278,7 +297,9 @@ def _spread(digit: Digit, domain: int) -> _Parts:
     return _Parts(np.floor(digit.size / domains), np.ceil(digit.size / domains), domains)
 
 
-def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copies: int = 1) -> tuple[Numbers, ...]:
+def collective_bytes(
+    kind: CollectiveKind, size: Numbers, group: Group, *, copies: Copies = ONE_BY_ONE
+) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for one collective of ``size`` bytes.
 
     ``size``: of the gathered tensor; for all-to-all and p2p, of what one rank holds. ``copies``: of every token in an
@@ -302,18 +323,18 @@ def add_tiers(first: tuple[Numbers, ...], second: tuple[Numbers, ...]) -> tuple[
     return tuple(one + other for one, other in zip(first, second, strict=True))
 
 
-def _tier_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
+def _tier_shares(kind: CollectiveKind, group: Group, copies: Copies) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for each byte of a collective."""
     if (kind, copies) not in group.shares:
         group.shares[kind, copies] = _computed_shares(kind, group, copies)
     return group.shares[kind, copies]
 
 
-def _computed_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
+def _computed_shares(kind: CollectiveKind, group: Group, copies: Copies) -> tuple[Numbers, ...]:
     sent: list[Numbers] = []
     for layer in group.layers:
         moved = _tier_share(kind, layer.inner_smallest, layer.largest, group.size)
-        sent.append(moved * _sent_once(copies, layer.pieces) if copies > 1 else moved)
+        sent.append(moved * _sent_once(copies, layer.pieces) if copies.count > 1 else moved)
     if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
         for index in range(len(sent) - 1, 0, -1):
             crossed = np.asarray(sent[index]) > 0
@@ -322,9 +343,59 @@ def _computed_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[N
     return tuple(sent)
 
 
-def _sent_once(copies: int, num_domains: Numbers) -> Numbers:
-    r"""Different domains among those of a token's k copies, as a share of k: :math:`D (1 - (1 - 1/D)^k) / k`."""
-    return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies) / copies
+def _sent_once(copies: Copies, num_domains: Numbers) -> Numbers:
+    """Different domains among those of a token's copies, as a share of the copies."""
+    return domains_reached(copies, num_domains) / copies.count
+
+
+def domains_reached(copies: Copies, num_domains: Numbers) -> Numbers:
+    r"""Domains that a token's k copies reach on average, of D that hold equal runs of the experts.
+
+    .. math:: D - \sum_d E_S \left(1 - \tfrac{1}{t} \sum_{g \in S} a_{dg}\right)^k
+
+    S are the t groups that the token may visit, of G, and :math:`a_{dg}` is the part of group g that domain d holds.
+    Without groups that is :math:`D (1 - (1 - 1/D)^k)`; with a group in each domain :math:`t (1 - (1 - 1/t)^k)`, so that
+    DeepSeek-V3 reaches 3.6 nodes of 8, never more than 4 (arXiv 2412.19437, section 2.1.2); with groups of several
+    domains each, what D t / G domains without groups give.
+
+    Assumptions: experts lie on the ranks in their order; all sets of t groups are as likely, and so are the experts in
+    them, one by one (a token may then choose one twice: up to 4 % too few domains). A number of domains that is not
+    whole lies between its neighbours.
+    """
+    if copies.num_groups == 1:
+        return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies.count)
+    whole = np.asarray(num_domains).astype(np.int64)
+    reached = np.zeros(whole.max() + 2)
+    for number in np.flatnonzero(np.bincount(whole.ravel())).tolist():  # few among many plans
+        reached[number : number + 2] = _reached(copies, number), _reached(copies, number + 1)
+    return reached[whole] + (num_domains - whole) * (reached[whole + 1] - reached[whole])
+
+
+@cache
+def _reached(copies: Copies, num_domains: int) -> float:
+    """Of a whole number of domains: their chances of a copy, which repeat where domains and groups begin together."""
+    alike = math.gcd(num_domains, copies.num_groups)
+    return alike * sum(1 - _missed(copies, _held(copies, num_domains, d)) for d in range(num_domains // alike))
+
+
+def _held(copies: Copies, num_domains: int, domain: int) -> list[float]:
+    """Parts of the groups that a domain holds experts of."""
+    first, last = domain * copies.num_groups, (domain + 1) * copies.num_groups  # in parts of a group
+    groups = range(first // num_domains, -(-last // num_domains))
+    return [(min(last, (g + 1) * num_domains) - max(first, g * num_domains)) / num_domains for g in groups]
+
+
+def _missed(copies: Copies, held: list[float]) -> float:
+    """Chance that a domain of these parts of groups gets no copy of a token: over what it may visit of them."""
+    t, k = copies.groups_reached, copies.count
+    whole, parts = held.count(1.0), [part for part in held if part < 1]
+    sets = math.comb(copies.num_groups, t)
+    missed = 0.0
+    for some in (chosen for n in range(len(parts) + 1) for chosen in combinations(parts, n)):
+        for j in range(min(whole, t - len(some)) + 1):
+            ways = math.comb(whole, j) * math.comb(copies.num_groups - len(held), t - j - len(some))
+            missed += ways / sets * (1 - (j + sum(some)) / t) ** k
+    return missed
 
 
 def _tier_share(kind: CollectiveKind, inner: Numbers, members: Numbers, num_ranks: Numbers) -> Numbers:
@@ -344,7 +415,13 @@ def _tier_share(kind: CollectiveKind, inner: Numbers, members: Numbers, num_rank
 
 
 def collective_time(
-    kind: CollectiveKind, size: Numbers, group: Group, network: Network, *, copies: int = 1, calls: Numbers = 1
+    kind: CollectiveKind,
+    size: Numbers,
+    group: Group,
+    network: Network,
+    *,
+    copies: Copies = ONE_BY_ONE,
+    calls: Numbers = 1,
 ) -> Numbers:
     r"""Time of one collective: its slowest tier's traffic (chunks are pipelined through the tiers), and its latencies.
 
@@ -360,7 +437,7 @@ def collective_time(
     return calls * rates.per_call + size * rates.per_byte
 
 
-def _rates(kind: CollectiveKind, group: Group, network: Network, copies: int) -> _Rates:
+def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies) -> _Rates:
     """On the axes of the group alone: what is sent names others."""
     slowest: Numbers = 0.0
     latency: Numbers = 0.0

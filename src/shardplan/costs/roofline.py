@@ -37,7 +37,7 @@ class Machine:
 
     def matmul_rate(self, number_format: str) -> Numbers:
         """Rate of large dense products. [FLOP/s] Raises InputError where the part has no such format."""
-        return self.peak(number_format) * self.profile.matmul_efficiency.get(number_format, 0.5)
+        return self.peak(number_format) * self.profile.matmul_efficiency[number_format]
 
     def peak(self, number_format: str) -> Numbers:
         """Dense peak at sustained power and clocks. [FLOP/s] Raises InputError where the part has no such format."""

@@ -98,8 +98,9 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
 
 
 def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group, network: Network) -> StateTraffic:
-    """``traffic`` of the head, and an all-reduce of the gradients of a table that the embedding shares with it.
+    """``traffic`` of the head, and an all-reduce of the gradients of a table that first and last stage both hold.
 
+    It is the head's where the two are tied, or that of multi-token prediction (:func:`.layer.reads_table_last`).
     It runs once per step between ``ends``, the first and the last stage (Megatron-LM, finalize_model_grads; DeepSpeed,
     reduce_tied_grads).
     """

@@ -200,10 +200,21 @@ def _assumptions(question: Question) -> tuple[str, ...]:
         texts.append(f"{n:,} accelerators are more than the largest known {question.cluster.name} ({most:,})")
     texts.extend(unfilled_domains(question.network))
     if question.model.is_moe:
-        texts.append("tokens are routed evenly to the experts")
-        texts.append("one copy of a token crosses a slow tier for all its experts behind it")
+        texts.append(_routing(question.job))
+        texts.append(
+            "every copy of a token crosses the network by itself (moe_dispatcher alltoall)"
+            if question.job.software.moe_dispatcher == "alltoall"
+            else "one copy of a token crosses a slow tier for all its experts behind it"
+        )
     texts.extend(question.model.notes)
     return tuple(texts)
+
+
+def _routing(job: Job) -> str:
+    """How tokens are taken to be shared out among the ranks that hold experts."""
+    if job.moe_imbalance == 1 or job.software.moe_capacity:
+        return "tokens are routed evenly to the experts"
+    return f"the most loaded rank of experts gets {job.moe_imbalance:g} times the mean (moe_imbalance), or all it can"
 
 
 def _parts(memory: StageMemory) -> dict[str, float]:

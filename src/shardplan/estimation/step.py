@@ -541,7 +541,7 @@ def activation_memory(
     factor = profile.activation_factor[software.kernels]
     recomputed = factor * np.minimum(working_set(work.freed_of_part, share), present * freed)
     waiting = factor * present * (work.sum.kept_bytes - freed)
-    passing = backward_set(work.kept_of_layer)
+    passing = backward_set(work.kept_of_layer, profile)
     return ActivationMemory(
         activations=waiting + recomputed + _kept_outputs(question, batch, around, stage, in_flight),
         loss=_beyond(_loss(question, batch, around, stage), recomputed + passing),

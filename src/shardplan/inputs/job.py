@@ -92,6 +92,9 @@ class Job:
     """Number format of the optimizer's moments."""
     dropout: bool = False
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
+    moe_imbalance: float = 1.0
+    """Tokens of the most loaded expert-parallel rank relative to the mean. 1: balanced routing, as benchmarks force it.
+    No rank gets more than all copies that its experts can take."""
     tokens: float | None = None
     """Tokens to train on in all; gives the time to train."""
     software: Software = field(default_factory=Software)
@@ -119,6 +122,12 @@ class Job:
                 f"dropout is {shown(self.dropout)}; it must be true or false",
                 rule="dropout is a switch",
                 hint="set --dropout",
+            )
+        if not (_is_number(self.moe_imbalance) and self.moe_imbalance >= 1):
+            raise InputError(
+                f"moe_imbalance is {shown(self.moe_imbalance)}; it must be a number of 1 or more",
+                rule="the most loaded rank has at least the mean",
+                hint="--moe-imbalance 1.2, or leave it out where routing is balanced",
             )
         if self.tokens is not None and not (_is_number(self.tokens) and 0 < self.tokens < 1e18):
             raise InputError(

@@ -26,6 +26,7 @@ NOT_CONSTANTS = ("name", "constants", "generation", "left_out_errors")
 """Fields of a profile that are no numbers."""
 MEMORY_CONSTANTS = (
     "activation_factor",
+    "backward_gradients",
     "logits_bytes",
     "framework_bytes",
     "context_bytes",
@@ -132,6 +133,8 @@ class Profile:
     """Share of the free computation behind which activations travel to the host and back."""
     hidden_slowdown: Numbers
     """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
+    summa_panels: Numbers
+    """Panels into which two-dimensional products are cut, each broadcast beside the product of the one before."""
     dp_window: Numbers
     """Share of the first forward and last backward pass behind which parameters and gradients travel."""
     fsdp_window: Numbers
@@ -162,6 +165,8 @@ class Profile:
     """Slowdown per doubling of the accelerators beyond 8."""
     activation_factor: Table
     """Kept activations relative to the listed tensors (alignment, small tensors; eager kernels keep more)."""
+    backward_gradients: Numbers
+    """Gradients that live at once in the backward pass of a layer, relative to the activations that it keeps."""
     logits_bytes: Table
     """Memory of the loss per logit (the logits, their fp32 copy, their gradient), whole and fused. [bytes]"""
     framework_bytes: Numbers

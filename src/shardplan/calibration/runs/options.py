@@ -141,6 +141,15 @@ def _capacity(choices: Choices, key: str, value: str) -> None:
         choices.not_known(key, value, "a number above zero, or no")
 
 
+def _imbalance(choices: Choices, key: str, value: str) -> None:
+    """Load of the most loaded rank of experts; balanced routing is 1."""
+    ratio = {"no": 1.0, "none": 1.0, "balanced": 1.0, "forced": 1.0}.get(folded(value), _number(value))
+    if 1 <= ratio < math.inf:
+        choices.state(key, "job", moe_imbalance=ratio)
+    else:
+        choices.not_known(key, value, "a number of 1 or more, or balanced")
+
+
 def _number(text: str) -> float:
     """NaN where the text is no number."""
     try:
@@ -293,6 +302,7 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "cuda_graph": _cuda_graph,
     "cuda_launch_blocking": _word("software", "blocking_launches", FLAGS),
     "moe_capacity_factor": _capacity,
+    "moe_imbalance": _imbalance,
     "optimizer_moments": _word("job", "moment_dtype", DTYPES),
     "optimizer": _word("job", "optimizer", OPTIMIZERS),
     "primary_weights": _primary_weights,

@@ -21,6 +21,7 @@ from shardplan.inputs.software import (
     Kernels,
     LossKernel,
     MoeDispatcher,
+    MoeDispatchFormat,
     Software,
 )
 from shardplan.schedules.names import BUILT_IN
@@ -158,6 +159,10 @@ class JobFlags:
         str | None, _job("moment_dtype", "Format of the optimizer's moments:", choices=GradDtype)
     ] = None
     dropout: Annotated[bool | None, _job("dropout", "Whether dropout runs.")] = None
+    moe_imbalance: Annotated[
+        str | None,
+        _job("moe_imbalance", "Tokens of the most loaded rank of experts relative to the mean: 1.2.", metavar="RATIO"),
+    ] = None
     tokens: Annotated[
         str | None, _job("tokens", "Tokens to train on, for the time to train: 15.6e12, 15.6T.", metavar="N")
     ] = None
@@ -181,6 +186,10 @@ class SoftwareFlags:
     ] = None
     moe_dispatcher: Annotated[
         str | None, _software("moe_dispatcher", "How tokens reach their experts:", choices=MoeDispatcher)
+    ] = None
+    moe_dispatch_format: Annotated[
+        str | None,
+        _software("moe_dispatch_format", "Number format in which tokens travel to experts:", choices=MoeDispatchFormat),
     ] = None
     moe_capacity: Annotated[
         bool | None, _software("moe_capacity", "Experts take a fixed number of tokens: the host need not wait.")
