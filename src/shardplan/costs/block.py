@@ -23,6 +23,7 @@ from shardplan.workload.ops import (
     Block,
     Collective,
     CollectiveKind,
+    Copies,
     Dimension,
     Matmul,
     Operator,
@@ -129,7 +130,7 @@ class BlockCost:
 
     def _sent(self, items: Iterable[tuple[Collective, Numbers]]) -> dict[str, tuple[Numbers, ...]]:
         """Bytes per tier by parallel dimension; collectives of a kind are added first, on their fewer axes."""
-        together: dict[tuple[Dimension, CollectiveKind, int], Numbers] = {}
+        together: dict[tuple[Dimension, CollectiveKind, Copies], Numbers] = {}
         for item, share in items:
             if not _single(self.groups[item.dimension]):
                 key = item.dimension, item.kind, item.copies
