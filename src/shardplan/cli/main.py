@@ -208,7 +208,9 @@ def root(
 
 def main() -> None:
     """Entry point of the ``shardplan`` program."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here multiplies matrices, and threads take time to start
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # nothing here multiplies matrices, and threads take time to start
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that lacks a character shows ?

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -11,6 +11,7 @@ from shardplan.cli.flags.plan import ClusterFlags, JobFlags, OverrideFlags, Plan
 from shardplan.cli.numbers import whole
 from shardplan.cli.stack import job_of_stack
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job

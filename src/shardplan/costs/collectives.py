@@ -8,12 +8,13 @@ enters a domain enters it once and is spread inside.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import assert_never
 
 import numpy as np
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile

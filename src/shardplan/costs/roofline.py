@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan, Sharding

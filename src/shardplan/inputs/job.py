@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.fields import dataclass
 from shardplan.inputs.software import Software
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"]

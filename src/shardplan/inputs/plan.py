@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.fields import dataclass
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
 Schedule = Literal["1f1b", "interleaved", "gpipe"]

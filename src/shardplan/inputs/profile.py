@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.readers.documents import parse_document, read_document

@@ -6,10 +6,11 @@ A stack (``data/stacks``) is a documented set of them, so that a user of a frame
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.fields import dataclass
 
 AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]

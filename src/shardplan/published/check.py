@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.readers.documents import parse_document
 from shardplan.published.base import Case, Method
 from shardplan.published.catalogue import asked_of, load_methods

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shardplan.calibration.errors import GROUPINGS, Errors
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import read_residuals
+from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile, load_profile
 
 MOST_WORST = 8

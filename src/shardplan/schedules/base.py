@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -23,6 +23,7 @@ from shardplan.calibration.microbench.records import (
 from shardplan.calibration.microbench.stand_in import attention_core
 from shardplan.costs.collectives import Group, Network, collective_time
 from shardplan.costs.roofline import Machine, operator_times
+from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.inputs.batch import Digit
 from shardplan.inputs.cluster import Accelerator, Cluster

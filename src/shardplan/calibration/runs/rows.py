@@ -11,13 +11,14 @@ import io
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from shardplan.calibration.runs.cells import COLUMNS, FIELDS, REQUIRED, Cell, Taken
 from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
+from shardplan.fields import dataclass
 from shardplan.files import DATA
 
 SHIPPED_RUNS: Final = DATA / "measured_runs" / "runs.csv"

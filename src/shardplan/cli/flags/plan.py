@@ -7,12 +7,12 @@ wrong with one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from shardplan.cli.flags.options import completed, field_option, named
+from shardplan.fields import dataclass
 from shardplan.inputs.job import AttentionKernel, GradDtype, Job, Optimizer, Precision
 from shardplan.inputs.plan import CpComm, Offload, Plan, Schedule, Sharding, TpKind
 from shardplan.inputs.software import (

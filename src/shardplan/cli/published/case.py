@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.fields import dataclass
 
 if TYPE_CHECKING:
     from shardplan.published.base import Method

@@ -7,10 +7,11 @@ constants that have not seen it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, get_args
 
 from shardplan.errors import InputError, shown
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Generation
 
 CONTRADICTORY_MEMORY = ("internevo",)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.inputs.readers.documents import parse_document, read_document
 from shardplan.units import Kind, parse_quantity, to_si

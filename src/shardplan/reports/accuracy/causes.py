@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from shardplan.calibration.predict import Prediction
 from shardplan.calibration.runs.rows import SHIPPED_RUNS
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import read_residuals
+from shardplan.fields import dataclass
 
 Subject = Literal["step_time", "peak_memory", "order", "fits"]
 """What is off."""
