@@ -6,10 +6,12 @@ import copy
 import dataclasses
 import pickle
 from dataclasses import FrozenInstanceError, asdict, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.fields import about, check
 from shardplan.fields import dataclass as ours
 
 
@@ -90,6 +92,55 @@ def test_a_class_may_extend_another() -> None:
 
     assert asdict(Wider(size=1)) == {"size": 1, "name": "a", "width": 2.0}
     assert Wider(size=1) != Top(size=1)
+
+
+@ours(frozen=True, kw_only=True)
+class Checked:
+    """One field of each kind."""
+
+    degree: int = field(default=1, metadata=about("A degree.", least=1, most=8))
+    share: float | None = field(default=None, metadata=about("A share.", least=0, most=1))
+    form: Literal["round", "square"] = field(default="round", metadata=about("A form:"))
+    is_on: bool = field(default=False, metadata=about("A switch."))
+    layers: tuple[int, ...] | None = field(default=None, metadata=about("Layers.", least=0, most=8))
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@pytest.mark.parametrize(
+    "given", [{"degree": 8}, {"share": 1}, {"share": None}, {"form": "square"}, {"is_on": True}, {"layers": [0, 8]}]
+)
+def test_values_within_bounds_are_taken(given: dict[str, Any]) -> None:
+    assert Checked(**given) == Checked(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"degree": 0}, "a whole number from 1 to 8"),
+        ({"degree": True}, "a whole number"),
+        ({"degree": 2.0}, "a whole number"),
+        ({"degree": None}, "a whole number"),
+        ({"share": 0}, "a number above 0 and at most 1"),
+        ({"share": float("nan")}, "a number above 0"),
+        ({"share": "1"}, "a number above 0"),
+        ({"form": 3}, "one of round, square"),
+        ({"is_on": 1}, "true or false"),
+        ({"layers": ()}, "a list such as"),
+        ({"layers": (9,)}, "each a whole number from 0 to 8"),
+    ],
+)
+def test_other_values_are_refused_in_words(given: dict[str, Any], wanted: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Checked(**given)
+    assert wanted in caught.value.message
+    assert caught.value.hint.startswith(f"set --{next(iter(given)).replace('_', '-')} to ")
+
+
+def test_a_name_that_is_no_choice_is_guessed() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean square"):
+        Checked(form="squire")  # type: ignore[arg-type]  # what it refuses
 
 
 def test_fields_may_be_given_by_place() -> None:

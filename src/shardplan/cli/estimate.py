@@ -66,7 +66,7 @@ def estimate(
     """
     target = JsonTarget(output.json)
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.question import QuestionFlags, ask, ask_again, given, plan_from
+    from shardplan.cli.question import QuestionFlags, ask, ask_again, plan_from
     from shardplan.cli.stack import SWITCHES, plan_of_stack
     from shardplan.estimation.estimate import estimate_plan
 
@@ -78,9 +78,7 @@ def estimate(
     else:
         found = _read(file, model)
         asked, base = ask_again(found, flags), found.pick(picked(pick)).plan
-    stated = (
-        set(given(plan)) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*given(plan)}
-    )
+    stated = set(plan) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*plan}
     wanted, of_stack = plan_of_stack(asked.stack, plan_from(plan, base), asked.question, stated)
     answer = estimate_plan(asked.question, wanted)
     taken = _taken(wanted, {*stated, *_of_stack(asked.stack, wanted)}) if file is None else ()
