@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags
 from shardplan.cli.flags.records import Given, values_of
 from shardplan.cli.numbers import whole
-from shardplan.cli.stack import job_of_stack
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass
+from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
@@ -72,7 +72,7 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     config, hardware = load_model(model), _cluster(flags.cluster, flags.overrides)
     fields, stack = values_of(Job, flags.job), _stack(flags)
     usual, assumptions = default_job(config, hardware, num_accelerators, **fields)
-    job, of_stack = job_of_stack(usual, stack, fields, flags.software)
+    job, of_stack = job_in_stack(usual, stack, fields, flags.software)
     profile, of_profile = _profile(flags.profile, hardware)
     question = Question(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=job, given_profile=profile
@@ -88,7 +88,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags) -> Asked:
     elif given(flags.overrides):
         hardware = override(hardware, _overrides(flags.overrides))
     fields, stack = values_of(Job, flags.job), _stack(flags)
-    job, of_stack = job_of_stack(replace(before.job, **fields), stack, fields, flags.software)
+    job, of_stack = job_in_stack(replace(before.job, **fields), stack, fields, flags.software)
     profile, of_profile = _profile(flags.profile, hardware) if flags.profile else _profile_of_file(before, hardware)
     changed = replace(
         before,
