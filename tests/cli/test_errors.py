@@ -133,8 +133,8 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--from", "none.json", "MODEL"),
         )
     },
-    "a plan file that is not there": (("estimate", "--from", "none.json"), "No such file"),
-    "a plan that is none": (("compare", "none.json", "none.json"), "No such file"),
+    "a plan file that is not there": (("estimate", "--from", "none.json"), "does not exist"),
+    "a plan that is none": (("compare", "none.json", "none.json"), "does not exist"),
     "a sequence of nothing": (("models", "llama-3.2-1b", "--sequence-length", "0"), "--sequence-length is"),
 }  # fmt: skip
 

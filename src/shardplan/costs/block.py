@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, reduce
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from shardplan.costs.collectives import Group, Network, add_tiers, collective_by
 from shardplan.costs.host import host_work
 from shardplan.costs.overlap import beside, beside_products, beside_ring, pipelined_products
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
 from shardplan.inputs.profile import Profile

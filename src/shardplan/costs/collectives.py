@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, reduce
 from itertools import combinations
 from typing import assert_never
@@ -18,6 +18,7 @@ from typing import assert_never
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, any_holds, concatenated
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile

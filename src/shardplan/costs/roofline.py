@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 
 from shardplan.arrays import Numbers, is_zero
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile

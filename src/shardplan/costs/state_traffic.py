@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds
 from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters

@@ -9,10 +9,10 @@ Symbols of the equations: :math:`h` hidden size, :math:`n` query heads, :math:`g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 

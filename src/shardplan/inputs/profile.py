@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.files import DATA
+from shardplan.fields import dataclass
+from shardplan.files import DATA, read_document, shipped_document
 from shardplan.inputs.cluster import Generation
-from shardplan.inputs.readers.documents import parse_document, read_document
 from shardplan.inputs.readers.residuals import Residual, residuals_from_rows
 
 NOT_CONSTANTS = ("name", "constants", "generation", "left_out_errors")
@@ -301,7 +301,7 @@ def constants_of(generation: str) -> dict[str, Constant]:
     path = PROFILES / f"{generation}.yaml"
     if not path.exists():
         return {}
-    entries = parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+    entries = shipped_document(path)
     return {name: Constant(**entry) for name, entry in entries.items()}
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Flags, Numbers
+from shardplan.fields import dataclass
 
 NUM_SHIFTS: Final = 2.0
 """Chunk passes that ranks make up for while the pace passes from one rank to another; fits simulations."""

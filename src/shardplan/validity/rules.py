@@ -7,12 +7,12 @@ knob to turn.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, all_hold
 from shardplan.errors import PlanError, nearest_names
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.degrees import Degrees, Setting, columns, data_parallel_degree, num_microbatches, replicas
 from shardplan.inputs.job import Job

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, where
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from shardplan.arrays import Flags, Numbers
+from shardplan.fields import dataclass
 
 OUTSIDE = ("outside",)
 """Modules of what stands before or behind the layers: no recomputation reaches it."""
