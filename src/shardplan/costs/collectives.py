@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field
-from functools import cache, reduce
+from functools import cache
 from itertools import combinations
 from typing import assert_never
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, any_holds, concatenated
+from shardplan.arrays import Numbers, any_holds, concatenated
+from shardplan.costs.domains import parts_in_domains
 from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
@@ -140,7 +141,7 @@ class Group:
         size: Numbers = 1
         for digit in parts:
             size = size * digit.size
-        placed = [_placed(parts, domain, network.num_accelerators) for domain in network.sizes[:-1]]
+        placed = [parts_in_domains(parts, domain, network.num_accelerators) for domain in network.sizes[:-1]]
         members = (*(part.smallest for part in placed), size)
         if all(np.all(part.smallest == part.largest) for part in placed):
             return cls(size, members)
@@ -235,67 +236,6 @@ def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...]
         outer.append(Digit(np.maximum(digit.size / near, 1), digit.stride * near))
         left = np.asarray(left) / near
     return tuple(inner), tuple(outer)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Parts into which domains of one size cut the groups of a dimension, at their worst."""
-
-    smallest: Numbers
-    largest: Numbers
-    domains: Numbers
-    """Domains in which a group lies."""
-
-    def times(self, other: _Parts) -> _Parts:
-        """Parts of ranks that lie apart in both ways."""
-        return _Parts(self.smallest * other.smallest, self.largest * other.largest, self.domains * other.domains)
-
-    def where(self, condition: Flags, other: _Parts) -> _Parts:
-        """Plan by plan these parts or others."""
-        names = ("smallest", "largest", "domains")
-        return _Parts(*(np.where(condition, getattr(self, name), getattr(other, name)) for name in names))
-
-
-def _placed(parts: tuple[Digit, ...], domain: int, world: int) -> _Parts:
-    """Parts of the worst-placed groups: of each run of ranks, those of all runs multiplied."""
-    if world % domain:
-        return reduce(_Parts.times, (_spread(digit, domain) for digit in parts), _Parts(1, 1, 1))
-    if len(parts) < 2:
-        return _packed(parts[0], domain) if parts else _Parts(1, 1, 1)
-    first, second, *others = parts
-    continued = np.equal(first.size * first.stride, second.stride)
-    if not np.any(continued):
-        return _packed(first, domain).times(_placed((second, *others), domain, world))
-    joined = _placed((Digit(first.size * second.size, first.stride), *others), domain, world)
-    if np.all(continued):
-        return joined
-    apart = _packed(first, domain).times(_placed((second, *others), domain, world))
-    return joined.where(continued, apart)
-
-
-def _packed(digit: Digit, domain: int) -> _Parts:
-    """In a job that fills whole domains: accelerator i lies in domain i / D, so groups may straddle domains.
-
-    Of a ranks t apart, with g the greatest common divisor of a t and D, the smallest part has g / t and the largest
-    D / t. This is exact where t divides D or is not less than D, and otherwise at the worse side.
-    """
-    size, stride = np.asarray(digit.size, dtype=np.int64), np.asarray(digit.stride, dtype=np.int64)
-    shared = np.gcd(size * stride, domain)
-    smallest = np.clip(np.floor(shared / stride), 1, size)
-    largest = np.clip(np.ceil(domain / stride), 1, size)
-    straddled = np.minimum(np.ceil((size * stride - shared) / domain) + 1, size)
-    return _Parts(smallest, largest, np.where(smallest == largest, size / smallest, straddled))
-
-
-def _spread(digit: Digit, domain: int) -> _Parts:
-    """In a job with a rest: the fewest domains hold the group, as evenly as whole blocks of ``stride`` ranks can be.
-
-    Schedulers place jobs so on the nodes that they need (Slurm's block distribution): 1,022 accelerators on nodes of
-    eight are 127 nodes of eight and one of six where pairs stay together, 126 of eight and two of seven where none do.
-    """
-    fits = np.clip(np.floor(domain / np.asarray(digit.stride)), 1, digit.size)
-    domains = np.ceil(digit.size / fits)
-    return _Parts(np.floor(digit.size / domains), np.ceil(digit.size / domains), domains)
 
 
 def collective_bytes(
