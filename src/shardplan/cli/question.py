@@ -13,7 +13,7 @@ from shardplan.cli.stack import job_of_stack
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.defaults import default_job
-from shardplan.inputs.job import Job
+from shardplan.inputs.job import MOST_IMBALANCE, Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
@@ -160,7 +160,7 @@ def _exists(name: str) -> bool:
 def _job_fields(flags: JobFlags) -> dict[str, Any]:
     fields = given(flags)
     if "moe_imbalance" in fields:
-        fields["moe_imbalance"] = number(fields["moe_imbalance"], "--moe-imbalance", least=1)
+        fields["moe_imbalance"] = number(fields["moe_imbalance"], "--moe-imbalance", least=1, most=MOST_IMBALANCE)
     if "tokens" in fields:
         fields["tokens"] = float(parse_count(fields["tokens"], field="--tokens"))
     return fields

@@ -15,6 +15,8 @@ AttentionKernel = Literal["flash", "unfused"]
 GradDtype = Literal["bf16", "fp16", "fp32"]
 
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+MOST_IMBALANCE = 1000.0
+"""Largest load of a rank of experts relative to the mean that is accepted; none is above experts / top_k."""
 MOMENTS = {"adam": 2, "sgd": 1, "muon": 1}
 """State tensors per parameter: Adam keeps two moments, SGD with momentum and Muon one."""
 
@@ -123,9 +125,9 @@ class Job:
                 rule="dropout is a switch",
                 hint="set --dropout",
             )
-        if not (_is_number(self.moe_imbalance) and self.moe_imbalance >= 1):
+        if not (_is_number(self.moe_imbalance) and 1 <= self.moe_imbalance <= MOST_IMBALANCE):
             raise InputError(
-                f"moe_imbalance is {shown(self.moe_imbalance)}; it must be a number of 1 or more",
+                f"moe_imbalance is {shown(self.moe_imbalance)}; it must be a number from 1 to {MOST_IMBALANCE:g}",
                 rule="the most loaded rank has at least the mean",
                 hint="--moe-imbalance 1.2, or leave it out where routing is balanced",
             )
