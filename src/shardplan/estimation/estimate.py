@@ -226,7 +226,7 @@ def _routing(job: Job) -> str:
     """How tokens are taken to be shared out among the ranks that hold experts."""
     if job.moe_imbalance == 1 or job.software.moe_capacity:
         return "tokens are routed evenly to the experts"
-    return f"the most loaded rank of experts gets {job.moe_imbalance:g} times the mean (moe_imbalance), or all it can"
+    return f"the most loaded rank of experts gets up to {job.moe_imbalance:g} times the mean (moe_imbalance)"
 
 
 def _parts(memory: StageMemory) -> dict[str, float]:

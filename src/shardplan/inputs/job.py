@@ -16,6 +16,8 @@ GradDtype = Literal["bf16", "fp16", "fp32"]
 
 MOST_COUNT = 2**31
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+MOST_IMBALANCE = 1000.0
+"""Largest load of a rank of experts relative to the mean that is accepted; none is above experts / top_k."""
 MOMENTS = {"adam": 2, "sgd": 1, "muon": 1}
 """State tensors per parameter: Adam keeps two moments, SGD with momentum and Muon one."""
 

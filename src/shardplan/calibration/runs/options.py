@@ -39,6 +39,7 @@ from shardplan.calibration.runs.option_words import (
 from shardplan.calibration.runs.words import DTYPES, FLAGS, PRECISIONS, folded, guess, one_of
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import LinkType
+from shardplan.inputs.job import MOST_IMBALANCE
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
 from shardplan.inputs.software import Software
 
@@ -144,10 +145,10 @@ def _capacity(choices: Choices, key: str, value: str) -> None:
 def _imbalance(choices: Choices, key: str, value: str) -> None:
     """Load of the most loaded rank of experts; balanced routing is 1."""
     ratio = {"no": 1.0, "none": 1.0, "balanced": 1.0, "forced": 1.0}.get(folded(value), _number(value))
-    if 1 <= ratio < math.inf:
+    if 1 <= ratio <= MOST_IMBALANCE:
         choices.state(key, "job", moe_imbalance=ratio)
     else:
-        choices.not_known(key, value, "a number of 1 or more, or balanced")
+        choices.not_known(key, value, f"a number from 1 to {MOST_IMBALANCE:g}, or balanced")
 
 
 def _number(text: str) -> float:
