@@ -109,8 +109,9 @@ def _layout_holds(s: Setting, d: Degrees) -> Flags:
         return d.pp * d.vp <= s.model.num_hidden_layers + np.where(np.asarray(d.vp) > 1, 2, 0)
     if len(layers) != d.plan.pp * d.plan.vp or sum(layers) != s.model.num_hidden_layers:
         return False
-    name = d.plan.effective_schedule
-    schedule = load_schedule(name) if is_known(name) else INTERLEAVED
+    schedule = load_schedule(d.plan.effective_schedule) if is_known(d.plan.effective_schedule) else INTERLEAVED
+    if not schedule.takes_chunks(d.plan.vp):
+        return True  # another rule says so
     return all(any(layers[chunk] for chunk in rank) for rank in schedule.placement(d.plan.pp, d.plan.vp))
 
 
