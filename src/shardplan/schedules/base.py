@@ -182,6 +182,14 @@ class PipelineSchedule(ABC):
         """
         return tuple(Place(stage % pp, stage // pp) for stage in range(pp * vp))
 
+    def placement(self, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
+        """For every rank, the places of its chunks in model order: those of rank r are r, p + r ... in a loop."""
+        held: list[dict[int, int]] = [{} for _ in range(pp)]
+        for microbatch in (0, 1):  # with two directions, one micro-batch takes either
+            for position, place in enumerate(self.path(pp, vp, 2, microbatch)):
+                held[place.rank][place.chunk] = position
+        return tuple(tuple(chunks[chunk] for chunk in sorted(chunks)) for chunks in held)
+
 
 def pace_of(work: NDArray[np.float64]) -> float:
     r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
