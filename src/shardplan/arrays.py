@@ -108,19 +108,16 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     elif isinstance(first, dict):
         joined = {key: concatenated([record[key] for record in records], lengths) for key in first}  # type: ignore[index]
     elif is_dataclass(first) and not isinstance(first, type):
-        names = _names(first)
+        names = [field.name for field in fields(first) if field.init]
         joined = replace(first, **{n: concatenated([getattr(each, n) for each in records], lengths) for n in names})
-    elif len({id(each) if isinstance(each, np.ndarray) else each for each in records}) == 1:
+    elif not any(isinstance(each, np.ndarray) for each in records) and len(set(records)) == 1:
         joined = first
     else:
-        joined = np.concatenate(
-            [np.broadcast_to(np.asarray(each), (n,)) for each, n in zip(records, lengths, strict=True)]
-        )
+        arrays = [np.asarray(each) for each in records]
+        front = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
+        parts = [np.broadcast_to(array, (*front, n)) for array, n in zip(arrays, lengths, strict=True)]
+        joined = np.concatenate(parts, axis=-1)
     return cast("Record", joined)
-
-
-def _names(record: Any) -> list[str]:
-    return [field.name for field in fields(record) if field.init]
 
 
 def distinct(codes: NDArray[np.intp], limit: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -99,7 +99,7 @@ def on(model: Any, profile: Profile, outer: float, *, inner: float = 450, **fiel
 @pytest.mark.parametrize("outer", [0.01, 1.0, 50.0])
 def test_experts_show_what_the_work_of_their_layer_cannot_hide(outer: float) -> None:
     """At 1 GB/s an exchange of many times the layer's work shows almost whole, whatever overlaps."""
-    plan = {"ep": 8, "tp": 8, "etp": 1, "placement": "tp-cp-ep-dp-pp"}
+    plan: dict[str, Any] = {"ep": 8, "tp": 8, "etp": 1, "placement": "tp-cp-ep-dp-pp"}
     profile = ideal_profile(ep_window=1.0)
     forward, backward, _ = on(mixtral(), profile, outer, **plan, overlap_ep=True)
     plain, back, _ = on(mixtral(), profile, outer, **plan)
@@ -110,7 +110,7 @@ def test_experts_show_what_the_work_of_their_layer_cannot_hide(outer: float) -> 
 def test_what_tensor_parallelism_hid_is_gone_for_experts() -> None:
     """Both dimensions far longer than the work: products hide the one, what is no product hides the other."""
     profile = ideal_profile(tp_window=1.0, ep_window=1.0)
-    plan = {"tp": 16, "ep": 4, "etp": 1, "sequence_parallel": True}
+    plan: dict[str, Any] = {"tp": 16, "ep": 4, "etp": 1, "sequence_parallel": True}
     forward, _, _ = on(mixtral(), profile, 0.001, inner=0.001, **plan, overlap_tp=True, overlap_ep=True)
     whole, _, _ = on(mixtral(), profile, 0.001, inner=0.001, **plan)
     assert float(whole.tp - forward.tp) == pytest.approx(float(whole.matmul), rel=1e-6)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -20,7 +21,7 @@ from shardplan.costs.collectives import (
     groups_of,
     sharding_groups,
 )
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.batch import Batch, Digit
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -407,3 +408,81 @@ def test_fully_sharded_ranks_span_data_and_context_parallelism_around_tensor_par
     placed = sharding_groups(batch, Network.of(cluster(), 64, ideal_profile()))
     assert placed["shard"].members == (4, 32)
     assert placed["replica"].members == (1, 1)
+
+
+# Groups that straddle domains, against an enumeration of their ranks.
+
+
+def counted(digits: tuple[Digit, ...], world: int, domain: int) -> tuple[int, int, int]:
+    """Smallest part, largest part and domains of the groups that ranks at these strides form, rank by rank."""
+    offsets = [0]
+    for digit in digits:
+        offsets = [offset + int(i * digit.stride) for offset in offsets for i in range(int(digit.size))]
+    starts = [rank for rank in range(world) if all(rank // d.stride % d.size == 0 for d in digits)]
+    parts = [Counter((start + offset) // domain for offset in offsets).values() for start in starts]
+    return min(map(min, parts)), max(map(max, parts)), max(map(len, parts))
+
+
+def placed(digits: tuple[Digit, ...], world: int, domain: int) -> tuple[int, int, int]:
+    on = cluster(tier("node", domain, 450), tier("network", None, 50))
+    group = Group.of(digits, Network.of(on, world, ideal_profile()))
+    largest, domains = group.largest or group.members, group.domains or (group.size / group.members[0],)
+    return int(group.members[0]), int(largest[0]), int(domains[0])
+
+
+@given(st.sampled_from((4, 6, 8, 72)), st.integers(1, 40), st.integers(1, 80))
+def test_parts_of_a_straddling_group_are_those_of_its_ranks(domain: int, size: int, stride: int) -> None:
+    """Whole domains, so that groups start at every place that they can."""
+    world = math.lcm(size * stride, domain) * (1 if size * stride % domain else 2)
+    smallest, largest, domains = counted((Digit(size, stride),), world, domain)
+    found = placed((Digit(size, stride),), world, domain)
+    if domain % stride == 0 or stride >= domain:
+        assert found == (smallest, largest, domains)
+    else:  # not aligned with the domains: at the worse side
+        assert (found[0] <= smallest, found[1] >= largest, found[2] >= domains) == (True, True, True)
+
+
+@given(
+    st.sampled_from((1, 2, 4, 8)),
+    st.sampled_from((1, 2, 3, 4)),
+    st.sampled_from((1, 2, 4, 6)),
+    st.sampled_from((1, 2, 4)),
+)
+def test_groups_of_a_plan_lie_as_its_ranks_do(tp: int, cp: int, dp: int, pp: int) -> None:
+    world = math.lcm(tp * cp * dp * pp, 8)
+    dp = world // (tp * cp * pp)
+    if world <= 8:
+        return
+    strides = {"tp": 1, "cp": tp, "dp": tp * cp, "pp": tp * cp * dp}
+    digits = {name: (Digit(size, strides[name]),) for name, size in {"tp": tp, "cp": cp, "dp": dp, "pp": pp}.items()}
+    groups_there = groups(cluster(), world, tp=tp, cp=cp, pp=pp)
+    for name, run in (digits | {"dpcp": digits["cp"] + digits["dp"]}).items():
+        smallest, largest, _ = counted(run, world, 8)
+        group = groups_there[name]
+        assert int(group.members[0]) <= smallest
+        assert int((group.largest or group.members)[0]) >= largest
+        if run[0].stride in (1, 2, 4) or run[0].stride >= 8:
+            assert (int(group.members[0]), int((group.largest or group.members)[0])) == (smallest, largest)
+
+
+def test_a_group_of_twelve_is_eight_and_four() -> None:
+    """Eight exchange inside their node, four links carry what enters the other, one hop joins the two (by hand)."""
+    twelve = Group.of((Digit(12, 1),), Network.of(cluster(), 24, ideal_profile()))
+    assert (twelve.members, twelve.largest, twelve.domains) == ((4, 12), (8, 12), (2, 1))
+    assert collective_bytes("all_gather", SIZE, twelve) == pytest.approx((SIZE * 7 / 8, SIZE * (1 / 4 - 1 / 12)))
+    assert collective_bytes("all_to_all", SIZE, twelve) == pytest.approx((SIZE * 7 / 12, SIZE * 8 / 12))
+    on = network(tier("node", 8, 450, latency=1e-3), tier("network", None, 50, latency=1.0), num_accelerators=24)
+    assert collective_time("all_gather", 0.0, twelve, on) == pytest.approx(1.007)
+
+
+@given(kinds, st.sampled_from((6, 9, 12, 20)), st.sampled_from((4, 8)))
+def test_groups_in_arrays_straddle_as_they_do_alone(kind: CollectiveKind, size: int, domain: int) -> None:
+    on = network(tier("node", domain, 450), tier("network", None, 50), num_accelerators=360)
+    pair = Digit(np.array([1, 2, 3]), 1), Digit(size, np.array([1, 2, 6]))  # all but the last continue one another
+    together = collective_time(kind, SIZE, Group.of(pair, on), on)
+    for index in range(3):
+        alone = tuple(
+            Digit(int(np.broadcast_to(d.size, 3)[index]), int(np.broadcast_to(d.stride, 3)[index])) for d in pair
+        )
+        single = collective_time(kind, SIZE, Group.of(alone, on), on)
+        assert np.asarray(together)[index] == pytest.approx(float(single), rel=1e-12)

@@ -14,8 +14,8 @@ from shardplan.inputs.profile import NOT_CONSTANTS, Profile, generations, load_p
 
 GENERATIONS = get_args(Generation)
 SHARES = (
-    "tp_fill", "tp_window", "cp_window", "ep_window", "hidden_pp",
-    "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "matmul_wave_weight", "fragmentation",
+    "tp_fill", "tp_window", "cp_window", "ep_window", "pp_window",
+    "offload_window", "hidden_slowdown", "dp_window", "fsdp_window", "matmul_wave_weight", "fragmentation",
     "fragmentation_when_full",
 )  # fmt: skip
 FRACTIONS = (

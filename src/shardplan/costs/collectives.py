@@ -2,18 +2,20 @@
 
 A group of n ranks has :math:`m_j` members inside one domain of tier j (:math:`m_0 = 1`). Ring and tree algorithms are
 hierarchical: a gathered tensor of S bytes costs each rank :math:`S (1/m_{j-1} - 1/m_j)` bytes on tier j, since what
-enters a domain enters it once and is spread inside.
+enters a domain enters it once and is spread inside. Where domains cut a group into unequal parts, the first m is that
+of the smallest part, whose few links carry all that enters it, and the second that of the largest.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import assert_never
 
 import numpy as np
 
-from shardplan.arrays import Numbers, any_holds
+from shardplan.arrays import Flags, Numbers, any_holds
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile
@@ -107,11 +109,19 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks of one parallel dimension on the network."""
+    """Ranks of one parallel dimension on the network.
+
+    Where groups straddle domains, their parts inside are unequal: the smallest decides what its links carry out of the
+    domain, the largest what is exchanged inside.
+    """
 
     size: Numbers
     members: tuple[Numbers, ...]
-    """Ranks of the group inside one domain of each tier, inner to outer; the last is all."""
+    """Ranks of the group inside one domain of each tier, inner to outer, in the smallest part; the last is all."""
+    largest: tuple[Numbers, ...] = ()
+    """The same in the largest part; none where all parts are equal."""
+    domains: tuple[Numbers, ...] = ()
+    """Domains of each tier in which the group lies; none where all parts are equal."""
     known: dict[tuple[CollectiveKind, int], _Rates] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What has been computed of its collectives, by kind and copies."""
     shares: dict[tuple[CollectiveKind, int], tuple[Numbers, ...]] = field(
@@ -125,8 +135,47 @@ class Group:
         size: Numbers = 1
         for digit in parts:
             size = size * digit.size
-        inner = tuple(_members(parts, domain, network.num_accelerators) for domain in network.sizes[:-1])
-        return cls(size, (*inner, size))
+        placed = [_placed(parts, domain, network.num_accelerators) for domain in network.sizes[:-1]]
+        members = (*(part.smallest for part in placed), size)
+        if all(np.all(part.smallest == part.largest) for part in placed):
+            return cls(size, members)
+        return cls(
+            size,
+            members,
+            largest=(*(part.largest for part in placed), size),
+            domains=(*(part.domains for part in placed), 1),
+        )
+
+    @property
+    def layers(self) -> tuple[_Layer, ...]:
+        """What every tier joins."""
+        layers: list[_Layer] = []
+        smallest: Numbers = 1
+        largest: Numbers = 1
+        pieces = self.size
+        for index, members in enumerate(self.members):
+            most = self.largest[index] if self.largest else members
+            domains = self.domains[index] if self.domains else self.size / members
+            fan_out = most if index == 0 else pieces / domains if self.domains else members / smallest
+            layers.append(_Layer(smallest, largest, members, most, pieces, fan_out))
+            smallest, largest, pieces = members, most, domains
+        return tuple(layers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What one tier joins of a group."""
+
+    inner_smallest: Numbers
+    """Ranks in the smallest part inside a domain of the tier below."""
+    inner_largest: Numbers
+    smallest: Numbers
+    """Ranks in the smallest part inside a domain of this tier."""
+    largest: Numbers
+    pieces: Numbers
+    """Domains of the tier below in which the whole group lies."""
+    fan_out: Numbers
+    """Those of them that one domain of this tier joins."""
 
 
 def groups_of(batch: Batch, network: Network) -> dict[str, Group]:
@@ -168,29 +217,65 @@ def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...]
     return tuple(inner), tuple(outer)
 
 
-def _members(parts: tuple[Digit, ...], domain: int, world: int) -> Numbers:
-    """Ranks of a group inside one domain, in the smallest part of the worst-placed group."""
-    count: Numbers = 1
-    for digit in parts:
-        count = count * (_packed(digit, domain) if world % domain == 0 else _spread(digit, domain))
-    return count
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Parts into which domains of one size cut the groups of a dimension, at their worst."""
+
+    smallest: Numbers
+    largest: Numbers
+    domains: Numbers
+    """Domains in which a group lies."""
+
+    def times(self, other: _Parts) -> _Parts:
+        """Parts of ranks that lie apart in both ways."""
+        return _Parts(self.smallest * other.smallest, self.largest * other.largest, self.domains * other.domains)
+
+    def where(self, condition: Flags, other: _Parts) -> _Parts:
+        """Plan by plan these parts or others."""
+        names = ("smallest", "largest", "domains")
+        return _Parts(*(np.where(condition, getattr(self, name), getattr(other, name)) for name in names))
 
 
-def _packed(digit: Digit, domain: int) -> Numbers:
-    """In a job that fills whole domains: accelerator i lies in domain i / D, so groups may straddle domains."""
-    span = np.asarray(digit.size * digit.stride, dtype=np.int64)
-    inside = np.floor(np.gcd(span, domain) / digit.stride)
-    return np.maximum(np.minimum(inside, digit.size), 1)
+def _placed(parts: tuple[Digit, ...], domain: int, world: int) -> _Parts:
+    """Parts of the worst-placed groups: of each run of ranks, those of all runs multiplied."""
+    if world % domain:
+        return reduce(_Parts.times, (_spread(digit, domain) for digit in parts), _Parts(1, 1, 1))
+    if len(parts) < 2:
+        return _packed(parts[0], domain) if parts else _Parts(1, 1, 1)
+    first, second, *others = parts
+    continued = np.equal(first.size * first.stride, second.stride)
+    if not np.any(continued):
+        return _packed(first, domain).times(_placed((second, *others), domain, world))
+    joined = _placed((Digit(first.size * second.size, first.stride), *others), domain, world)
+    if np.all(continued):
+        return joined
+    apart = _packed(first, domain).times(_placed((second, *others), domain, world))
+    return joined.where(continued, apart)
 
 
-def _spread(digit: Digit, domain: int) -> Numbers:
+def _packed(digit: Digit, domain: int) -> _Parts:
+    """In a job that fills whole domains: accelerator i lies in domain i / D, so groups may straddle domains.
+
+    Of a ranks t apart, with g the greatest common divisor of a t and D, the smallest part has g / t and the largest
+    D / t. This is exact where t divides D or is not less than D, and otherwise at the worse side.
+    """
+    size, stride = np.asarray(digit.size, dtype=np.int64), np.asarray(digit.stride, dtype=np.int64)
+    shared = np.gcd(size * stride, domain)
+    smallest = np.clip(np.floor(shared / stride), 1, size)
+    largest = np.clip(np.ceil(domain / stride), 1, size)
+    straddled = np.minimum(np.ceil((size * stride - shared) / domain) + 1, size)
+    return _Parts(smallest, largest, np.where(smallest == largest, size / smallest, straddled))
+
+
+def _spread(digit: Digit, domain: int) -> _Parts:
     """In a job with a rest: the fewest domains hold the group, as evenly as whole blocks of ``stride`` ranks can be.
 
     Schedulers place jobs so on the nodes that they need (Slurm's block distribution): 1,022 accelerators on nodes of
     eight are 127 nodes of eight and one of six where pairs stay together, 126 of eight and two of seven where none do.
     """
     fits = np.clip(np.floor(domain / np.asarray(digit.stride)), 1, digit.size)
-    return np.floor(digit.size / np.ceil(digit.size / fits))
+    domains = np.ceil(digit.size / fits)
+    return _Parts(np.floor(digit.size / domains), np.ceil(digit.size / domains), domains)
 
 
 def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copies: int = 1) -> tuple[Numbers, ...]:
@@ -226,11 +311,9 @@ def _tier_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbe
 
 def _computed_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
     sent: list[Numbers] = []
-    inner: Numbers = 1
-    for members in group.members:
-        moved = _tier_share(kind, inner, members, group.size)
-        sent.append(moved * _sent_once(copies, group.size / inner) if copies > 1 else moved)
-        inner = members
+    for layer in group.layers:
+        moved = _tier_share(kind, layer.inner_smallest, layer.largest, group.size)
+        sent.append(moved * _sent_once(copies, layer.pieces) if copies > 1 else moved)
     if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
         for index in range(len(sent) - 1, 0, -1):
             crossed = np.asarray(sent[index]) > 0
@@ -281,19 +364,16 @@ def _rates(kind: CollectiveKind, group: Group, network: Network, copies: int) ->
     """On the axes of the group alone: what is sent names others."""
     slowest: Numbers = 0.0
     latency: Numbers = 0.0
-    inner: Numbers = 1
     shares = _tier_shares(kind, group, copies)
-    for tier, used, efficiency, members, share in zip(
-        network.tiers, network.sizes, network.efficiencies(kind), group.members, shares, strict=False
+    for tier, used, efficiency, layer, share in zip(
+        network.tiers, network.sizes, network.efficiencies(kind), group.layers, shares, strict=False
     ):
-        fan_out = members / inner
-        usable = tier.bandwidth * efficiency * _usable_share(tier, used, fan_out)
+        usable = tier.bandwidth * efficiency * _usable_share(tier, used, layer.fan_out)
         slowest = np.maximum(slowest, share / usable)
-        hops = _hops(kind, fan_out)
+        hops = _hops(kind, layer.fan_out)
         if tier is not network.tiers[0]:
-            hops = np.minimum(hops, _tree_hops(kind, fan_out, inner))
+            hops = np.minimum(hops, _tree_hops(kind, layer.fan_out, layer.inner_largest))
         latency = latency + tier.latency * hops
-        inner = members
     return _Rates(network, np.where(group.size > 1, network.launch_time + latency, 0.0), slowest)
 
 

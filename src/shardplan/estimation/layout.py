@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +11,9 @@ from numpy.typing import NDArray
 
 from shardplan.inputs.model import ModelConfig
 from shardplan.workload.stage import Stage, chunk_counts, stages, stages_of_chunks
+
+Counts = tuple[int, ...]
+"""Layers of every kind, embeddings, heads and prediction blocks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,17 +31,13 @@ class Chunk:
         """Numbers of all parts."""
         return (*self.counts, self.num_embeddings, self.num_heads, self.num_mtp_layers)
 
-    def __add__(self, other: Chunk) -> Chunk:
-        return Chunk(
-            counts=tuple(one + two for one, two in zip(self.counts, other.counts, strict=True)),
-            num_embeddings=self.num_embeddings + other.num_embeddings,
-            num_heads=self.num_heads + other.num_heads,
-            num_mtp_layers=self.num_mtp_layers + other.num_mtp_layers,
+    @classmethod
+    def of(cls, parts: Counts) -> Chunk:
+        """The chunk with these numbers of parts."""
+        *counts, num_embeddings, num_heads, num_mtp_layers = parts
+        return cls(
+            counts=tuple(counts), num_embeddings=num_embeddings, num_heads=num_heads, num_mtp_layers=num_mtp_layers
         )
-
-    def exceeds(self, other: Chunk) -> bool:
-        """Whether it holds at least as much of everything."""
-        return all(one >= two for one, two in zip(self.parts, other.parts, strict=True))
 
     def as_stage(self) -> Stage:
         """The same parts as those of a stage."""
@@ -78,41 +79,42 @@ def rounds_of(model: ModelConfig, counts: NDArray[np.int64]) -> Rounds:
     """
     if counts.shape[1] == 1 or counts.shape[2] == 1:
         return ()
-    groups: dict[frozenset[Chunk], int] = {}
+    groups: dict[frozenset[Counts], int] = {}
+    for slowest, times in _distinct_rounds(model, counts):
+        groups[slowest] = groups.get(slowest, 0) + times
+    certain = [np.multiply(next(iter(group)), times) for group, times in groups.items() if len(group) == 1]
+    unsure = [
+        tuple(tuple(times * n for n in parts) for parts in group) for group, times in groups.items() if len(group) > 1
+    ]
+    total = [(tuple(np.sum(certain, axis=0).tolist()),)] if certain else []
+    return tuple(tuple(Chunk.of(parts) for parts in group) for group in [*total, *unsure])
+
+
+def _distinct_rounds(model: ModelConfig, counts: NDArray[np.int64]) -> Iterator[tuple[frozenset[Counts], int]]:
+    """Slowest chunks of the rounds that differ, and how many are alike. The first and the last hold the ends."""
     last = counts.shape[1] - 1
-    for number, chunks in enumerate(counts.transpose(1, 2, 0).tolist()):
-        slowest = _slowest(chunks, first=number == 0, last=number == last, num_mtp_layers=model.num_mtp_layers)
-        groups[slowest] = groups.get(slowest, 0) + 1
-    certain = [next(iter(group)) for group, count in groups.items() for _ in range(count) if len(group) == 1]
-    open_groups = [tuple(_times(chunk, count) for chunk in group) for group, count in groups.items() if len(group) > 1]
-    total = _total(certain)
-    return ((total,), *open_groups) if total is not None else tuple(open_groups)
-
-
-def _slowest(chunks: list[list[int]], *, first: bool, last: bool, num_mtp_layers: int) -> frozenset[Chunk]:
-    """Chunks of a round that no other of it exceeds."""
-    found = {Chunk(counts=tuple(counts)) for counts in chunks[int(first) : len(chunks) - int(last)]}
-    if first:
-        found.add(Chunk(counts=tuple(chunks[0]), num_embeddings=1))
+    yield _slowest(counts[:, 0], first=True, last=last == 0, num_mtp_layers=model.num_mtp_layers), 1
+    between = Counter(counts[:, number].tobytes() for number in range(1, last))
+    for text, times in between.items():
+        one = np.frombuffer(text, dtype=counts.dtype).reshape(len(counts), -1)
+        yield _slowest(one, first=False, last=False, num_mtp_layers=0), times
     if last:
-        found.add(Chunk(counts=tuple(chunks[-1]), num_heads=1, num_mtp_layers=num_mtp_layers))
-    if len(found) == 1:
-        return frozenset(found)
-    return frozenset(one for one in found if not any(other != one and other.exceeds(one) for other in found))
+        yield _slowest(counts[:, last], first=False, last=True, num_mtp_layers=model.num_mtp_layers), 1
 
 
-def _times(chunk: Chunk, count: int) -> Chunk:
-    total = chunk
-    for _ in range(count - 1):
-        total = total + chunk
-    return total
+def _slowest(chunks: NDArray[np.int64], *, first: bool, last: bool, num_mtp_layers: int) -> frozenset[Counts]:
+    """Chunks of a round (kinds x ranks) that no other of it exceeds."""
+    held = [(*counts, 0, 0, 0) for counts in chunks.T.tolist()]
+    if first:
+        held[0] = (*held[0][:-3], 1, *held[0][-2:])
+    if last:
+        held[-1] = (*held[-1][:-2], 1, num_mtp_layers)
+    found = set(held)
+    return frozenset(one for one in found if not any(other != one and _exceeds(other, one) for other in found))
 
 
-def _total(chunks: list[Chunk]) -> Chunk | None:
-    total = chunks[0] if chunks else None
-    for chunk in chunks[1:]:
-        total = chunk if total is None else total + chunk
-    return total
+def _exceeds(one: Counts, other: Counts) -> bool:
+    return all(a >= b for a, b in zip(one, other, strict=True))
 
 
 def whole_model(model: ModelConfig) -> Stage:

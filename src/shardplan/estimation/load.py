@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from shardplan.arrays import Numbers
 from shardplan.costs.block import BlockCost
@@ -24,6 +25,12 @@ class BlockLoad:
     """The part of the backward pass that only the optimizer waits for. [s]"""
     recomputed: Numbers
     """Forward work that recomputation repeats. [s]"""
+    free_forward: Numbers
+    """Computation of the forward pass that hides none of its communication, and so can hide other. [s]"""
+    free_backward: Numbers
+    """The same of the backward pass. [s]"""
+    free_recomputed: Numbers
+    """The same of what recomputation repeats. [s]"""
     kept_bytes: Numbers
     """Tensors kept for the backward pass, without recomputation."""
     freed_bytes: Numbers
@@ -37,6 +44,9 @@ class BlockLoad:
             backward=cost.backward.total,
             weight_gradient=cost.weight_gradient,
             recomputed=cost.recomputed.total,
+            free_forward=cost.forward.free,
+            free_backward=cost.backward.free,
+            free_recomputed=cost.recomputed.free,
             kept_bytes=cost.kept_bytes,
             freed_bytes=cost.freed_bytes,
         )
@@ -74,6 +84,10 @@ class StateLoad:
         return Parameters(self.dense, self.experts)
 
 
+BLOCK_FIELDS = tuple(each.name for each in fields(BlockLoad))
+STATE_FIELDS = tuple(each.name for each in fields(StateLoad))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageWork:
     """Work and activations of one micro-batch on a whole stage."""
@@ -88,14 +102,7 @@ class StageWork:
     def of(cls, stage: Stage, parts: Parts[BlockLoad]) -> StageWork:
         """The sum over everything that a stage holds, and the largest of it."""
         return cls(
-            sum=BlockLoad(
-                forward=parts.total(stage, lambda part: part.forward),
-                backward=parts.total(stage, lambda part: part.backward),
-                weight_gradient=parts.total(stage, lambda part: part.weight_gradient),
-                recomputed=parts.total(stage, lambda part: part.recomputed),
-                kept_bytes=parts.total(stage, lambda part: part.kept_bytes),
-                freed_bytes=parts.total(stage, lambda part: part.freed_bytes),
-            ),
+            sum=BlockLoad(**{name: parts.total(stage, attrgetter(name)) for name in BLOCK_FIELDS}),
             kept_of_layer=largest([*parts.held_layers(stage)], "kept_bytes"),
             freed_of_part=largest(parts.held(stage), "freed_bytes"),
         )
@@ -116,13 +123,7 @@ class StageStates:
         """The sum over everything that a stage holds, and the largest of it."""
         held, layers = parts.held(stage), [*parts.held_layers(stage)]
         return cls(
-            sum=StateLoad(
-                dense=parts.total(stage, lambda part: part.dense),
-                experts=parts.total(stage, lambda part: part.experts),
-                sharding_time=parts.total(stage, lambda part: part.sharding_time),
-                reduce_time=parts.total(stage, lambda part: part.reduce_time),
-                gather_time=parts.total(stage, lambda part: part.gather_time),
-            ),
+            sum=StateLoad(**{name: parts.total(stage, attrgetter(name)) for name in STATE_FIELDS}),
             layer=Parameters(largest(layers, "dense"), largest(layers, "experts")),
             part=Parameters(largest(held, "dense"), largest(held, "experts")),
         )
@@ -131,7 +132,7 @@ class StageStates:
         """States of a rank that holds several stages as large."""
         if copies == 1:
             return self
-        values = {each.name: copies * getattr(self.sum, each.name) for each in fields(StateLoad)}
+        values = {name: copies * getattr(self.sum, name) for name in STATE_FIELDS}
         return replace(self, sum=StateLoad(**values))
 
 

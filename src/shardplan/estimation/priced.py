@@ -224,15 +224,8 @@ class PricedPlan:
     @cached_property
     def _pace(self) -> float:
         loads = self._loads.blocks
-        chunks = [
-            [chunk_time(self.batch, self._whole, StageWork.of(chunk.as_stage(), loads)) for chunk in group]
-            for group in self.rounds
-        ]
-        return (
-            1.0
-            if not chunks
-            else float(sum(max(map(float, group)) for group in chunks)) / float(np.max(self._times.work))
-        )
+        chunks = [[float(chunk_time(chunk.as_stage(), loads)) for chunk in group] for group in self.rounds]
+        return sum(max(group) for group in chunks) / float(np.max(self._times.plain)) if chunks else 1.0
 
     @cached_property
     def _everyone(self) -> Passes:
@@ -246,7 +239,7 @@ class PricedPlan:
     @cached_property
     def _state_times(self) -> StateTimes:
         charge = state_charge(self.question, self.batch, self._rows, self._states)
-        return state_times(self.question, self.batch, self._times, charge)
+        return state_times(self.question, self._times, charge)
 
     @cached_property
     def _busy(self) -> NDArray[np.float64]:

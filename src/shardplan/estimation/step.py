@@ -8,7 +8,7 @@ time that can hide it. A search prices each half on the plans that differ in it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,8 +16,8 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, all_hold, any_holds, is_zero, largest, where
 from shardplan.costs.optimizer import host_rate, update_time
-from shardplan.costs.overlap import beside, beside_chunks
-from shardplan.estimation.load import Loads, StageStates, StageWork
+from shardplan.costs.overlap import all_windows, beside, beside_chunks
+from shardplan.estimation.load import BlockLoad, Loads, StageStates, StageWork
 from shardplan.estimation.pricing import Prices, num_logits, output_bytes
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
@@ -42,6 +42,7 @@ from shardplan.memory.states import (
 from shardplan.schedules.base import Passes
 from shardplan.schedules.pipeline import idle_time, microbatches_in_flight, parameter_copies, splits_backward
 from shardplan.workload.layer import Parameters
+from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
 
@@ -53,6 +54,8 @@ class WorkTimes:
     """Exposed communication included."""
     backward: Numbers
     """The same, recomputation included."""
+    plain: Numbers
+    """Both without recomputation."""
     weight_gradient: Numbers
     """The part of the backward pass that only the optimizer waits for."""
     transfer: Numbers
@@ -61,6 +64,11 @@ class WorkTimes:
     """Exposed host transfers of activations."""
     overhead: Numbers
     """Fixed time."""
+    free_forward: Numbers
+    """Computation of the forward pass that hides nothing yet."""
+    free_backward: Numbers
+    """The same of the backward pass."""
+    windows: Windows
 
     @cached_property
     def microbatch(self) -> Numbers:
@@ -68,14 +76,60 @@ class WorkTimes:
         return self.backward + (self.forward + (self.transfer + self.offload + self.overhead))
 
     @cached_property
-    def work(self) -> Numbers:
-        """Forward and backward pass."""
-        return np.maximum(self.forward + self.backward, 1e-30)
+    def free(self) -> Numbers:
+        """Computation that hides nothing yet."""
+        return self.free_forward + self.free_backward
 
     @cached_property
-    def hiding(self) -> Numbers:
-        """Time behind which the traffic of states can hide."""
-        return self.work + self.offload if any_holds(self.offload) else self.work
+    def sharding_window(self) -> Numbers:
+        """What can hide the traffic of sharded states in every micro-batch."""
+        return self.windows.sharding * self.free
+
+    @cached_property
+    def all_sharding_windows(self) -> Numbers:
+        """The same in all micro-batches of a step."""
+        return self.windows.num_microbatches * self.sharding_window
+
+    @cached_property
+    def reduce_windows(self) -> tuple[Numbers, Numbers]:
+        """What can hide the reduction of gradients: in one chunk's last backward pass, and in the whole step."""
+        own = self.windows.once * self.free_backward
+        return own, self.windows.of_step(own)
+
+    @cached_property
+    def gather_windows(self) -> tuple[Numbers, Numbers]:
+        """The same for the gathering of parameters, in forward passes."""
+        own = self.windows.once * self.free_forward
+        return own, self.windows.of_step(own)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Windows:
+    """Which share of the free computation can hide the traffic of states."""
+
+    num_microbatches: Numbers
+    vp: Numbers
+    group_size: Numbers
+    """Micro-batches that one chunk runs in turn."""
+    sharding: Numbers
+    """Share of it behind which the traffic of every micro-batch travels."""
+    once: Numbers
+    """Share of it, for one chunk, behind which the traffic of the step travels."""
+
+    @classmethod
+    def of(cls, question: Question, batch: Batch) -> Windows:
+        """Those of a plan."""
+        return cls(
+            num_microbatches=batch.num_microbatches,
+            vp=batch.vp,
+            group_size=np.minimum(batch.microbatch_group_size, batch.num_microbatches),
+            sharding=where(batch.overlap_dp, question.profile.fsdp_window, 0.0),
+            once=where(batch.overlap_dp, question.profile.dp_window, 0.0) / batch.vp,
+        )
+
+    def of_step(self, own: Numbers) -> Numbers:
+        """Window of a whole step where that of one chunk's last pass is ``own``. [s]"""
+        return all_windows(own, self.vp, self.group_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,13 +293,13 @@ def step_of(
     everyone = pipeline_sum(question, batch, around, whole, StageWork.of(whole, loads.blocks))
     works = [StageWork.of(stage, loads.blocks) for stage in kinds]
     times = [work_times(question, batch, around, stage, work) for stage, work in zip(kinds, works, strict=True)]
-    chunks = [[chunk_time(batch, whole, StageWork.of(chunk, loads.blocks)) for chunk in group] for group in rounds]
+    chunks = [[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds]
     pace = pace_of(chunks, times)
     busy, memory, host = [], [], []
     for stage, work, one in zip(kinds, works, times, strict=True):
         kept = activation_memory(question, batch, around, stage, work)
         charge = state_charge(question, batch, stage, StageStates.of(stage, loads.states))
-        busy.append(paced(batch, one, everyone, pace) + state_times(question, batch, one, charge).total)
+        busy.append(paced(batch, one, everyone, pace) + state_times(question, one, charge).total)
         memory.append(peak_of(question, charge, kept))
         host.append(charge.host_bytes + kept.on_host)
     fullest = largest(memory)
@@ -286,24 +340,47 @@ def straggler_factor(question: Question) -> Numbers:
 
 
 def work_times(question: Question, batch: Batch, around: Around, stage: Stage, work: StageWork) -> WorkTimes:
-    """Times of one micro-batch on a stage under ``batch``."""
+    """Times of one micro-batch on a stage under ``batch``.
+
+    Computation that hides none of a block's own communication hides, in this order and each part of it once: transfers
+    between stages, activations on their way to the host, and what states exchange.
+    """
     share = applied_share(stage.num_layers, batch)
-    forward = work.sum.forward
-    backward = work.sum.backward + share * work.sum.recomputed
+    free_forward = work.sum.free_forward
+    free_backward = work.sum.free_backward + share * work.sum.free_recomputed
+    kept = kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
+    transfer, offload, left = _between(question, batch, around, kept, free_forward + free_backward)
     return WorkTimes(
-        forward=forward,
-        backward=backward,
+        forward=work.sum.forward,
+        backward=work.sum.backward + share * work.sum.recomputed,
+        plain=work.sum.forward + work.sum.backward,
         weight_gradient=work.sum.weight_gradient,
-        transfer=_exposed_transfer(question, batch, around),
-        offload=_exposed_offload(question, batch, work, share=share, work_time=np.maximum(forward + backward, 1e-30)),
+        transfer=transfer,
+        offload=offload,
         overhead=question.profile.microbatch_time,
+        free_forward=free_forward if left is None else free_forward * left,
+        free_backward=free_backward if left is None else free_backward * left,
+        windows=Windows.of(question, batch),
     )
 
 
-def chunk_time(batch: Batch, whole: Stage, work: StageWork) -> Numbers:
-    """One micro-batch forward and backward through a model chunk; recomputation by the mean stage's share. [s]"""
-    share = np.minimum(1.0, batch.recompute_num_layers * batch.pp / whole.num_layers)
-    return (work.sum.forward + work.sum.backward) + share * work.sum.recomputed
+def _between(
+    question: Question, batch: Batch, around: Around, kept: Numbers, free: Numbers
+) -> tuple[Numbers, Numbers, Numbers | None]:
+    """Exposed transfers to other stages and to the host, and the share of ``free`` that hides neither (None: all).
+
+    ``kept``: activations of a micro-batch. [bytes]
+    """
+    transfer, rest = _exposed_transfer(question, batch, around, free)
+    offload: Numbers = 0.0
+    if any_holds(batch.offload_activations):
+        offload, rest = _exposed_offload(question, batch, kept, rest)
+    return transfer, offload, None if rest is free else rest / np.maximum(free, 1e-30)
+
+
+def chunk_time(stage: Stage, parts: Parts[BlockLoad]) -> Numbers:
+    """One micro-batch forward and backward through a model chunk, without recomputation. [s]"""
+    return parts.total(stage, lambda part: part.forward + part.backward)
 
 
 def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) -> Numbers:
@@ -311,12 +388,12 @@ def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) ->
 
     .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
 
-    ``rounds``: seconds of chunks in groups of which the slowest counts. 1 where there are none.
+    ``rounds``: seconds of chunks in groups of which the slowest counts. 1 where there are none. Recomputation makes all
+    chunks slower alike and is left out.
     """
     if not rounds:
         return 1.0
-    slowest = largest(times.work for times in stages)
-    return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / slowest
+    return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / largest(s.plain for s in stages)
 
 
 def paced(batch: Batch, times: WorkTimes, everyone: Passes, pace: Numbers) -> Numbers:
@@ -345,27 +422,28 @@ def passes_of(batch: Batch, times: WorkTimes) -> Passes:
     )
 
 
-def state_times(question: Question, batch: Batch, times: WorkTimes, load: StateCharge) -> StateTimes:
+def state_times(question: Question, times: WorkTimes, load: StateCharge) -> StateTimes:
     """What the states of a stage cost a step beyond the work that hides their traffic."""
-    profile = question.profile
-    overlapped = where(batch.overlap_dp, 1.0, 0.0)
-    rest: Numbers = times.hiding
+    profile, windows = question.profile, times.windows
     sharded: Numbers = 0.0
+    left: Numbers | None = None
+    once = not (is_zero(load.reduce_time) and is_zero(load.gather_time))
     if not is_zero(load.sharding_time):
-        window = overlapped * profile.fsdp_window * times.hiding
-        sharded = beside(batch.num_microbatches * load.sharding_time, batch.num_microbatches * window, profile)
-        # What hides the traffic of every micro-batch cannot hide that of the step as well.
-        rest = times.hiding - np.minimum(load.sharding_time, window)
-    usable = rest * (overlapped * profile.dp_window / batch.vp / times.work)
-    group = np.minimum(batch.microbatch_group_size, batch.num_microbatches)
+        sharded = beside(windows.num_microbatches * load.sharding_time, times.all_sharding_windows, profile)
+        if once:  # What hides the traffic of every micro-batch cannot hide that of the step as well.
+            hidden = np.minimum(load.sharding_time, times.sharding_window)
+            left = 1 - hidden / np.maximum(times.free, 1e-30)
 
-    def shown(time: Numbers, pass_time: Numbers) -> Numbers:
-        return 0.0 if is_zero(time) else beside_chunks(time, usable * pass_time, batch.vp, group, profile)
+    def shown(time: Numbers, hidden_in: Callable[[], tuple[Numbers, Numbers]]) -> Numbers:
+        if is_zero(time):
+            return 0.0
+        own, whole = hidden_in() if left is None else (left * window for window in hidden_in())
+        return beside_chunks(time, own, whole, windows.vp, profile)
 
     return StateTimes(
         sharded=sharded,
-        reduce=shown(load.reduce_time, times.backward),
-        gather=shown(load.gather_time, times.forward),
+        reduce=shown(load.reduce_time, lambda: times.reduce_windows),
+        gather=shown(load.gather_time, lambda: times.gather_windows),
         update=load.update_time,
     )
 
@@ -378,8 +456,10 @@ def pipeline_sum(question: Question, batch: Batch, around: Around, whole: Stage,
     share = np.minimum(1.0, batch.recompute_num_layers * batch.pp / whole.num_layers)
     passes = work.sum.forward + work.sum.backward
     again = share * work.sum.recomputed
-    offload = _exposed_offload(question, batch, work, share=share, work_time=passes + again)
-    between = batch.pp * (_exposed_transfer(question, batch, around) + question.profile.microbatch_time) + offload
+    free = (work.sum.free_forward + work.sum.free_backward) + share * work.sum.free_recomputed
+    kept = kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share) / batch.pp
+    transfer, offload, _ = _between(question, batch, around, kept, free / batch.pp)
+    between = batch.pp * (transfer + offload + question.profile.microbatch_time)
     if not splits_backward(batch):
         return Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)
     forward = work.sum.forward + between / 2
@@ -391,26 +471,30 @@ def pipeline_sum(question: Question, batch: Batch, around: Around, whole: Stage,
     )
 
 
-def _exposed_transfer(question: Question, batch: Batch, around: Around) -> Numbers:
-    """Every chunk hands its output on and its input gradient back."""
-    visible = 1 - where(batch.overlap_pp, question.profile.hidden_pp, 0.0)
-    return 2.0 * batch.vp * around.handover_time * visible
+def _exposed_transfer(question: Question, batch: Batch, around: Around, free: Numbers) -> tuple[Numbers, Numbers]:
+    """Transfers that show, and the free computation that is left.
+
+    Every chunk hands its output on and its input gradient back.
+    """
+    if not any_holds(around.handover_time):
+        return 0.0, free
+    time = 2.0 * batch.vp * around.handover_time
+    if not any_holds(batch.overlap_pp):
+        return time, free
+    shown = where(batch.overlap_pp, beside(time, question.profile.pp_window * free, question.profile), time)
+    return shown, free - (time - shown)
 
 
-def _exposed_offload(
-    question: Question, batch: Batch, work: StageWork, *, share: Numbers, work_time: Numbers
-) -> Numbers:
-    """Kept activations go to the host and come back: what is not hidden, or what outlasts the work itself.
+def _exposed_offload(question: Question, batch: Batch, kept: Numbers, free: Numbers) -> tuple[Numbers, Numbers]:
+    """Kept activations that go to the host and come back: what shows, and the free computation that is left.
 
     A number of offloaded layers is taken as that of a mean stage.
     """
-    if not any_holds(batch.offload_activations):
-        return 0.0
     away = offloaded_share(question.model.num_hidden_layers / batch.pp, batch)
-    moved = away * kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
-    time = 2.0 * moved / host_rate(question.machine)
-    visible = np.maximum(time * (1 - question.profile.hidden_offload), time - work_time)
-    return where(batch.offload_activations, visible, 0.0)
+    time = 2.0 * away * kept / host_rate(question.machine)
+    shown = beside(time, question.profile.offload_window * free, question.profile)
+    shown = where(batch.offload_activations, shown, 0.0)
+    return shown, free - where(batch.offload_activations, time - shown, 0.0)
 
 
 def state_charge(question: Question, batch: Batch, stage: Stage, states: StageStates) -> StateCharge:

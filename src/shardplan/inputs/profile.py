@@ -126,10 +126,10 @@ class Profile:
     ep_window: Numbers
     """Share of the work left in a layer behind which expert dispatch hides where another micro-batch computes meanwhile
     (``overlap_ep``)."""
-    hidden_pp: Numbers
-    """Share of stage transfers that runs beside computation where overlapped."""
-    hidden_offload: Numbers
-    """Share of host transfers of activations that runs beside computation."""
+    pp_window: Numbers
+    """Share of the free computation behind which transfers between stages travel where overlapped."""
+    offload_window: Numbers
+    """Share of the free computation behind which activations travel to the host and back."""
     hidden_slowdown: Numbers
     """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
     dp_window: Numbers

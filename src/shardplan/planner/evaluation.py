@@ -28,7 +28,6 @@ from shardplan.estimation.step import (
     Step,
     WorkTimes,
     activation_memory,
-    chunk_time,
     host_holds,
     pace_of,
     paced,
@@ -41,9 +40,10 @@ from shardplan.estimation.step import (
 )
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
-from shardplan.planner.layouts import Layouts
+from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.points import Family
 from shardplan.planner.space import GRID
+from shardplan.planner.stopping import Stop, check
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
@@ -97,11 +97,12 @@ class Tables:
 
     question: Question
     family: Family
+    known: KnownPipelines
 
     @cached_property
     def layouts(self) -> Layouts:
         """Pipelines of every depth and number of chunks."""
-        return Layouts.of(self.question, self.family)
+        return Layouts.of(self.question, self.family, self.known)
 
     @cached_property
     def dp(self) -> NDArray[np.float64]:
@@ -171,8 +172,13 @@ class Tables:
         layouts = self.layouts
         by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
         rows, position = self._pairs(by_layout, layouts.compositions.shape[1], block, len(first))
-        stage = self.layouts.composed(rows // len(first))
-        return StageWork.of(stage, gather(self._blocks, rows % len(first))), position
+        length = max(CELLS // len(self.family.policies), 1)
+        pieces = [rows[start : start + length] for start in range(0, len(rows), length)]
+        works = [
+            StageWork.of(layouts.composed(part // len(first)), gather(self._blocks, part % len(first)))
+            for part in pieces
+        ]
+        return concatenated(works, [len(part) for part in pieces]), position
 
     @cached_property
     def whole(self) -> tuple[Stage, StageWork]:
@@ -189,19 +195,12 @@ class Tables:
     def _chunk_times(self) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
         """Seconds of every chunk on every block where a plan has both; where they lie, by chunk and block."""
         first, block = self._block_keys
-        layouts, (whole, _) = self.layouts, self.whole
+        layouts = self.layouts
         by_layout = [{0, *row.ravel()} for row in layouts.rounds]
         rows, position = self._pairs(by_layout, layouts.chunks.shape[1], block, len(first))
-        chunks, slots = rows // len(first), np.arange(len(self.family.policies))
-        work = StageWork.of(layouts.chunk(chunks), gather(self._blocks, rows % len(first)))
-        depth = layouts.depth_of_chunk[chunks]
-        batch = replace(
-            self._one,
-            pp=np.asarray(self.family.depths, dtype=np.float64)[depth],
-            recompute_num_layers=self._num_layers[:, slots].T[:, depth],
-        )
-        times = np.atleast_2d(chunk_time(batch, whole, work))
-        return np.broadcast_to(times, (len(slots), len(rows))), position
+        both = self._blocks.map(lambda part: _row(part.forward + part.backward, first))
+        times = both.total(layouts.chunk(rows // len(first)), lambda time: gather(time, rows % len(first)))
+        return _row(times, rows), position
 
     @cached_property
     def _state_rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -317,9 +316,8 @@ class Tables:
         if not groups:
             return []
         (times, position), (first, block) = self._chunk_times, self._block_keys
-        times = times if len(piece.slots) == len(times) else times[piece.slots]
         places = block[piece.points]
-        return [[times[:, position[chunks * len(first) + places]] for chunks in group] for group in groups]
+        return [[times[position[chunks * len(first) + places]] for chunks in group] for group in groups]
 
     def charge_at(self, sharding: int, compositions: NDArray[np.intp], points: NDArray[np.intp]) -> StateCharge:
         """What the states of stages of these compositions cost at these points."""
@@ -330,17 +328,34 @@ class Tables:
         """Plans of these points and layouts in numbers."""
         return self._batch(points, slots, None, layouts)
 
-    def sharded(self, batch: Batch, sharding: int) -> Batch:
-        """The same plans under a sharding."""
-        return replace(batch, **_sharding_fields(self.family.shardings[sharding], batch.replicas))
+
+KEPT_BYTES = 30 * 2**20
 
 
-def evaluate(question: Question, family: Family, objective: Objective = fastest) -> Table:
-    """Evaluates every valid plan of ``family``."""
-    tables = Tables(question=question, family=family)
+def _keep_freed_memory() -> None:
+    """Makes the allocator of glibc reuse what arrays of a piece leave behind rather than hand it back to the kernel.
+
+    Freeing a large block once raises the size up to which it does so (``mallopt(3)``, dynamic ``M_MMAP_THRESHOLD``);
+    each piece would cost hundreds of page faults otherwise. The block itself is never touched. No effect elsewhere.
+    """
+    np.empty(KEPT_BYTES, dtype=np.uint8)
+
+
+def evaluate(
+    question: Question,
+    family: Family,
+    objective: Objective = fastest,
+    *,
+    stop: Stop | None = None,
+    known: KnownPipelines | None = None,
+) -> Table:
+    """Evaluates every valid plan of ``family``. Raises ``SearchStopped`` where ``stop`` says so."""
+    _keep_freed_memory()
+    tables = Tables(question=question, family=family, known=known or KnownPipelines())
     best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
     feasible = 0
     for piece in _pieces(tables):
+        check(stop)
         feasible += _fill(tables, piece, objective, best)
     slots = family.recomputes.sum(axis=0)[family.points["depth"]]
     evaluated = int((family.num_chunks() * family.shards.sum(axis=0) * slots).sum())
@@ -403,12 +418,11 @@ def _steps(tables: Tables, piece: _Piece) -> Iterator[tuple[int, Step]]:
     halves = [(compositions, times, paced(batch, times, everyone, pace), kept) for compositions, times, kept in works]
     for sharding in piece.shardings:
         charges = [tables.charge_at(int(sharding), half[0], piece.points) for half in halves]
-        yield int(sharding), _joined_step(question, tables.sharded(batch, int(sharding)), halves, charges)
+        yield int(sharding), _joined_step(question, halves, charges)
 
 
 def _joined_step(
     question: Question,
-    batch: Batch,
     halves: list[tuple[Any, WorkTimes, Numbers, ActivationMemory]],
     charges: list[StateCharge],
 ) -> Step:
@@ -417,7 +431,7 @@ def _joined_step(
     fullest: Any = None
     host = []
     for (_, times, passes, kept), charge in zip(halves, charges, strict=True):
-        busy = passes + state_times(question, batch, times, charge).total
+        busy = passes + state_times(question, times, charge).total
         peak = peak_of(question, charge, kept)
         busiest = busy if busiest is None else np.maximum(busiest, busy)
         fullest = peak if fullest is None else np.maximum(fullest, peak)

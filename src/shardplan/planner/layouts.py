@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,50 @@ from numpy.typing import NDArray
 
 from shardplan.estimation.layout import pipeline_of
 from shardplan.estimation.question import Question
+from shardplan.inputs.model import ModelConfig
 from shardplan.planner.points import Family
 from shardplan.workload.stage import Stage, kinds_of_stage, layers_before
 
 Composition = tuple[int, ...]
 """Layers of every kind, embedding, head and prediction blocks of a stage."""
+Shape = tuple[int, int, tuple[int, ...] | None]
+"""Depth, chunks per rank, and the layers of every chunk where they are given."""
+Pipelines = tuple[tuple[tuple[Composition, int], ...], tuple[tuple[Composition, ...], ...]]
+"""Kinds of stage with the first rank of each, and chunks in groups of which the slowest counts."""
+
+
+class KnownPipelines:
+    """Pipelines of the models that have been asked about lately, so that many questions share them. Thread-safe."""
+
+    def __init__(self, most: int = 8) -> None:
+        self._most = most
+        self._models: dict[int, tuple[ModelConfig, dict[Shape, Pipelines]]] = {}
+
+    def of(self, model: ModelConfig, shapes: Sequence[Shape]) -> list[Pipelines]:
+        """Kinds of stage and rounds of chunks of every shape."""
+        known = self._of_model(model)
+        missing = [shape for shape in shapes if shape not in known]
+        if missing:
+            before = layers_before(model)
+            known |= {shape: _pipelines(model, shape, before) for shape in missing}
+        return [known[shape] for shape in shapes]
+
+    def _of_model(self, model: ModelConfig) -> dict[Shape, Pipelines]:
+        held, pipelines = self._models.get(id(model), (None, {}))
+        if held is not model:
+            pipelines = {}
+            for oldest in list(self._models)[: max(len(self._models) - self._most + 1, 0)]:
+                self._models.pop(oldest, None)
+            self._models[id(model)] = model, pipelines
+        return pipelines
+
+
+def _pipelines(model: ModelConfig, shape: Shape, before: NDArray[np.int64]) -> Pipelines:
+    pp, vp, layers = shape
+    all_stages, rounds = pipeline_of(model, pp, vp, layers, before=before)
+    kinds = kinds_of_stage(all_stages)
+    groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
+    return tuple((_parts(stage), int(stage.rank)) for stage in kinds), groups
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,22 +80,19 @@ class Layouts:
     """Compositions of chunks by layout, group and member; of each group the slowest counts."""
 
     @classmethod
-    def of(cls, question: Question, family: Family) -> Layouts:
+    def of(cls, question: Question, family: Family, known: KnownPipelines) -> Layouts:
         """The pipelines of a family."""
-        before = layers_before(question.model)
         layers = family.switches.get("stage_layers")
-        found = [
-            (depth, vp, *pipeline_of(question.model, pp, vp, layers, before=before))
-            for depth, (pp, vps) in enumerate(zip(family.depths, family.vps, strict=True))
-            for vp in vps
-        ]
-        kinds = [kinds_of_stage(all_stages) for _, _, all_stages, _ in found]
+        shapes = [(pp, vp, layers) for pp, vps in zip(family.depths, family.vps, strict=True) for vp in vps]
+        depths = [depth for depth, vps in enumerate(family.vps) for _ in vps]
+        found = known.of(question.model, shapes)
+        kinds = [stages for stages, _ in found]
         numbers: dict[Composition, int] = {}
-        chunks: dict[tuple[int, Composition], int] = {(0, (0,) * (len(before) + 3)): 0}
-        composition = _padded([[numbers.setdefault(_parts(s), len(numbers)) for s in stages] for stages in kinds])
+        chunks: dict[tuple[int, Composition], int] = {(0, (0,) * (len(question.model.layer_kinds) + 3)): 0}
+        composition = _padded([[numbers.setdefault(parts, len(numbers)) for parts, _ in stages] for stages in kinds])
         rounds = [
-            [[chunks.setdefault((depth, chunk.parts), len(chunks)) for chunk in group] for group in groups]
-            for depth, _, _, groups in found
+            [[chunks.setdefault((depth, parts), len(chunks)) for parts in group] for group in groups]
+            for depth, (_, groups) in zip(depths, found, strict=True)
         ]
         widest = max((len(group) for groups in rounds for group in groups), default=0)
         flat = _padded([[n for group in groups for n in (*group, *[0] * (widest - len(group)))] for groups in rounds])
@@ -63,10 +100,10 @@ class Layouts:
         return cls(
             compositions=np.asarray(list(numbers), dtype=np.float64).T,
             first=ends - [len(vps) for vps in family.vps],
-            vp=np.asarray([vp for _, vp, _, _ in found], dtype=np.float64),
+            vp=np.asarray([vp for _, vp, _ in shapes], dtype=np.float64),
             num_kinds=np.asarray([len(stages) for stages in kinds]),
             composition=composition,
-            rank=_padded([[int(stage.rank) for stage in stages] for stages in kinds]).astype(np.float64),
+            rank=_padded([[rank for _, rank in stages] for stages in kinds]).astype(np.float64),
             chunks=np.asarray([parts for _, parts in chunks], dtype=np.float64).T,
             depth_of_chunk=np.asarray([depth for depth, _ in chunks]),
             rounds=flat.reshape(len(found), -1, max(widest, 1)),

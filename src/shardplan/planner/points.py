@@ -199,10 +199,11 @@ class _Draft:
         recomputations = tuple(pair for pair in policies if fitting[pair[0]])
         kinds = space.shardings()
         shardings = tuple(pair for pair in kinds if holds(PIPELINED, sharding=pair[0]))
-        others = len(kinds) * len(space.axes["placement"]) * math.prod(len(space.axes[n]) for n in GRID if n != "pp")
+        points = len(space.axes["placement"]) * math.prod(len(space.axes[n]) for n in GRID if n != "pp")
+        others = len(kinds) * points
         self.rejected[LAYERS.name] += (len(chunks) - len(vps)) * len(policies) * others
         self.rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * others
-        unshared = (len(kinds) - len(shardings)) * others // len(kinds)
+        unshared = (len(kinds) - len(shardings)) * points
         self.rejected[PIPELINED.name] += len(vps) * len(recomputations) * unshared
         return _Depth(pp=pp, vps=vps, recomputations=recomputations, shardings=shardings)
 

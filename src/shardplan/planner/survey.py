@@ -12,9 +12,11 @@ import numpy as np
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.planner.evaluation import Objective, Table, best_plan, evaluate, fastest
+from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
+from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import TiedPlans, tied_plans
 
 Progress = Callable[[int, int], None]
@@ -65,14 +67,21 @@ class Survey:
 
 
 def survey_of(
-    question: Question, space: Space, *, objective: Objective = fastest, progress: Progress | None = None
+    question: Question,
+    space: Space,
+    *,
+    objective: Objective = fastest,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+    known: KnownPipelines | None = None,
 ) -> Survey:
-    """Evaluates every valid plan of ``space``."""
+    """Evaluates every valid plan of ``space``. Raises ``SearchStopped`` where ``stop`` says so."""
     rejected: Counter[str] = Counter()
     found = list(families(question, space, rejected))
+    known = known or KnownPipelines()
     tables = []
     for done, family in enumerate(found, start=1):
-        tables.append(evaluate(question, family, objective))
+        tables.append(evaluate(question, family, objective, stop=stop, known=known))
         if progress is not None:
             progress(done, len(found))
     return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=objective)

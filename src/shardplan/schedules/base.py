@@ -53,6 +53,18 @@ class Passes:
         """Forward and backward pass. [s]"""
         return self.forward + self.backward
 
+    @property
+    def parts(self) -> tuple[Numbers, Numbers, Numbers]:
+        """F, B and W. [s]"""
+        return self.forward, self.input_gradient, self.weight_gradient
+
+    def __truediv__(self, number: Numbers) -> Passes:
+        return Passes(
+            forward=self.forward / number,
+            input_gradient=self.input_gradient / number,
+            weight_gradient=self.weight_gradient / number,
+        )
+
     def __sub__(self, other: Passes) -> Passes:
         return Passes(
             forward=self.forward - other.forward,
@@ -72,6 +84,8 @@ class Pass(NamedTuple):
     chunk: int
     """Which of the rank's chunks, from 0."""
     microbatch: int
+    joined: bool = False
+    """Whether it runs together with the rank's next pass, as one block whose results are there at its end."""
 
 
 class Place(NamedTuple):
@@ -97,6 +111,8 @@ class PipelineSchedule(ABC):
     """Fewest chunks per rank."""
     most_vp: ClassVar[int | None] = 1
     """Most chunks per rank; any number where None."""
+    least_pp: ClassVar[int] = 1
+    """Fewest ranks."""
     rule: ClassVar[str] = SUITS
     """Name of the rule of validity that ``can_run`` decides."""
 
@@ -105,9 +121,14 @@ class PipelineSchedule(ABC):
         enough = np.greater_equal(vp, self.least_vp)
         return enough if self.most_vp is None else enough & np.less_equal(vp, self.most_vp)
 
-    def holds(self, at: Pipeline) -> Flags:  # noqa: ARG002  # schedules without a rule of their own read nothing
+    def least_microbatches(self, pp: Numbers) -> Numbers:  # noqa: ARG002  # most schedules run with any number
+        """Fewest micro-batches with which the schedule is what it is."""
+        return 1
+
+    def holds(self, at: Pipeline) -> Flags:
         """The schedule's rule of validity, beyond the number of chunks."""
-        return True
+        enough = np.greater_equal(at.num_microbatches, self.least_microbatches(at.pp))
+        return np.greater_equal(at.pp, self.least_pp) & enough
 
     def can_run(self, at: Pipeline) -> Flags:
         """Whether the pipeline has the chunks that the schedule takes and keeps its rule."""
@@ -123,10 +144,16 @@ class PipelineSchedule(ABC):
         """The knob to turn, for one plan; ``sequences``: of one micro-batch in all replicas together."""
         if not self.takes_chunks(at.vp):
             return self.hint_of_chunks()
-        return f"change pp or the global batch size ({sequences * at.num_microbatches}), or choose another schedule"
+        if at.pp < self.least_pp:
+            return f"schedule {self.name} needs pp of {self.least_pp} or more: raise pp, or leave the schedule out"
+        least = self.least_microbatches(at.pp)
+        return (
+            f"schedule {self.name} needs {least} micro-batches per replica or more: "
+            f"set the global batch size to {least * sequences} or more, or lower pp"
+        )
 
     def hint_of_chunks(self) -> str:
-        """Which ``vp`` the schedule takes."""
+        """The knob to turn where the schedule does not take ``vp`` chunks."""
         if self.most_vp == 1:
             return "set vp to 1, or the schedule to interleaved"
         wanted = f"{self.least_vp}" if self.most_vp == self.least_vp else f"{self.least_vp} or more"

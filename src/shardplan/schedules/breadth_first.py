@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.arrays import Numbers
 from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule
 
 
@@ -19,16 +19,9 @@ class BreadthFirst(PipelineSchedule):
     name = "breadth-first"
     title = "Breadth-first pipeline"
     source = "arXiv 2211.05953, section 4"
+    least_pp = 2
     least_vp = 2
     most_vp = None
-
-    def holds(self, at: Pipeline) -> Flags:
-        """Chunks in a loop need ranks to loop over."""
-        return np.greater(at.pp, 1)
-
-    def hint(self, at: Pipeline, sequences: int) -> str:
-        """More ranks."""
-        return super().hint(at, sequences) if at.pp > 1 else f"schedule {self.name} needs pp of 2 or more: raise pp"
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
         """One micro-batch's way through a chunk of every other stage, at most one round at its slowest chunk. [s]

@@ -9,5 +9,10 @@ BUILT_IN: Final = {
     "interleaved": "interleaved:Interleaved",
     "gpipe": "gpipe:GPipe",
     "breadth-first": "breadth_first:BreadthFirst",
+    "zb-h1": "zb_h1:ZeroBubbleH1",
+    "zb-h2": "zb_h2:ZeroBubbleH2",
+    "zb-v": "zb_v:ZeroBubbleV",
+    "dualpipe": "dualpipe:DualPipe",
+    "dualpipe-v": "dualpipe_v:DualPipeV",
 }
 """Module and class by name, in the order in which they are shown. Help texts read names here without loading NumPy."""

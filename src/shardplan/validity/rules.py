@@ -19,7 +19,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
-from shardplan.schedules.base import SUITS, Pipeline
+from shardplan.schedules.base import SUITS, Pipeline, Place
 from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, is_known, list_schedules, load_schedule
 
 
@@ -107,8 +107,17 @@ def _layout_holds(s: Setting, d: Degrees) -> Flags:
     layers = d.plan.stage_layers
     if layers is None:
         return d.pp * d.vp <= s.model.num_hidden_layers + np.where(np.asarray(d.vp) > 1, 2, 0)
-    per_rank = [sum(layers[rank :: d.plan.pp]) for rank in range(d.plan.pp)]
-    return len(layers) == d.plan.pp * d.plan.vp and sum(layers) == s.model.num_hidden_layers and min(per_rank) > 0
+    if len(layers) != d.plan.pp * d.plan.vp or sum(layers) != s.model.num_hidden_layers:
+        return False
+    filled = {place.rank for place, num_layers in zip(_path(s, d), layers, strict=True) if num_layers}
+    return len(filled) == d.plan.pp
+
+
+def _path(s: Setting, d: Degrees) -> tuple[Place, ...]:
+    """The chunks of one plan in model order."""
+    plan = d.plan
+    schedule = load_schedule(plan.effective_schedule) if is_known(plan.effective_schedule) else INTERLEAVED
+    return schedule.path(plan.pp, plan.vp, int(num_microbatches(s, d)), 0)
 
 
 def _layout_message(s: Setting, p: Plan) -> str:
