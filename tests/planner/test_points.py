@@ -83,8 +83,9 @@ def why_not(setting: Setting, space: Space, plan: Plan) -> str | None:
 
 def in_other_words(space: Space, plan: Plan, dp: int) -> bool:
     """Whether an earlier value of a switch or an earlier placement makes the same plan."""
-    for name, dimension in NEEDS.items():
-        if name in space.axes and getattr(plan, name) != space.axes[name][0] and getattr(plan, dimension) == 1:
+    for name, dimensions in NEEDS.items():
+        needless = all(getattr(plan, dimension) == 1 for dimension in dimensions)
+        if needless and name in space.axes and getattr(plan, name) != space.axes[name][0]:
             return True
     orders = space.axes["placement"]
     earlier = orders[: orders.index(plan.placement)]
