@@ -107,6 +107,7 @@ MODULES = _rule("recomputed modules exist in the model")
 INTERLEAVING = _rule("interleaving has whole groups of micro-batches")
 SHARDING = _rule("sharding groups divide the replicas")
 PIPELINED = _rule("gradients are sharded without a pipeline")
+PLACED = _rule("placement keeps pipeline stages together")
 POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, INTERLEAVING, SHARDING, PIPELINED))
 
 
@@ -260,7 +261,8 @@ class _Draft:
         for earlier in orders[:placement]:
             repeated = (dp == 1) & _same_without("dp", orders[placement], earlier)
             alike = (np.asarray(degrees.pp) == 1) & _same_without("pp", orders[placement], earlier)
-            distinct = distinct & ~(repeated | alike)
+            there = PLACED.holds(self.setting, replace(degrees, plan=replace(degrees.plan, placement=earlier)))
+            distinct = distinct & ~((repeated | alike) & there)
         return distinct
 
     def _interleaves(self, points: Points) -> NDArray[np.bool_]:
