@@ -130,7 +130,7 @@ def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Sp
     assert all(broken_rule(setting, plan) is None for plan in found)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(spaces(most=1000))
 def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked: tuple[Question, Space]) -> None:
     """Sharded over one rank, a layer's gathered weights and gradients are counted still; all else is the same."""
