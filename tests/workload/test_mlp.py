@@ -61,7 +61,7 @@ def test_fp8_keeps_inputs_of_products_in_one_byte() -> None:
 
 
 def test_passes_move_whole_tensors() -> None:
-    """The table of docs/formulas/operators.md: elements moved forward and backward."""
+    """Elements moved forward and backward, of two bytes."""
     (norms,) = norm(shard()).operators
     assert isinstance(norms, Pass)
     assert (norms.forward_bytes, norms.backward_bytes) == (5 * 2 * SBH, 7 * 2 * SBH)
