@@ -70,8 +70,9 @@ def deepseek_v3(num_layers: int = 61, num_dense: int = 3, num_mtp_layers: int = 
     )
     dense = Layer(mixer=attention, mlp=MLP(intermediate_size=18432, gated=True), num_norms=2)
     experts = MixtureOfExperts(
-        num_experts=256, top_k=8, intermediate_size=2048, gated=True, shared_intermediate_size=2048
-    )
+        num_experts=256, top_k=8, intermediate_size=2048, gated=True, shared_intermediate_size=2048, n_group=8,
+        topk_group=4,
+    )  # fmt: skip
     sparse = Layer(mixer=attention, mlp=experts, num_norms=2)
     return ModelConfig(
         name="deepseek-v3", model_type="deepseek_v3", hidden_size=7168,

@@ -1,9 +1,243 @@
-"""Where the files of the package lie."""
+"""Files: where those of the package lie, and the one reader of files that nobody vouches for.
+
+A user's file is refused with an InputError that names it: what is missing, no regular file, too large, not text,
+malformed, nested too deep, more than one document, repeated keys, YAML aliases (they can grow without bound), or not a
+mapping.
+"""
 
 from __future__ import annotations
 
+import json
+import stat
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
+from zlib import crc32
+
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    import yaml
+
 
 DATA: Final = Path(__file__).parent / "data"
 """Accelerators, clusters, models, stacks, profiles and measured runs."""
+BUILT: Final = DATA / "built"
+"""The YAML files of the package as JSON, which is read ten times faster; ``python -m shardplan.files`` makes them."""
+BUILT_FOLDERS: Final = ("accelerators", "clusters", "profiles", "stacks", ".")
+
+Document = dict[str, Any]
+
+_MOST_DEPTH: Final = 20
+
+
+class FileKind(NamedTuple):
+    """A kind of file that users give."""
+
+    name: str
+    """What errors call it."""
+    most_bytes: int
+    """Largest one that is read."""
+    rule: str
+    """What is expected of it."""
+    hint: str = "correct the path"
+    """What to do about one that cannot be read."""
+
+
+DESCRIPTION: Final = FileKind("the file", 256 * 1024, "a description is a short text file that can be read")
+
+
+def read_text(path: Path, kind: FileKind = DESCRIPTION) -> str:
+    """The text of a user's file. Raises InputError."""
+    shown = printable(str(path))
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            why = "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
+        elif found.st_size > kind.most_bytes:
+            why = f"it has {found.st_size:,} bytes, more than {kind.most_bytes:,}"
+        else:
+            return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        why = "it does not exist"
+    except OSError as error:
+        why = error.strerror or str(error)
+    except UnicodeDecodeError:
+        why = "it is not text in UTF-8"
+    except ValueError:
+        why = "a path holds no null characters"
+    raise InputError(f"cannot read {kind.name} '{shown}': {why}", rule=kind.rule, hint=kind.hint)
+
+
+def read_document(path: Path, kind: FileKind = DESCRIPTION) -> Document:
+    """The mapping that the YAML or JSON file at ``path`` holds. Raises InputError."""
+    return parse_document(read_text(path, kind), label=printable(str(path)), is_json=path.suffix.lower() == ".json")
+
+
+def parse_document(text: str, *, label: str, is_json: bool = False) -> Document:
+    """The mapping that ``text`` holds; ``label`` names it in errors. Raises InputError."""
+    if not text.strip():
+        _refuse(label, "is empty", "a file has content")
+    document = parse_json(text, label) if is_json else _load_yaml(text, label)
+    if not isinstance(document, dict):
+        _refuse(label, f"holds a {type(document).__name__}, not fields with values", "a file holds named fields")
+    for name in document:
+        if not isinstance(name, str):
+            _refuse(label, f"has the field {name!r}, which is not text", "names of fields are text")
+    return document
+
+
+def printable(text: str) -> str:
+    """``text`` without what a terminal would act on or could not show, and not endless."""
+    return "".join(char if char.isprintable() else "?" for char in text[:300])
+
+
+def shipped_document(path: Path) -> Document:
+    """The mapping in a YAML file of the package; read from the JSON built of it where that is of the same text."""
+    text = path.read_bytes()
+    if path.is_relative_to(DATA) and (built := _built_path(path)).exists():
+        found: Document = json.loads(built.read_bytes())
+        if found["crc32"] == crc32(text):
+            return dict(found["document"])
+    return _from_yaml(text.decode("utf-8"))
+
+
+def build() -> Iterator[Path]:
+    """Writes the JSON of every YAML file that estimates read, and yields what has changed."""
+    for source in built_sources():
+        text, target = source.read_bytes(), _built_path(source)
+        made = {"crc32": crc32(text), "document": _from_yaml(text.decode("utf-8"))}
+        content = json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
+        if not target.exists() or target.read_text(encoding="utf-8") != content:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(content, encoding="utf-8")
+            yield target
+
+
+def built_sources() -> list[Path]:
+    """The YAML files of which JSON is built."""
+    return sorted(path for folder in BUILT_FOLDERS for path in (DATA / folder).glob("*.yaml"))
+
+
+def _built_path(source: Path) -> Path:
+    return BUILT / source.relative_to(DATA).with_suffix(".json")
+
+
+def _from_yaml(text: str) -> Document:
+    document: Document = _loader()(text).get_single_data()
+    return document
+
+
+def parse_json(text: str, label: str) -> object:
+    """What a JSON text holds; ``label`` names it in errors. Raises InputError."""
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        seen: dict[str, object] = {}
+        for name, value in pairs:
+            if name in seen:
+                _refuse(label, f"repeats the field '{printable(name)}'", "every field is given once")
+            seen[name] = value
+        return seen
+
+    try:
+        document: object = json.loads(text, object_pairs_hook=unique)
+    except InputError:
+        raise
+    except RecursionError:
+        _refuse(label, f"is nested deeper than {_MOST_DEPTH} levels", "a description is shallow")
+    except json.JSONDecodeError as error:
+        _refuse(label, f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}", "the file is JSON")
+    except ValueError as error:  # a number of thousands of digits
+        _refuse(label, f"is not JSON: {str(error).partition(';')[0]}", "the file is JSON")
+    _check_depth(document, label)
+    return document
+
+
+def _check_depth(document: object, label: str) -> None:
+    level, depth = [document], 0
+    while level:
+        depth += 1
+        if depth > _MOST_DEPTH:
+            _refuse(label, f"is nested deeper than {_MOST_DEPTH} levels", "a description is shallow")
+        parts = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
+        level = [inner for part in parts for inner in part]
+
+
+def _load_yaml(text: str, label: str) -> object:
+    import yaml
+
+    try:
+        _scan(text, label)
+        return _loader()(text).get_single_data()
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "unreadable"
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        _refuse(label, f"is not YAML: {problem}{where}", "the file is well formed")
+    except InputError:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # an impossible date, a number too long
+        _refuse(label, f"holds a value that cannot be read: {error}", "the file is well formed")
+
+
+def _scan(text: str, label: str) -> None:
+    """Refuse what would hurt or be lost in reading: aliases, depth, repeated keys, several documents."""
+    import yaml
+
+    num_documents, open_keys = 0, list[_Keys]()
+    for event in yaml.parse(text, Loader=_loader()):
+        line = event.start_mark.line + 1 if event.start_mark is not None else 0
+        if isinstance(event, yaml.AliasEvent):
+            _refuse(label, f"uses a YAML alias in line {line}", "values are written out", "repeat the value instead")
+        num_documents += isinstance(event, yaml.DocumentStartEvent)
+        if num_documents > 1:
+            _refuse(label, f"starts a second document in line {line}", "a file holds one description")
+        if isinstance(event, yaml.CollectionEndEvent):
+            open_keys.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            name = event.value if isinstance(event, yaml.ScalarEvent) else None
+            if open_keys and open_keys[-1].repeats(name):
+                _refuse(label, f"repeats the field '{name}' in line {line}", "every field is given once")
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_keys.append(_Keys(is_mapping=isinstance(event, yaml.MappingStartEvent)))
+            if len(open_keys) > _MOST_DEPTH:
+                _refuse(label, f"is nested deeper than {_MOST_DEPTH} levels in line {line}", "a description is shallow")
+
+
+class _Keys:
+    """Keys met so far in one open mapping; a sequence has none."""
+
+    def __init__(self, *, is_mapping: bool) -> None:
+        self._is_mapping, self._expects_key, self._seen = is_mapping, True, set[str]()
+
+    def repeats(self, name: str | None) -> bool:
+        """Whether the next node is a key that was there before; ``name`` is None for a key that is no scalar."""
+        is_key, self._expects_key = self._is_mapping and self._expects_key, not self._expects_key
+        if not is_key or name is None:
+            return False
+        known = name in self._seen
+        self._seen.add(name)
+        return known
+
+
+@cache
+def _loader() -> type[yaml.CSafeLoader | yaml.SafeLoader]:
+    """The fast loader where the C library is present; a date stays text."""
+    import yaml
+
+    class Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]  # either base
+        yaml_implicit_resolvers: ClassVar = {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    return Loader
+
+
+def _refuse(label: str, why: str, rule: str, hint: str = "") -> NoReturn:
+    raise InputError(f"{label} {why:.300}", rule=rule, hint=hint or f"correct {label}")
+
+
+if __name__ == "__main__":
+    for _path in build():
+        pass

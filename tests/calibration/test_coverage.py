@@ -15,9 +15,8 @@ from shardplan.calibration.coverage import (
     covered_runs,
 )
 from shardplan.calibration.defaults import refit
-from shardplan.estimation.band import read_residuals
 from shardplan.estimation.gaps import UNMEASURED
-from shardplan.inputs.readers.residuals import Features, Residual
+from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 

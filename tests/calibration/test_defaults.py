@@ -16,8 +16,8 @@ import pytest
 
 from shardplan.calibration.constants import DIGITS, SD_DIGITS
 from shardplan.calibration.defaults import Refit, refit, residuals_table, with_fitted
-from shardplan.estimation.band import RESIDUALS
 from shardplan.inputs.profile import Constant, constants_of, generations
+from shardplan.inputs.readers.residuals import RESIDUALS
 
 AGAIN = "run `shardplan calibrate --defaults --write`, then `python docs/generate_accuracy.py`"
 UNITS = 2

@@ -336,7 +336,7 @@ def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (folder / path.name).write_bytes(path.read_bytes())
     for module in (profiles, defaults):
         monkeypatch.setattr(module, "PROFILES", folder)
-    monkeypatch.setattr("shardplan.estimation.band.RESIDUALS", folder / "residuals.csv")
+    monkeypatch.setattr("shardplan.inputs.readers.residuals.RESIDUALS", folder / "residuals.csv")
     return folder
 
 

@@ -78,7 +78,7 @@ def test_files_of_the_same_name_are_told_apart(folder: Path, tmp_path: Path) -> 
         (["A.json", "B.json"], ["--pick", "0"], "whole number"),
         (["A.json", "B.json"], ["--pick", "1;2"], "whole number, or recommended"),
         (["plans.json"], ["--pick", ",".join(["1"] * 99)], "at most 20"),
-        (["A.json", "missing.json"], [], "No such file"),
+        (["A.json", "missing.json"], [], "does not exist"),
     ],
 )
 def test_wrong_picks_and_files_are_refused(folder: Path, files: list[str], flags: list[str], words: str) -> None:

@@ -54,6 +54,9 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--global-batch-size", "1.5", "--global-batch-size is"),
             ("--top", "0", "--top is"),
             ("--top", "many", "--top is"),
+            ("--moe-imbalance", "0.5", "--moe-imbalance"),
+            ("--moe-imbalance", "nan", "--moe-imbalance"),
+            ("--moe-imbalance", "even", "--moe-imbalance"),
             ("--tokens", "0", "tokens is 0"),
             ("--tokens", "-1T", "negative"),
             ("--tokens", "nan", "--tokens"),
@@ -130,8 +133,8 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--from", "none.json", "MODEL"),
         )
     },
-    "a plan file that is not there": (("estimate", "--from", "none.json"), "No such file"),
-    "a plan that is none": (("compare", "none.json", "none.json"), "No such file"),
+    "a plan file that is not there": (("estimate", "--from", "none.json"), "does not exist"),
+    "a plan that is none": (("compare", "none.json", "none.json"), "does not exist"),
     "a sequence of nothing": (("models", "llama-3.2-1b", "--sequence-length", "0"), "--sequence-length is"),
 }  # fmt: skip
 

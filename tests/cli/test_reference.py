@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from tests.cli.commands import FEW, SMALL, answer, run
 
-from shardplan.cli.main import EXAMPLES, app
+from shardplan.cli.main import COMMANDS, app
 from shardplan.reports.plan_file import read_plan_file
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,12 @@ def test_the_reference_is_up_to_date() -> None:
     spec.loader.exec_module(module)
     written = (ROOT / "docs" / "cli.md").read_text()
     assert written == module.reference(app, "shardplan"), "run python docs/generate_cli.py"
+
+
+def test_summaries_are_those_of_the_commands() -> None:
+    group: Any = typer.main.get_command(app)
+    for name, entry in COMMANDS.items():
+        assert " ".join(group.commands[name].help.split("\n\n")[0].split()) == entry.summary
 
 
 def _keys(record: Any, names: tuple[str, ...]) -> set[str]:
@@ -58,7 +65,7 @@ def test_every_exit_status_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [line for lines in EXAMPLES.values() for line in lines], ids=lambda line: str(line)[10:80]
+    "command", [line for entry in COMMANDS.values() for line in entry.examples], ids=lambda line: str(line)[10:80]
 )
 def test_examples_of_the_help_run_on_a_fresh_clone(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.commands import FEW, SMALL, answer, run
 
-from shardplan.cli.stack import SWITCHES
+from shardplan.frameworks.defaults import SWITCHES
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.profile import load_profile
 from shardplan.inputs.software import Software

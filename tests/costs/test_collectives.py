@@ -25,7 +25,7 @@ from shardplan.inputs.batch import Batch, Digit
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.workload.ops import CollectiveKind
+from shardplan.workload.ops import CollectiveKind, Copies
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 SIZE = 1e9
@@ -92,7 +92,7 @@ def test_all_to_all_sends_all_but_its_own_part(n: int) -> None:
 def test_copies_of_a_token_for_one_node_cross_the_network_once(copies: int) -> None:
     """Of k copies that fall on D nodes at random, D (1 - (1 - 1/D)^k) nodes get one (arXiv 2412.19437, 3.2.2)."""
     once = collective_bytes("all_to_all", SIZE, of(64, inside=8))
-    inner, outer = collective_bytes("all_to_all", SIZE, of(64, inside=8), copies=copies)
+    inner, outer = collective_bytes("all_to_all", SIZE, of(64, inside=8), copies=Copies(copies))
     assert inner == pytest.approx(float(once[0]) * reached_of(64, copies) / copies)
     assert outer == pytest.approx(float(once[1]) * reached_of(8, copies) / copies)
 

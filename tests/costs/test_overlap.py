@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from tests.examples import ideal_profile
 
 from shardplan.costs.overlap import (
-    SUMMA_PANELS,
     beside,
     beside_chunks,
     beside_products,
@@ -34,10 +33,10 @@ def test_interleaving_never_shows_more(time: float, window: float, chunks: int, 
     assert beside_chunks(time, window, 1, group, profile) == beside(time, window, profile)
 
 
-@given(times, times)
-def test_pipelined_products_show_the_first_panel_and_the_excess(time: float, products: float) -> None:
-    shown = pipelined_products(time, products)
-    assert time / SUMMA_PANELS <= shown <= time * (1 + 1e-12)
+@given(times, times, st.sampled_from((1, 4, 8, 16)))
+def test_pipelined_products_show_the_first_panel_and_the_excess(time: float, products: float, panels: int) -> None:
+    shown = pipelined_products(time, products, ideal_profile(summa_panels=panels))
+    assert time / panels <= shown <= time * (1 + 1e-12)
     assert shown + products >= time * (1 - 1e-12)
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from shardplan.estimation import band as bands
-from shardplan.estimation.band import band_among, read_residuals
+from shardplan.estimation.band import band_among
 from shardplan.estimation.gaps import UNMEASURED
 from shardplan.estimation.ties import NORMAL_P90, UNKNOWN_SD, difference_sd, tie_factor
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
-from shardplan.inputs.readers.residuals import Features, Residual, Shares
+from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 

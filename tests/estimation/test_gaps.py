@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from shardplan.estimation import gaps
-from shardplan.estimation.band import read_residuals
 from shardplan.estimation.gaps import Gap, gaps_of, total_factor
-from shardplan.inputs.readers.residuals import Features, Residual
+from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 

@@ -65,6 +65,17 @@ def test_bubble_is_p_minus_one_over_v_m(pp: int, vp: int, m: int) -> None:
     assert answer.breakdown["bubble"] / work == pytest.approx((pp - 1) / (vp * m), rel=1e-3, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "vp", "forward_passes"),
+    [("zb-h1", 1, 7), ("zb-h2", 1, 0), ("zb-v", 2, 0), ("dualpipe", 1, 6), ("dualpipe-v", 2, 7)],
+)
+def test_schedules_that_split_the_backward_pass_fill_the_bubble(schedule: str, vp: int, forward_passes: int) -> None:
+    """Where F = B = W, nearly: (p - 1) F of arXiv 2401.10241, 2 (p/2 - 1) F of DualPipe, over 3 m F of work."""
+    answer = estimated(headless(16), 32, pp=8, vp=vp, schedule=schedule)
+    work = answer.step_time - answer.breakdown["bubble"]
+    assert answer.breakdown["bubble"] / work == pytest.approx(forward_passes / (3 * 32), abs=1e-3)
+
+
 @pytest.mark.parametrize("m", [1, 8])
 def test_gpipe_has_the_bubble_of_one_f_one_b(m: int) -> None:
     for name in ("1f1b", "gpipe"):

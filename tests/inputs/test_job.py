@@ -39,10 +39,16 @@ def test_refuses_unknown_choices_and_names_the_known_ones(field: str, value: obj
     assert refusal.value.hint
 
 
-@pytest.mark.parametrize("tokens", [0, -1.0, math.nan, math.inf, -math.inf, 1e18, True, "15e12", [1], 10**17 * 100])
+@pytest.mark.parametrize("tokens", [0, -1.0, math.nan, math.inf, -math.inf, 2e18, True, "15e12", [1], 10**17 * 100])
 def test_refuses_tokens_that_are_no_positive_number(tokens: object) -> None:
     with pytest.raises(InputError, match="tokens"):
         job(tokens=tokens)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0, -1, 1001, math.nan, math.inf, True, "1.2", None, [1.2]])
+def test_the_most_loaded_rank_has_at_least_the_mean(ratio: object) -> None:
+    with pytest.raises(InputError, match=r"moe_imbalance is .* from 1 to 1000"):
+        job(moe_imbalance=ratio)
 
 
 def test_misspelt_precision_is_answered_with_the_nearest() -> None:

@@ -16,7 +16,7 @@ GENERATIONS = get_args(Generation)
 SHARES = (
     "tp_fill", "tp_window", "cp_window", "ep_window", "pp_window",
     "offload_window", "hidden_slowdown", "dp_window", "fsdp_window", "matmul_wave_weight", "fragmentation",
-    "fragmentation_when_full",
+    "fragmentation_when_full", "backward_gradients",
 )  # fmt: skip
 FRACTIONS = (
     "grouped_matmul_efficiency", "misaligned_matmul_efficiency", "attention_efficiency", "unfused_attention_efficiency",

@@ -48,7 +48,7 @@ def combinations(space: Space) -> Iterator[Plan]:
             *(space.axes[name] for name in grids),
         ):
             yield Plan(
-                pp=pp, vp=vp, recompute=policy, recompute_num_layers=layers, sharding=kind,  # type: ignore[arg-type]
+                pp=pp, vp=vp, recompute=policy, recompute_num_layers=layers, sharding=kind,
                 sharding_degree=degree, placement=placement, **switches, **dict(zip(grids, values, strict=True)),
             )  # fmt: skip
 
@@ -132,18 +132,16 @@ def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked
     setting = setting_of(question)
     reasons = {plan: why_not(setting, space, plan) for plan in combinations(space)}
     valid = {plan: reason for plan, reason in reasons.items() if broken_rule(setting, plan) is None}
-    same = (*GRID, "vp", "recompute", "recompute_num_layers")
-    for reason, uneven in ((DUPLICATE, ()), (SHARDING, ("buffers",))):
+    for reason, kept, uneven in ((DUPLICATE, (None, SHARDING), ()), (SHARDING, (None,), ("buffers",))):
         for other in [plan for plan, why in valid.items() if why == reason][-2:]:
-            alike = [
-                plan for plan, why in valid.items() if why is None and fields_of(plan, same) == fields_of(other, same)
-            ]
             wanted = pytest.approx(outcome(question, other, uneven), rel=1e-9)
+            alike = (plan for plan, why in valid.items() if why in kept and numbers(plan) == numbers(other))
             assert any(outcome(question, plan, uneven) == wanted for plan in alike), other
 
 
-def fields_of(plan: Plan, names: tuple[str, ...]) -> list[Any]:
-    return [getattr(plan, name) for name in names]
+def numbers(plan: Plan) -> list[Any]:
+    """What plans that are the same in other words have in common."""
+    return [getattr(plan, name) for name in (*GRID, "vp", "recompute", "recompute_num_layers")]
 
 
 def outcome(question: Question, plan: Plan, left_out: tuple[str, ...]) -> tuple[float, float]:

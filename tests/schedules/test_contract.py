@@ -94,6 +94,19 @@ def test_every_copy_of_the_model_is_a_path(schedule: PipelineSchedule, size: tup
     assert len(places) == schedule.parameter_copies * at.pp * at.vp
 
 
+@pytest.mark.parametrize(
+    ("name", "vp", "first", "last"),
+    [
+        ("1f1b", 1, (0,), (3,)), ("interleaved", 3, (0, 4, 8), (3, 7, 11)), ("zb-v", 2, (0, 7), (3, 4)),
+        ("dualpipe-v", 2, (0, 7), (3, 4)), ("dualpipe", 1, (0, 3), (3, 0)),
+    ],
+)  # fmt: skip
+def test_where_the_chunks_of_a_model_lie(name: str, vp: int, first: tuple[int, ...], last: tuple[int, ...]) -> None:
+    """In a loop, in the shape of a V, or once in either direction."""
+    placement = SCHEDULES[name].placement(4, vp)
+    assert (placement[0], placement[3]) == (first, last)
+
+
 @every_schedule
 @given(sizes(), durations(), st.integers(2, 4))
 def test_no_rank_idles_less_in_a_deeper_pipeline(

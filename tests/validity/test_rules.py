@@ -127,6 +127,10 @@ BREACHES = [
         "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(pp=4, schedule="zb-v"), ("zb-v", "1"), "set vp to 2",
     ),
     Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 64,
+        Plan(pp=4, schedule="zb-v", stage_layers=(20, 20, 20, 20)), ("zb-v", "1"), "set vp to 2",
+    ),
+    Breach(
         "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(pp=4, vp=4, schedule="dualpipe-v"),
         ("dualpipe-v", "4"), "set vp to 2",
     ),

@@ -7,7 +7,7 @@ is its prior times :math:`e^\theta`; a share of one moves in its log-odds. A tab
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 from shardplan.inputs.profile import Constant, Profile, assemble, constants_of, generations
 
 Vector = NDArray[np.float64]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from shardplan.estimation.band import band_among
+from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Residual
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from shardplan.calibration.fit import Fit, fit
 from shardplan.calibration.left_out import residual_of
 from shardplan.calibration.predict import Case, ask_all, cases_of, log_ratios
 from shardplan.calibration.runs.rows import shipped_runs
+from shardplan.fields import dataclass
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
 from shardplan.inputs.readers.residuals import residual_row
 

@@ -6,7 +6,6 @@ The error of a prediction is :math:`e = \exp|\ln(p / m)| - 1`: twice too slow an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Final
 
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.runs.rows import MeasuredRun
+from shardplan.fields import dataclass
 
 SMALLEST_SWEEP: Final = 3
 CLEAR_DIFFERENCE: Final = 0.05

@@ -11,12 +11,12 @@ perturbations in one pass over the runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.calibration.constants import Free, Vector
+from shardplan.fields import dataclass
 
 SCALE = 0.05
 """Error of a run that the model describes well (logarithm)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from shardplan.calibration.fit import Fit
 from shardplan.calibration.predict import Case, log_ratios
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.estimation.band import features_of
+from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.residuals import Residual, Shares
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from operator import itemgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from shardplan.calibration.errors import GROUPINGS, Errors, Sweep, errors_by, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction, Profiles, Skipped, ask_all, predict, skipped_rows
 from shardplan.calibration.runs.rows import MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
+from shardplan.fields import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -353,8 +353,9 @@ def _defaults(target: JsonTarget, *, write: bool) -> int:
 def _write_defaults(found: Refit) -> None:
     """Replaces the shipped files once all of them are made."""
     from shardplan.calibration.defaults import residuals_table, write_profiles
-    from shardplan.estimation.band import RESIDUALS
+    from shardplan.files import build
     from shardplan.inputs.profile import PROFILES
+    from shardplan.inputs.readers.residuals import RESIDUALS
 
     try:
         with TemporaryDirectory(dir=PROFILES.parent, prefix=".profiles.") as name:
@@ -363,6 +364,7 @@ def _write_defaults(found: Refit) -> None:
             (folder / RESIDUALS.name).write_text(residuals_table(found), encoding="utf-8")
             for path in sorted(folder.iterdir()):
                 os.replace(path, PROFILES / path.name)  # noqa: PTH105 # Path.replace is the same
+        list(build())
     except OSError as error:
         raise InputError(
             f"the shipped profiles cannot be written: {error.strerror or error}",

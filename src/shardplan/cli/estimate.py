@@ -66,9 +66,9 @@ def estimate(
     """
     target = JsonTarget(output.json)
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.question import QuestionFlags, ask, ask_again, given, plan_from
-    from shardplan.cli.stack import SWITCHES, plan_of_stack
+    from shardplan.cli.question import QuestionFlags, ask, ask_again, plan_from
     from shardplan.estimation.estimate import estimate_plan
+    from shardplan.frameworks.defaults import SWITCHES, plan_in_stack
 
     flags = QuestionFlags(
         cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
@@ -78,14 +78,20 @@ def estimate(
     else:
         found = _read(file, model)
         asked, base = ask_again(found, flags), found.pick(picked(pick)).plan
-    stated = (
-        set(given(plan)) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*given(plan)}
+    stated = set(plan) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*plan}
+    question = asked.question
+    wanted, of_stack = plan_in_stack(
+        plan_from(plan, base),
+        asked.stack,
+        model=question.model,
+        job=question.job,
+        num_accelerators=question.num_accelerators,
+        given=stated,
     )
-    wanted, of_stack = plan_of_stack(asked.stack, plan_from(plan, base), asked.question, stated)
-    answer = estimate_plan(asked.question, wanted)
+    answer = estimate_plan(question, wanted)
     taken = _taken(wanted, {*stated, *_of_stack(asked.stack, wanted)}) if file is None else ()
     answer = replace(answer, assumptions=(*asked.assumptions, *of_stack, *taken, *answer.assumptions))
-    _answer(asked.question, answer, target)
+    _answer(question, answer, target)
     return 0 if answer.feasible else 1
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from shardplan.errors import InputError
 
 LINE = 110
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 class JsonTarget:
@@ -149,15 +150,23 @@ def _is_device(path: Path) -> bool:
 
 def json_text(value: Any, indent: int = 0) -> str:
     """JSON with what fits on a line on one line, so that long lists of numbers stay short."""
-    flat = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if not isinstance(value, dict | list) or indent + len(flat) <= LINE:
-        return flat
-    inner = " " * (indent + 2)
     if isinstance(value, dict):
-        parts = [f"{json.dumps(str(key))}: {json_text(part, indent + 2)}" for key, part in value.items()]
-        return "{\n" + ",\n".join(inner + part for part in parts) + "\n" + " " * indent + "}"
-    if all(isinstance(part, int | float) for part in value):
-        lines = textwrap.fill(flat[1:-1], LINE, initial_indent=inner, subsequent_indent=inner)
-    else:
-        lines = ",\n".join(inner + json_text(part, indent + 2) for part in value)
-    return "[\n" + lines + "\n" + " " * indent + "]"
+        keys = [f"{json.dumps(str(key))}: " for key in value]
+        return _joined("{", keys, [json_text(part, indent + 2) for part in value.values()], "}", indent)
+    if not isinstance(value, list | tuple):
+        return ENCODER.encode(value)
+    parts = [json_text(part, indent + 2) for part in value]
+    if sum(map(len, parts)) + 2 * len(parts) > LINE - indent and all(isinstance(part, int | float) for part in value):
+        inner = " " * (indent + 2)
+        lines = textwrap.fill(", ".join(parts), LINE, initial_indent=inner, subsequent_indent=inner)
+        return f"[\n{lines}\n{' ' * indent}]"
+    return _joined("[", [""] * len(parts), parts, "]", indent)
+
+
+def _joined(start: str, keys: Sequence[str], parts: Sequence[str], end: str, indent: int) -> str:
+    """An object or a list, on one line if that fits and no part needs more."""
+    items = [key + part for key, part in zip(keys, parts, strict=True)]
+    if sum(map(len, items)) + 2 * max(len(items), 1) + indent <= LINE and not any("\n" in part for part in parts):
+        return f"{start}{', '.join(items)}{end}"
+    inner, separator = " " * (indent + 2), ",\n"
+    return f"{start}\n{separator.join(inner + item for item in items)}\n{' ' * indent}{end}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
+
+from shardplan.fields import dataclass
 
 INDENT = 2
 GAP = 2

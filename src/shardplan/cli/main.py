@@ -7,39 +7,99 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 import shardplan
-from shardplan.cli.calibrate import calibrate
-from shardplan.cli.catalogue import accelerators, clusters, models
-from shardplan.cli.compare import compare
-from shardplan.cli.estimate import estimate
-from shardplan.cli.groups import SETTINGS, Command, CorrectedCommand, Group, examples
+from shardplan.cli.groups import SETTINGS, CorrectedCommand, Entry, Group
 from shardplan.cli.json_target import target_of
-from shardplan.cli.plan import plan
-from shardplan.cli.profiles import profiles, stacks
-from shardplan.cli.published.commands import app as published_app
-from shardplan.cli.published.methods import methods
-from shardplan.cli.published.study import study
-from shardplan.cli.validate import validate
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
-from shardplan.inputs.plan import Plan
 
 WRONG_INPUT = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """As a shell reports a program that the end of its pipe has stopped."""
 
-SEARCHED = ("dp", *(field.name for field in fields(Plan)))
-"""Fields of a plan: flags of ``estimate``, but not of ``plan``."""
-
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
+
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "plan": Entry(
+        "Find the fastest plan that fits, and say why.",
+        (
+            "shardplan plan llama-3.1-70b --cluster dgx-h100 --gpus 512",
+            "shardplan plan deepseek-v3 --cluster dgx-h100 --gpus 2048 --precision fp8 --json plans.json",
+            "shardplan plan examples/config.json --cluster gb200-nvl72 --gpus 576 --fix tp=4 --limit pp=1,2,4,8",
+        ),
+    ),
+    "estimate": Entry(
+        "Predict time, memory and traffic of one plan.",
+        (
+            "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 4 --pp 4 --vp 5",
+            "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 8 --stack torchtitan",
+            "shardplan estimate --from examples/plans.json --pick 2 --micro-batch-size 2",
+        ),
+    ),
+    "compare": Entry(
+        "Put two or more plans side by side, term by term.",
+        (
+            "shardplan compare examples/tensor-parallel.json examples/fully-sharded.json",
+            "shardplan compare examples/plans.json --pick 1,3",
+        ),
+    ),
+    "models": Entry(
+        "List the built-in models, or show one.",
+        ("shardplan models", "shardplan models deepseek-v3 --json -"),
+        "catalogue",
+    ),
+    "clusters": Entry(
+        "List the built-in clusters, or show one.", ("shardplan clusters", "shardplan clusters dgx-h100"), "catalogue"
+    ),
+    "accelerators": Entry(
+        "List the built-in accelerators, or show one.",
+        ("shardplan accelerators", "shardplan accelerators h100-sxm-80gb"),
+        "catalogue",
+    ),
+    "stacks": Entry(
+        "List the training frameworks whose defaults are known, or show those of one.",
+        ("shardplan stacks", "shardplan stacks torchtitan"),
+        "profiles",
+    ),
+    "profiles": Entry(
+        "List the calibration profiles, or show every constant of one.",
+        ("shardplan profiles", "shardplan profiles hopper"),
+    ),
+    "validate": Entry(
+        "Hold predictions against measured runs.",
+        ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
+    ),
+    "calibrate": Entry(
+        "Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.",
+        ("shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",),
+    ),
+    "methods": Entry(
+        "List the methods of estimating a training run: ours, the published ones, and those of other packages.",
+        ("shardplan methods", "shardplan methods subramanian2024"),
+        "published.methods",
+    ),
+    "study": Entry(
+        "Repeat the whole study of a paper: every search of it, its tables and figures.",
+        ("shardplan study subramanian2024", "shardplan study subramanian2024 --figure F1,F3 --workers 2"),
+        "published.study",
+        CorrectedCommand,
+    ),
+    "published": Entry(
+        "Ask a published method a case in its own terms, or check reference files.", module="published.commands"
+    ),
+}
+"""The commands, in the order of the help."""
 
 
 class Commands(Group):
     """The group of commands; it turns every refusal into words, a record and an exit status."""
+
+    ENTRIES = COMMANDS
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # it always exits
         """Runs a command and exits."""
@@ -88,7 +148,7 @@ def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     option = getattr(error, "option_name", None)
     if option is not None and context is not None and hasattr(error, "possibilities"):
         field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
-        if context.info_name == "plan" and field in SEARCHED:
+        if context.info_name == "plan" and field in _searched():
             return InputError(
                 f"unknown flag '{option}': the search chooses {field}",
                 rule="flag is known",
@@ -101,13 +161,20 @@ def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     return InputError(str(error.format_message()).rstrip("."), rule=rule, hint=usage)
 
 
+def _searched() -> tuple[str, ...]:
+    """Fields of a plan: flags of ``estimate``, but not of ``plan``."""
+    from shardplan.inputs.plan import Plan
+
+    return ("dp", *(field.name for field in fields(Plan)))
+
+
 def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:
     """Words of the command that could not be read."""
     words: list[str] = []
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))
         context = context.parent
-    return words or [each for each in arguments if each in NAMES][:1]
+    return words or [each for each in arguments if each in COMMANDS][:1]
 
 
 def _abandon_output() -> int:
@@ -139,39 +206,11 @@ def root(
         sys.stdout.write(context.get_help() + "\n")
 
 
-EXAMPLES = {
-    plan: (
-        "shardplan plan llama-3.1-70b --cluster dgx-h100 --gpus 512",
-        "shardplan plan deepseek-v3 --cluster dgx-h100 --gpus 2048 --precision fp8 --json plans.json",
-        "shardplan plan examples/config.json --cluster gb200-nvl72 --gpus 576 --fix tp=4 --limit pp=1,2,4,8",
-    ),
-    estimate: (
-        "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 4 --pp 4 --vp 5",
-        "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 8 --stack torchtitan",
-        "shardplan estimate --from examples/plans.json --pick 2 --micro-batch-size 2",
-    ),
-    compare: (
-        "shardplan compare examples/tensor-parallel.json examples/fully-sharded.json",
-        "shardplan compare examples/plans.json --pick 1,3",
-    ),
-    models: ("shardplan models", "shardplan models deepseek-v3 --json -"),
-    clusters: ("shardplan clusters", "shardplan clusters dgx-h100"),
-    accelerators: ("shardplan accelerators", "shardplan accelerators h100-sxm-80gb"),
-    stacks: ("shardplan stacks", "shardplan stacks torchtitan"),
-    profiles: ("shardplan profiles", "shardplan profiles hopper"),
-    validate: ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
-    calibrate: ("shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",),
-    methods: ("shardplan methods", "shardplan methods subramanian2024"),
-    study: ("shardplan study subramanian2024", "shardplan study subramanian2024 --figure F1,F3 --workers 2"),
-}
-NAMES = {command.__name__ for command in EXAMPLES}
-for _command, _examples in EXAMPLES.items():
-    app.command(cls=CorrectedCommand if _command is study else Command, epilog=examples(_examples))(_command)
-app.add_typer(published_app, name="published")
-
-
 def main() -> None:
     """Entry point of the ``shardplan`` program."""
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # nothing here multiplies matrices, and threads take time to start
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that lacks a character shows ?

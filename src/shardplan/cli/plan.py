@@ -66,11 +66,11 @@ def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, 
     """The answer, and what was taken from the stack."""
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import choices
-    from shardplan.cli.stack import switches_of_stack
+    from shardplan.frameworks.defaults import switches_in_stack
     from shardplan.planner.search import search_question
 
     fix, limit, exclude = (choices(f"--{name}", getattr(flags, name)) for name in ("fix", "limit", "exclude"))
-    switches, of_stack = switches_of_stack(asked.stack, {*fix, *limit, *exclude})
+    switches, of_stack = switches_in_stack(asked.stack, {*fix, *limit, *exclude})
     with progress_bar("searching") as progress:
         result = search_question(
             asked.question,

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from shardplan.cli.flags.plan import ClusterFlags, JobFlags, OverrideFlags, PlanFlags, SoftwareFlags
+from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags
+from shardplan.cli.flags.records import Given, values_of
 from shardplan.cli.numbers import whole
-from shardplan.cli.stack import job_of_stack
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.fields import dataclass
+from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.defaults import default_job
-from shardplan.inputs.job import Job
+from shardplan.inputs.job import MOST_IMBALANCE, Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
-from shardplan.units import parse_count
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
     from shardplan.reports.plan_file import PlanFile
 
 
-WHOLE: Final = frozenset(
-    {"num_accelerators", "node_size"}
-    | {field.name for record in (Job, Plan) for field in fields(record) if str(field.type).split(" |")[0] == "int"}
-)
-"""Flags that are whole numbers; what range each has, the job and the plan know."""
-FLAGS: Final = {"num_accelerators": "--gpus"}
 MOST: Final = 2**31
 
 
@@ -51,24 +46,18 @@ class QuestionFlags:
 
     cluster: ClusterFlags
     overrides: OverrideFlags
-    job: JobFlags
-    software: SoftwareFlags
+    job: Given
+    software: Given
     stack: str | None = None
     profile: str | None = None
 
 
-def given(flags: Any) -> dict[str, Any]:
-    """The flags of a group that were given, whole numbers read. Raises InputError."""
-    return {
-        name: _whole(name, value) if name in WHOLE else value
-        for name, value in asdict(flags).items()
-        if value is not None
-    }
-
-
-def _whole(name: str, value: str) -> int:
-    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-    return whole(value, flag, least=int(name not in ("recompute_num_layers", "offload_num_layers")), most=MOST)
+def given(flags: OverrideFlags) -> dict[str, Any]:
+    """The values of the cluster that were given, the whole number read. Raises InputError."""
+    values = {name: value for name, value in asdict(flags).items() if value is not None}
+    if "node_size" in values:
+        values["node_size"] = whole(values["node_size"], "--node-size", most=MOST)
+    return values
 
 
 def ask(model: str | None, flags: QuestionFlags) -> Asked:
@@ -81,9 +70,9 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     if num_accelerators is None:
         raise _missing("the number of accelerators is not given", "--gpus", "add --gpus N")
     config, hardware = load_model(model), _cluster(flags.cluster, flags.overrides)
-    fields, stack = _job_fields(flags.job), _stack(flags)
+    fields, stack = values_of(Job, flags.job), _stack(flags)
     usual, assumptions = default_job(config, hardware, num_accelerators, **fields)
-    job, of_stack = job_of_stack(usual, stack, fields, given(flags.software))
+    job, of_stack = job_in_stack(usual, stack, fields, flags.software)
     profile, of_profile = _profile(flags.profile, hardware)
     question = Question(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=job, given_profile=profile
@@ -98,8 +87,8 @@ def ask_again(file: PlanFile, flags: QuestionFlags) -> Asked:
         hardware = _cluster(flags.cluster, flags.overrides)
     elif given(flags.overrides):
         hardware = override(hardware, _overrides(flags.overrides))
-    fields, stack = _job_fields(flags.job), _stack(flags)
-    job, of_stack = job_of_stack(replace(before.job, **fields), stack, fields, given(flags.software))
+    fields, stack = values_of(Job, flags.job), _stack(flags)
+    job, of_stack = job_in_stack(replace(before.job, **fields), stack, fields, flags.software)
     profile, of_profile = _profile(flags.profile, hardware) if flags.profile else _profile_of_file(before, hardware)
     changed = replace(
         before,
@@ -157,13 +146,6 @@ def _exists(name: str) -> bool:
         return False
 
 
-def _job_fields(flags: JobFlags) -> dict[str, Any]:
-    fields = given(flags)
-    if "tokens" in fields:
-        fields["tokens"] = float(parse_count(fields["tokens"], field="--tokens"))
-    return fields
-
-
 def _world(flags: ClusterFlags) -> int | None:
     """The number of accelerators, where it is given."""
     from shardplan.estimation.question import MAX_NUM_ACCELERATORS
@@ -193,23 +175,9 @@ def _overrides(flags: OverrideFlags) -> Overrides:
     return cast(Overrides, values)  # the flags are named like its keys
 
 
-def plan_from(flags: PlanFlags, base: Plan | None = None) -> Plan:
+def plan_from(flags: Given, base: Plan | None = None) -> Plan:
     """The plan that the flags describe, on top of ``base``. Raises InputError."""
-    fields = given(flags)
-    if "stage_layers" in fields:
-        fields["stage_layers"] = _stage_layers(fields["stage_layers"])
-    return replace(base or Plan(), **fields)
-
-
-def _stage_layers(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise InputError(
-            f"stage_layers is {text[:100]!r}",
-            rule="stage_layers is a list of whole numbers",
-            hint="write --stage-layers 3,4,4,3: the layers of every virtual stage in model order",
-        )
-    return tuple(int(part) for part in parts)
+    return replace(base or Plan(), **values_of(Plan, flags))
 
 
 def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:

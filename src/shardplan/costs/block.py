@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, reduce
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from shardplan.costs.collectives import Group, Network, add_tiers, collective_by
 from shardplan.costs.host import host_work
 from shardplan.costs.overlap import beside, beside_products, beside_ring, pipelined_products
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
 from shardplan.inputs.profile import Profile
@@ -23,6 +24,7 @@ from shardplan.workload.ops import (
     Block,
     Collective,
     CollectiveKind,
+    Copies,
     Dimension,
     Matmul,
     Operator,
@@ -129,7 +131,7 @@ class BlockCost:
 
     def _sent(self, items: Iterable[tuple[Collective, Numbers]]) -> dict[str, tuple[Numbers, ...]]:
         """Bytes per tier by parallel dimension; collectives of a kind are added first, on their fewer axes."""
-        together: dict[tuple[Dimension, CollectiveKind, int], Numbers] = {}
+        together: dict[tuple[Dimension, CollectiveKind, Copies], Numbers] = {}
         for item, share in items:
             if not _single(self.groups[item.dimension]):
                 key = item.dimension, item.kind, item.copies
@@ -268,7 +270,7 @@ def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, b
     """
     waited = talk.get("tp", 0.0)
     if batch.tp_kind == "summa":
-        return pipelined_products(waited, products)
+        return pipelined_products(waited, products, profile)
     if not talk.keys() & {"tp", BESIDE}:
         return 0.0
     pipelined = np.where(batch.overlap_tp, waited, 0.0)

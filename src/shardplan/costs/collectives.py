@@ -9,17 +9,21 @@ of the smallest part, whose few links carry all that enters it, and the second t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Sequence
+from dataclasses import field
+from functools import cache
+from itertools import combinations
 from typing import assert_never
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, any_holds
+from shardplan.arrays import Numbers, any_holds, concatenated
+from shardplan.costs.domains import parts_in_domains
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import CollectiveKind
+from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,9 +126,11 @@ class Group:
     """The same in the largest part; none where all parts are equal."""
     domains: tuple[Numbers, ...] = ()
     """Domains of each tier in which the group lies; none where all parts are equal."""
-    known: dict[tuple[CollectiveKind, int], _Rates] = field(default_factory=dict, init=False, repr=False, compare=False)
+    known: dict[tuple[CollectiveKind, Copies], _Rates] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     """What has been computed of its collectives, by kind and copies."""
-    shares: dict[tuple[CollectiveKind, int], tuple[Numbers, ...]] = field(
+    shares: dict[tuple[CollectiveKind, Copies], tuple[Numbers, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The same of what they send on every tier."""
@@ -135,7 +141,7 @@ class Group:
         size: Numbers = 1
         for digit in parts:
             size = size * digit.size
-        placed = [_placed(parts, domain, network.num_accelerators) for domain in network.sizes[:-1]]
+        placed = [parts_in_domains(parts, domain, network.num_accelerators) for domain in network.sizes[:-1]]
         members = (*(part.smallest for part in placed), size)
         if all(np.all(part.smallest == part.largest) for part in placed):
             return cls(size, members)
@@ -178,6 +184,21 @@ class _Layer:
     """Those of them that one domain of this tier joins."""
 
 
+def joined_groups(groups: Sequence[Group], lengths: Sequence[int]) -> Group:
+    """Groups of several lists of plans as those of one list."""
+    if all(not group.largest for group in groups):
+        return concatenated(groups, lengths)
+    return concatenated([_with_parts(group) for group in groups], lengths)
+
+
+def _with_parts(group: Group) -> Group:
+    """The same with the sizes of its parts, equal or not."""
+    if group.largest:
+        return group
+    domains = (*(group.size / members for members in group.members[:-1]), 1)
+    return Group(group.size, group.members, largest=group.members, domains=domains)
+
+
 def groups_of(batch: Batch, network: Network) -> dict[str, Group]:
     """The group of every parallel dimension; ``dpcp`` are the ranks that hold the same dense weights."""
     parts = digits(batch)
@@ -217,68 +238,9 @@ def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...]
     return tuple(inner), tuple(outer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Parts into which domains of one size cut the groups of a dimension, at their worst."""
-
-    smallest: Numbers
-    largest: Numbers
-    domains: Numbers
-    """Domains in which a group lies."""
-
-    def times(self, other: _Parts) -> _Parts:
-        """Parts of ranks that lie apart in both ways."""
-        return _Parts(self.smallest * other.smallest, self.largest * other.largest, self.domains * other.domains)
-
-    def where(self, condition: Flags, other: _Parts) -> _Parts:
-        """Plan by plan these parts or others."""
-        names = ("smallest", "largest", "domains")
-        return _Parts(*(np.where(condition, getattr(self, name), getattr(other, name)) for name in names))
-
-
-def _placed(parts: tuple[Digit, ...], domain: int, world: int) -> _Parts:
-    """Parts of the worst-placed groups: of each run of ranks, those of all runs multiplied."""
-    if world % domain:
-        return reduce(_Parts.times, (_spread(digit, domain) for digit in parts), _Parts(1, 1, 1))
-    if len(parts) < 2:
-        return _packed(parts[0], domain) if parts else _Parts(1, 1, 1)
-    first, second, *others = parts
-    continued = np.equal(first.size * first.stride, second.stride)
-    if not np.any(continued):
-        return _packed(first, domain).times(_placed((second, *others), domain, world))
-    joined = _placed((Digit(first.size * second.size, first.stride), *others), domain, world)
-    if np.all(continued):
-        return joined
-    apart = _packed(first, domain).times(_placed((second, *others), domain, world))
-    return joined.where(continued, apart)
-
-
-def _packed(digit: Digit, domain: int) -> _Parts:
-    """In a job that fills whole domains: accelerator i lies in domain i / D, so groups may straddle domains.
-
-    Of a ranks t apart, with g the greatest common divisor of a t and D, the smallest part has g / t and the largest
-    D / t. This is exact where t divides D or is not less than D, and otherwise at the worse side.
-    """
-    size, stride = np.asarray(digit.size, dtype=np.int64), np.asarray(digit.stride, dtype=np.int64)
-    shared = np.gcd(size * stride, domain)
-    smallest = np.clip(np.floor(shared / stride), 1, size)
-    largest = np.clip(np.ceil(domain / stride), 1, size)
-    straddled = np.minimum(np.ceil((size * stride - shared) / domain) + 1, size)
-    return _Parts(smallest, largest, np.where(smallest == largest, size / smallest, straddled))
-
-
-def _spread(digit: Digit, domain: int) -> _Parts:
-    """In a job with a rest: the fewest domains hold the group, as evenly as whole blocks of ``stride`` ranks can be.
-
-    Schedulers place jobs so on the nodes that they need (Slurm's block distribution): 1,022 accelerators on nodes of
-    eight are 127 nodes of eight and one of six where pairs stay together, 126 of eight and two of seven where none do.
-    """
-    fits = np.clip(np.floor(domain / np.asarray(digit.stride)), 1, digit.size)
-    domains = np.ceil(digit.size / fits)
-    return _Parts(np.floor(digit.size / domains), np.ceil(digit.size / domains), domains)
-
-
-def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copies: int = 1) -> tuple[Numbers, ...]:
+def collective_bytes(
+    kind: CollectiveKind, size: Numbers, group: Group, *, copies: Copies = ONE_BY_ONE
+) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for one collective of ``size`` bytes.
 
     ``size``: of the gathered tensor; for all-to-all and p2p, of what one rank holds. ``copies``: of every token in an
@@ -302,18 +264,18 @@ def add_tiers(first: tuple[Numbers, ...], second: tuple[Numbers, ...]) -> tuple[
     return tuple(one + other for one, other in zip(first, second, strict=True))
 
 
-def _tier_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
+def _tier_shares(kind: CollectiveKind, group: Group, copies: Copies) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for each byte of a collective."""
     if (kind, copies) not in group.shares:
         group.shares[kind, copies] = _computed_shares(kind, group, copies)
     return group.shares[kind, copies]
 
 
-def _computed_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
+def _computed_shares(kind: CollectiveKind, group: Group, copies: Copies) -> tuple[Numbers, ...]:
     sent: list[Numbers] = []
     for layer in group.layers:
         moved = _tier_share(kind, layer.inner_smallest, layer.largest, group.size)
-        sent.append(moved * _sent_once(copies, layer.pieces) if copies > 1 else moved)
+        sent.append(moved * _sent_once(copies, layer.pieces) if copies.count > 1 else moved)
     if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
         for index in range(len(sent) - 1, 0, -1):
             crossed = np.asarray(sent[index]) > 0
@@ -322,9 +284,59 @@ def _computed_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[N
     return tuple(sent)
 
 
-def _sent_once(copies: int, num_domains: Numbers) -> Numbers:
-    r"""Different domains among those of a token's k copies, as a share of k: :math:`D (1 - (1 - 1/D)^k) / k`."""
-    return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies) / copies
+def _sent_once(copies: Copies, num_domains: Numbers) -> Numbers:
+    """Different domains among those of a token's copies, as a share of the copies."""
+    return domains_reached(copies, num_domains) / copies.count
+
+
+def domains_reached(copies: Copies, num_domains: Numbers) -> Numbers:
+    r"""Domains that a token's k copies reach on average, of D that hold equal runs of the experts.
+
+    .. math:: D - \sum_d E_S \left(1 - \tfrac{1}{t} \sum_{g \in S} a_{dg}\right)^k
+
+    S are the t groups that the token may visit, of G, and :math:`a_{dg}` is the part of group g that domain d holds.
+    Without groups that is :math:`D (1 - (1 - 1/D)^k)`; with a group in each domain :math:`t (1 - (1 - 1/t)^k)`, so that
+    DeepSeek-V3 reaches 3.6 nodes of 8, never more than 4 (arXiv 2412.19437, section 2.1.2); with groups of several
+    domains each, what D t / G domains without groups give.
+
+    Assumptions: experts lie on the ranks in their order; all sets of t groups are as likely, and so are the experts in
+    them, one by one (a token may then choose one twice: up to 4 % too few domains). A number of domains that is not
+    whole lies between its neighbours.
+    """
+    if copies.num_groups == 1:
+        return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies.count)
+    whole = np.asarray(num_domains).astype(np.int64)
+    reached = np.zeros(whole.max() + 2)
+    for number in np.flatnonzero(np.bincount(whole.ravel())).tolist():  # few among many plans
+        reached[number : number + 2] = _reached(copies, number), _reached(copies, number + 1)
+    return reached[whole] + (num_domains - whole) * (reached[whole + 1] - reached[whole])
+
+
+@cache
+def _reached(copies: Copies, num_domains: int) -> float:
+    """Of a whole number of domains: their chances of a copy, which repeat where domains and groups begin together."""
+    alike = math.gcd(num_domains, copies.num_groups)
+    return alike * sum(1 - _missed(copies, _held(copies, num_domains, d)) for d in range(num_domains // alike))
+
+
+def _held(copies: Copies, num_domains: int, domain: int) -> list[float]:
+    """Parts of the groups that a domain holds experts of."""
+    first, last = domain * copies.num_groups, (domain + 1) * copies.num_groups  # in parts of a group
+    groups = range(first // num_domains, -(-last // num_domains))
+    return [(min(last, (g + 1) * num_domains) - max(first, g * num_domains)) / num_domains for g in groups]
+
+
+def _missed(copies: Copies, held: list[float]) -> float:
+    """Chance that a domain of these parts of groups gets no copy of a token: over what it may visit of them."""
+    t, k = copies.groups_reached, copies.count
+    whole, parts = held.count(1.0), [part for part in held if part < 1]
+    sets = math.comb(copies.num_groups, t)
+    missed = 0.0
+    for some in (chosen for n in range(len(parts) + 1) for chosen in combinations(parts, n)):
+        for j in range(min(whole, t - len(some)) + 1):
+            ways = math.comb(whole, j) * math.comb(copies.num_groups - len(held), t - j - len(some))
+            missed += ways / sets * (1 - (j + sum(some)) / t) ** k
+    return missed
 
 
 def _tier_share(kind: CollectiveKind, inner: Numbers, members: Numbers, num_ranks: Numbers) -> Numbers:
@@ -344,7 +356,13 @@ def _tier_share(kind: CollectiveKind, inner: Numbers, members: Numbers, num_rank
 
 
 def collective_time(
-    kind: CollectiveKind, size: Numbers, group: Group, network: Network, *, copies: int = 1, calls: Numbers = 1
+    kind: CollectiveKind,
+    size: Numbers,
+    group: Group,
+    network: Network,
+    *,
+    copies: Copies = ONE_BY_ONE,
+    calls: Numbers = 1,
 ) -> Numbers:
     r"""Time of one collective: its slowest tier's traffic (chunks are pipelined through the tiers), and its latencies.
 
@@ -360,7 +378,7 @@ def collective_time(
     return calls * rates.per_call + size * rates.per_byte
 
 
-def _rates(kind: CollectiveKind, group: Group, network: Network, copies: int) -> _Rates:
+def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies) -> _Rates:
     """On the axes of the group alone: what is sent names others."""
     slowest: Numbers = 0.0
     latency: Numbers = 0.0

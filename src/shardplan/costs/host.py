@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import Group
 from shardplan.costs.roofline import Machine
+from shardplan.fields import dataclass
 from shardplan.workload.ops import AttentionCore, Block, Collective, Matmul, Operator
 
 Item: TypeAlias = Operator | Collective

@@ -11,9 +11,6 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.inputs.profile import Profile
 
-SUMMA_PANELS = 8
-"""Panels into which two-dimensional products are cut; the first broadcast cannot hide."""
-
 
 def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
     r"""What a communication costs when ``window`` seconds of computation can hide it: :math:`\max(t - w, c\,t)`.
@@ -67,9 +64,10 @@ def beside_ring(time: Numbers, attention: Numbers, ranks: Numbers, profile: Prof
     return beside(time, profile.cp_window * attention * (1 - 1 / ranks), profile)
 
 
-def pipelined_products(time: Numbers, products: Numbers) -> Numbers:
+def pipelined_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:
     r"""Exposed broadcasts of two-dimensional products cut into P panels: the first, and what the products cannot hide.
 
     .. math:: t/P + \max(t (1 - 1/P) - t_{products}, 0)
     """
-    return time / SUMMA_PANELS + np.maximum(time * (1 - 1 / SUMMA_PANELS) - products, 0.0)
+    first = time / profile.summa_panels
+    return first + np.maximum(time - first - products, 0.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 
 from shardplan.arrays import Numbers, is_zero
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile
@@ -37,7 +38,7 @@ class Machine:
 
     def matmul_rate(self, number_format: str) -> Numbers:
         """Rate of large dense products. [FLOP/s] Raises InputError where the part has no such format."""
-        return self.peak(number_format) * self.profile.matmul_efficiency.get(number_format, 0.5)
+        return self.peak(number_format) * self.profile.matmul_efficiency[number_format]
 
     def peak(self, number_format: str) -> Numbers:
         """Dense peak at sustained power and clocks. [FLOP/s] Raises InputError where the part has no such format."""

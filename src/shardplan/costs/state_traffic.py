@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds
 from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.workload.layer import Parameters
@@ -98,8 +99,9 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
 
 
 def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group, network: Network) -> StateTraffic:
-    """``traffic`` of the head, and an all-reduce of the gradients of a table that the embedding shares with it.
+    """``traffic`` of the head, and an all-reduce of the gradients of a table that first and last stage both hold.
 
+    It is the head's where the two are tied, or that of multi-token prediction (:func:`.layer.reads_table_last`).
     It runs once per step between ``ends``, the first and the last stage (Megatron-LM, finalize_model_grads; DeepSpeed,
     reduce_tied_grads).
     """

@@ -27,7 +27,6 @@ with the shares :math:`x_c, x_h, x_a` of exposed communication, the host and att
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -39,16 +38,8 @@ from numpy.typing import NDArray
 from shardplan.estimation.gaps import Gap, comparable, gaps_of, largest_scale, total_factor
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
-from shardplan.inputs.profile import PROFILES
-from shardplan.inputs.readers.residuals import (
-    EVEN,
-    Features,
-    Residual,
-    Shares,
-    residuals_from_rows,
-)
+from shardplan.inputs.readers.residuals import EVEN, Features, Residual, Shares, read_residuals
 
-RESIDUALS = PROFILES / "residuals.csv"
 UNCERTAIN = tuple(field.name for field in fields(Shares))
 LOW, HIGH = 0.1, 0.9
 FEW_RUNS = 12.0
@@ -228,15 +219,6 @@ def _scaled(runs: Sequence[Residual], quantity: str) -> NDArray[np.float64]:
 
 def _both(errors: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
     return _quantile(errors, weights, LOW), _quantile(errors, weights, HIGH)
-
-
-@cache
-def read_residuals() -> tuple[Residual, ...]:
-    """The shipped errors; none where there is no such file."""
-    if not RESIDUALS.exists():
-        return ()
-    with RESIDUALS.open(encoding="utf-8", newline="") as file:
-        return residuals_from_rows(csv.DictReader(file), RESIDUALS.name)
 
 
 def _distance(one: Features, other: Features) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import StageMemory
+from shardplan.frameworks.defaults import asked_in_stack
+from shardplan.frameworks.stack import Stack
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -83,14 +85,24 @@ class Estimate:
 
 
 def estimate(
-    model: ModelConfig, cluster: Cluster, job: Job, plan: Plan, *, num_accelerators: int, profile: Profile | None = None
+    model: ModelConfig,
+    cluster: Cluster,
+    job: Job,
+    plan: Plan,
+    *,
+    num_accelerators: int,
+    profile: Profile | None = None,
+    stack: str | Stack | None = None,
 ) -> Estimate:
     """Predicts one plan. Raises ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
 
     A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why.
+    Fields of job and plan that are at their default are those of the training framework ``stack``, where one is named.
     """
+    job, plan, of_stack = asked_in_stack(stack, model, job, plan, num_accelerators)
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
-    return estimate_plan(question, plan)
+    answer = estimate_plan(question, plan)
+    return replace(answer, assumptions=(*of_stack, *answer.assumptions)) if of_stack else answer
 
 
 def estimate_plan(question: Question, plan: Plan) -> Estimate:
@@ -200,10 +212,21 @@ def _assumptions(question: Question) -> tuple[str, ...]:
         texts.append(f"{n:,} accelerators are more than the largest known {question.cluster.name} ({most:,})")
     texts.extend(unfilled_domains(question.network))
     if question.model.is_moe:
-        texts.append("tokens are routed evenly to the experts")
-        texts.append("one copy of a token crosses a slow tier for all its experts behind it")
+        texts.append(_routing(question.job))
+        texts.append(
+            "every copy of a token crosses the network by itself (moe_dispatcher alltoall)"
+            if question.job.software.moe_dispatcher == "alltoall"
+            else "one copy of a token crosses a slow tier for all its experts behind it"
+        )
     texts.extend(question.model.notes)
     return tuple(texts)
+
+
+def _routing(job: Job) -> str:
+    """How tokens are taken to be shared out among the ranks that hold experts."""
+    if job.moe_imbalance == 1 or job.software.moe_capacity:
+        return "tokens are routed evenly to the experts"
+    return f"the most loaded rank of experts gets up to {job.moe_imbalance:g} times the mean (moe_imbalance)"
 
 
 def _parts(memory: StageMemory) -> dict[str, float]:

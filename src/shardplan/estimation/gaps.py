@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Features, Residual
 
 UNMEASURED = 1.4

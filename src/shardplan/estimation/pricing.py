@@ -26,6 +26,7 @@ from shardplan.workload.layer import (
     layer_block,
     layer_parameters,
     mtp_parameters,
+    reads_table_last,
 )
 from shardplan.workload.ops import Block
 from shardplan.workload.parts import Parts
@@ -147,9 +148,9 @@ def _stage_output(question: Question, shard: Shard, tensor_parallel: Group) -> t
 
 
 def _tied(head: HeldStates, question: Question, batch: Batch, pipeline: Group) -> HeldStates:
-    """The head, whose table the first stage holds as well where the two are one."""
+    """The head, and with it a table that the first stage holds as well."""
     model = question.model
-    if not model.tie_word_embeddings or np.all(np.asarray(batch.pp) == 1):
+    if not reads_table_last(model) or np.all(np.asarray(batch.pp) == 1):
         return head
     table = where(np.equal(batch.pp, 1), 0.0, model.num_embedding_parameters / batch.tp)
     ends = _neighbours(pipeline)

@@ -86,11 +86,6 @@ class WorkTimes:
         return self.windows.sharding * self.free
 
     @cached_property
-    def all_sharding_windows(self) -> Numbers:
-        """The same in all micro-batches of a step."""
-        return self.windows.num_microbatches * self.sharding_window
-
-    @cached_property
     def reduce_windows(self) -> tuple[Numbers, Numbers]:
         """What can hide the reduction of gradients: in one chunk's last backward pass, and in the whole step."""
         own = self.windows.once * self.free_backward
@@ -429,10 +424,10 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
     left: Numbers | None = None
     once = not (is_zero(load.reduce_time) and is_zero(load.gather_time))
     if not is_zero(load.sharding_time):
-        sharded = beside(windows.num_microbatches * load.sharding_time, times.all_sharding_windows, profile)
+        each = beside(load.sharding_time, times.sharding_window, profile)
+        sharded = windows.num_microbatches * each
         if once:  # What hides the traffic of every micro-batch cannot hide that of the step as well.
-            hidden = np.minimum(load.sharding_time, times.sharding_window)
-            left = 1 - hidden / np.maximum(times.free, 1e-30)
+            left = 1 - (load.sharding_time - each) / np.maximum(times.free, 1e-30)
 
     def shown(time: Numbers, hidden_in: Callable[[], tuple[Numbers, Numbers]]) -> Numbers:
         if is_zero(time):
@@ -541,7 +536,7 @@ def activation_memory(
     factor = profile.activation_factor[software.kernels]
     recomputed = factor * np.minimum(working_set(work.freed_of_part, share), present * freed)
     waiting = factor * present * (work.sum.kept_bytes - freed)
-    passing = backward_set(work.kept_of_layer)
+    passing = backward_set(work.kept_of_layer, profile)
     return ActivationMemory(
         activations=waiting + recomputed + _kept_outputs(question, batch, around, stage, in_flight),
         loss=_beyond(_loss(question, batch, around, stage), recomputed + passing),

@@ -18,8 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from shardplan.estimation.band import read_residuals
-from shardplan.inputs.readers.residuals import Residual
+from shardplan.inputs.readers.residuals import Residual, read_residuals
 
 UNKNOWN_SD = 0.1
 """Standard deviation taken where no runs can be compared; what the shipped runs give, rounded."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
-from shardplan.files import DATA
+from shardplan.fields import dataclass
+from shardplan.files import DATA, Document, read_document, shipped_document
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan, Sharding
-from shardplan.inputs.readers.documents import Document, parse_document, read_document
 from shardplan.inputs.software import Software
 
 STACKS: Final = DATA / "stacks"
@@ -126,7 +126,7 @@ def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
 @cache
 def _shipped(name: str) -> Stack:
     path = STACKS / f"{name}.yaml"
-    document = parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+    document = shipped_document(path)
     return _stack_from(document, path.name)
 
 

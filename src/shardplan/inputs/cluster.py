@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.fields import dataclass
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4"]
 Generation = Literal[

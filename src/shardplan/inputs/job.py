@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import field
+from typing import Literal
 
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.fields import about, check, dataclass
 from shardplan.inputs.software import Software
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"]
@@ -14,7 +14,10 @@ Optimizer = Literal["adam", "sgd", "muon"]
 AttentionKernel = Literal["flash", "unfused"]
 GradDtype = Literal["bf16", "fp16", "fp32"]
 
+MOST_COUNT = 2**31
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+MOST_IMBALANCE = 1000.0
+"""Largest load of a rank of experts relative to the mean that is accepted; none is above experts / top_k."""
 MOMENTS = {"adam": 2, "sgd": 1, "muon": 1}
 """State tensors per parameter: Adam keeps two moments, SGD with momentum and Muon one."""
 
@@ -76,55 +79,50 @@ def recipe_of(precision: str) -> Recipe:
 class Job:
     """One training run as the optimizer sees it."""
 
-    sequence_length: int
+    sequence_length: int = field(
+        metadata=about("Tokens of a sequence. Default: the model's own, 8192 at most.", least=1, most=MOST_COUNT)
+    )
     """Tokens of one sequence."""
-    global_batch_size: int
+    global_batch_size: int = field(
+        metadata=about(
+            "Sequences of a step. Default: about 4 M tokens, 16 M from 4,096 accelerators on.", least=1, most=MOST_COUNT
+        )
+    )
     """Sequences of one optimizer step, over all accelerators."""
-    precision: Precision = "bf16"
+    precision: Precision = field(default="bf16", metadata=about("Number format of the matrix products:"))
     """Precision recipe: the number format of the matrix products, and what follows from it for every other tensor."""
-    optimizer: Optimizer = "adam"
+    optimizer: Optimizer = field(default="adam", metadata=about("Optimizer:"))
     """Which states the optimizer keeps: adam two moments, sgd and muon one."""
-    attention: AttentionKernel = "flash"
+    attention: AttentionKernel = field(default="flash", metadata=about("Attention kernel:"))
     """``flash``: fused, scores never reach memory; ``unfused``: scores are written, read and kept."""
-    grad_dtype: GradDtype = "fp32"
+    grad_dtype: GradDtype = field(default="fp32", metadata=about("Format in which gradients accumulate:"))
     """Number format in which gradients are accumulated and reduced."""
-    moment_dtype: GradDtype = "fp32"
+    moment_dtype: GradDtype = field(default="fp32", metadata=about("Format of the optimizer's moments:"))
     """Number format of the optimizer's moments."""
-    dropout: bool = False
+    dropout: bool = field(default=False, metadata=about("Whether dropout runs."))
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
-    tokens: float | None = None
+    moe_imbalance: float = field(
+        default=1.0,
+        metadata=about(
+            "Tokens of the most loaded rank of experts relative to the mean: 1.2.",
+            least=1, most=1000, includes_least=True, metavar="RATIO",
+        ),
+    )  # fmt: skip
+    """Tokens of the most loaded expert-parallel rank relative to the mean. 1: balanced routing, as benchmarks force it.
+    No rank gets more than all copies that its experts can take."""
+    tokens: float | None = field(
+        default=None, metadata=about("Tokens to train on, for the time to train: 15.6e12, 15.6T.", least=0, most=1e18)
+    )
     """Tokens to train on in all; gives the time to train."""
     software: Software = field(default_factory=Software)
     """How the training framework runs it; a stack names the behaviour of one."""
 
     def __post_init__(self) -> None:
         """Checks types and ranges. Raises ``InputError``."""
-        _check_count("sequence_length", self.sequence_length, 2**31)
-        _check_count("global_batch_size", self.global_batch_size, 2**31)
-        for name, choices in (
-            ("precision", get_args(Precision)),
-            ("optimizer", get_args(Optimizer)),
-            ("attention", get_args(AttentionKernel)),
-            ("grad_dtype", get_args(GradDtype)),
-            ("moment_dtype", get_args(GradDtype)),
-        ):
-            if getattr(self, name) not in choices:
-                raise UnknownNameError(name, str(getattr(self, name)), choices, hint=f"one of {', '.join(choices)}")
+        check(self)
         if not isinstance(self.software, Software):
             raise InputError(
                 f"software is {shown(self.software)}", rule="software is a Software record", hint="Software(...)"
-            )
-        if not isinstance(self.dropout, bool):
-            raise InputError(
-                f"dropout is {shown(self.dropout)}; it must be true or false",
-                rule="dropout is a switch",
-                hint="set --dropout",
-            )
-        if self.tokens is not None and not (_is_number(self.tokens) and 0 < self.tokens < 1e18):
-            raise InputError(
-                f"tokens is {shown(self.tokens)}; it must be a number above 0 and below 1e18",
-                rule="tokens to train is a positive number",
-                hint="--tokens 15.6e12",
             )
 
     @property
@@ -153,17 +151,3 @@ class Job:
     def optimizer_bytes(self) -> float:
         """Optimizer states and master copy, bytes per parameter (12 for Adam in mixed precision: arXiv 1910.02054)."""
         return self.recipe.master_bytes + MOMENTS[self.optimizer] * DTYPE_BYTES[self.moment_dtype]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
-
-
-def _check_count(field: str, value: object, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        flag = field.replace("_", "-")
-        raise InputError(
-            f"{field} is {shown(value)}; it must be a whole number from 1 to {most:,}",
-            rule=f"{field} is a positive whole number",
-            hint=f"set --{flag}",
-        )

@@ -6,10 +6,10 @@ Nothing that reads a :class:`ModelConfig` asks which family it comes from. The p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_LAYERS, check_counts
 from shardplan.inputs.layers import Layer, MixtureOfExperts
 

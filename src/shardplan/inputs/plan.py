@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import field
+from functools import lru_cache
+from typing import Literal
 
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.fields import about, check, dataclass
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
 CpComm = Literal["p2p", "allgather", "a2a"]
@@ -38,89 +40,103 @@ NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 class Plan:
     """Degrees and switches of one strategy; data parallelism follows from the accelerators that are left."""
 
-    tp: int = 1
+    tp: int = field(default=1, metadata=about("Tensor-parallel degree.", least=1, most=MAX_DEGREE))
     """Tensor parallelism: ranks that share every matrix product."""
-    cp: int = 1
+    cp: int = field(default=1, metadata=about("Context-parallel degree.", least=1, most=MAX_DEGREE))
     """Context parallelism: ranks that share every sequence."""
-    pp: int = 1
+    pp: int = field(default=1, metadata=about("Pipeline stages.", least=1, most=MAX_DEGREE))
     """Pipeline parallelism: stages that share the layers."""
-    vp: int = 1
+    vp: int = field(
+        default=1, metadata=about("Virtual stages (model chunks) per pipeline rank.", least=1, most=MAX_DEGREE)
+    )
     """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved where none is given."""
-    ep: int = 1
+    ep: int = field(default=1, metadata=about("Expert-parallel degree.", least=1, most=MAX_DEGREE))
     """Expert parallelism: ranks that share the experts of a layer."""
-    etp: int = 1
+    etp: int = field(default=1, metadata=about("Expert-tensor-parallel degree.", least=1, most=MAX_DEGREE))
     """Expert tensor parallelism: ranks that share every expert's matrices."""
-    micro_batch_size: int = 1
+    micro_batch_size: int = field(default=1, metadata=about("Sequences of a micro-batch.", least=1, most=MAX_DEGREE))
     """Sequences of one micro-batch."""
-    sequence_parallel: bool = True
+    sequence_parallel: bool = field(
+        default=True, metadata=about("Split norms and residuals over the tensor-parallel ranks.")
+    )
     """Whether the passes between matrix products are split over the tensor-parallel ranks (no effect at tp 1)."""
-    sharding: Sharding = "zero1"
+    sharding: Sharding = field(default="zero1", metadata=about("What data parallelism shards (zero3 is FSDP):"))
     """What data parallelism shards: nothing, optimizer states (zero1), gradients too (zero2), weights too (zero3 =
     FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across."""
-    sharding_degree: int | None = None
+    sharding_degree: int | None = field(
+        default=None, metadata=about("Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE)
+    )
     """Ranks over which it shards; all data- and context-parallel ranks where not given."""
-    schedule: str | None = None
+    schedule: str | None = field(
+        default=None,
+        metadata=about("Pipeline schedule by name, such as 1f1b, interleaved or zb-h1. Default: follows from vp."),
+    )
     """Pipeline schedule; follows from ``vp`` where not given: 1f1b for one chunk, interleaved for several."""
-    microbatch_group_size: int | None = None
+    microbatch_group_size: int | None = field(
+        default=None,
+        metadata=about("Micro-batches a virtual stage runs in a row. Default: pp.", least=1, most=MAX_DEGREE),
+    )
     """Micro-batches that one virtual stage runs before the next takes over; ``pp`` where not given."""
-    recompute: str = "none"
+    recompute: str = field(
+        default="none",
+        metadata=about("none, selective, op_sac, full, or modules such as layernorm,activation.", metavar="POLICY"),
+    )
     """``none``, ``selective`` (the attention core), ``op_sac`` (PyTorch's choice by operator), ``full``, or a comma
     list of ``RECOMPUTE_MODULES``."""
-    recompute_num_layers: int | None = None
+    recompute_num_layers: int | None = field(
+        default=None, metadata=about("Layers of a stage it applies to. Default: all.", least=0, most=MAX_DEGREE)
+    )
     """Layers of each stage to which ``recompute`` applies; all where not given."""
-    offload: Offload = "none"
+    offload: Offload = field(default="none", metadata=about("What lives in host memory:"))
     """What lives in host memory: optimizer states (updated there) or kept activations."""
-    offload_num_layers: int | None = None
+    offload_num_layers: int | None = field(
+        default=None,
+        metadata=about("Layers of a stage whose activations are offloaded. Default: all.", least=0, most=MAX_DEGREE),
+    )
     """Layers of each stage whose activations are offloaded; all where not given."""
-    tp_kind: TpKind = "1d"
+    tp_kind: TpKind = field(default="1d", metadata=about("Tensor parallelism along one dimension or two:"))
     """``1d``: matrices are split along one dimension; ``summa``: along both, on ``tp_rows`` x tp/``tp_rows`` ranks."""
-    tp_rows: int = 1
+    tp_rows: int = field(default=1, metadata=about("Rows of the SUMMA grid.", least=1, most=MAX_DEGREE))
     """Rows of the grid of two-dimensional tensor parallelism: ranks that share the sequence and the weights' rows."""
-    cp_comm: CpComm = "p2p"
+    cp_comm: CpComm = field(default="p2p", metadata=about("How context-parallel ranks exchange keys and values:"))
     """How context-parallel ranks exchange keys and values: ring, all-gather or all-to-all."""
-    overlap_tp: bool = False
+    overlap_tp: bool = field(default=False, metadata=about("Pipeline tensor-parallel collectives with their products."))
     """Whether tensor-parallel collectives are pipelined with their matrix products."""
-    overlap_dp: bool = True
+    overlap_dp: bool = field(default=True, metadata=about("Reduce gradients and gather parameters beside computation."))
     """Whether gradient reduction and parameter gathering run beside computation."""
-    overlap_pp: bool | None = None
+    overlap_pp: bool | None = field(
+        default=None, metadata=about("Send between stages beside computation. Default: where interleaved.")
+    )
     """Whether stage transfers run beside computation; on where the schedule is interleaved if not given."""
-    overlap_ep: bool = False
+    overlap_ep: bool = field(
+        default=False, metadata=about("Dispatch to experts beside another micro-batch's computation.")
+    )
     """Whether expert dispatch runs beside another micro-batch's computation."""
-    placement: str = DEFAULT_PLACEMENT
+    placement: str = field(
+        default=DEFAULT_PLACEMENT,
+        metadata=about("Order of the dimensions from the fastest network outward.", metavar="ORDER"),
+    )
     """Order of the dimensions from the fastest network outward; ``dim:n`` places n ranks of it there and the rest
     where the name stands alone: ``tp:4-dp:2-tp-cp-ep-dp-pp``."""
-    stage_layers: tuple[int, ...] | None = None
+    stage_layers: tuple[int, ...] | None = field(
+        default=None,
+        metadata=about(
+            "Layers of every virtual stage: 3,4,4,3. Default: shared evenly.",
+            least=0,
+            most=MAX_DEGREE,
+            metavar="N,N,...",
+        ),
+    )
     """Layers of every virtual stage in model order (pp * vp numbers); shared out evenly where not given."""
 
     def __post_init__(self) -> None:
         """Checks types and ranges of each field by itself. Raises ``InputError``."""
-        for field in ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "tp_rows"):
-            _check_degree(field, getattr(self, field))
-        for field in ("sharding_degree", "microbatch_group_size"):
-            if getattr(self, field) is not None:
-                _check_degree(field, getattr(self, field))
-        for field in ("recompute_num_layers", "offload_num_layers"):
-            if getattr(self, field) is not None:
-                _check_degree(field, getattr(self, field), least=0)
-        for field, choices in (
-            ("sharding", get_args(Sharding)),
-            ("cp_comm", get_args(CpComm)),
-            ("tp_kind", get_args(TpKind)),
-            ("offload", get_args(Offload)),
-        ):
-            _check_choice(field, getattr(self, field), choices)
-        for field in ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep"):
-            _check_choice(field, getattr(self, field), (True, False))
-        _check_choice("overlap_pp", self.overlap_pp, (True, False, None))
+        check(self)
         _check_name("schedule", self.schedule)
         recompute_modules(self.recompute)
         placement_tokens(self.placement)
         if self.stage_layers is not None:
-            if not isinstance(self.stage_layers, (tuple, list)) or not self.stage_layers:
-                raise _wrong("stage_layers", self.stage_layers, "layers of every virtual stage, such as 7,8,8,7")
             object.__setattr__(self, "stage_layers", tuple(self.stage_layers))
-            for layers in self.stage_layers:
-                _check_degree("stage_layers", layers, least=0)
 
     @property
     def model_parallel_degree(self) -> int:
@@ -139,8 +155,6 @@ class Plan:
 
 def recompute_modules(policy: str) -> tuple[str, ...]:
     """Modules that a policy recomputes. Raises ``UnknownNameError``."""
-    if not isinstance(policy, str):
-        raise _wrong("recompute", policy, "a policy name or a comma list of modules")
     if policy in RECOMPUTE_PRESETS:
         return RECOMPUTE_PRESETS[policy]
     modules = tuple(part.strip() for part in policy.split(","))
@@ -151,10 +165,9 @@ def recompute_modules(policy: str) -> tuple[str, ...]:
     return modules
 
 
+@lru_cache(maxsize=1024)
 def placement_tokens(placement: str) -> tuple[tuple[str, int | None], ...]:
     """Dimensions of a placement from the inside out; a number where only so many ranks are placed there."""
-    if not isinstance(placement, str):
-        raise _wrong("placement", placement, f"an order such as {DEFAULT_PLACEMENT}")
     tokens = tuple(_placement_token(part, placement) for part in placement.split("-"))
     whole = [name for name, number in tokens if number is None]
     if sorted(whole) != sorted(DEFAULT_PLACEMENT.split("-")):
@@ -173,19 +186,6 @@ def _placement_token(part: str, placement: str) -> tuple[str, int | None]:
         wanted = f"dimensions among {DEFAULT_PLACEMENT} joined by '-', such as tp:4-dp:2-tp-cp-ep-dp-pp"
         raise _wrong("placement", placement, wanted)
     return name, int(number) if colon else None
-
-
-def _check_degree(field: str, value: object, *, least: int = 1) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_DEGREE:
-        raise _wrong(field, value, f"a whole number from {least} to {MAX_DEGREE:,}")
-
-
-def _check_choice(field: str, value: object, choices: tuple[object, ...]) -> None:
-    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        names = [str(choice) for choice in choices if choice is not None]
-        if isinstance(value, str):
-            raise UnknownNameError(field, value, names, hint=f"one of {', '.join(names)}")
-        raise _wrong(field, value, f"one of {', '.join(names)}")
 
 
 def _check_name(field: str, value: object) -> None:

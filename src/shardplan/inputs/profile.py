@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
-from shardplan.files import DATA
+from shardplan.fields import dataclass
+from shardplan.files import DATA, read_document, shipped_document
 from shardplan.inputs.cluster import Generation
-from shardplan.inputs.readers.documents import parse_document, read_document
 from shardplan.inputs.readers.residuals import Residual, residuals_from_rows
 
 NOT_CONSTANTS = ("name", "constants", "generation", "left_out_errors")
 """Fields of a profile that are no numbers."""
 MEMORY_CONSTANTS = (
     "activation_factor",
+    "backward_gradients",
     "logits_bytes",
     "framework_bytes",
     "context_bytes",
@@ -132,6 +133,8 @@ class Profile:
     """Share of the free computation behind which activations travel to the host and back."""
     hidden_slowdown: Numbers
     """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
+    summa_panels: Numbers
+    """Panels into which two-dimensional products are cut, each broadcast beside the product of the one before."""
     dp_window: Numbers
     """Share of the first forward and last backward pass behind which parameters and gradients travel."""
     fsdp_window: Numbers
@@ -162,6 +165,8 @@ class Profile:
     """Slowdown per doubling of the accelerators beyond 8."""
     activation_factor: Table
     """Kept activations relative to the listed tensors (alignment, small tensors; eager kernels keep more)."""
+    backward_gradients: Numbers
+    """Gradients that live at once in the backward pass of a layer, relative to the activations that it keeps."""
     logits_bytes: Table
     """Memory of the loss per logit (the logits, their fp32 copy, their gradient), whole and fused. [bytes]"""
     framework_bytes: Numbers
@@ -296,7 +301,7 @@ def constants_of(generation: str) -> dict[str, Constant]:
     path = PROFILES / f"{generation}.yaml"
     if not path.exists():
         return {}
-    entries = parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+    entries = shipped_document(path)
     return {name: Constant(**entry) for name, entry in entries.items()}
 
 

@@ -5,9 +5,8 @@ Symbols: :math:`h` hidden size, :math:`n` heads, :math:`d` head size, :math:`k` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.counts import check_counts
 
 

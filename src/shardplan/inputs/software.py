@@ -6,15 +6,16 @@ A stack (``data/stacks``) is a documented set of them, so that a user of a frame
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import field
+from typing import Literal
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.fields import about, check, dataclass
 
 AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
+MoeDispatchFormat = Literal["activation", "fp8"]
 LossKernel = Literal["in_place", "autograd", "loss_parallel", "single"]
 
 
@@ -22,75 +23,98 @@ LossKernel = Literal["in_place", "autograd", "loss_parallel", "single"]
 class Software:
     """Behaviour of a framework."""
 
-    attention_generation: AttentionGeneration = "current"
+    attention_generation: AttentionGeneration = field(default="current", metadata=about("Fused attention kernels:"))
     """Fused attention kernels: the best for the part (FlashAttention-3, cuDNN), FlashAttention-2, or the first and
     its port to Triton."""
-    kernels: Kernels = "fused"
+    kernels: Kernels = field(
+        default="fused", metadata=about("Norms, rotations and activations in few kernels or many:")
+    )
     """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel
     for every operation, more passes over memory, more kept tensors, more work for the host."""
-    cuda_graphs: CudaGraphs = "partial"
+    cuda_graphs: CudaGraphs = field(default="partial", metadata=about("Kernels replayed without the host:"))
     """Kernels replayed without the host: none, those of parts of a layer, or those of the whole iteration."""
-    blocking_launches: bool = False
+    blocking_launches: bool = field(
+        default=False, metadata=about("The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1).")
+    )
     """Whether the host waits for every kernel before it issues the next (``CUDA_LAUNCH_BLOCKING=1``)."""
-    moe_dispatcher: MoeDispatcher = "deepep"
+    moe_dispatcher: MoeDispatcher = field(default="deepep", metadata=about("How tokens reach their experts:"))
     """``alltoall``: a copy of a token for every expert; ``deepep``, ``hybridep``: one copy for each node."""
-    moe_capacity: bool = False
+    moe_dispatch_format: MoeDispatchFormat = field(
+        default="activation", metadata=about("Number format in which tokens travel to experts:")
+    )
+    """Number format in which tokens travel to their experts, and gradients of the outputs in the backward pass: that of
+    activations, or ``fp8`` with an fp32 scale for every 128 channels (DeepSeek-V3, arXiv 2412.19437, section 3.3.3),
+    which takes what MXFP8 does (Megatron Core, ``moe_dispatch_fwd_dtype``, ``moe_combine_bwd_dtype``). What comes back
+    travels as activations do."""
+    moe_capacity: bool = field(
+        default=False, metadata=about("Experts take a fixed number of tokens: the host need not wait.")
+    )
     """Whether experts take a fixed number of tokens (dropped or padded), so that the host need not wait for counts."""
-    fused_loss: bool = False
+    fused_loss: bool = field(default=False, metadata=about("Compute the loss in pieces, without keeping the logits."))
     """Whether the loss is computed in pieces without keeping the logits (Liger kernels, vocabulary tiling)."""
-    loss_kernel: LossKernel = "in_place"
+    loss_kernel: LossKernel = field(default="in_place", metadata=about("What a loss over whole logits writes:"))
     """What a loss over whole logits writes: ``in_place``, one fp32 copy that becomes softmax and gradient (Megatron);
     ``autograd``, fp32 logarithms and fp32 gradients (PyTorch); ``loss_parallel``, the same, and where tensor-parallel
     ranks share the vocabulary more, since each step is a kernel of its own (PyTorch's DTensor); ``single``, one kernel
     from 16-bit logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
-    fused_accumulation: bool = True
+    fused_accumulation: bool = field(
+        default=True, metadata=about("Weight-gradient products add to the gradient in place.")
+    )
     """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
-    quantised_weights: bool = False
+    quantised_weights: bool = field(
+        default=False, metadata=about("Keep the weights in the low-precision format alone.")
+    )
     """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
-    quantised_copies: bool = True
+    quantised_copies: bool = field(
+        default=True, metadata=about("Low precision keeps quantised weights and inputs of products.")
+    )
     """Whether low precision keeps quantised weights and inputs of linear layers (Transformer Engine); otherwise the
     16-bit ones are kept and cast again (torchao)."""
-    gradient_copy: bool = False
+    gradient_copy: bool = field(
+        default=False, metadata=about("Keep 16-bit gradients beside their fp32 accumulation buffer.")
+    )
     """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer)."""
-    packed_projection: bool = False
+    packed_projection: bool = field(
+        default=False, metadata=about("Cut queries, keys and values out of one output that stays whole.")
+    )
     """Whether queries, keys and values are cut out of one product's output, which then stays whole beside what rotation
     writes (Megatron, Transformer Engine); otherwise rotation replaces them."""
-    gathered_inputs: bool = False
+    gathered_inputs: bool = field(default=False, metadata=about("Tensor-parallel layers keep their input as gathered."))
     """Whether tensor-parallel layers keep their input as gathered (PyTorch's DTensor); otherwise each rank keeps its
     part and gathers it again in the backward pass (Megatron)."""
-    stage_outputs: bool = False
+    stage_outputs: bool = field(
+        default=False, metadata=about("Pipeline stages keep the outputs of all micro-batches in flight.")
+    )
     """Whether a stage keeps the outputs of all micro-batches in flight (DeepSpeed, torch.distributed.pipelining);
     Megatron frees them once they are sent."""
-    fixed_bucket: bool = False
+    fixed_bucket: bool = field(default=False, metadata=about("Collect sharded gradients in a buffer of 5e8 elements."))
     """Whether sharded gradients are collected in a buffer of 5e8 elements before they are reduced (DeepSpeed's
     ``reduce_bucket_size``)."""
-    reduces_whole: bool = False
+    reduces_whole: bool = field(
+        default=False, metadata=about("Every rank gets the whole sum of the gradients (zero1).")
+    )
     """Whether every rank gets the whole sum of the gradients though it updates a shard (zero1 of DeepSpeed's bf16
     optimizer, ``_bf16_reduce_grads``); otherwise sums are scattered."""
-    gathers_ahead: bool = True
+    gathers_ahead: bool = field(default=True, metadata=about("Gather the next layer's weights while one computes."))
     """Whether fully sharded weights of the next layer are gathered while one computes (PyTorch FSDP, DeepSpeed);
     compilers gather each weight where it is used (XLA)."""
-    split_transfers: bool = False
+    split_transfers: bool = field(
+        default=False, metadata=about("Tensor-parallel ranks each send a part of a stage's output.")
+    )
     """Whether tensor-parallel ranks each send a part of a stage's output and gather it behind, where sequence
     parallelism does not split it anyway (arXiv 2104.04473, section 4.1; DeepSpeed)."""
-    async_tp_backward: bool = True
+    async_tp_backward: bool = field(
+        default=True, metadata=about("Run backward tensor-parallel communication beside the products.")
+    )
     """Whether tensor-parallel linear layers gather their input again (where they do not keep it) and reduce its
     gradient beside their backward products even where the plan does not overlap it (Megatron-LM since 2022,
     Transformer Engine); otherwise they wait for every exchange (PyTorch's DTensor)."""
-    fp32_weights: bool = False
+    fp32_weights: bool = field(
+        default=False, metadata=about("Keep fully sharded weights in fp32 alone and cast what is gathered.")
+    )
     """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
     otherwise a 16-bit shard lives beside the optimizer's fp32 one."""
 
     def __post_init__(self) -> None:
         """Checks every field. Raises ``InputError``."""
-        hints = get_type_hints(type(self))
-        for field in fields(self):
-            _check(field.name, getattr(self, field.name), hints[field.name])
-
-
-def _check(name: str, value: object, hint: Any) -> None:
-    if get_origin(hint) is Literal:
-        if not isinstance(value, str) or value not in get_args(hint):
-            raise UnknownNameError(name, str(value), get_args(hint), hint=f"one of {', '.join(get_args(hint))}")
-    elif not isinstance(value, bool):
-        raise InputError(f"{name} is {value!r}; it must be true or false", rule=f"{name} is true or false")
+        check(self)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, all_hold, coded, concatenated, distinct, gather, mapped, without_zeros
-from shardplan.costs.collectives import Group, groups_of
+from shardplan.costs.collectives import Group, groups_of, joined_groups
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import BlockLoad, StageStates, StageWork, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
@@ -127,7 +127,8 @@ class Tables:
         """Groups of every set of degrees and placement."""
         batches = [*self._by_placement(self._layout_keys[0])]
         groups = [groups_of(batch, self.question.network) for batch, _ in batches]
-        return concatenated(groups, [len(points) for _, points in batches])
+        lengths = [len(points) for _, points in batches]
+        return {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
 
     @cached_property
     def _block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -135,7 +136,8 @@ class Tables:
         first, key = self._layout_keys
         points = self.family.points
         columns: list[Any] = [points[name][first] for name in GROUPS]
-        columns += [members for name in GROUPS for members in self._groups[name].members[:-1]]
+        for group in (self._groups[name] for name in GROUPS):
+            columns += [*group.members[:-1], *group.largest[:-1], *group.domains[:-1]]
         code, limit = coded(*(np.broadcast_to(column, first.shape) for column in columns))
         values, code = distinct(code, limit)
         sizes = int(points["position"].max()) + 1

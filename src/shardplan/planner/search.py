@@ -6,6 +6,8 @@ import time
 
 from shardplan.errors import InputError
 from shardplan.estimation.question import Question
+from shardplan.frameworks.defaults import searched_in_stack
+from shardplan.frameworks.stack import Stack
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
@@ -34,17 +36,22 @@ def search(
     profile: Profile | None = None,
     progress: Progress | None = None,
     stop: Stop | None = None,
+    stack: str | Stack | None = None,
 ) -> SearchResult:
     """Finds the fastest plans that fit. Without ``job`` the default one for this model and world size is taken.
 
     ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": 8}``,
     ``limit={"tp": [4, 8]}``. A value that is no list stands for a list of it. That nothing fits is an answer: no
-    estimates, but suggestions. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises ``InputError``
-    for unknown fields or values and for ``top`` below one, ``SearchStopped`` where ``stop`` says yes.
+    estimates, but suggestions. Fields of the job that are at their default, and of the plan those that a search does
+    not vary, are those of the training framework ``stack``, where one is named. ``stop`` is asked between pieces of
+    work, such as a ``Deadline``. Raises ``InputError`` for unknown fields or values and for ``top`` below one,
+    ``SearchStopped`` where ``stop`` says yes.
     """
     assumed: tuple[str, ...] = ()
     if job is None:
         job, assumed = default_job(model, cluster, num_accelerators)
+    job, switches, of_stack = searched_in_stack(stack, job, {*(fix or ()), *(limit or ()), *(exclude or ())})
+    fix, assumed = {**switches, **(fix or {})}, (*assumed, *of_stack)
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
     result = search_question(question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress, stop=stop)
     return result.assuming(assumed)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from shardplan.fields import dataclass
 from shardplan.plotting.panels import Panels
 from shardplan.plotting.picture import png_picture
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from shardplan.fields import dataclass
 
 Scale = Literal["linear", "log2", "log10", "names"]
 Kind = Literal["line", "points", "bars"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from shardplan.errors import InputError
-from shardplan.inputs.readers.documents import parse_document
+from shardplan.fields import dataclass
+from shardplan.files import FileKind, parse_document, read_text
 from shardplan.published.base import Case, Method
 from shardplan.published.catalogue import asked_of, load_methods
 
@@ -18,7 +18,7 @@ TOLERANCE: Final = 1e-9
 """Largest relative difference that passes."""
 ZERO_TOLERANCE: Final = 1e-12
 """Largest absolute difference that passes where the reference is zero."""
-MOST_BYTES: Final = 64 * 1024 * 1024
+REFERENCE: Final = FileKind("the file", 64 * 2**20, "a reference file is a text of moderate length")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class FileCheck:
 
 def check_file(path: Path, methods: Sequence[Method] | None = None) -> FileCheck:
     """Recomputes every case of the file at ``path``. Raises ``InputError`` where no method knows it."""
-    text = reference_text(path)
+    text = read_text(path, REFERENCE)
     if path.suffix.lower() == ".json":
         parse_document(text, label=str(path), is_json=True)  # says what is wrong with a malformed one
     return check_text(text, str(path), methods)
@@ -196,26 +196,3 @@ def _relative(expected: float, computed: float) -> float:
     except OverflowError:  # a whole number beyond the range of floats
         return math.inf
     return difference if math.isfinite(difference) else math.inf
-
-
-def reference_text(path: Path) -> str:
-    """What the file at ``path`` holds. Raises ``InputError`` where that is no text of moderate length."""
-    try:
-        fault = _fault(path)
-        text = "" if fault else path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        fault = "is not text in UTF-8"
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        fault = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    if fault:
-        rule = "a reference file is a text of moderate length"
-        shown = str(path) if str(path).isprintable() else repr(str(path))
-        raise InputError(f"{shown:.200} {fault}", rule=rule, hint="correct the path")
-    return text
-
-
-def _fault(path: Path) -> str:
-    """Why a path that exists is not read; empty where it is."""
-    if path.exists() and not path.is_file():
-        return "is not a regular file"
-    return f"has more than {MOST_BYTES:,} bytes" if path.exists() and path.stat().st_size > MOST_BYTES else ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shardplan.arrays import Numbers
 from shardplan.costs import collectives
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.fields import dataclass
 
 TERMS: Final = {
     "matmul": "matrix products",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from shardplan.calibration.defaults import Refit, with_fitted
 from shardplan.calibration.errors import Errors, errors_of
 from shardplan.calibration.microbench import Measurements, Outcome
 from shardplan.calibration.user import Comparison, UserFit
+from shardplan.fields import dataclass
 from shardplan.inputs.profile import Constant, constants_of, generations
 
 SCHEMA: Final = "shardplan/calibration/1"

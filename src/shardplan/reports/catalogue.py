@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Literal
 
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.defaults import default_sequence_length
 from shardplan.inputs.layers import MLP

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,11 +16,12 @@ from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
+from shardplan.files import FileKind, parse_document, read_text
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
 from shardplan.inputs.readers.cluster_record import cluster_from_record, cluster_record
-from shardplan.inputs.readers.documents import parse_document
 from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
@@ -36,8 +36,13 @@ Pick = int | Literal["recommended"]
 """A plan of a file: its place, from 1, or the recommended one."""
 Record = dict[str, Any]
 
-MAX_FILE_BYTES: Final = 64_000_000
-"""Largest plan file that is read; a hundred plans of 64 stages stay under two million."""
+PLAN_FILE: Final = FileKind(
+    "the plan file",
+    64_000_000,
+    "the plan file exists and can be read",
+    "check the path, or make one with `shardplan plan ... --json FILE`",
+)
+"""A hundred plans of 64 stages stay under two million bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,29 +203,11 @@ def _plain(value: object) -> object:
 def read_plan_file(path: Path | str) -> PlanFile:
     """The plan file at ``path``. Raises InputError on anything that is none."""
     label = str(path)[:200]
-    record = parse_document(_text(Path(path), label), label=label, is_json=True)
+    record = parse_document(read_text(Path(path), PLAN_FILE), label=label, is_json=True)
     try:
         return plan_file_from_record(record)
     except ShardplanError as error:
         raise InputError(f"{label}: {error.message}", rule=error.rule, hint=error.hint) from None
-
-
-def _text(path: Path, label: str) -> str:
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise _unreadable(label, "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is no regular file")
-        if found.st_size > MAX_FILE_BYTES:
-            raise _unreadable(label, f"it has {found.st_size:,} bytes, more than {MAX_FILE_BYTES:,}")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise _unreadable(label, "it is not text in UTF-8") from None
-    except OSError as error:
-        raise _unreadable(label, error.strerror or str(error)) from None
-    except ShardplanError:
-        raise
-    except ValueError as error:  # a path with a null character
-        raise _unreadable(repr(label), str(error)) from None
 
 
 def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
@@ -359,14 +346,6 @@ def _is_plausible(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(_is_plausible(part) for part in value.values())
     return isinstance(value, str) or value >= 0
-
-
-def _unreadable(label: str, why: str) -> InputError:
-    return InputError(
-        f"cannot read the plan file {label}: {why}",
-        rule="the plan file exists and can be read",
-        hint="check the path, or make one with `shardplan plan ... --json FILE`",
-    )
 
 
 def _wrong(place: str, why: str) -> InputError:

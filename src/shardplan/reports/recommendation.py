@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.fields import dataclass
 from shardplan.planner.robustness import Robustness, Ties, has_headroom
 from shardplan.units import format_bytes
 

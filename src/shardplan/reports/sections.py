@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
+
+from shardplan.fields import dataclass
 
 Rows = Sequence[Sequence[str]]
 _PAGE_STYLE = (

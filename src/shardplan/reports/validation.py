@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shardplan.calibration.errors import GROUPINGS, Errors
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
-from shardplan.estimation.band import read_residuals
+from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile, load_profile
+from shardplan.inputs.readers.residuals import read_residuals
 
 MOST_WORST = 8
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Flags, Numbers
+from shardplan.fields import dataclass
 
 NUM_SHIFTS: Final = 2.0
 """Chunk passes that ranks make up for while the pace passes from one rank to another; fits simulations."""
@@ -181,6 +181,14 @@ class PipelineSchedule(ABC):
         In a loop over the ranks, unless the schedule says otherwise: stage s is chunk s // p of rank s mod p.
         """
         return tuple(Place(stage % pp, stage // pp) for stage in range(pp * vp))
+
+    def placement(self, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
+        """For every rank, the places of its chunks in model order: those of rank r are r, p + r ... in a loop."""
+        held: list[dict[int, int]] = [{} for _ in range(pp)]
+        for microbatch in (0, 1):  # with two directions, one micro-batch takes either
+            for position, place in enumerate(self.path(pp, vp, 2, microbatch)):
+                held[place.rank][place.chunk] = position
+        return tuple(tuple(chunks[chunk] for chunk in sorted(chunks)) for chunks in held)
 
 
 def pace_of(work: NDArray[np.float64]) -> float:

@@ -7,19 +7,19 @@ knob to turn.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, all_hold
 from shardplan.errors import PlanError, nearest_names
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.degrees import Degrees, Setting, columns, data_parallel_degree, num_microbatches, replicas
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
-from shardplan.schedules.base import SUITS, Pipeline, Place
+from shardplan.schedules.base import SUITS, Pipeline
 from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, is_known, list_schedules, load_schedule
 
 
@@ -109,15 +109,10 @@ def _layout_holds(s: Setting, d: Degrees) -> Flags:
         return d.pp * d.vp <= s.model.num_hidden_layers + np.where(np.asarray(d.vp) > 1, 2, 0)
     if len(layers) != d.plan.pp * d.plan.vp or sum(layers) != s.model.num_hidden_layers:
         return False
-    filled = {place.rank for place, num_layers in zip(_path(s, d), layers, strict=True) if num_layers}
-    return len(filled) == d.plan.pp
-
-
-def _path(s: Setting, d: Degrees) -> tuple[Place, ...]:
-    """The chunks of one plan in model order."""
-    plan = d.plan
-    schedule = load_schedule(plan.effective_schedule) if is_known(plan.effective_schedule) else INTERLEAVED
-    return schedule.path(plan.pp, plan.vp, int(num_microbatches(s, d)), 0)
+    schedule = load_schedule(d.plan.effective_schedule) if is_known(d.plan.effective_schedule) else INTERLEAVED
+    if not schedule.takes_chunks(d.plan.vp):
+        return True  # another rule says so
+    return all(any(layers[chunk] for chunk in rank) for rank in schedule.placement(d.plan.pp, d.plan.vp))
 
 
 def _layout_message(s: Setting, p: Plan) -> str:

@@ -66,19 +66,26 @@ def feed_forward(
     channels: int,
     width: Numbers,
     experts: Numbers | None = None,
+    load: Numbers = 1.0,
 ) -> Block:
-    """Two products with an activation between, on ``rows`` tokens, which ``experts`` groups share where given."""
+    """Two products with an activation between, on ``rows`` tokens, which ``experts`` groups share where given.
+
+    ``load``: the rows relative to those of the average rank.
+    """
     grouped = experts is not None
     count = experts if experts is not None else 1
     each = rows / count
     columns = width * (2 if gated else 1)
     operators: tuple[Operator, ...] = (
         Matmul(
-            name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped,
+            name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped, load=load,
             parts=(1, 1) if gated else (1,),
         ),
         activation(name, modules, shard, rows * width, gated=gated),
-        Matmul(name=f"{name}_fc2", modules=modules, m=each, k=width, n=channels, count=count, grouped=grouped),
+        Matmul(
+            name=f"{name}_fc2", modules=modules, m=each, k=width, n=channels, count=count, grouped=grouped,
+            load=load,
+        ),
     )  # fmt: skip
     saved = (
         Saved(name=f"{name}_fc1_output", modules=modules, bytes=rows * columns * shard.element),

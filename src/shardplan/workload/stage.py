@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, any_holds
+from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 
 Part = TypeVar("Part")

@@ -206,7 +206,7 @@ def test_a_stack_beside_the_file(tmp_path: Path) -> None:
         (tmp_path / place).write_text(text)
         assert asked(tmp_path, options=f"stack={place}").question.job.software.kernels == "eager"
         assert asked(tmp_path, options=f"stack={tmp_path / place}").question.job.software.kernels == "eager"
-    with pytest.raises(InputError, match=r"elsewhere\.yaml does not exist"):
+    with pytest.raises(InputError, match=r"elsewhere\.yaml': it does not exist"):
         asked(tmp_path, options="stack=elsewhere.yaml")
 
 

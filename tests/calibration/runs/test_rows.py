@@ -232,7 +232,7 @@ def test_what_is_no_file(tmp_path: Path, path: str, said: str) -> None:
 
 
 def test_a_path_with_a_null_character() -> None:
-    with pytest.raises(InputError, match="is not a path"):
+    with pytest.raises(InputError, match="no null characters"):
         read_runs("runs\0.csv")
 
 

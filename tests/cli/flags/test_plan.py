@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
+import pytest
 import typer
 
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.plan import JobFlags, OverrideFlags, PlanFlags, SoftwareFlags
-from shardplan.cli.main import EXAMPLES, app
+from shardplan.cli.flags.plan import JobFlags, OverrideFlags
+from shardplan.cli.flags.records import values_of
+from shardplan.cli.main import COMMANDS, app
+from shardplan.errors import InputError
+from shardplan.fields import described
 from shardplan.inputs import job, plan, software
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -17,22 +22,32 @@ from shardplan.inputs.readers.overrides import Overrides
 from shardplan.inputs.software import Software
 from shardplan.schedules.names import BUILT_IN
 
-JOB = [field.name for field in fields(Job)]
-
 
 def options(command: str) -> dict[str, Any]:
     group: Any = typer.main.get_command(app)
     return {parameter.name: parameter for parameter in group.commands[command].params}
 
 
+WITHOUT_FLAG = {Plan: (), Job: ("software",), Software: ()}
+"""Fields that no flag sets by itself."""
+
+
+@pytest.mark.parametrize("record", WITHOUT_FLAG)
+def test_every_field_is_described_or_listed_as_without_a_flag(record: type[Any]) -> None:
+    known = described(record)
+    assert [each.name for each in fields(record) if each.name not in WITHOUT_FLAG[record]] == list(known)
+    for field in known.values():
+        assert field.about.help.endswith((".", ":")), field.name
+        assert field.about.help.endswith(":") <= bool(field.kind.choices), field.name
+        bounded = field.about.least > -math.inf and field.about.most < math.inf
+        assert bounded == (field.kind.base in (int, float, tuple)), field.name
+
+
 def test_every_field_has_a_flag() -> None:
-    assert [field.name for field in fields(PlanFlags)] == [field.name for field in fields(Plan)]
-    assert [field.name for field in fields(JobFlags)] == [name for name in JOB if name != "software"]
-    assert [field.name for field in fields(SoftwareFlags)] == [field.name for field in fields(Software)]
     assert [field.name for field in fields(OverrideFlags)] == list(Overrides.__annotations__)
-    assert {field.name for field in fields(Plan)} <= options("estimate").keys()
+    assert set(described(Plan)) <= options("estimate").keys()
     for command in ("plan", "estimate"):
-        flags = {*JOB, *(field.name for field in fields(Software)), "stack", "profile"} - {"software"}
+        flags = {*described(Job), *described(Software), "stack", "profile"}
         assert flags | set(Overrides.__annotations__) <= options(command).keys()
 
 
@@ -57,6 +72,7 @@ def test_help_states_the_choices() -> None:
                 "kernels": "Kernels",
                 "cuda_graphs": "CudaGraphs",
                 "moe_dispatcher": "MoeDispatcher",
+                "moe_dispatch_format": "MoeDispatchFormat",
             },
         ),
         (job, {"precision": "Precision", "optimizer": "Optimizer", "attention": "AttentionKernel"}),
@@ -69,19 +85,28 @@ def test_help_states_the_choices() -> None:
 
 
 def test_every_command_has_one_way_to_write_json() -> None:
-    for command in EXAMPLES:
-        assert options(command.__name__)["json"].opts == ["--json"]
+    for command in COMMANDS.keys() - {"published"}:
+        assert options(command)["json"].opts == ["--json"]
 
 
-def test_groups_become_options_and_come_back_filled() -> None:
+def test_groups_and_records_become_options_and_come_back_filled() -> None:
     given: dict[str, Any] = {}
 
-    def command(*, name: Annotated[str, typer.Argument()], overrides: OverrideFlags) -> int:
-        given.update(name=name, overrides=overrides)
+    def command(*, name: Annotated[str, typer.Argument()], overrides: OverrideFlags, job: JobFlags) -> int:
+        given.update(name=name, overrides=overrides, job=job)
         return 3
 
     run = with_flags(command)
-    assert {"name", "memory"} <= get_type_hints(run, include_extras=True).keys()
-    empty = dict.fromkeys((field.name for field in fields(OverrideFlags)), None)
-    assert run(**{**empty, "name": "x", "memory": "80GB"}) == 3
-    assert given == {"name": "x", "overrides": OverrideFlags(memory="80GB")}
+    assert {"name", "memory", "dropout"} <= get_type_hints(run, include_extras=True).keys()
+    names = [*(field.name for field in fields(OverrideFlags)), *described(Job)]
+    assert run(**{**dict.fromkeys(names), "name": "x", "memory": "80GB", "tokens": "1T"}) == 3
+    assert given == {"name": "x", "overrides": OverrideFlags(memory="80GB"), "job": {"tokens": "1T"}}
+
+
+def test_flags_are_read_by_the_type_of_their_field() -> None:
+    given = {"tp": "1,024", "stage_layers": "3, 4", "recompute": "full", "overlap_dp": False}
+    assert values_of(Plan, given) == {**given, "tp": 1024, "stage_layers": (3, 4)}
+    assert values_of(Job, {"tokens": "15.6T"}) == {"tokens": 15.6e12}
+    for wrong in ({"tp": "2.5"}, {"stage_layers": "3;4"}, {"sharding_degree": "0"}):
+        with pytest.raises(InputError):
+            values_of(Plan, wrong)

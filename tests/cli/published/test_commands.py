@@ -318,7 +318,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "limits the wrong way round": ((*LIMITS, "--min-flop", "1e33"), "at least min_flop"),
     "a time without unit": ((*LIMITS, "--training-time", "3"), "has no unit"),
     "no cluster": (("published", "searcher"), "cluster is missing"),
-    "a file that is not there": (("published", "searcher", "--cluster", "none.json"), "No such file"),
+    "a file that is not there": (("published", "searcher", "--cluster", "none.json"), "does not exist"),
     "no workers": (("published", "searcher", "--workers", 0), "--workers is"),
     "an output that cannot be": (("published", "searcher", "--output", "/nowhere/x/y"), "cannot write"),
     "two answers in one place": (("published", "searcher", "--output", "-"), "both --json and --output"),
@@ -326,7 +326,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "no such case": (("published", "searcher", "--input", DATA / "searcher.json", "--case", "3x8"), "3x8-nonpow2"),
     "no files": (("published", "check"), "FILE"),
     "a file of no method": (("published", "check", ROOT / "examples" / "plans.json"), "not a reference file"),
-    "a folder": (("published", "check", ROOT), "not a regular file"),
+    "a folder": (("published", "check", ROOT), "it is a directory"),
 }
 
 

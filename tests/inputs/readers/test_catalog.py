@@ -65,7 +65,7 @@ def test_any_name_is_known_or_refused(name: str) -> None:
 
 
 def test_naming_a_cluster_imports_no_validator() -> None:
-    """Importing pydantic takes longer than reading all shipped files."""
+    """Importing one of them takes longer than reading all shipped files."""
     code = """
 import sys
 from shardplan.inputs.readers.catalog import load_cluster
@@ -73,7 +73,7 @@ load_cluster("dgx-h100")
 print(*sys.modules)
 """
     modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert {"yaml", "pydantic", "numpy"} & set(modules) == {"yaml"}
+    assert {"yaml", "pydantic", "numpy"} & set(modules) == set()
 
 
 @pytest.mark.parametrize("name", list_accelerators())

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from shardplan.errors import InputError
-from shardplan.estimation.band import RESIDUALS, read_residuals
 from shardplan.inputs.readers.residuals import (
     LARGEST_ERROR,
+    RESIDUALS,
     Features,
     Residual,
     Shares,
+    read_residuals,
     residual_row,
     residuals_from_rows,
 )

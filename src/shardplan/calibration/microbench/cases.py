@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Final, Literal, cast, get_args
 
@@ -17,6 +16,7 @@ from shardplan.calibration.microbench.records import (
     MemoryPass,
     Product,
 )
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Precision
 
 Sizes = Literal["small", "full"]

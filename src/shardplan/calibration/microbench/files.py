@@ -11,9 +11,9 @@ from typing import Any, Final
 from shardplan.calibration.microbench.doubts import busy
 from shardplan.calibration.microbench.records import Measurements
 from shardplan.errors import InputError
+from shardplan.files import read_document
 from shardplan.inputs.profile import Constant
 from shardplan.inputs.readers.catalog import load_accelerator
-from shardplan.inputs.readers.documents import read_document
 
 WIDTH: Final = 120
 

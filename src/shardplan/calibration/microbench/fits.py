@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -23,12 +23,12 @@ from shardplan.calibration.microbench.records import (
 from shardplan.calibration.microbench.stand_in import attention_core
 from shardplan.costs.collectives import Group, Network, collective_time
 from shardplan.costs.roofline import Machine, operator_times
-from shardplan.files import DATA
+from shardplan.fields import dataclass
+from shardplan.files import DATA, Document, shipped_document
 from shardplan.inputs.batch import Digit
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.readers.documents import Document, parse_document
 from shardplan.workload.ops import Matmul, Pass
 
 ELEMENT_BYTES: Final = {"fp8": 1.0, "bf16": 2.0, "fp16": 2.0}
@@ -62,7 +62,7 @@ class Fitted:
 def rules() -> Document:
     """How far constants may move, and what training reaches of a kernel's rate."""
     path = DATA / "microbenchmark.yaml"
-    return parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+    return shipped_document(path)
 
 
 def fit_passes(measurements: Measurements, base: Profile, part: Accelerator) -> Fitted:

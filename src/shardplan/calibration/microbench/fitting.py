@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from shardplan.arrays import Numbers
 from shardplan.calibration.constants import Free, Vector
 from shardplan.calibration.fit import Evidence, fit
+from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile
 
 WELL_DETERMINED = 0.7

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from shardplan.calibration.microbench.doubts import busy, is_scattered
@@ -19,6 +19,7 @@ from shardplan.calibration.microbench.fitting import Found, Solution
 from shardplan.calibration.microbench.records import Exchange, Host, Measurements
 from shardplan.calibration.microbench.stand_in import stand_in_cluster, stand_in_part
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.profile import FRACTION, MOST_OF_NOMINAL, Constant, Profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Precision
 
 Record = dict[str, Any]

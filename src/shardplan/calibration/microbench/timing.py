@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from shardplan.calibration.microbench.records import Timing
+from shardplan.fields import dataclass
 
 QUANTILE: Final = 0.2
 """Of the series, which stands for a case."""

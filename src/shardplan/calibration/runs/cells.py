@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from shardplan.calibration.runs.words import (
     one_of,
 )
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS
 
 

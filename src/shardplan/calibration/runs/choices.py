@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, TypeVar
 
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.calibration.runs.words import folded, guess, one_of
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import LinkType
 
 Part = Literal["software", "job", "plan"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.calibration.runs.words import ATTENTION_GENERATIONS, folded, guess
 from shardplan.errors import UnknownNameError, nearest_names
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
 from shardplan.inputs.job import Job

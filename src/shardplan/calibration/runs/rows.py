@@ -9,19 +9,24 @@ from __future__ import annotations
 import csv
 import io
 import os
-import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from shardplan.calibration.runs.cells import COLUMNS, FIELDS, REQUIRED, Cell, Taken
 from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
-from shardplan.files import DATA
+from shardplan.fields import dataclass
+from shardplan.files import DATA, FileKind, read_text
 
 SHIPPED_RUNS: Final = DATA / "measured_runs" / "runs.csv"
-MOST_BYTES: Final = 32 * 2**20
+RUNS: Final = FileKind(
+    "the file of measured runs",
+    32 * 2**20,
+    "measured runs come in a CSV file with a header and a row for each run",
+    "see the measured-runs format in the documentation",
+)
 MOST_ROWS: Final = 50_000
 LONGEST_CELL: Final = 4000
 
@@ -140,7 +145,7 @@ def read_table(path: str | os.PathLike[str]) -> RunTable:
     Raises ``InputError`` where the file is no such table: no CSV, another separator, a column that is missing.
     """
     place = Path(path)
-    text = _text(place)
+    text = read_text(place, RUNS)
     label = str(place)
     try:
         table = list(_numbered(text))
@@ -167,32 +172,11 @@ def shipped_runs() -> tuple[MeasuredRun, ...]:
     return read_runs(SHIPPED_RUNS)
 
 
-def _text(path: Path) -> str:
-    label = str(path)
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise _bad_file(label, "is a directory" if stat.S_ISDIR(found.st_mode) else "is not a regular file")
-        if found.st_size > MOST_BYTES:
-            raise _bad_file(label, f"has {found.st_size:,} bytes, more than {MOST_BYTES:,}")
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise _bad_file(label, "does not exist") from None
-    except OSError as error:
-        raise _bad_file(label, f"cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise _bad_file(label, "is not text in UTF-8") from None
-    except InputError:
-        raise
-    except ValueError as error:  # a path with a null character
-        raise _bad_file(repr(label), f"is not a path: {error}") from None
-
-
 def _bad_file(label: str, what: str) -> InputError:
     return InputError(
         f"{label} {what}",
-        rule="measured runs come in a CSV file with a header and a row for each run",
-        hint="see the measured-runs format in the documentation",
+        rule=RUNS.rule,
+        hint=RUNS.hint,
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.fields import dataclass
 
 if TYPE_CHECKING:
     from shardplan.published.base import Method
@@ -45,13 +45,14 @@ class CaseFlags:
 
 def read_case(flags: CaseFlags, method: Method) -> Case:
     """The case that the flags point to; empty where they point nowhere. Raises InputError."""
-    from shardplan.published.check import reference_text
+    from shardplan.files import read_text
+    from shardplan.published.check import REFERENCE
 
     if flags.input is None:
         if flags.case is not None:
             raise InputError("--case is given without --input", rule="a case is one of a file", hint="add --input FILE")
         return {}
-    text, label = reference_text(flags.input), str(flags.input)
+    text, label = read_text(flags.input, REFERENCE), str(flags.input)
     cases = _cases(text, label, method)
     if isinstance(cases, dict):
         if flags.case is not None:
@@ -64,10 +65,10 @@ def read_case(flags: CaseFlags, method: Method) -> Case:
 
 def section(path: Path, name: str) -> Any:
     """The mapping of a file, or the part of it that is called ``name``. Raises InputError."""
-    from shardplan.inputs.readers.documents import parse_document
-    from shardplan.published.check import reference_text
+    from shardplan.files import parse_document, read_text
+    from shardplan.published.check import REFERENCE
 
-    document = parse_document(reference_text(path), label=str(path), is_json=path.suffix.lower() == ".json")
+    document = parse_document(read_text(path, REFERENCE), label=str(path), is_json=path.suffix.lower() == ".json")
     return document.get(name, document)
 
 
@@ -83,7 +84,7 @@ def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> Case:
 
 def _cases(text: str, label: str, method: Method) -> Case | list[tuple[str, Case]]:
     """One case, or the cases of a reference file by name."""
-    from shardplan.inputs.readers.documents import parse_document
+    from shardplan.files import parse_document
 
     if label.lower().endswith(".csv"):
         return [(f"row {number}", row) for number, row in enumerate(_rows(text, label), start=1)]

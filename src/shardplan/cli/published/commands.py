@@ -57,7 +57,7 @@ class Methods(Group):
         raise UnknownNameError("method", args[0][:100], dict.fromkeys(known), hint=f"one of {names}")
 
 
-app = typer.Typer(cls=Methods, rich_markup_mode=None, context_settings=SETTINGS)
+app = typer.Typer(cls=Methods, rich_markup_mode=None, add_completion=False, context_settings=SETTINGS)
 
 
 @app.callback(invoke_without_command=True)

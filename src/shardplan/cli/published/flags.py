@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from shardplan.fields import dataclass
 
 
 def _text(title: str, text: str, *names: str, metavar: str = "N", **more: Any) -> Any:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
 from shardplan.errors import InputError, UnknownNameError, nearest_names
-from shardplan.files import DATA
+from shardplan.files import DATA, Document, read_document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.readers.default_cluster import cluster_around
-from shardplan.inputs.readers.documents import Document, parse_document, read_document
 from shardplan.inputs.readers.hardware_files import accelerator_from, cluster_from, scale_up_from
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.units import format_rate
@@ -144,17 +143,12 @@ def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str]:
     """The fields of a shipped or a user's file, and what to call it in messages. Raises InputError."""
     path = _find(what, name_or_path)
     if path.parent == DATA / _FOLDERS[what][0]:
-        return _shipped(path), path.stem
+        return shipped_document(path), path.stem
     from shardplan.inputs.readers.hardware_schema import check_document
 
     document = read_document(path)
     check_document(document, str(path), what=what)
     return document, str(path)
-
-
-@cache
-def _shipped(path: Path) -> Document:
-    return parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
 
 
 def _find(what: str, name_or_path: NameOrPath) -> Path:

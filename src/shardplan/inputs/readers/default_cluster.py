@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardplan.errors import InputError
+from shardplan.files import Document
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.inputs.readers.documents import Document
 from shardplan.inputs.readers.hardware_files import Domain, count_from, domain_from, networks, scale_up_from
 
 

@@ -12,9 +12,8 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 from shardplan.errors import UnitError
-from shardplan.files import DATA
+from shardplan.files import DATA, Document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster, LinkType, NetworkTier
-from shardplan.inputs.readers.documents import Document, parse_document
 from shardplan.units import Kind, format_rate, format_time, parse_count, parse_quantity, to_si
 
 """Folder of the data files that are shipped."""
@@ -166,7 +165,7 @@ def count_from(raw: Any, label: str, field: str) -> Counted:
 def networks() -> Document:
     """Default latencies and networks (``data/networks.yaml``)."""
     path = DATA / "networks.yaml"
-    return parse_document(path.read_text(encoding="utf-8"), label=path.name, is_trusted=True)
+    return shipped_document(path)
 
 
 def hop_latency(link_type: LinkType) -> float:

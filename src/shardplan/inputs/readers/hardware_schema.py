@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from pydantic_core import PydanticCustomError
 
 from shardplan.errors import InputError, nearest_names
-from shardplan.inputs.readers.documents import Document
+from shardplan.files import Document
 
 Text = Annotated[str, Field(min_length=1)]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Final
 
+from shardplan.fields import dataclass
 from shardplan.files import DATA
 
 MODELS: Final = DATA / "models"

@@ -6,13 +6,19 @@ constants that have not seen it.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from functools import cache
 from typing import Any, get_args
 
 from shardplan.errors import InputError, shown
+from shardplan.fields import dataclass
+from shardplan.files import DATA
 from shardplan.inputs.cluster import Generation
 
+RESIDUALS = DATA / "profiles" / "residuals.csv"
+"""Errors of the shipped runs."""
 CONTRADICTORY_MEMORY = ("internevo",)
 """Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
 LARGEST_ERROR = 6.9
@@ -114,6 +120,35 @@ def residuals_from_rows(rows: Iterable[object], where: str, generation: str = "d
     ``where`` they stand goes before the name of the run and the cell that is wrong.
     """
     return tuple(_residual(row, f"{where}, {_named(row, place)}", generation) for place, row in enumerate(rows, 1))
+
+
+@cache
+def read_residuals() -> tuple[Residual, ...]:
+    """The shipped errors, which are not checked again; none where there is no such file."""
+    if not RESIDUALS.exists():
+        return ()
+    with RESIDUALS.open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    return tuple(_shipped_residual(dict(zip(head, row, strict=True))) for row in rows)
+
+
+def _shipped_residual(row: Mapping[str, str]) -> Residual:
+    shares = (float(row["host_share"]), float(row["communication_share"]), float(row["attention_share"]))
+    features = Features(
+        accelerator=row["accelerator"],
+        generation=row["generation"],
+        bits=int(row["bits"]),
+        moe=row["moe"] == "yes",
+        parameters=float(row["parameters"]),
+        accelerators=float(row["accelerators"]),
+        sequence_length=float(row["sequence_length"]),
+        cp=float(row["cp"]),
+        shares=Shares(host=shares[0], communication=shares[1], attention=shares[2]),
+    )
+    time, memory = (float(row[name]) if row[name] else None for name in ("log_time_ratio", "log_memory_ratio"))
+    return Residual(
+        id=row["id"], family=row["family"], features=features, time=time, memory=memory, setting=row["setting"]
+    )
 
 
 def _named(row: object, place: int) -> str:

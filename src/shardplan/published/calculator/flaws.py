@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from shardplan.fields import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ Every (tp, pp) of a fixed grid is one element of the arrays below. GB are decima
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.published.fields import Count, Fields, Positive, Whole
 
 Floats = NDArray[np.float64]

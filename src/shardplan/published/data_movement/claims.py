@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from shardplan.fields import dataclass
 from shardplan.published.data_movement.layer import Device
 from shardplan.published.data_movement.scaling import Assumptions
 

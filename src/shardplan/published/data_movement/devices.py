@@ -6,10 +6,9 @@ from functools import cache
 from typing import Any, Final
 
 from shardplan.errors import UnknownNameError
-from shardplan.files import DATA
+from shardplan.files import DATA, shipped_document
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators
-from shardplan.inputs.readers.documents import parse_document
 from shardplan.published.data_movement.layer import Device
 
 DEFAULT_DEVICE: Final = "H100 SXM5"
@@ -31,7 +30,7 @@ def list_devices() -> list[str]:
 @cache
 def notebook_devices() -> dict[str, dict[str, dict[str, Any]]]:
     """The notebook's table: for every device each value with its unit and source."""
-    return parse_document(TABLE.read_text(encoding="utf-8"), label=TABLE.name, is_trusted=True)
+    return shipped_document(TABLE)
 
 
 def device_called(name: str) -> Device:

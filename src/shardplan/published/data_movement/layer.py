@@ -9,11 +9,10 @@ but for one reload in the backward pass; the second half of an all-reduce is a f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

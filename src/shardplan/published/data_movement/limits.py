@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from shardplan.fields import dataclass
 from shardplan.published.data_movement.layer import Device, LayerTime
 from shardplan.published.data_movement.scaling import Assumptions, Run
 from shardplan.published.data_movement.training_step import (

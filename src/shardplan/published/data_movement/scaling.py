@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 
 YEAR = 365.25 * 86400.0
 

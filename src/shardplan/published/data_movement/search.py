@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.published.data_movement.layer import Device, LinearLayer, end_of_batch, forward_backward
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,6 @@ Arrays run along three axes: tensor degree, tokens of a micro-batch, and (stages
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 from shardplan.published.data_movement.layer import (
     Device,
     LayerTime,

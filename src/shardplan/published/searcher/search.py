@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
+from shardplan.fields import dataclass
 from shardplan.published.fields import LARGEST, Fields, Positive, Whole
 
 Floats = NDArray[np.float64]

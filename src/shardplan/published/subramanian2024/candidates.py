@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.inputs import Transformer
 from shardplan.published.subramanian2024.iteration import Configuration
 from shardplan.published.subramanian2024.strategies import Strategy

@@ -5,12 +5,12 @@ A group of :math:`g` ranks has :math:`t` members inside each fast domain. Latenc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.inputs import System
 

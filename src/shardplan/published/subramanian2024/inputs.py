@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.files import DATA
-from shardplan.inputs.readers.documents import parse_document, read_document
+from shardplan.fields import dataclass
+from shardplan.files import DATA, read_document, shipped_document
 from shardplan.units import Kind, parse_quantity, to_si
 
 MAX_COUNT: Final = 10**7
@@ -239,4 +239,4 @@ def _check_fields(
 
 @cache
 def _catalogue() -> dict[str, Any]:
-    return parse_document(_DATA.read_text(encoding="utf-8"), label=_DATA.name, is_trusted=True)
+    return shipped_document(_DATA)

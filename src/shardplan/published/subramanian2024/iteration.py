@@ -6,13 +6,14 @@ The formulas take numbers or arrays; a search passes them what it gathered, ``pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.communication import Collective, collective_time, transfer_times
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
 from shardplan.published.subramanian2024.inputs import System, Transformer

@@ -7,11 +7,11 @@ r"""Time of a layer: every operator by the roofline, its collectives behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.communication import collective_time
 from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.inputs import System, Transformer

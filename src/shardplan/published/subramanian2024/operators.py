@@ -6,10 +6,10 @@ that of a mask element. All sizes are those of one rank; ``rows`` is micro-batch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.communication import Collective
 
 W: Final = 2.0

@@ -6,10 +6,10 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.published.base import Case
 from shardplan.published.subramanian2024.inputs import MAX_DOMAIN, count_of, load_model, load_system
 from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.candidates import Candidates, candidates_of
 from shardplan.published.subramanian2024.communication import transfer_times
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections

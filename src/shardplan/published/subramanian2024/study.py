@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product
 from typing import Any, Final
 
+from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.candidates import candidates_of
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
 from shardplan.published.subramanian2024.inputs import load_model, load_system

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Literal
-
-import yaml
 
 from shardplan.calibration.errors import Misordered, Sweep, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.runs.rows import SHIPPED_RUNS
 from shardplan.calibration.validate import Validation
-from shardplan.estimation.band import read_residuals
+from shardplan.fields import dataclass
+from shardplan.files import shipped_document
+from shardplan.inputs.readers.residuals import read_residuals
 
 Subject = Literal["step_time", "peak_memory", "order", "fits"]
 """What is off."""
@@ -45,7 +45,7 @@ def _matches(run_id: str, patterns: Sequence[str]) -> bool:
 @cache
 def known_causes(subject: Subject = "step_time") -> tuple[Cause, ...]:
     """The shipped list, ``data/measured_runs/causes.yaml``."""
-    rows = yaml.safe_load((SHIPPED_RUNS.parent / "causes.yaml").read_text(encoding="utf-8"))[subject]
+    rows = shipped_document(SHIPPED_RUNS.parent / "causes.yaml")[subject]
     return tuple(
         Cause(
             cause=row["cause"], runs=tuple(row["runs"]), state=row["state"], against=tuple(row.get("against", ("*",)))

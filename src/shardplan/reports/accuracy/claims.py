@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from shardplan.calibration.errors import sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
+from shardplan.fields import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from shardplan.errors import UnknownNameError
+from shardplan.fields import dataclass
 from shardplan.published.base import Method
 from shardplan.published.catalogue import broken_methods, list_methods, load_method, load_methods
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 import shardplan
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.cluster_record import cluster_record
 from shardplan.published.base import Method, MethodAnswer, MethodRow

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from shardplan.errors import InputError
+from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_DIMENSION, MAX_NUM_LAYERS
 
 SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {

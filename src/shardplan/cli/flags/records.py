@@ -1,0 +1,87 @@
+"""Flags that follow the fields of a record: name, help, default, choices and completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING
+from inspect import Parameter
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from shardplan.cli.numbers import whole
+from shardplan.errors import InputError
+from shardplan.fields import Described, described
+from shardplan.units import parse_count
+
+Given = Mapping[str, Any]
+"""Values of the flags that were given, as text or switches."""
+LONGEST = 2**31
+METAVARS = {int: "N", float: "N", tuple: "N,N,..."}
+
+
+class FlagsOf(NamedTuple):
+    """The flags of a record's described fields."""
+
+    record: type[Any]
+    title: str
+    """Title of the group in the help."""
+
+    def parameters(self) -> Iterator[Parameter]:
+        """One for each field, as typer reads them."""
+        for field in described(self.record).values():
+            kind: Any = bool if field.kind.base is bool else str
+            annotation = Annotated[kind | None, _option(field, self.title)]
+            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+    def read(self, values: dict[str, Any]) -> Given:
+        """Takes the flags of the record out of ``values``; those that were given."""
+        taken = {name: values.pop(name) for name in described(self.record)}
+        return {name: value for name, value in taken.items() if value is not None}
+
+
+def _option(field: Described, title: str) -> Any:
+    names = field.kind.choices
+    more: dict[str, Any] = {"autocompletion": _completion(names), "metavar": "NAME"} if names else {}
+    metavar = field.about.metavar or METAVARS.get(field.kind.base)
+    if metavar is not None:
+        more["metavar"] = metavar
+    return typer.Option(help=help_of(field), show_default=False, rich_help_panel=title, **more)
+
+
+def help_of(field: Described) -> str:
+    """What a field is, its choices and its default."""
+    text, names, default = field.about.help, field.kind.choices, field.default
+    choices = f" {', '.join(names[:-1])} or {names[-1]}." if names and text.endswith(":") else ""
+    if default is None or default is MISSING:
+        return text + choices
+    return f"{text}{choices} [default: {('off', 'on')[default] if isinstance(default, bool) else default}]"
+
+
+def _completion(names: tuple[str, ...]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [each for each in names if each.startswith(incomplete)]
+
+
+def values_of(record: type[Any], given: Given) -> dict[str, Any]:
+    """Arguments of a record from its flags; the record checks their range. Raises InputError."""
+    known = described(record)
+    return {name: _value(known[name], value) for name, value in given.items()}
+
+
+def _value(field: Described, value: Any) -> Any:
+    if field.kind.base is int:
+        return whole(value, field.flag, least=int(field.about.least > 0), most=LONGEST)
+    if field.kind.base is float:
+        return float(parse_count(value, field=field.flag))
+    return _whole_numbers(field, value) if field.kind.base is tuple else value
+
+
+def _whole_numbers(field: Described, text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise InputError(
+            f"{field.name} is {text[:100]!r}",
+            rule=f"{field.name} is a list of whole numbers",
+            hint=f"write {field.flag} 3,4,4,3: the layers of every virtual stage in model order",
+        )
+    return tuple(int(part) for part in parts)

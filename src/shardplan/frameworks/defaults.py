@@ -1,0 +1,162 @@
+"""The defaults of a stack in a job and a plan: for the command line, Python and measured runs alike.
+
+A field that is given stays as it is; every other takes the stack's default, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, asdict, fields, replace
+from typing import Any, Final
+
+from shardplan.frameworks.stack import Stack, load_stack
+from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
+
+SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
+"""Defaults of a plan that a search does not vary by itself."""
+
+
+def asked_in_stack(
+    stack: str | Stack | None, model: ModelConfig, job: Job, plan: Plan, num_accelerators: int
+) -> tuple[Job, Plan, tuple[str, ...]]:
+    """A job and a plan with the defaults of a stack, and what was taken, in words. Raises InputError."""
+    known = load_stack(stack) if isinstance(stack, str) else stack
+    job, of_job = job_in_stack(job, known)
+    plan, of_plan = plan_in_stack(plan, known, model=model, job=job, num_accelerators=num_accelerators)
+    return job, plan, (*of_job, *of_plan)
+
+
+def searched_in_stack(
+    stack: str | Stack | None, job: Job, restricted: Collection[str]
+) -> tuple[Job, dict[str, tuple[object, ...]], tuple[str, ...]]:
+    """A job with the defaults of a stack, fields that its plans have fixed, and what was taken. Raises InputError."""
+    known = load_stack(stack) if isinstance(stack, str) else stack
+    job, of_job = job_in_stack(job, known)
+    switches, of_plan = switches_in_stack(known, restricted)
+    return job, switches, (*of_job, *of_plan)
+
+
+def stated(record: Job | Plan | Software) -> dict[str, Any]:
+    """Fields of a record that are not at their default: in Python these are the ones given."""
+    own = [field for field in fields(record) if field.default is not MISSING and field.name != "software"]
+    return {each.name: value for each in own if (value := getattr(record, each.name)) != each.default}
+
+
+def job_in_stack(
+    job: Job,
+    stack: Stack | None,
+    given: Collection[str] | None = None,
+    software_given: Mapping[str, Any] | None = None,
+) -> tuple[Job, tuple[str, ...]]:
+    """A job whose fields beside the ``given`` ones are the stack's, and what was taken, in words.
+
+    Where ``given`` or ``software_given`` is not told, fields that are not at their default are. Raises InputError.
+    """
+    given = stated(job) if given is None else given
+    software_given = stated(job.software) if software_given is None else software_given
+    if stack is None:
+        return replace(job, software=replace(job.software, **software_given)), ()
+    defaults = stack.job_fields(job.precision)
+    of_stack: Software = defaults.pop("software")
+    software = replace(of_stack, **software_given)
+    taken = {name: value for name, value in defaults.items() if name not in given}
+    switched = {
+        name: getattr(software, name)
+        for name, value in stack.software.items()
+        if name not in software_given and not (isinstance(value, Mapping) and job.precision not in value)
+    }
+    words = in_words({**switched, **taken})
+    assumed = f"stack {stack.name}: {words}" if words else f"stack {stack.name}"
+    return replace(job, software=software, **taken), (assumed,)
+
+
+def plan_in_stack(
+    plan: Plan,
+    stack: Stack | None,
+    *,
+    model: ModelConfig,
+    job: Job,
+    num_accelerators: int,
+    given: Collection[str] | None = None,
+) -> tuple[Plan, tuple[str, ...]]:
+    """A plan whose fields beside the ``given`` ones are the stack's, and what was taken, in words.
+
+    Where ``given`` is not told, fields that are not at their default are.
+    """
+    if stack is None:
+        return plan, ()
+    given = stated(plan) if given is None else given
+    taken = usual_fields(stack, asdict(plan), given, model=model, job=job, num_accelerators=num_accelerators)
+    sharding, notes = plan.sharding, []
+    pipelined = usual_sharding(stack, sharding, plan.pp)
+    if "sharding" not in taken and pipelined != sharding:
+        notes.append(f"{stack.name} with a pipeline: {sharding} costs what {pipelined} does (--sharding {pipelined})")
+    words = in_words(taken)
+    return replace(plan, **taken), (*([f"plan as usual in {stack.name}: {words}"] if words else []), *notes)
+
+
+def usual_fields(
+    stack: Stack,
+    plan: Mapping[str, Any],
+    given: Collection[str],
+    *,
+    model: ModelConfig,
+    job: Job,
+    num_accelerators: int,
+) -> dict[str, Any]:
+    """Fields of a plan that the stack fills where they are not ``given``; ``plan``: all fields, given or default."""
+    taken: dict[str, Any] = {name: value for name, value in stack.plan_fields().items() if name not in given}
+    if taken.get("sequence_parallel") and job.sequence_length % plan["tp"]:
+        taken["sequence_parallel"] = False  # a default must not break a rule
+    if "sharding" in taken:
+        taken["sharding"] = usual_sharding(stack, taken["sharding"], plan["pp"])
+    if not {"vp", "schedule", "stage_layers"} & {*given}:
+        taken |= _stages(stack, plan, model, job, num_accelerators)
+    if "etp" not in given:
+        degrees = {"tp": plan["tp"], "ep": plan["ep"], "pp": plan["pp"]}
+        etp = usual_expert_tp(stack, model, num_accelerators, **degrees)
+        taken |= {"etp": etp} if etp > 1 else {}
+    return taken
+
+
+def _stages(
+    stack: Stack, plan: Mapping[str, Any], model: ModelConfig, job: Job, num_accelerators: int
+) -> dict[str, Any]:
+    """Chunks or stages of the pipeline as the stack makes them."""
+    pp = plan["pp"]
+    replicas = num_accelerators // (plan["tp"] * plan["cp"] * pp)
+    microbatches = job.global_batch_size // max(replicas * plan["micro_batch_size"], 1)
+    chunks = usual_chunks(stack.layers_per_chunk, model.num_hidden_layers, pp, microbatches)
+    layers = usual_stage_layers(stack, model, pp, chunks)
+    return ({"vp": chunks} if chunks > 1 else {}) | ({} if layers is None else {"stage_layers": layers})
+
+
+def switches_in_stack(
+    stack: Stack | None, restricted: Collection[str]
+) -> tuple[dict[str, tuple[object, ...]], tuple[str, ...]]:
+    """Fields of the plan that a search takes from the stack, as ``fix`` has them, and what is said about it.
+
+    Fields that the search varies stay free: a stack says what is usual, not what is possible.
+    """
+    if stack is None:
+        return {}, ()
+    defaults = stack.plan_fields()
+    taken: dict[str, Any] = {name: defaults[name] for name in SWITCHES if name in defaults and name not in restricted}
+    left = [name.replace("_", " ") for name in defaults if name not in taken and name not in restricted]
+    texts = [f"plans have {in_words(taken)} as usual in {stack.name}"] if taken else []
+    if left:
+        texts.append(f"not taken from {stack.name}, so that the search is free: {', '.join(left)} (--fix takes one)")
+    return {name: (value,) for name, value in taken.items()}, tuple(texts)
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Fields with their values as a person reads them."""
+    return ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in values.items())
+
+
+def _word(value: object) -> str:
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,44 @@
+"""Commands are loaded when they are used, and flags take their text as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+from tests.cli.commands import run
+
+from shardplan.cli.main import COMMANDS, app
+
+
+def test_every_command_is_in_the_order_of_the_help() -> None:
+    group: Any = typer.main.get_command(app)
+    assert list(group.commands) == list(COMMANDS)
+    assert len(group.commands) == len(COMMANDS)
+    assert all(group.commands[name].name == name for name in COMMANDS)
+
+
+def test_help_of_the_program_imports_no_command() -> None:
+    program = (
+        "import sys\n"
+        "from shardplan.cli.main import app\n"
+        "try:\n"
+        "    app(['--help'], prog_name='shardplan')\n"
+        "finally:\n"
+        "    sys.stderr.write(str('shardplan.cli.plan' in sys.modules or 'pydantic' in sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "False")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    assert f"Usage: shardplan {name} " in run(name, "--help").stdout
+
+
+def test_what_is_needed_is_missed() -> None:
+    result = run("compare")
+    assert result.exit_code == 2
+    assert "Missing argument" in result.stderr

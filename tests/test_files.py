@@ -1,0 +1,74 @@
+"""The one reader of files: what it refuses, and the JSON that is built of the package's YAML."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardplan import files
+from shardplan.errors import InputError
+from shardplan.files import FileKind, build, built_sources, parse_document, read_document, read_text, shipped_document
+
+SMALL = FileKind("the note", 10, "a note is short")
+
+
+def test_built_files_are_those_of_the_sources() -> None:
+    assert list(build()) == [], "run python -m shardplan.files"
+    assert {path.stem for path in files.BUILT.rglob("*.json")} == {path.stem for path in built_sources()}
+
+
+def test_a_changed_source_is_read_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "DATA", tmp_path)
+    monkeypatch.setattr(files, "BUILT", tmp_path / "built")
+    source = tmp_path / "parts.yaml"
+    source.write_text("a: 1\n", encoding="utf-8")
+    (made,) = build()
+    content = json.loads(made.read_text(encoding="utf-8"))
+    made.write_text(json.dumps({**content, "document": {"a": 2}}), encoding="utf-8")
+    assert shipped_document(source) == {"a": 2}
+    source.write_text("a: 3\n", encoding="utf-8")
+    assert shipped_document(source) == {"a": 3}
+
+
+def test_what_cannot_be_read_is_refused_in_one_voice(tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("12345678901", encoding="utf-8")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\xfd")
+    for name, why in (
+        ("missing", "it does not exist"),
+        (".", "it is a directory"),
+        ("long", "it has 11 bytes, more than 10"),
+        ("binary", "it is not text in UTF-8"),
+        ("null\0", "no null characters"),
+    ):
+        with pytest.raises(InputError, match=why) as caught:
+            read_text(tmp_path / name, SMALL)
+        assert str(caught.value).startswith("cannot read the note '")
+        assert caught.value.rule == "a note is short"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "why"),
+    [
+        ("", "json", "is empty"),
+        ("[1]", "json", "holds a list"),
+        ('{"a": 1, "a": 2}', "json", "repeats the field 'a'"),
+        ("{", "json", "is not JSON"),
+        ("[" * 30 + "]" * 30, "json", "nested deeper"),
+        ("a: 1\na: 2\n", "yaml", "repeats the field 'a' in line 2"),
+        ("a: &x 1\nb: *x\n", "yaml", "alias"),
+        ("a: 1\n---\nb: 2\n", "yaml", "second document"),
+        ("1: 2\n", "yaml", "not text"),
+        ("a: [", "yaml", "is not YAML"),
+    ],
+)
+def test_malformed_documents_are_refused(text: str, kind: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        parse_document(text, label="note", is_json=kind == "json")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "note.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_document(path) == {"a": 1}
