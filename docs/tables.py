@@ -21,6 +21,7 @@ from shardplan.inputs.readers.hf import unsupported as hf_unsupported
 from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity import rules as validity
+from shardplan.workload.passes import TRAFFIC, Traffic
 
 ROOT = Path(__file__).parent.parent
 
@@ -204,6 +205,17 @@ def _schedule_cells(schedule: PipelineSchedule) -> list[str]:
     return [f"`{schedule.name}`", schedule.title, chunks, str(schedule.parameter_copies), apart, schedule.source]
 
 
+def passes() -> str:
+    """Memory-bound kernels: what they read and write of an element."""
+    header = ["pass", "forward", "backward", "kernels forward", "kernels backward"]
+    return _rows(header, [_pass_cells(row) for row in TRAFFIC.values()])
+
+
+def _pass_cells(row: Traffic) -> list[str]:
+    sizes = [f"{size:g} {row.unit}" for size in (row.forward, row.backward)]
+    return [row.of, *sizes, row.forward_kernels, row.backward_kernels]
+
+
 def latencies() -> str:
     """Default latencies by kind of link."""
     rows = hardware_files.networks()["latency"].items()
@@ -228,6 +240,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "instances": instances,
     "latencies": latencies,
     "models": models,
+    "passes": passes,
     "rules": rules,
     "schedules": schedules,
     "unsupported": unsupported,

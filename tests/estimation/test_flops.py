@@ -15,6 +15,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import load_model
 
 MEGATRON = [(6144, 48, 64), (12288, 96, 96), (20480, 105, 128), (25600, 128, 160)]
 V = 51200
@@ -122,3 +123,26 @@ def test_hardware_never_does_less_than_the_model_asks(case: Case) -> None:
     assert answer.hfu >= answer.mfu * (1 - 1e-12)
     more = estimate_plan(case.question, replace(case.plan, recompute="full", recompute_num_layers=None))
     assert more.hfu * more.step_time >= answer.hfu * answer.step_time * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("layers", [0, 1, 3, 10])
+def test_recomputation_of_some_layers_repeats_their_share(layers: int) -> None:
+    """Of ten layers on each of four stages the forward pass of some runs again: a third of their model FLOP."""
+    s, h, pp = 2048, 6144, 4
+    model = gpt(h, 40, 64, causal=False)
+    none, some = (
+        estimated(model, Plan(tp=8, pp=pp, recompute=policy, recompute_num_layers=layers), 8 * pp)
+        for policy in ("none", "full")
+    )
+    of_layers = 72 * 40 * h**2 * (1 + s / (6 * h))
+    repeated = (some.hfu * some.step_time - none.hfu * none.step_time) * 8 * pp * some.peak_flops
+    assert repeated == pytest.approx(64 * s * of_layers / 3 * layers / 10, rel=1e-9, abs=1)
+    assert none.hfu == pytest.approx(none.mfu, rel=1e-12)
+
+
+def test_an_image_takes_the_flop_of_its_patches_layers_and_class() -> None:
+    """Three times 2 FLOP for a weight and token, and the scores of all tokens (arXiv 2010.11929, table 1: ViT-B/16)."""
+    model = load_model("vit-b-16")
+    s, h, layers = 197, 768, 12
+    forward = layers * (24 * s * h**2 + 4 * s**2 * h) + 2 * s * 3 * 16**2 * h + 2 * h * model.num_labels
+    assert model_flops_per_token(model, s) * s == pytest.approx(3 * forward, rel=1e-12)

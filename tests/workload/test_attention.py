@@ -164,3 +164,23 @@ def test_every_step_of_a_balanced_ring_attends_to_as_many_pairs(ranks: int) -> N
         seen = [sum(k < q for q in mine for k in keys) for keys in tokens]  # the diagonal aside
         half = (2 * piece) ** 2 / 2
         assert sorted(seen) == [half - piece] + [half] * (ranks - 1)
+
+
+def test_latents_are_kept_of_split_tokens_in_two_forms() -> None:
+    """Latents of queries and keys, and rotary keys: before their norms in 16 bits, and behind them for the products."""
+    whole, split = (
+        {tensor.name: float(tensor.bytes) for tensor in latent_attention(DEEPSEEK_V3, shard(7168, tp=tp)).saved}
+        for tp in (1, 8)
+    )
+    assert whole["latents"] == LENGTH * (1536 + 512 + 64) * (2 + 2) == 8 * split["latents"]
+    assert whole["qkv"] == 2 * LENGTH * 128 * (192 + 192 + 128) == 8 * split["qkv"]
+    assert whole["core_output"] == 2 * LENGTH * 128 * 128
+    assert whole["softmax_statistics"] == 4 * LENGTH * 128
+
+
+def test_keys_that_serve_as_values_are_projected_once_and_kept_for_both() -> None:
+    config = Attention(num_heads=16, num_kv_heads=4, head_dim=64)
+    both, tied = (attention(replace(config, tied_kv=each), shard(1024)) for each in (False, True))
+    first, second = (next(op for op in block.operators if isinstance(op, Matmul)) for block in (both, tied))
+    assert (first.n, second.n) == ((16 + 2 * 4) * 64, (16 + 4) * 64)
+    assert both.saved == tied.saved

@@ -10,6 +10,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import load_model
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import embedding_parameters, head_parameters
 from shardplan.workload.ops import Block
@@ -79,3 +80,18 @@ def test_prediction_blocks_join_two_hidden_states() -> None:
     """A projection of 2 h to h (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
     model = deepseek_v3(num_mtp_layers=1)
     assert flops(mtp_projection(shard(model))) == 2 * LENGTH * 2 * 7168**2
+
+
+@pytest.mark.parametrize(("name", "size", "width"), [("vit-b-16", 16, 768), ("vit-h-14", 14, 1280)])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_patches_are_a_product_of_pixels_and_channels(name: str, size: int, width: int, tp: int) -> None:
+    """A patch has three colours of size x size pixels (arXiv 2010.11929, equation 1): 2 T 3 p^2 h FLOP."""
+    model = load_model(name)
+    assert flops(embedding(model, shard(model, tp=tp))) == 2 * LENGTH * 3 * size**2 * width / tp
+
+
+def test_a_classifier_sees_one_token_of_each_image() -> None:
+    """The class token of every image, whatever its patches (arXiv 2010.11929, equation 4)."""
+    model = load_model("vit-b-16")
+    assert model.num_labels
+    assert flops(head(model, shard(model, micro_batch_size=4))) == 2 * 4 * 768 * model.num_labels

@@ -215,3 +215,26 @@ def test_ranks_share_the_flop_of_experts(ep: int, etp: int, tp: int) -> None:
     experts = sum(float(op.flops) for op in block.operators if op.name.startswith("expert_fc"))
     tokens = SEQUENCE * (n // tp)
     assert experts * n == pytest.approx(tokens * 2 * 2 * 3 * 4096 * 14336, rel=1e-12)
+
+
+@pytest.mark.parametrize(("tp", "copies"), [(1, 1), (4, 1), (8, 2), (16, 4)])
+@pytest.mark.parametrize("tied", [False, True])
+def test_key_value_heads_are_held_as_often_as_ranks_need_them(tp: int, copies: int, *, tied: bool) -> None:
+    """Four of them on tp ranks: each holds one at least. Keys that serve as values have one projection, not two."""
+    h, d = 1024, 64
+    mixer = Attention(num_heads=16, num_kv_heads=4, head_dim=d, tied_kv=tied)
+    model = llama(h, 1, 16, 4, 4096)
+    layer = Layer(mixer=mixer, mlp=None, num_norms=0)
+    projections = 2 * h * 16 * d + (1 if tied else 2) * copies * h * 4 * d
+    assert layer_parameters(model, layer, batch(tp, tp=tp)).dense == projections / tp
+
+
+def test_prediction_blocks_hold_a_joining_projection_and_three_norms_more_than_a_layer() -> None:
+    """DeepSeek-V3 (arXiv 2412.19437, section 2.2): 2 h to h, norms of both inputs and of the output."""
+    model = deepseek_v3(num_mtp_layers=1)
+    for tp in 1, 4:
+        more = (
+            mtp_parameters(model, batch(tp, tp=tp)).dense
+            - layer_parameters(model, model.layers[-1], batch(tp, tp=tp)).dense
+        )
+        assert more == 2 * 7168**2 + 3 * 7168

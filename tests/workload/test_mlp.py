@@ -61,7 +61,7 @@ def test_fp8_keeps_inputs_of_products_in_one_byte() -> None:
 
 
 def test_passes_move_whole_tensors() -> None:
-    """The table of docs/formulas/operators.md: elements moved forward and backward."""
+    """Elements moved forward and backward, of two bytes."""
     (norms,) = norm(shard()).operators
     assert isinstance(norms, Pass)
     assert (norms.forward_bytes, norms.backward_bytes) == (5 * 2 * SBH, 7 * 2 * SBH)
@@ -69,3 +69,10 @@ def test_passes_move_whole_tensors() -> None:
         block = mlp(MLP(intermediate_size=HIDDEN, gated=gated), shard())
         (function,) = (op for op in block.operators if isinstance(op, Pass))
         assert (function.forward_bytes, function.backward_bytes) == (forward * 2 * SBH, backward * 2 * SBH)
+
+
+@pytest.mark.parametrize(("gated", "inner"), [(False, 1), (True, 2)])
+def test_an_mlp_keeps_the_output_of_its_first_product_and_the_input_of_its_second(*, gated: bool, inner: int) -> None:
+    """19 s b h of a plain one of four times the width is 1 for the mask, 2 for the input and these 16 (2205.05198)."""
+    kept = {each.name: each.bytes for each in mlp(MLP(intermediate_size=4 * HIDDEN, gated=gated), shard(tp=2)).saved}
+    assert kept == {"mlp_fc1_output": inner * 8 * SBH / 2, "mlp_fc2_input": 8 * SBH / 2}

@@ -124,3 +124,21 @@ def test_one_rank_for_all_experts_or_a_fixed_number_of_tokens_knows_no_imbalance
     assert uneven(2.0, ep=1) == uneven(1.0, ep=1)
     assert uneven(2.0, ep=1, etp=4) == uneven(1.0, ep=1, etp=4)
     assert uneven(2.0, capacity=True) == uneven(1.0, capacity=True)
+
+
+@pytest.mark.parametrize(("ep", "etp"), [(1, 1), (4, 1), (4, 2), (2, 4)])
+def test_expert_tensor_ranks_keep_what_each_of_them_received(ep: int, etp: int) -> None:
+    """Token copies of all etp ranks reach each: T k etp rows of the hidden size in 16 bits, and of its share inside."""
+    kept = {tensor.name: tensor.bytes for tensor in block(mixtral(), ep=ep, etp=etp).saved}
+    rows = LENGTH * 2 * etp
+    assert kept["dispatched"] == 2 * rows * 4096
+    assert kept["expert_fc1_output"] == 2 * rows * 2 * 14336 / etp
+    assert kept["expert_fc2_input"] == 2 * rows * 14336 / etp
+    assert kept["routing"] == 4 * LENGTH * 8
+
+
+def test_router_and_dispatch_are_of_split_tokens() -> None:
+    """Under sequence parallelism tensor ranks route and keep a quarter each; shared experts gather all tokens."""
+    alone, split = ({tensor.name: tensor.bytes for tensor in block(deepseek_v3(), tp=tp).saved} for tp in (1, 4))
+    assert alone["dispatched"] == 4 * split["dispatched"] == 2 * LENGTH * 8 * 7168
+    assert alone["routing"] == 4 * split["routing"]

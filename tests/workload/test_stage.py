@@ -115,3 +115,26 @@ def test_what_a_kind_leaves_out_an_earlier_stage_exceeds(model: ModelConfig, pp:
 @pytest.mark.parametrize("pp", [1, 2, 8])
 def test_equal_stages_are_at_most_three_kinds(pp: int) -> None:
     assert len(kinds_of_stage(stages(gpt(64, 8, 4), pp, 1))) == min(pp, 2)
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_chunks", "blocks", "last"), [(61, 16, 1, 1), (62, 16, 1, 2), (61, 16, 2, 0), (61, 8, 1, 5)]
+)
+def test_a_prediction_block_weighs_two_layers(num_layers: int, num_chunks: int, blocks: int, last: int) -> None:
+    """The last chunk has the mean of layers and weights, less what its blocks weigh: (61 + 2) // 16 - 2 = 1."""
+    sizes = chunk_layers(num_layers, num_chunks, blocks)
+    assert sizes[-1] == last
+    assert sum(sizes) == num_layers
+    assert max(sizes[:-1]) - min(sizes[:-1]) <= 1
+
+
+def test_without_a_pipeline_prediction_blocks_take_no_layer_away() -> None:
+    assert chunk_layers(61, 1, 1) == (61,)
+
+
+def test_a_stage_holds_what_it_counts() -> None:
+    """The first has the embedding, the last the head and the prediction blocks; what is not there is left out."""
+    first, *_, last = stages(deepseek_v3(num_mtp_layers=2), 8, 1)
+    parts = (("dense", "experts"), "embedding", "head", "block")
+    assert first.holds(*parts) == [(3, "dense"), (first.counts[1], "experts"), (1, "embedding")]  # type: ignore[arg-type]  # parts by name
+    assert last.holds(*parts) == [(last.counts[1], "experts"), (1, "head"), (2, "block")]  # type: ignore[arg-type]  # parts by name

@@ -8,7 +8,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
-from shardplan.workload.ops import Block, Matmul
+from shardplan.workload.ops import Block, Matmul, Pass
 from shardplan.workload.shard import Shard
 from shardplan.workload.state_space import linear_attention, state_space
 
@@ -88,3 +88,22 @@ def test_context_parallel_ranks_exchange_heads_against_sequence(cp_comm: Any) ->
     assert [(item.kind, item.direction) for item in moved] == [("all_to_all", "forward"), ("all_to_all", "backward")]
     assert all(item.bytes == 2 * LENGTH / 4 * widths for item in moved)
     assert len(alone.collectives) == len(shared.collectives)  # for one rank they cost nothing
+
+
+def scan(block: Block) -> Pass:
+    (found,) = (op for op in block.operators if isinstance(op, Pass) and op.scan)
+    return found
+
+
+def test_a_scan_takes_seven_flop_for_each_number_of_the_state() -> None:
+    """Megatron-LM counts 7 d_inner n per token (training.py, mamba_layer_flops); a delta net has a state of d_v d_k."""
+    mamba, delta = scan(state_space(MAMBA2_2_7B, shard(2560))), scan(linear_attention(DELTA_NET, shard(2048)))
+    assert mamba.flops == 7 * LENGTH * (80 * 64) * 128
+    assert delta.flops == 7 * LENGTH * (32 * 128) * 128
+
+
+def test_a_scan_passes_once_over_the_inner_elements_and_twice_back() -> None:
+    """Its bytes are elements: the profile says how many bytes move for each."""
+    mamba, delta = scan(state_space(MAMBA2_2_7B, shard(2560, tp=2))), scan(linear_attention(DELTA_NET, shard(2048)))
+    assert (mamba.forward_bytes, mamba.backward_bytes) == (LENGTH * 80 * 64 / 2, LENGTH * 80 * 64)
+    assert (delta.forward_bytes, delta.backward_bytes) == (LENGTH * 32 * 128, 2 * LENGTH * 32 * 128)

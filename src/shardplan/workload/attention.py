@@ -7,7 +7,8 @@ import numpy as np
 from shardplan.arrays import Numbers, share
 from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.workload.communication import context_exchange, summa_exchange, tensor_exchange
-from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator, Saved
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 ALWAYS = ()
@@ -73,12 +74,11 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
     query, keys, values = (heads * width for width in (config.qk_head_dim, config.qk_head_dim, config.v_head_dim))
     latent = config.kv_lora_rank + config.qk_rope_head_dim
     up = heads * (config.qk_nope_head_dim + config.v_head_dim)
-    rotated = _rope(shard, query + keys)
     operators: tuple[Operator, ...] = (
         *_query_projection(config, shard, query),
         _linear("kv_down", ALWAYS, shard.split_tokens, shard.hidden_size, latent),
         _linear("kv_up", UP, shard.tokens, config.kv_lora_rank, up),
-        Pass(name="rope", modules=UP, forward_bytes=rotated, backward_bytes=rotated),
+        TRAFFIC["rope"].at("rope", UP, shard.tokens * (query + keys), shard.element),
         *_indexer(config, shard),
         _core(config, shard),
         *_softmax_passes(config.num_heads, shard),
@@ -183,8 +183,7 @@ def _rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Operat
     times = int(config.rotary) + int(config.qk_norm != "none")
     if not times:
         return ()
-    moved = times * _rope(shard, rotated)
-    return (Pass(name="rope", modules=ALWAYS, forward_bytes=moved, backward_bytes=moved),)
+    return (TRAFFIC["rope"].at("rope", ALWAYS, times * (shard.tokens * rotated), shard.element),)
 
 
 def _saved_rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Saved, ...]:
@@ -192,10 +191,6 @@ def _saved_rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[
     if not config.rotary or not shard.job.software.packed_projection:
         return ()
     return (Saved(name="rotated", modules=ALWAYS, bytes=shard.tokens * rotated * shard.element),)
-
-
-def _rope(shard: Shard, rotated: Numbers) -> Numbers:
-    return 2 * shard.tokens * rotated * shard.element
 
 
 def _scores(num_heads: int, shard: Shard) -> Numbers:
@@ -206,17 +201,8 @@ def _softmax_passes(num_heads: int, shard: Shard) -> tuple[Operator, ...]:
     """Unfused kernels write the scores and read them back for masking, softmax (and dropout)."""
     if shard.job.attention == "flash":
         return ()
-    scores = _scores(num_heads, shard) * shard.element
-    times = 2 + int(shard.job.dropout)
-    return (
-        Pass(
-            name="softmax",
-            modules=CORE,
-            forward_bytes=times * scores,
-            backward_bytes=(times + 1) * scores,
-            counted=True,
-        ),
-    )
+    traffic = TRAFFIC["softmax with dropout" if shard.job.dropout else "softmax"]
+    return (traffic.at("softmax", CORE, _scores(num_heads, shard), shard.element),)
 
 
 def _saved_scores(num_heads: int, shard: Shard) -> tuple[Saved, ...]:

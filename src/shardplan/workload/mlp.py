@@ -8,6 +8,7 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.layers import MLP
 from shardplan.workload.communication import summa_exchange, tensor_exchange
 from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 NORM = ("layernorm",)
@@ -16,8 +17,8 @@ NORM = ("layernorm",)
 def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, residual: bool = True) -> Block:
     """A norm with the residual addition around its block, on split tokens.
 
-    Ideal traffic: five elements per channel forward and seven backward. Kept: its input, and its output, which is the
-    next linear layer's input. ``linear_input``: whether a quantised copy is what is kept.
+    Kept: its input, and its output, which is the next linear layer's input. ``linear_input``: whether a quantised copy
+    is what is kept.
     """
     moved = shard.split_tokens * shard.hidden_size
     kept = shard.linear_input if linear_input else shard.element
@@ -31,12 +32,7 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, 
     ]
     if shard.job.dropout and residual:
         saved.append(Saved(name="dropout_mask", modules=(), bytes=moved * 1.0))
-    passes = Pass(
-        name="norm",
-        modules=NORM,
-        forward_bytes=5 * moved * shard.element,
-        backward_bytes=7 * moved * shard.element,
-    )
+    passes = TRAFFIC["norm"].at("norm", NORM, moved, shard.element)
     statistics: tuple[Collective, ...] = ()
     if shard.summa:  # the channels of a token lie on several ranks: mean and variance are reduced
         size = 2 * shard.tokens * shard.element
@@ -110,10 +106,5 @@ def _unfused_gate(
 
 def activation(name: str, modules: tuple[str, ...], shard: Shard, elements: Numbers, *, gated: bool) -> Pass:
     """Activation function: reads one or two elements and writes one; backward reads its gradient too."""
-    forward, backward = (3, 5) if gated else (2, 3)
-    return Pass(
-        name=f"{name}_activation",
-        modules=("activation", *modules),
-        forward_bytes=forward * elements * shard.element,
-        backward_bytes=backward * elements * shard.element,
-    )
+    traffic = TRAFFIC["gated activation" if gated else "activation"]
+    return traffic.at(f"{name}_activation", ("activation", *modules), elements, shard.element)

@@ -9,37 +9,32 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.workload.communication import expert_exchange, tensor_exchange
 from shardplan.workload.mlp import feed_forward
-from shardplan.workload.ops import ONE_BY_ONE, Block, Copies, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import ONE_BY_ONE, Block, Copies, Matmul, Operator, Saved
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 MOE = ("moe",)
-ROUTER_BYTES = 20.0
-"""Traffic of softmax, top-k and the auxiliary loss per token and expert. [bytes]"""
 
 
 def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     r"""Every rank sends :math:`T k` token copies and works on :math:`T k\,etp` of them, shared by :math:`E/ep` experts.
 
-    Token copies are permuted before and after: each is read and written about three and a half times in fused kernels.
-    All counts are of the most loaded rank, for which the others wait in the exchange (:func:`most_loaded`); it is taken
-    to be the same one in all layers, which is the most that memory must hold.
+    Token copies are permuted before and after. All counts are of the most loaded rank, for which the others wait in the
+    exchange (:func:`most_loaded`); it is taken to be the same one in all layers, which is the most that memory must
+    hold.
     """
     batch = shard.batch
     load = most_loaded(config, shard.job, batch.ep)
     assignments = shard.split_tokens * config.top_k * load
     rows = assignments * batch.etp
     channels = config.latent_size or shard.hidden_size
-    permuted = 3.5 * assignments * channels * shard.element
     operators: tuple[Operator, ...] = (
         Matmul(
             name="router", modules=MOE, m=shard.split_tokens, k=shard.hidden_size, n=config.num_experts,
             low_precision=False,
         ),
-        Pass(
-            name="routing", modules=MOE, forward_bytes=ROUTER_BYTES * shard.split_tokens * config.num_experts,
-            backward_bytes=ROUTER_BYTES * shard.split_tokens * config.num_experts,
-        ),
-        Pass(name="permute", modules=MOE, forward_bytes=permuted, backward_bytes=permuted),
+        TRAFFIC["routing"].at("routing", MOE, shard.split_tokens * config.num_experts, shard.element),
+        TRAFFIC["permute"].at("permute", MOE, assignments * channels, shard.element),
         *_latent_projections(config, shard),
     )  # fmt: skip
     saved = (

@@ -6,6 +6,7 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.communication import heads_exchange, tensor_exchange
 from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 
@@ -41,18 +42,12 @@ def _recurrent_mixer(
     # No module names the scan: core_attn is a part of attention layers, so only full recomputation runs a scan again.
     operators: tuple[Operator, ...] = (
         Matmul(name="in_proj", modules=(), m=tokens, k=shard.hidden_size, n=projected),
-        Pass(
-            name="conv", modules=(), forward_bytes=2 * tokens * conv * element,
-            backward_bytes=(5 if convolves_again else 3) * tokens * conv * element,
-        ),
+        TRAFFIC["conv twice" if convolves_again else "conv"].at("conv", (), tokens * conv, element),
         Pass(
             name="scan", modules=(), forward_bytes=tokens * inner, backward_bytes=2 * tokens * inner,
             scan=True, flops=scan_flops,
         ),
-        Pass(
-            name="gate", modules=(), forward_bytes=3 * tokens * inner * element,
-            backward_bytes=5 * tokens * inner * element,
-        ),
+        TRAFFIC["gate"].at("gate", (), tokens * inner, element),
         Matmul(name="out_proj", modules=(), m=tokens, k=inner, n=shard.hidden_size),
     )  # fmt: skip
     convolved = () if convolves_again else (Saved(name="conv_output", modules=(), bytes=tokens * conv * element),)

@@ -1,0 +1,156 @@
+"""Bytes of memory-bound kernels: for each kind of pass what its kernels read and write for one element.
+
+One row for each kind. Where a row is not ``counted``, it is the traffic of ideally fused kernels, and the profile's
+``memory_pass_factor`` says how many times that real blocks make.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardplan.arrays import Numbers
+from shardplan.workload.ops import Pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traffic:
+    """What the kernels of a pass read and write."""
+
+    of: str
+    """What one element of it is."""
+    forward: float
+    backward: float
+    forward_kernels: str
+    """Tensors that the kernels read (R) and write (W), forward."""
+    backward_kernels: str
+    """The same, backward."""
+    unit: str = "elements"
+    """``elements`` of activations, in their own number format, or ``bytes``."""
+    counted: bool = False
+    """Whether these are the kernels that run, one by one, rather than ideally fused ones."""
+
+    def at(self, name: str, modules: tuple[str, ...], number: Numbers, element: float) -> Pass:
+        """The pass over a ``number`` of elements, of ``element`` bytes each."""
+        size = number * element if self.unit == "elements" else number
+        return Pass(
+            name=name,
+            modules=modules,
+            forward_bytes=self.forward * size,
+            backward_bytes=self.backward * size,
+            counted=self.counted,
+        )
+
+
+TRAFFIC: dict[str, Traffic] = {
+    "norm": Traffic(
+        of="norm with residual addition, per token and channel",
+        forward=5,
+        backward=7,
+        forward_kernels="addition R block, R residual, W sum; norm R sum, W output",
+        backward_kernels="between 6 (weights R gradient, R input; input R gradient, R input, R residual's gradient, W) "
+        "and 8 (an addition of its own)",
+    ),
+    "rope": Traffic(
+        of="rotation, or norm of queries and keys, per token and channel",
+        forward=2,
+        backward=2,
+        forward_kernels="R, W",
+        backward_kernels="R gradient, W gradient",
+    ),
+    "activation": Traffic(
+        of="plain activation, per token and inner channel",
+        forward=2,
+        backward=3,
+        forward_kernels="R input, W output",
+        backward_kernels="R gradient, R input, W result",
+    ),
+    "gated activation": Traffic(
+        of="gated activation, per token and inner channel",
+        forward=3,
+        backward=5,
+        forward_kernels="R gate, R up, W output",
+        backward_kernels="R gradient, R gate, R up, W gate's gradient, W up's gradient",
+    ),
+    "embedding": Traffic(
+        of="embedding, per token and channel",
+        forward=2,
+        backward=3,
+        forward_kernels="R row, W output",
+        backward_kernels="R gradient, R and W the row's gradient",
+    ),
+    "softmax": Traffic(
+        of="softmax of unfused attention, per score",
+        forward=2,
+        backward=3,
+        forward_kernels="R score, W probability",
+        backward_kernels="R gradient, R probability, W result",
+        counted=True,
+    ),
+    "softmax with dropout": Traffic(
+        of="the same with dropout",
+        forward=3,
+        backward=4,
+        forward_kernels="R score, W probability, W what is left",
+        backward_kernels="R gradient, R what is left, R probability, W result",
+        counted=True,
+    ),
+    "routing": Traffic(
+        of="routing, per token and expert",
+        unit="bytes",
+        forward=20,
+        backward=20,
+        forward_kernels="in fp32: softmax R logit, W probability; top-k R, W chosen; auxiliary loss R",
+        backward_kernels="in fp32: chosen W gradient; auxiliary loss and softmax R gradient, R probability, W; "
+        "R result for its 16-bit copy",
+    ),
+    "permute": Traffic(
+        of="permutation and its inverse, per token copy and channel",
+        forward=3.5,
+        backward=3.5,
+        forward_kernels="between 2 (W copy, R copy: a token of many copies is read once and summed once) and 8 (R, W; "
+        "sorted again behind the exchange R, W; the same on the way back)",
+        backward_kernels="as forward, the other way round",
+    ),
+    "conv": Traffic(
+        of="convolution of a recurrent mixer, per token and channel",
+        forward=2,
+        backward=3,
+        forward_kernels="R input, W output",
+        backward_kernels="R gradient, R input, W result",
+    ),
+    "conv twice": Traffic(
+        of="the same where the backward pass convolves again (Mamba-2)",
+        forward=2,
+        backward=5,
+        forward_kernels="R input, W output",
+        backward_kernels="convolution R input, W output; R gradient, R input, W result",
+    ),
+    "gate": Traffic(
+        of="gated output of a recurrent mixer, per token and inner channel",
+        forward=3,
+        backward=5,
+        forward_kernels="R gate, R scanned, W output",
+        backward_kernels="R gradient, R gate, R scanned, W gate's gradient, W scanned one's gradient",
+    ),
+    "loss": Traffic(
+        of="loss: fp32 copies and a softmax of several kernels, per logit",
+        unit="bytes",
+        forward=26,
+        backward=20,
+        forward_kernels="copy R 16 bits, W fp32; maximum R; exponential of the difference and its sum R, W; division "
+        "R, W (Megatron Core, cross_entropy.py)",
+        backward_kernels="between 14 (product with the loss's gradient R, W; R fp32, W 16 bits) and 26 (zeros W; "
+        "log-softmax R gradient twice, R output, W; R fp32, W 16 bits)",
+        counted=True,
+    ),
+    "loss in one kernel": Traffic(
+        of="loss of one kernel (`loss_kernel` single, `fused_loss`), per logit",
+        unit="bytes",
+        forward=2,
+        backward=4,
+        forward_kernels="R 16 bits",
+        backward_kernels="R 16 bits, W 16 bits in its place",
+        counted=True,
+    ),
+}
+"""Every kind of pass by its name."""
