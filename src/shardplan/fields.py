@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get
 from shardplan.errors import InputError, UnknownNameError, shown
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414  # others import it from here
 else:
 
     def dataclass(*, frozen: bool = False, kw_only: bool = False, slots: bool = False) -> Callable[[type], type]:
@@ -121,7 +121,7 @@ class Described(NamedTuple):
 
 
 @cache
-def described(record: type[Any]) -> Mapping[str, Described]:
+def described(record: Any) -> Mapping[str, Described]:
     """The fields of a dataclass of which something is known, by name."""
     hints = get_type_hints(record)
     return {
