@@ -124,10 +124,11 @@ def steps(case: Case) -> tuple[Step, Step]:
     question, plan = case.question, case.plan
     batch = Batch.of(plan, question.num_accelerators, question.job)
     prices = price(question, batch)
-    pipeline = pipeline_of(question, plan.pp, plan.vp, plan.stage_layers)
+    pipeline, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
+    chunks = [[chunk.as_stage() for chunk in group] for group in rounds]
 
     def outcome(kinds: tuple[Stage, ...]) -> Step:
-        return step_of(question, batch, prices, kinds, whole_model(question.model))
+        return step_of(question, batch, prices, kinds, whole_model(question.model), rounds=chunks)
 
     return outcome(pipeline), outcome(kinds_of_stage(pipeline))
 
@@ -243,7 +244,8 @@ def test_times_and_memory_are_positive(case: Case) -> None:
     batch = Batch.of(plan, question.num_accelerators, question.job)
     prices = price(question, batch)
     loads, around = Loads.of(prices), Around.of(question, batch, prices)
-    for stage in pipeline_of(question, plan.pp, plan.vp, plan.stage_layers):
+    pipeline, _ = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
+    for stage in pipeline:
         work, states = StageWork.of(stage, loads.blocks), StageStates.of(stage, loads.states)
         times = work_times(question, batch, around, stage, work)
         records = (
@@ -251,7 +253,7 @@ def test_times_and_memory_are_positive(case: Case) -> None:
             activation_memory(question, batch, around, stage, work),
             state_charge(question, batch, stage, states),
             state_memory(question, batch, stage, states),
-            state_times(question, batch, times, state_charge(question, batch, stage, states)),
+            state_times(question, times, state_charge(question, batch, stage, states)),
             PricedPlan.of(question, plan).memory_of(int(stage.rank)),
         )
         for record in records:
