@@ -61,7 +61,8 @@ def limits(draw: st.DrawFn, model: ModelConfig) -> dict[str, list[Any]]:
     }  # fmt: skip
     if any(isinstance(kind.mlp, MixtureOfExperts) for kind in model.layer_kinds):
         limit |= {"ep": some([1, 2, 4]), "etp": some([1, 2])}
-    return limit | {name: draw(st.sampled_from(SWITCHES[name])) for name in switched}
+    chosen: dict[str, list[Any]] = {name: draw(st.sampled_from(SWITCHES[name])) for name in switched}
+    return limit | chosen
 
 
 @st.composite
