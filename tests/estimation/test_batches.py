@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.strategies import Case, cases, divisors, tensor_degrees
 
 from shardplan.arrays import mapped
 from shardplan.estimation.estimate import estimate_plan
-from shardplan.estimation.layout import pipeline_of, whole_model
+from shardplan.estimation.layout import Chunk, pipeline_of, whole_model
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
@@ -55,22 +54,50 @@ def joined(batches: Any) -> Batch:
     return replace(first, recompute=modules, **numbers)
 
 
-def step(question: Question, batch: Batch, kinds: Sequence[Stage]) -> Step:
-    return step_of(question, batch, price(question, batch), kinds, whole_model(question.model))
+@dataclass(frozen=True)
+class Laid:
+    """Stages of a pipeline, or of an array of pipelines, and chunks in groups of which the slowest counts."""
+
+    stages: tuple[Stage, ...]
+    rounds: tuple[tuple[Stage, ...], ...]
 
 
-def kinds_of(question: Question, plan: Plan) -> tuple[Stage, ...]:
-    return kinds_of_stage(pipeline_of(question, plan.pp, plan.vp))
+def step(question: Question, batch: Batch, laid: Laid) -> Step:
+    prices, whole = price(question, batch), whole_model(question.model)
+    return step_of(question, batch, prices, laid.stages, whole, rounds=laid.rounds)
 
 
-def side_by_side(pipelines: list[tuple[Stage, ...]], shape: tuple[int, ...]) -> list[Stage]:
-    """Stages whose numbers are arrays over pipelines; a pipeline with fewer has its last again."""
-    most = max(map(len, pipelines))
-    filled = [(*stages, *(stages[-1],) * (most - len(stages))) for stages in pipelines]
-    return [
-        mapped(stacked([stages[kind] for stages in filled]), lambda numbers: numbers.reshape(shape))
-        for kind in range(most)
-    ]
+def laid_out(question: Question, plan: Plan) -> Laid:
+    """The whole pipeline of a plan."""
+    pipeline, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
+    return Laid(pipeline, tuple(tuple(chunk.as_stage() for chunk in group) for group in rounds))
+
+
+def kinds_of(question: Question, plan: Plan) -> Laid:
+    """The same, with those stages alone that can be slowest or fullest."""
+    laid = laid_out(question, plan)
+    return replace(laid, stages=kinds_of_stage(laid.stages))
+
+
+def side_by_side(pipelines: list[Laid], shape: tuple[int, ...]) -> Laid:
+    """Pipelines as one whose numbers are arrays. One with fewer stages has its last again; chunks may be empty."""
+
+    def columns(lists: list[tuple[Stage, ...]]) -> tuple[Stage, ...]:
+        return tuple(mapped(stacked(each), lambda numbers: numbers.reshape(shape)) for each in zip(*lists, strict=True))
+
+    empty = Chunk(counts=(0,) * len(pipelines[0].stages[0].counts)).as_stage()
+    most = max(len(laid.rounds) for laid in pipelines)
+    groups = [[laid.rounds[n] if n < len(laid.rounds) else () for laid in pipelines] for n in range(most)]
+    return Laid(
+        columns(
+            [filled(laid.stages, laid.stages[-1], max(len(laid.stages) for laid in pipelines)) for laid in pipelines]
+        ),
+        tuple(columns([filled(group, empty, max(map(len, round_))) for group in round_]) for round_ in groups),
+    )
+
+
+def filled(stages: tuple[Stage, ...], by: Stage, most: int) -> tuple[Stage, ...]:
+    return (*stages, *(by,) * (most - len(stages)))
 
 
 def check(question: Question, plans: list[Plan], together: Step, shape: tuple[int, ...]) -> None:
@@ -173,7 +200,7 @@ def test_a_column_of_plans_is_its_plans_one_at_a_time(case: Case, data: st.DataO
 def test_a_batch_of_one_is_the_estimate(case: Case) -> None:
     question, plan = case.question, case.plan
     batch = batches_of(question, [plan], (1, 1, 1, 1))
-    outcome = step(question, batch, pipeline_of(question, plan.pp, plan.vp, plan.stage_layers))
+    outcome = step(question, batch, laid_out(question, plan))
     answer = estimate_plan(question, plan)
     assert np.asarray(outcome.step_time).item() == pytest.approx(answer.step_time, rel=SAME)
     assert np.asarray(outcome.peak_memory_bytes).item() == pytest.approx(answer.peak_memory_bytes, rel=SAME)

@@ -17,6 +17,10 @@ MODEL = llama(2048, 8, 16, 16, 8192, vocab_size=32000)
 RATES = st.sampled_from((1, 2, 10, 50, 200))
 
 
+def with_peak(rates: dict[str, float]) -> dict[str, Any]:
+    return {**rates, "peak_flops": {"bf16": rates["peak_flops"]}}
+
+
 def step_time(plan: Plan, *, node: float, network: float, **part: Any) -> float:
     """Of 16 accelerators with four micro-batches each."""
     on = cluster(tier("node", 8, node, latency=0), tier("network", None, network, latency=0), part=accelerator(**part))
@@ -56,7 +60,5 @@ def test_a_faster_part_never_slows_a_plan_that_offloads_activations(
 ) -> None:
     name, factor = better
     faster = {**part, name: part[name] * factor}
-    before, after = (
-        step_time(plan, **network, **{**rates, "peak_flops": {"bf16": rates["peak_flops"]}}) for rates in (part, faster)
-    )
+    before, after = (step_time(plan, **network, **with_peak(rates)) for rates in (part, faster))
     assert after <= before * (1 + 1e-12)

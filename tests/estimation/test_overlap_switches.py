@@ -45,7 +45,7 @@ def test_nothing_of_the_states_is_hidden_without_overlap(case: Case) -> None:
     for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers):
         load = StageStates.of(stage, loads.states)
         work = work_times(question, batch, around, stage, StageWork.of(stage, loads.blocks))
-        times = state_times(question, batch, work, state_charge(question, batch, stage, load))
+        times = state_times(question, work, state_charge(question, batch, stage, load))
         assert times.sharded == batch.num_microbatches * load.sum.sharding_time
         assert times.reduce == pytest.approx(load.sum.reduce_time, rel=1e-12)
         assert times.gather == pytest.approx(load.sum.gather_time, rel=1e-12)

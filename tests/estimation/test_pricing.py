@@ -50,12 +50,14 @@ def test_only_mixtures_wait_for_their_dispatcher() -> None:
 
 def test_the_copy_of_the_table_for_multi_token_prediction_is_reduced_with_the_first() -> None:
     """129,280 x 7,168 fp32 gradients all-reduced by two ranks: each sends them once, all of it between nodes."""
-    with_mtp, without = (prices(deepseek_v3(4, 1, num_mtp_layers=n), 64, pp=4, ep=8).head.traffic for n in (1, 0))
+    with_mtp, without = (
+        prices(deepseek_v3(4, 1, num_mtp_layers=n), 64, pp=4, ep=8).states.head.traffic for n in (1, 0)
+    )
     one, other = (sum(traffic.step_bytes[1:]) for traffic in (with_mtp, without))
     table = 129280 * 7168
     states = (4 + 2) * table * (1 / 8 - 1 / 16)  # zero1: 16 replicas in two nodes scatter gradients and gather weights
     assert one - other == pytest.approx(4 * table + states)
-    alone, none = (prices(deepseek_v3(4, 1, num_mtp_layers=n), 8, ep=8).head.parameters for n in (1, 0))
+    alone, none = (prices(deepseek_v3(4, 1, num_mtp_layers=n), 8, ep=8).states.head.parameters for n in (1, 0))
     assert alone == none
 
 

@@ -53,7 +53,7 @@ def limits(draw: st.DrawFn, model: ModelConfig) -> dict[str, list[Any]]:
     switched = draw(st.lists(st.sampled_from(sorted(SWITCHES)), max_size=2, unique=True))
     shards = draw(st.sampled_from(([None], [None], [2])))
     kinds = ["ddp", "zero1", "zero2", "zero3"] if shards == [None] else ["ddp", "zero1", "zero3", "hsdp"]
-    limit = {
+    limit: dict[str, list[Any]] = {
         "tp": some([1, 2, 4], 3), "cp": some([1, 2]), "pp": some([1, 2, 3, 4], 3), "vp": some([1, 2, 3]),
         "micro_batch_size": some([1, 2, 3]), "sharding": some(kinds, 3), "sharding_degree": shards,
         "recompute": some(["none", "core_attn,layernorm", "full"]), "recompute_num_layers": some([None, 1]),
@@ -61,7 +61,8 @@ def limits(draw: st.DrawFn, model: ModelConfig) -> dict[str, list[Any]]:
     }  # fmt: skip
     if any(isinstance(kind.mlp, MixtureOfExperts) for kind in model.layer_kinds):
         limit |= {"ep": some([1, 2, 4]), "etp": some([1, 2])}
-    return limit | {name: draw(st.sampled_from(SWITCHES[name])) for name in switched}
+    chosen: dict[str, list[Any]] = {name: draw(st.sampled_from(SWITCHES[name])) for name in switched}
+    return limit | chosen
 
 
 @st.composite

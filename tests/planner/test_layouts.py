@@ -12,7 +12,7 @@ from tests.planner.small import families_of, questions
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
-from shardplan.planner.layouts import Layouts
+from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.points import Family, families
 from shardplan.planner.space import Restrictions, declare
 from shardplan.workload.stage import Stage, kinds_of_stage, stages
@@ -22,7 +22,7 @@ def laid_out(model: ModelConfig, num_accelerators: int, **limit: list[int]) -> t
     job = Job(sequence_length=4096, global_batch_size=2048)
     question = Question(model=model, cluster=cluster(), num_accelerators=num_accelerators, job=job)
     (family,) = families(question, declare(question, Restrictions(limit=limit)), Counter())
-    return family, Layouts.of(question, family)
+    return family, Layouts.of(question, family, KnownPipelines())
 
 
 def parts_of(stage: Stage) -> list[float]:
@@ -46,7 +46,7 @@ def ranks_of(stage: Stage, length: int) -> list[float]:
 @given(questions())
 def test_every_layout_has_the_kinds_of_stage_of_its_pipeline(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):
-        layouts = Layouts.of(question, family)
+        layouts = Layouts.of(question, family, KnownPipelines())
         pipelines = [(pp, vp) for pp, vps in zip(family.depths, family.vps, strict=True) for vp in vps]
         assert layouts.vp.tolist() == [vp for _, vp in pipelines]
         for layout, (pp, vp) in enumerate(pipelines):
@@ -65,7 +65,7 @@ def test_every_layout_has_the_kinds_of_stage_of_its_pipeline(question: Question)
 @given(questions())
 def test_layouts_of_one_depth_lie_together(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):
-        layouts = Layouts.of(question, family)
+        layouts = Layouts.of(question, family, KnownPipelines())
         for depth, vps in enumerate(family.vps):
             first = int(layouts.first[depth])
             assert layouts.vp[first : first + len(vps)].tolist() == sorted(vps)
@@ -76,7 +76,7 @@ def test_layouts_of_one_depth_lie_together(question: Question) -> None:
 @given(questions())
 def test_no_composition_is_there_twice(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):
-        compositions = Layouts.of(question, family).compositions
+        compositions = Layouts.of(question, family, KnownPipelines()).compositions
         assert len(np.unique(compositions, axis=1).T) == compositions.shape[1]
 
 
