@@ -52,7 +52,7 @@ def least(family: Family, values: dict[tuple[int, int, int, int], float]) -> NDA
     return best
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(spaces(most=4000))
 def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -70,7 +70,7 @@ def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Q
         assert table.num_feasible == times.num_feasible == len(fitting)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(spaces(most=4000))
 def test_the_best_plan_of_a_cell_is_the_one_whose_value_the_table_holds(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -83,7 +83,7 @@ def test_the_best_plan_of_a_cell_is_the_one_whose_value_the_table_holds(asked: t
                 assert same(float(getattr(estimate_plan(question, plan), name)), value)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(spaces(most=4000))
 def test_plans_as_columns_are_these_plans_one_at_a_time(asked: tuple[Question, Space]) -> None:
     question, space = asked

@@ -58,7 +58,7 @@ class Case:
     def of(cls, asked: Asked) -> Case:
         """The run's plan in numbers."""
         question, plan = asked.question, asked.plan
-        laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
+        laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
         return cls(
             asked=asked,
             batch=Batch.of(plan, question.num_accelerators, question.job),

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.inputs.model import ModelConfig
+from shardplan.schedules.base import PipelineSchedule
+from shardplan.schedules.registry import load_schedule
 from shardplan.workload.stage import Stage, chunk_counts, stages, stages_of_chunks
 
 Counts = tuple[int, ...]
@@ -62,13 +64,41 @@ def pipeline_of(
     layers: tuple[int, ...] | None = None,
     *,
     before: NDArray[np.int64] | None = None,
+    schedule: str | None = None,
 ) -> tuple[tuple[Stage, ...], Rounds]:
     """Every stage of a pipeline, and the rounds of its chunks.
 
-    ``before``: ``layers_before(model)`` where it is at hand already.
+    ``before``: ``layers_before(model)`` where it is at hand already; ``schedule``: the one that the plan names, if any.
     """
     counts = chunk_counts(model, pp, vp, layers, before=before)
+    named = None if schedule is None else load_schedule(schedule)
+    if named is not None and type(named).path is not PipelineSchedule.path:
+        return placed_stages(model, counts, named), ()
     return stages_of_chunks(model, counts), rounds_of(model, counts)
+
+
+def placed_stages(model: ModelConfig, counts: NDArray[np.int64], schedule: PipelineSchedule) -> tuple[Stage, ...]:
+    """Stages of a schedule that does not lay chunks (kinds x chunks per rank x ranks) in a loop over the ranks.
+
+    Where ranks hold copies of stages for micro-batches of both directions, a rank's stage is the mean of them.
+    """
+    _, vp, pp = counts.shape
+    chunks, copies = counts.reshape(len(counts), -1), schedule.parameter_copies
+    last = chunks.shape[1] - 1
+
+    def stage(rank: int, held: tuple[int, ...]) -> Stage:
+        parts = tuple((chunks[:, list(held)].sum(axis=1) / copies).tolist())
+        head = (last in held) / copies
+        return Stage(
+            rank=rank,
+            num_layers=sum(parts),
+            counts=parts,
+            has_embedding=(0 in held) / copies,
+            has_head=head,
+            num_mtp_layers=model.num_mtp_layers * head,
+        )
+
+    return tuple(stage(rank, held) for rank, held in enumerate(schedule.placement(pp, vp)))
 
 
 def rounds_of(model: ModelConfig, counts: NDArray[np.int64]) -> Rounds:

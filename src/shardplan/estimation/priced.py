@@ -67,7 +67,7 @@ class PricedPlan:
     @classmethod
     def of(cls, question: Question, plan: Plan) -> PricedPlan:
         """``plan`` (taken to be valid) as an answer to ``question``."""
-        laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
+        laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
         batch = Batch.of(plan, question.num_accelerators, question.job)
         return cls(question=question, plan=plan, batch=batch, stages=laid_out, rounds=rounds)
 

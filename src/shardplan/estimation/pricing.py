@@ -18,6 +18,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
+from shardplan.schedules.pipeline import holds_both_ends
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import (
     Parameters,
@@ -105,7 +106,7 @@ def price_states(question: Question, batch: Batch, pipeline: Group) -> Parts[Hel
     parts = Parts(
         layers=tuple(states(layer_parameters(model, kind, batch)) for kind in model.layer_kinds),
         embedding=states(embedding_parameters(model, batch)),
-        head=states(head_parameters(model, batch, holds_table=np.equal(batch.pp, 1))),
+        head=states(head_parameters(model, batch, holds_table=holds_both_ends(batch))),
         mtp=states(mtp_parameters(model, batch) if model.num_mtp_layers else Parameters()),
     )
     return replace(parts, head=_tied(parts.head, question, batch, pipeline))
@@ -150,9 +151,9 @@ def _stage_output(question: Question, shard: Shard, tensor_parallel: Group) -> t
 def _tied(head: HeldStates, question: Question, batch: Batch, pipeline: Group) -> HeldStates:
     """The head, and with it a table that the first stage holds as well."""
     model = question.model
-    if not reads_table_last(model) or np.all(np.asarray(batch.pp) == 1):
+    if not reads_table_last(model) or np.all(holds_both_ends(batch)):
         return head
-    table = where(np.equal(batch.pp, 1), 0.0, model.num_embedding_parameters / batch.tp)
+    table = where(holds_both_ends(batch), 0.0, model.num_embedding_parameters / batch.tp)
     ends = _neighbours(pipeline)
     return replace(head, traffic=with_tied_table(head.traffic, table, question.job, ends, question.network))
 

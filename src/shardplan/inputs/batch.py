@@ -82,7 +82,6 @@ class Batch:
         """One plan's numbers (the plan is assumed valid for this world size and job)."""
         dp = plan.dp(num_accelerators)
         modules = recompute_modules(plan.recompute)
-        interleaved = plan.effective_schedule == "interleaved"
         return cls(
             num_accelerators=num_accelerators,
             tp=plan.tp,
@@ -111,7 +110,7 @@ class Batch:
             offload_num_layers=np.inf if plan.offload_num_layers is None else plan.offload_num_layers,
             overlap_tp=plan.overlap_tp,
             overlap_dp=plan.overlap_dp,
-            overlap_pp=interleaved if plan.overlap_pp is None else plan.overlap_pp,
+            overlap_pp=plan.vp > 1 if plan.overlap_pp is None else plan.overlap_pp,
             overlap_ep=plan.overlap_ep,
             tp_kind=plan.tp_kind,
             cp_comm=plan.cp_comm,

@@ -105,9 +105,10 @@ class Plan:
     overlap_dp: bool = field(default=True, metadata=about("Reduce gradients and gather parameters beside computation."))
     """Whether gradient reduction and parameter gathering run beside computation."""
     overlap_pp: bool | None = field(
-        default=None, metadata=about("Send between stages beside computation. Default: where interleaved.")
+        default=None,
+        metadata=about("Overlap transfers between stages with computation. Default: where ranks hold several chunks."),
     )
-    """Whether stage transfers run beside computation; on where the schedule is interleaved if not given."""
+    """Whether transfers between stages overlap with computation; on where ranks hold several chunks if not given."""
     overlap_ep: bool = field(
         default=False, metadata=about("Dispatch to experts beside another micro-batch's computation.")
     )

@@ -369,17 +369,21 @@ def best_plan(tables: Tables, cell: tuple[int, int, int], objective: Objective =
     sharding, slot, point = cell
     family, layouts = tables.family, tables.layouts
     first = int(layouts.first[family.points["depth"][point]] + family.first_chunks()[point])
+    candidates = np.arange(first, first + int(family.num_chunks()[point]))
+    kinds = layouts.num_kinds[candidates]
     found: list[tuple[float, int]] = []
-    for layout in range(first, first + int(family.num_chunks()[point])):
+    for num_kinds in np.unique(kinds):
+        alike = candidates[kinds == num_kinds]
         piece = _Piece(
-            points=np.asarray([point]),
-            layouts=np.asarray([layout]),
-            num_kinds=int(layouts.num_kinds[layout]),
+            points=np.full_like(alike, point),
+            layouts=alike,
+            num_kinds=int(num_kinds),
             shardings=np.asarray([sharding]),
             slots=np.asarray([slot]),
         )
         ((_, step),) = _steps(tables, piece)
-        found.append((float(np.ravel(objective(step))[0]), layout))
+        values = np.broadcast_to(objective(step), (1, len(alike))).ravel()
+        found.append((float(values.min()), int(alike[values.argmin()])))
     value, layout = min(found)
     return family.plan(sharding, slot, int(layouts.vp[layout]), point), value
 

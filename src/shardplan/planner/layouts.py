@@ -14,10 +14,10 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.planner.points import Family
 from shardplan.workload.stage import Stage, kinds_of_stage, layers_before
 
-Composition = tuple[int, ...]
+Composition = tuple[float, ...]
 """Layers of every kind, embedding, head and prediction blocks of a stage."""
-Shape = tuple[int, int, tuple[int, ...] | None]
-"""Depth, chunks per rank, and the layers of every chunk where they are given."""
+Shape = tuple[int, int, tuple[int, ...] | None, str | None]
+"""Depth, chunks per rank, and the layers of every chunk and the schedule where these are given."""
 Pipelines = tuple[tuple[tuple[Composition, int], ...], tuple[tuple[Composition, ...], ...]]
 """Kinds of stage with the first rank of each, and chunks in groups of which the slowest counts."""
 
@@ -49,8 +49,8 @@ class KnownPipelines:
 
 
 def _pipelines(model: ModelConfig, shape: Shape, before: NDArray[np.int64]) -> Pipelines:
-    pp, vp, layers = shape
-    all_stages, rounds = pipeline_of(model, pp, vp, layers, before=before)
+    pp, vp, layers, schedule = shape
+    all_stages, rounds = pipeline_of(model, pp, vp, layers, before=before, schedule=schedule)
     kinds = kinds_of_stage(all_stages)
     groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
     return tuple((_parts(stage), int(stage.rank)) for stage in kinds), groups
@@ -82,8 +82,8 @@ class Layouts:
     @classmethod
     def of(cls, question: Question, family: Family, known: KnownPipelines) -> Layouts:
         """The pipelines of a family."""
-        layers = family.switches.get("stage_layers")
-        shapes = [(pp, vp, layers) for pp, vps in zip(family.depths, family.vps, strict=True) for vp in vps]
+        given = family.switches.get("stage_layers"), family.switches.get("schedule")
+        shapes = [(pp, vp, *given) for pp, vps in zip(family.depths, family.vps, strict=True) for vp in vps]
         depths = [depth for depth, vps in enumerate(family.vps) for _ in vps]
         found = known.of(question.model, shapes)
         kinds = [stages for stages, _ in found]
@@ -100,7 +100,7 @@ class Layouts:
         return cls(
             compositions=np.asarray(list(numbers), dtype=np.float64).T,
             first=ends - [len(vps) for vps in family.vps],
-            vp=np.asarray([vp for _, vp, _ in shapes], dtype=np.float64),
+            vp=np.asarray([vp for _, vp, *_ in shapes], dtype=np.float64),
             num_kinds=np.asarray([len(stages) for stages in kinds]),
             composition=composition,
             rank=_padded([[rank for _, rank in stages] for stages in kinds]).astype(np.float64),
@@ -159,7 +159,7 @@ def _padded(rows: list[list[int]]) -> NDArray[np.intp]:
 
 def _parts(stage: Stage) -> Composition:
     parts = (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
-    return tuple(int(part) for part in parts)
+    return tuple(float(part) for part in parts)
 
 
 def _number(values: NDArray[np.float64]) -> float | NDArray[np.float64]:

@@ -27,8 +27,14 @@ Points = dict[str, NDArray[np.int64]]
 Sharding = tuple[str, int | None]
 Recomputation = tuple[str, int | None]
 
-NEEDS = {"cp_comm": "cp", "sequence_parallel": "tp", "overlap_tp": "tp", "overlap_ep": "ep", "tp_kind": "tp"}
-"""Fields whose alternatives are the same plan where this degree is one."""
+NEEDS = {
+    "cp_comm": ("cp",),
+    "sequence_parallel": ("tp",),
+    "overlap_tp": ("tp",),
+    "overlap_ep": ("ep", "etp"),
+    "tp_kind": ("tp",),
+}
+"""Fields whose alternatives are the same plan where these degrees are one."""
 DUPLICATE = "the same plan in other words"
 ANOTHER_DP = "dp is one of those asked for"
 
@@ -112,6 +118,7 @@ SCHEDULED = (_rule(INTERLEAVED.rule), _rule(SUITS))
 """Rules of schedules: whether one chunk per rank is valid, and whether several are, however many."""
 SHARDING = _rule("sharding groups divide the replicas")
 PIPELINED = _rule("gradients are sharded without a pipeline")
+PLACED = _rule("placement keeps pipeline stages together")
 POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, *SCHEDULED, SHARDING, PIPELINED))
 
 
@@ -260,15 +267,17 @@ class _Draft:
     def _distinct(self, degrees: Degrees, placement: int) -> Any:
         """Whether a plan is not the same as one with an earlier alternative of a switch."""
         distinct: Any = True
-        for name, dimension in NEEDS.items():
+        for name, dimensions in NEEDS.items():
             if name in self.switches and self.switches[name] != self.space.axes[name][0]:
-                distinct = distinct & (np.asarray(getattr(degrees, dimension)) > 1)
+                needed: Any = math.prod(np.asarray(getattr(degrees, dimension)) for dimension in dimensions)
+                distinct = distinct & (needed > 1)
         orders = self.space.axes["placement"]
         dp = self.setting.num_accelerators // (degrees.tp * degrees.cp * degrees.pp)
         for earlier in orders[:placement]:
             repeated = (dp == 1) & _same_without("dp", orders[placement], earlier)
             alike = (np.asarray(degrees.pp) == 1) & _same_without("pp", orders[placement], earlier)
-            distinct = distinct & ~(repeated | alike)
+            there = PLACED.holds(self.setting, replace(degrees, plan=replace(degrees.plan, placement=earlier)))
+            distinct = distinct & ~((repeated | alike) & there)
         return distinct
 
     def _can_run(self, points: Points, vp: int) -> NDArray[np.bool_]:

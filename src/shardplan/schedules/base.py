@@ -107,6 +107,8 @@ class PipelineSchedule(ABC):
     """Whether gradients of inputs and of weights are separate passes."""
     parameter_copies: ClassVar[int] = 1
     """Copies of the model that the ranks of one pipeline hold together."""
+    ends_meet: ClassVar[bool] = False
+    """Whether one rank holds the first and the last stage of the model, and so a table that both read once."""
     least_vp: ClassVar[int] = 1
     """Fewest chunks per rank."""
     most_vp: ClassVar[int | None] = 1

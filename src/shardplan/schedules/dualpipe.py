@@ -27,6 +27,7 @@ class DualPipe(PipelineSchedule):
     title = "DualPipe"
     source = "arXiv 2412.19437, section 3.2.1, table 2; README of deepseek-ai/DualPipe"
     splits_backward = True
+    ends_meet = True
     parameter_copies = 2
     least_pp = 2
 

@@ -26,6 +26,7 @@ class DualPipeV(PipelineSchedule):
     source = "arXiv 2412.19437; README of deepseek-ai/DualPipe"
     splits_backward = True
     least_pp = 2
+    ends_meet = True
     least_vp = 2
     most_vp = 2
 

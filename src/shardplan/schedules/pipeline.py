@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Numbers, where
+from shardplan.arrays import Flags, Numbers, where
 from shardplan.inputs.batch import Batch
 from shardplan.schedules.base import Passes, Pipeline, PipelineSchedule
 from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, load_schedule
@@ -43,9 +43,10 @@ def parameter_copies(batch: Batch) -> int:
     return 1 if named is None else named.parameter_copies
 
 
-def runs_at_pace(batch: Batch) -> bool:
-    """Whether ranks hold several chunks, so that unlike chunks slow one another."""
-    return bool(np.any(np.asarray(batch.vp) > 1))
+def holds_both_ends(batch: Batch) -> Flags:
+    """Whether one rank holds the first and the last stage of the model."""
+    named = named_schedule(batch)
+    return np.equal(batch.pp, 1) if named is None or not named.ends_meet else True
 
 
 def named_schedule(batch: Batch) -> PipelineSchedule | None:

@@ -38,6 +38,7 @@ class ZeroBubbleV(PipelineSchedule):
     source = "arXiv 2405.15362; arXiv 2401.10241, section 6"
     splits_backward = True
     least_pp = 2
+    ends_meet = True
     least_vp = 2
     most_vp = 2
 
