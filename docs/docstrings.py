@@ -6,7 +6,7 @@ import re
 import textwrap
 from typing import Any
 
-from griffe import Extension, Object
+from griffe import Alias, Extension, Module, Object
 
 DIRECTIVE = re.compile(
     r"^(?P<indent> *)\.\. math::[ \t]*(?P<line>.*)\n?(?P<block>(?:(?:(?P=indent) +.*)?\n)*)", re.MULTILINE
@@ -16,7 +16,13 @@ REFERENCE = re.compile(r":[a-z]+:`~?([^`]+)`")
 
 
 class MarkdownDocstrings(Extension):
-    """Rewrites every docstring that griffe collects."""
+    """Rewrites every docstring that griffe collects, and says that our dataclasses are such."""
+
+    def on_module_members(self, *, mod: Module, **_: Any) -> None:
+        """Called by griffe for each module: it gives the signature of a dataclass to those of the standard library."""
+        imported = mod.members.get("dataclass")
+        if isinstance(imported, Alias) and imported.target_path == "shardplan.fields.dataclass":
+            imported.target_path = "dataclasses.dataclass"
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Called by griffe for each module, class, function and attribute."""

@@ -17,7 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from shardplan.calibration.validate import validate
-from shardplan.estimation.band import read_residuals
+from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.figures import accuracy_figures
 from shardplan.reports.accuracy.page import accuracy_markdown
 from shardplan.reports.accuracy.record import accuracy_record

@@ -35,7 +35,7 @@ def answer() -> str:
 def accuracy() -> str:
     """Errors on published runs whose family the constants never saw, tiers A and A- for step times."""
     from shardplan.calibration.validate import validate
-    from shardplan.estimation.band import read_residuals
+    from shardplan.inputs.readers.residuals import read_residuals
     from shardplan.reports.accuracy.record import accuracy_record
 
     rows = {row["label"]: row["left_out"] for row in accuracy_record(validate(), read_residuals())["targets"]["errors"]}

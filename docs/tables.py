@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,11 @@ def _package() -> griffe.Object | griffe.Alias:
 def fields_of(path: str) -> str:
     """Markdown table of the fields of a dataclass: name, type, default and the text beneath each."""
     record = _package()[path.removeprefix("shardplan.")]
+    module, _, name = path.rpartition(".")
+    loaded = getattr(importlib.import_module(module), name)
+    declared = {field.name: field for field in fields(loaded)} if is_dataclass(loaded) else {}
     rows = [
-        [f"`{field.name}`", _type(field), _default(field), _one_line(field.docstring)]
+        [f"`{field.name}`", _type(field), _default(field, declared.get(field.name)), _one_line(field.docstring)]
         for field in record.attributes.values()
         if "property" not in field.labels and not field.name.startswith("_")
     ]
@@ -105,7 +108,11 @@ def _choices(annotation: str) -> str:
     return ", ".join(f"`{choice}`" for choice in re.findall(r"""["']([^"']+)["']""", literal[1])) if literal else ""
 
 
-def _default(field: griffe.Attribute) -> str:
+def _default(field: griffe.Attribute, declared: Field[Any] | None) -> str:
+    if declared is not None and declared.default is not MISSING:
+        return "" if declared.default in (None, ()) else f"`{declared.default}`"
+    if declared is not None:
+        return "required" if declared.default_factory is MISSING else ""
     if field.value is None:
         return "required"
     value = _resolved(str(field.value), field).strip("'\"")

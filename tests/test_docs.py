@@ -1,11 +1,13 @@
 """The documentation says what the program does: its reference, its pages and its words are checked against the code."""
 
+import ast
 import dataclasses
 import importlib.util
 import re
 import subprocess
 import sys
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -105,8 +107,18 @@ def test_the_glossary_defines_every_field_of_a_plan() -> None:
 def test_every_field_of_an_input_says_what_it_is() -> None:
     for record in (Job, Plan):
         source = Path(importlib.util.find_spec(record.__module__).origin or "").read_text()  # type: ignore[union-attr]
-        for field in dataclasses.fields(record):
-            assert re.search(rf'^    {field.name}: [^\n]*\n    r?"""', source, re.MULTILINE), field.name
+        (body,) = (
+            node.body
+            for node in ast.parse(source).body
+            if isinstance(node, ast.ClassDef) and node.name == record.__name__
+        )
+        described = {
+            field.target.id
+            for field, text in pairwise(body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        }
+        assert {field.name for field in dataclasses.fields(record)} <= described
 
 
 def test_every_schedule_has_a_section_and_frameworks() -> None:

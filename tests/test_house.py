@@ -1,9 +1,11 @@
 """The rules of the house: one-way imports, honest public names, one version, nothing of one machine in the tree."""
 
+import ast
 import re
 import shutil
 import subprocess
 import tomllib
+from collections import Counter
 from importlib import metadata
 from pathlib import Path
 
@@ -77,3 +79,24 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     )
     for document in ("README.md", "CONTRIBUTING.md", ".ci/run"):
         assert command in (ROOT / document).read_text(), document
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_no_folder_holds_more_than_twenty_modules() -> None:
+    folders = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    assert {str(folder): number for folder, number in folders.items() if number > 20} == {}
+
+
+def test_user_files_are_read_in_one_place() -> None:
+    reads = re.compile(r"\.read_text\(|\.read_bytes\(|\byaml\.(?:safe_)?load")
+    readers = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if reads.search(path.read_text())}
+    own = {"published/subramanian2024/measured_collectives.py", "calibration/defaults.py"}  # shipped files
+    assert readers == {"files.py", "calibration/microbench/torch_device.py", *own}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get
 from shardplan.errors import InputError, UnknownNameError, shown
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass  # noqa: PLC0414  # says that others may import it from here
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414  # others import it from here
 else:
 
     def dataclass(*, frozen: bool = False, kw_only: bool = False, slots: bool = False) -> Callable[[type], type]:
@@ -125,9 +125,14 @@ class Described(NamedTuple):
         return isinstance(value, base)
 
 
-@cache
 def described(record: type[Any]) -> Mapping[str, Described]:
     """The fields of a dataclass of which something is known, by name."""
+    key: Any = record  # a class is hashable, whatever its metaclass says
+    return _described(key)
+
+
+@cache
+def _described(record: Any) -> Mapping[str, Described]:
     hints = get_type_hints(record)
     return {
         field.name: Described(field.name, _kind(hints[field.name]), field.metadata[ABOUT], field.default)
@@ -170,7 +175,7 @@ def _methods(cls: type, *, frozen: bool, slots: bool) -> dict[str, Any]:
 
     def init(self: Any, *given: Any, **named: Any) -> None:
         cls.__init__ = _compiled_init(cls)  # type: ignore[misc]  # it takes the place of this one
-        cls.__init__(self, *given, **named)
+        vars(cls)["__init__"](self, *given, **named)
 
     def text(self: Any) -> str:
         shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in each if field.repr)
@@ -184,7 +189,12 @@ def _methods(cls: type, *, frozen: bool, slots: bool) -> dict[str, Any]:
     def number(self: Any) -> int:
         return hash(hashed(self))
 
-    methods = {"__init__": init, "__repr__": text, "__eq__": equals, "__hash__": number if frozen else None}
+    methods: dict[str, Any] = {
+        "__init__": init,
+        "__repr__": text,
+        "__eq__": equals,
+        "__hash__": number if frozen else None,
+    }
     if frozen:
         methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
     return methods | {"__getstate__": _state_of, "__setstate__": _take_state} if frozen and slots else methods
@@ -198,7 +208,9 @@ def _values(names: list[str]) -> Callable[[Any], Any]:
 def _compiled_init(cls: type) -> Callable[..., None]:
     """The ``__init__`` that takes the fields, fills in their defaults and checks."""
     names: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
-    places, keywords, lines = [], [], []
+    places: list[str] = []
+    keywords: list[str] = []
+    lines: list[str] = []
     for field in dataclasses.fields(cls):
         default, value = "", field.name
         if field.default is not MISSING:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardplan.calibration.runs.questions import Asked, question_of
+from shardplan.calibration.runs.questions import AskedRun, question_of
 from shardplan.calibration.runs.rows import MeasuredRun, read_runs
 
 PUBLISHED = Path(__file__).parent / "korthikanti.csv"
@@ -36,6 +36,6 @@ def run(folder: Path, **cells: str) -> MeasuredRun:
     return read_runs(write(folder, {**CELLS, **cells}))[0]
 
 
-def asked(folder: Path, **cells: str) -> Asked:
+def asked(folder: Path, **cells: str) -> AskedRun:
     """The question of that run."""
     return question_of(run(folder, **cells))

@@ -17,7 +17,7 @@ from tests.cli.commands import SMALL, answer, run, unwrapped
 
 from shardplan.calibration import defaults, microbench
 from shardplan.calibration.constants import free_constants
-from shardplan.calibration.microbench.records import Device, Host, Measurements, MemoryPass, Sample, Timing
+from shardplan.calibration.microbench.records import Host, Measurements, MemoryPass, Sample, TimedDevice, Timing
 from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.inputs import profile as profiles
 from shardplan.inputs.profile import read_profile
@@ -369,7 +369,7 @@ def test_the_shipped_fit_is_written_as_a_whole(few: Path) -> None:
 
 
 def _measured(**changes: Any) -> Measurements:
-    device = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 10**9, num_cores=132)
+    device = TimedDevice(kind="cuda", name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 10**9, num_cores=132)
     cases = [MemoryPass(operation="copy", bytes=size) for size in (2**16, 2**24, 2**28, 2**30)]
     samples = tuple(Sample(case, Timing(time=2e-6 + case.bytes / 2.5e12, spread=0.01, num_series=5)) for case in cases)
     made = Measurements(

@@ -133,7 +133,7 @@ def test_lines_fit_the_terminal(arguments: tuple[str, ...], columns: int) -> Non
         (("profiles", "hoper"), "did you mean hopper"),
         (("profiles", ""), "unknown profile"),
         (("profiles", "./none.yaml"), "does not exist"),
-        (("profiles", "a\0b/"), "not a path"),
+        (("profiles", "a\0b/"), "no null characters"),
         (("profiles", "x" * 5000), "unknown profile"),
         (("stacks", "torchtita"), "did you mean torchtitan"),
         (("stacks", "./none.yaml"), "does not exist"),

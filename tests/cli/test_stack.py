@@ -121,7 +121,7 @@ def _written(path: Path, record: dict[str, Any]) -> Path:
     return path
 
 
-def test_plan_files_from_before_software_stay_readable(tmp_path: Path) -> None:
+def test_a_job_without_software_has_the_default_one(tmp_path: Path) -> None:
     record = answer("estimate", *SMALL)
     del record["job"]["software"]
     assert read_plan_file(_written(tmp_path / "old.json", record)).question.job.software == Software()
@@ -192,12 +192,3 @@ def test_a_hostile_profile_is_refused(name: str, tmp_path: Path) -> None:
         result = run(*command, "--json", "-")
         assert result.exit_code == 2, result.output
         assert set(json.loads(result.stdout)) == {"error"}
-
-
-def test_plan_files_from_before_bands_of_memory_stay_readable(tmp_path: Path) -> None:
-    record = answer("estimate", *SMALL)
-    (plan,) = record["plans"]
-    for name in ("peak_memory_p10_bytes", "peak_memory_p90_bytes"):
-        del plan[name]
-    read = read_plan_file(_written(tmp_path / "old.json", record)).pick(1)
-    assert read.peak_memory_p10_bytes == read.peak_memory_p90_bytes == read.peak_memory_bytes

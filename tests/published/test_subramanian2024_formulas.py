@@ -18,7 +18,7 @@ from shardplan.published.subramanian2024 import (
     strategy_of,
 )
 from shardplan.published.subramanian2024.candidates import candidates_of, divisors, places_of
-from shardplan.published.subramanian2024.communication import Collective, CollectiveKind, collective_time
+from shardplan.published.subramanian2024.communication import CollectiveKind, PaperCollective, collective_time
 from shardplan.published.subramanian2024.iteration import Configuration, gradient_time, stage_link_shares
 from shardplan.published.subramanian2024.layer import summa_time
 from shardplan.published.subramanian2024.search import price_candidates
@@ -43,7 +43,7 @@ RACK = System(
 
 def _time(kind: CollectiveKind, volume: float, size: int, inside: int, **correct: object) -> float:
     corrected = frozenset(CORRECTIONS) if correct else FAITHFUL
-    return float(collective_time(Collective(kind, volume, size, inside, "tp1"), H200, corrected))
+    return float(collective_time(PaperCollective(kind, volume, size, inside, "tp1"), H200, corrected))
 
 
 def test_a_collective_of_one_or_of_nothing_is_free() -> None:

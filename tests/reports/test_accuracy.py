@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.calibration.rows import PUBLISHED
 
-from shardplan.calibration.predict import Skipped
+from shardplan.calibration.predict import SkippedRun
 from shardplan.calibration.validate import Validation, validate
 from shardplan.estimation.band import features_of
 from shardplan.inputs.readers.residuals import Residual
@@ -95,7 +95,7 @@ def test_runs_without_step_times_or_predictions_have_a_page_too(fresh: Validatio
     first = fresh.predictions[0]
     untimed = replace(first.asked.run, step_time=None, peak_memory_bytes=5e10)
     metered = replace(first, asked=replace(first.asked, run=untimed))
-    skipped = Skipped(run=untimed, rule="a rule", reason="a rule: it is broken | so")
+    skipped = SkippedRun(run=untimed, rule="a rule", reason="a rule: it is broken | so")
     for predictions in ((metered,), ()):
         checked = Validation(predictions=predictions, skipped=(skipped,), sweeps=())
         record = accuracy_record(checked)

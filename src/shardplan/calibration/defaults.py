@@ -21,7 +21,7 @@ from shardplan.calibration.constants import SD_DIGITS, Free, Vector, free_consta
 from shardplan.calibration.evidence import evidence_of
 from shardplan.calibration.fit import Fit, fit
 from shardplan.calibration.left_out import residual_of
-from shardplan.calibration.predict import Case, ask_all, cases_of, log_ratios
+from shardplan.calibration.predict import PosedRun, ask_all, cases_of, log_ratios
 from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
@@ -34,7 +34,7 @@ PUBLISHED = "the published runs that ship with the product"
 class Refit:
     """Constants fitted to all published runs, and to all but one family (or generation) for every one of them."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[PosedRun, ...]
     groups: tuple[str, ...]
     """What every case is left out with."""
     fit: Fit

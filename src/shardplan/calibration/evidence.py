@@ -9,14 +9,14 @@ import numpy as np
 
 from shardplan.calibration.constants import Free, Vector, profiles_at
 from shardplan.calibration.fit import Evidence
-from shardplan.calibration.predict import Case, log_ratios
+from shardplan.calibration.predict import PosedRun, log_ratios
 
 TIER_WEIGHT: Final = {"A": 1.0, "A-": 0.8, "B": 0.3}
 """A run described in full, with one minor gap, with a gap that matters; one that states no tier counts in full."""
 
 
 def evidence_of(
-    cases: Sequence[Case], frees: Sequence[Free], groups: Sequence[str] | None = None, *, by_family: bool = True
+    cases: Sequence[PosedRun], frees: Sequence[Free], groups: Sequence[str] | None = None, *, by_family: bool = True
 ) -> Evidence:
     """Residuals of all cases that have them.
 

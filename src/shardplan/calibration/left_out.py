@@ -16,7 +16,7 @@ import numpy as np
 
 from shardplan.calibration.constants import profiles_at
 from shardplan.calibration.fit import Fit
-from shardplan.calibration.predict import Case, log_ratios
+from shardplan.calibration.predict import PosedRun, log_ratios
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.estimation.band import features_of
 from shardplan.fields import dataclass
@@ -28,11 +28,11 @@ MOST_FOLDS: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Split:
+class RunSplit:
     """Runs that a fit sees, and those that it does not."""
 
-    seen: tuple[Case, ...]
-    unseen: tuple[Case, ...]
+    seen: tuple[PosedRun, ...]
+    unseen: tuple[PosedRun, ...]
     groups: tuple[str, ...]
     """Fold of every run that is seen: runs of one configuration share it."""
     num_configurations: int
@@ -45,14 +45,14 @@ class Split:
         return tuple(names) if len(names) > 1 else ()
 
 
-def split_of(cases: Sequence[Case], share: float, seed: int) -> Split:
+def split_of(cases: Sequence[PosedRun], share: float, seed: int) -> RunSplit:
     """Runs with whole configurations held out."""
     configurations = configurations_of(cases)
     unseen = held_out(configurations, share, seed)
     paired = list(zip(cases, configurations, strict=True))
     kept = [name for name in configurations if name not in unseen]
     place = {name: number for number, name in enumerate(dict.fromkeys(kept))}
-    return Split(
+    return RunSplit(
         seen=tuple(case for case, name in paired if name not in unseen),
         unseen=tuple(case for case, name in paired if name in unseen),
         groups=tuple(f"fold {place[name] % MOST_FOLDS}" for name in kept),
@@ -60,7 +60,7 @@ def split_of(cases: Sequence[Case], share: float, seed: int) -> Split:
     )
 
 
-def configurations_of(cases: Sequence[Case]) -> tuple[str, ...]:
+def configurations_of(cases: Sequence[PosedRun]) -> tuple[str, ...]:
     """Configuration of every run (model, plan and job on so much of a cluster), by the first name among its runs."""
     keys = [_configuration(case) for case in cases]
     named: dict[object, str] = {}
@@ -69,7 +69,7 @@ def configurations_of(cases: Sequence[Case]) -> tuple[str, ...]:
     return tuple(named[key] for key in keys)
 
 
-def _configuration(case: Case) -> object:
+def _configuration(case: PosedRun) -> object:
     """What repeats of a run share; whether a row states its cluster or leaves it to be assumed is not part of it."""
     question = case.asked.question
     cluster = replace(question.cluster, assumptions=())
@@ -94,7 +94,7 @@ def held_out(configurations: Sequence[str], share: float, seed: int) -> frozense
     return frozenset(chosen)
 
 
-def errors_left_out(split: Split, found: Fit, profile: Profile) -> tuple[Residual, ...]:
+def errors_left_out(split: RunSplit, found: Fit, profile: Profile) -> tuple[Residual, ...]:
     """Every run with the error of a fit that has not seen it: of its fold, or where it is held out of them all.
 
     Runs that are the only configuration of the fit have none: without them there is nothing to fit.
@@ -109,7 +109,7 @@ def errors_left_out(split: Split, found: Fit, profile: Profile) -> tuple[Residua
     return tuple(map(residual_of, cases, time.tolist(), memory.tolist(), shares))
 
 
-def residual_of(case: Case, time: float, memory: float, shares: Shares) -> Residual:
+def residual_of(case: PosedRun, time: float, memory: float, shares: Shares) -> Residual:
     """A run with its errors (logarithm; NaN: not measured) and what it is compared by."""
     run = case.asked.run
     exact = replace(features_of(case.asked.question, cp=case.asked.plan.cp), shares=shares)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
-from shardplan.calibration.runs.questions import Asked, question_of
+from shardplan.calibration.runs.questions import AskedRun, question_of
 from shardplan.calibration.runs.rows import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
@@ -32,7 +32,7 @@ Profiles = Mapping[str, Profile] | Callable[[str], Profile]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
+class SkippedRun:
     """A run that cannot be predicted, and why."""
 
     run: MeasuredRun | UnreadableRun
@@ -43,10 +43,10 @@ class Skipped:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class PosedRun:
     """A run with all that does not depend on the constants."""
 
-    asked: Asked
+    asked: AskedRun
     batch: Batch
     kinds: tuple[Stage, ...]
     """Stages that can be slowest or fullest."""
@@ -55,7 +55,7 @@ class Case:
     """Model chunks in groups of which the slowest counts."""
 
     @classmethod
-    def of(cls, asked: Asked) -> Case:
+    def of(cls, asked: AskedRun) -> PosedRun:
         """The run's plan in numbers."""
         question, plan = asked.question, asked.plan
         laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
@@ -92,7 +92,7 @@ class Case:
 class Prediction:
     """A run and what shardplan says of it."""
 
-    asked: Asked
+    asked: AskedRun
     step_time: float
     """[s]"""
     step_time_p10: float
@@ -125,23 +125,23 @@ class Prediction:
         return None if measured is None else float(np.log(self.peak_memory_bytes / measured))
 
 
-def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[Asked, ...], tuple[Skipped, ...]]:
+def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[AskedRun, ...], tuple[SkippedRun, ...]]:
     """Every run as a question, and those that cannot be one, with the reason."""
-    asked: list[Asked] = []
-    skipped: list[Skipped] = []
+    asked: list[AskedRun] = []
+    skipped: list[SkippedRun] = []
     for run in runs:
         try:
             one = question_of(run)
             _check_rate(one)
             asked.append(one)
         except ShardplanError as error:
-            skipped.append(Skipped(run=run, rule=error.rule, reason=_reason(error)))
+            skipped.append(SkippedRun(run=run, rule=error.rule, reason=_reason(error)))
     return tuple(asked), tuple(skipped)
 
 
-def skipped_rows(rows: Iterable[UnreadableRun]) -> tuple[Skipped, ...]:
+def skipped_rows(rows: Iterable[UnreadableRun]) -> tuple[SkippedRun, ...]:
     """Rows with a cell that cannot be read, as runs that cannot be predicted."""
-    return tuple(Skipped(run=row, rule=row.error.rule, reason=_of_cell(row)) for row in rows)
+    return tuple(SkippedRun(run=row, rule=row.error.rule, reason=_of_cell(row)) for row in rows)
 
 
 def _of_cell(row: UnreadableRun) -> str:
@@ -149,7 +149,7 @@ def _of_cell(row: UnreadableRun) -> str:
     return f"line {row.line}{row.error.message.partition(f', line {row.line}')[2]}; {row.error.hint}"
 
 
-def _check_rate(asked: Asked) -> None:
+def _check_rate(asked: AskedRun) -> None:
     """A step cannot be shorter than the model's FLOP take at the accelerators' peak. Raises ``InputError``."""
     run, question = asked.run, asked.question
     if run.step_time is None:
@@ -166,12 +166,12 @@ def _check_rate(asked: Asked) -> None:
         )
 
 
-def not_understood(asked: Iterable[Asked]) -> dict[str, int]:
+def not_understood(asked: Iterable[AskedRun]) -> dict[str, int]:
     """Options, values and columns that shardplan does not know, with the number of runs that state them."""
     return dict(Counter(text for one in asked for text in one.unknown).most_common())
 
 
-def taken_as(asked: Iterable[Asked]) -> dict[str, int]:
+def taken_as(asked: Iterable[AskedRun]) -> dict[str, int]:
     """Names and words of rows that are taken as others, with the number of runs that have them."""
     return dict(Counter(text for one in asked for text in one.taken).most_common())
 
@@ -183,17 +183,17 @@ def _reason(error: ShardplanError) -> str:
     return f"{said}; {error.hint}" if lacks_guess and error.hint else said
 
 
-def cases_of(asked: Iterable[Asked]) -> tuple[Case, ...]:
+def cases_of(asked: Iterable[AskedRun]) -> tuple[PosedRun, ...]:
     """Runs made ready to be priced many times."""
-    return tuple(Case.of(one) for one in asked)
+    return tuple(PosedRun.of(one) for one in asked)
 
 
-def predict(asked: Iterable[Asked], profiles: Profiles | None = None) -> tuple[Prediction, ...]:
+def predict(asked: Iterable[AskedRun], profiles: Profiles | None = None) -> tuple[Prediction, ...]:
     """Predictions under single constants (those that are shipped where none are given)."""
     return tuple(_prediction(case, profiles or {}) for case in cases_of(asked))
 
 
-def _prediction(case: Case, profiles: Profiles) -> Prediction:
+def _prediction(case: PosedRun, profiles: Profiles) -> Prediction:
     question, step = case.step(profiles)
     sure = band_of(question, shares=case.shares(profiles), cp=case.asked.plan.cp)
     time = float(step.step_time)
@@ -210,13 +210,13 @@ def _prediction(case: Case, profiles: Profiles) -> Prediction:
 
 
 def log_ratios(
-    asked_runs: Sequence[Asked | Case], profiles: Profiles
+    asked_runs: Sequence[AskedRun | PosedRun], profiles: Profiles
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """ln(predicted / measured) of step time and of peak memory, (runs, K) for K sets of constants; NaN: not measured.
 
     ``profiles``: for every generation a profile whose constants are numbers or arrays of shape (K,).
     """
-    cases = [one if isinstance(one, Case) else Case.of(one) for one in asked_runs]
+    cases = [one if isinstance(one, PosedRun) else PosedRun.of(one) for one in asked_runs]
     times: list[Numbers] = []
     memories: list[Numbers] = []
     for case in cases:

@@ -20,10 +20,10 @@ from shardplan.calibration.constants import SD_DIGITS, Free, free_constants, rou
 from shardplan.calibration.errors import Errors, errors_of
 from shardplan.calibration.evidence import evidence_of
 from shardplan.calibration.fit import Fit, fit
-from shardplan.calibration.left_out import Split, errors_left_out, split_of
+from shardplan.calibration.left_out import RunSplit, errors_left_out, split_of
 from shardplan.calibration.predict import (
-    Case,
-    Skipped,
+    PosedRun,
+    SkippedRun,
     ask_all,
     cases_of,
     log_ratios,
@@ -59,7 +59,7 @@ LEAST_MOVE: Final = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class FitComparison:
     """Errors of some runs before and after the fit."""
 
     step_time: tuple[Errors, Errors]
@@ -91,10 +91,10 @@ class UserFit:
     """Runs it was fitted to."""
     held_out: tuple[str, ...]
     """Runs it has not seen."""
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedRun, ...]
     """Runs that could not be used, each with the reason."""
-    on_fitted: Comparison
-    on_held_out: Comparison
+    on_fitted: FitComparison
+    on_held_out: FitComparison
     num_configurations: int
     """Of all runs; of a single one nothing can be held out or left out."""
     left_out: tuple[Residual, ...]
@@ -169,7 +169,7 @@ def _check_share(holdout: float) -> None:
         )
 
 
-def _origin(split: Split, file: str, date: str) -> str:
+def _origin(split: RunSplit, file: str, date: str) -> str:
     """What the constants are fitted to."""
     repeats = " of one configuration" if not split.folds and len(split.seen) > 1 else ""
     return f"{_counted(len(split.seen))}{repeats} of {file}, {date}"
@@ -180,14 +180,14 @@ def _counted(runs: int) -> str:
 
 
 def _usable(
-    runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[Skipped, ...]
-) -> tuple[tuple[Case, ...], tuple[Skipped, ...]]:
+    runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[SkippedRun, ...]
+) -> tuple[tuple[PosedRun, ...], tuple[SkippedRun, ...]]:
     """Runs of the part that can be predicted, and the others."""
     asked, skipped = ask_all(runs)
     own = [one for one in asked if one.question.cluster.accelerator.name == part.name]
     rule = f"runs are of {part.name}"
     others = [
-        Skipped(run=one.run, rule=rule, reason=f"is of {one.question.cluster.accelerator.name}, not {part.name}")
+        SkippedRun(run=one.run, rule=rule, reason=f"is of {one.question.cluster.accelerator.name}, not {part.name}")
         for one in asked
         if one.question.cluster.accelerator.name != part.name
     ]
@@ -314,16 +314,16 @@ def _changes(found: Fit) -> tuple[Change, ...]:
     )
 
 
-def _compare(cases: Sequence[Case], generation: str, before: Profile, after: Profile) -> Comparison:
+def _compare(cases: Sequence[PosedRun], generation: str, before: Profile, after: Profile) -> FitComparison:
     ratios = [log_ratios(cases, {generation: profile}) for profile in (before, after)]
     (time_before, memory_before), (time_after, memory_after) = ratios
-    return Comparison(
+    return FitComparison(
         step_time=(errors_of(time_before), errors_of(time_after)),
         peak_memory=(errors_of(memory_before), errors_of(memory_after)),
     )
 
 
-def _outliers(cases: Sequence[Case], generation: str, profile: Profile) -> tuple[tuple[str, float], ...]:
+def _outliers(cases: Sequence[PosedRun], generation: str, profile: Profile) -> tuple[tuple[str, float], ...]:
     """Names and ratios of step times that are off by more than a factor of two, the furthest first."""
     times, _ = log_ratios(cases, {generation: profile})
     named = [(case.asked.run.id, float(ratio)) for case, ratio in zip(cases, np.ravel(times), strict=True)]

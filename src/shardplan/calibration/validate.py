@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardplan.calibration.errors import GROUPINGS, Errors, Sweep, errors_by, errors_of, sweeps_of
-from shardplan.calibration.predict import Prediction, Profiles, Skipped, ask_all, predict, skipped_rows
+from shardplan.calibration.predict import Prediction, Profiles, SkippedRun, ask_all, predict, skipped_rows
 from shardplan.calibration.runs.rows import MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
 from shardplan.fields import dataclass
 
@@ -21,7 +21,7 @@ class Validation:
     """Predictions held against measurements."""
 
     predictions: tuple[Prediction, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedRun, ...]
     """Runs that cannot be predicted, each with its reason."""
     sweeps: tuple[Sweep, ...]
 
@@ -148,7 +148,7 @@ def _row(one: Prediction) -> dict[str, Any]:
     }
 
 
-def _skipped_row(one: Skipped) -> dict[str, Any]:
+def _skipped_row(one: SkippedRun) -> dict[str, Any]:
     run = one.run
     return {
         "id": run.id,

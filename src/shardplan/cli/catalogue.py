@@ -14,7 +14,7 @@ from shardplan.cli.numbers import whole
 
 if TYPE_CHECKING:
     from shardplan.cli.layout import Page
-    from shardplan.reports.catalogue import Entry
+    from shardplan.reports.catalogue import CatalogueEntry
 
 
 NameArgument = Annotated[
@@ -79,7 +79,7 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
     return _one(catalogue.accelerator_details(part), target, lambda page, show: show.show_accelerator(page, part))
 
 
-def _list(kind: str, entries: tuple[Entry, ...], target: JsonTarget) -> int:
+def _list(kind: str, entries: tuple[CatalogueEntry, ...], target: JsonTarget) -> int:
     target.write({"schema": f"shardplan/{kind}/1", kind: [entry.record for entry in entries]})
     if not target.is_stdout:
         from shardplan.cli.layout import Page

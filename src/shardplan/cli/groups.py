@@ -22,7 +22,7 @@ def examples(lines: Iterable[str]) -> str:
     return "Examples:\n\n\b\n" + "\n".join(f"    {line}" for line in lines)
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command that is imported when it is used: help of a group needs only this."""
 
     summary: str
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 class LazyCommands(MutableMapping[str, Any]):
     """The commands of a group by name; each is imported and built when it is first asked for."""
 
-    def __init__(self, entries: Mapping[str, Entry], built: MutableMapping[str, Any]) -> None:
+    def __init__(self, entries: Mapping[str, CommandEntry], built: MutableMapping[str, Any]) -> None:
         """``built``: commands that are there already."""
         self.entries, self.built = entries, built
 
@@ -62,7 +62,7 @@ class LazyCommands(MutableMapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def _built(name: str, entry: Entry) -> Any:
+def _built(name: str, entry: CommandEntry) -> Any:
     """The command of an entry."""
     module = import_module(f"shardplan.cli.{entry.module or name}")
     if hasattr(module, "app"):  # a group of its own
@@ -74,10 +74,10 @@ def _built(name: str, entry: Entry) -> Any:
     return typer.main.get_command(one)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands that says what a name that is none might have meant."""
 
-    ENTRIES: Mapping[str, Entry] = {}
+    ENTRIES: Mapping[str, CommandEntry] = {}
     """The commands, in the order in which help lists them."""
 
     def __init__(self, **settings: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 import shardplan
-from shardplan.cli.groups import SETTINGS, CorrectedCommand, Entry, Group
+from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, CorrectedCommand
 from shardplan.cli.json_target import target_of
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 
@@ -24,8 +24,8 @@ BROKEN_PIPE = 141
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
 
-COMMANDS: Final[dict[str, Entry]] = {
-    "plan": Entry(
+COMMANDS: Final[dict[str, CommandEntry]] = {
+    "plan": CommandEntry(
         "Find the fastest plan that fits, and say why.",
         (
             "shardplan plan llama-3.1-70b --cluster dgx-h100 --gpus 512",
@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, Entry]] = {
             "shardplan plan examples/config.json --cluster gb200-nvl72 --gpus 576 --fix tp=4 --limit pp=1,2,4,8",
         ),
     ),
-    "estimate": Entry(
+    "estimate": CommandEntry(
         "Predict time, memory and traffic of one plan.",
         (
             "shardplan estimate llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 4 --pp 4 --vp 5",
@@ -41,62 +41,62 @@ COMMANDS: Final[dict[str, Entry]] = {
             "shardplan estimate --from examples/plans.json --pick 2 --micro-batch-size 2",
         ),
     ),
-    "compare": Entry(
+    "compare": CommandEntry(
         "Put two or more plans side by side, term by term.",
         (
             "shardplan compare examples/tensor-parallel.json examples/fully-sharded.json",
             "shardplan compare examples/plans.json --pick 1,3",
         ),
     ),
-    "models": Entry(
+    "models": CommandEntry(
         "List the built-in models, or show one.",
         ("shardplan models", "shardplan models deepseek-v3 --json -"),
         "catalogue",
     ),
-    "clusters": Entry(
+    "clusters": CommandEntry(
         "List the built-in clusters, or show one.", ("shardplan clusters", "shardplan clusters dgx-h100"), "catalogue"
     ),
-    "accelerators": Entry(
+    "accelerators": CommandEntry(
         "List the built-in accelerators, or show one.",
         ("shardplan accelerators", "shardplan accelerators h100-sxm-80gb"),
         "catalogue",
     ),
-    "stacks": Entry(
+    "stacks": CommandEntry(
         "List the training frameworks whose defaults are known, or show those of one.",
         ("shardplan stacks", "shardplan stacks torchtitan"),
         "profiles",
     ),
-    "profiles": Entry(
+    "profiles": CommandEntry(
         "List the calibration profiles, or show every constant of one.",
         ("shardplan profiles", "shardplan profiles hopper"),
     ),
-    "validate": Entry(
+    "validate": CommandEntry(
         "Hold predictions against measured runs.",
         ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
     ),
-    "calibrate": Entry(
+    "calibrate": CommandEntry(
         "Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.",
         ("shardplan calibrate examples/my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",),
     ),
-    "methods": Entry(
+    "methods": CommandEntry(
         "List the methods of estimating a training run: ours, the published ones, and those of other packages.",
         ("shardplan methods", "shardplan methods subramanian2024"),
         "published.methods",
     ),
-    "study": Entry(
+    "study": CommandEntry(
         "Repeat the whole study of a paper: every search of it, its tables and figures.",
         ("shardplan study subramanian2024", "shardplan study subramanian2024 --figure F1,F3 --workers 2"),
         "published.study",
         CorrectedCommand,
     ),
-    "published": Entry(
+    "published": CommandEntry(
         "Ask a published method a case in its own terms, or check reference files.", module="published.commands"
     ),
 }
 """The commands, in the order of the help."""
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """The group of commands; it turns every refusal into words, a record and an exit status."""
 
     ENTRIES = COMMANDS

@@ -29,11 +29,11 @@ Count = Annotated[Whole, Field(ge=1, le=MOST)]
 """A whole number from one to 2^31."""
 
 
-class Fields(BaseModel, extra="forbid", strict=True, frozen=True, allow_inf_nan=False):
+class StrictFields(BaseModel, extra="forbid", strict=True, frozen=True, allow_inf_nan=False):
     """Fields that are known, of exactly their type, and finite."""
 
 
-Read = TypeVar("Read", bound=Fields)
+Read = TypeVar("Read", bound=StrictFields)
 
 
 def read_fields(kind: type[Read], case: Mapping[str, Any], *, owner: str, results: Collection[str] = ()) -> Read:
@@ -71,7 +71,7 @@ _EXPECTED: Final = {
 }
 
 
-def _refusal(error: ValidationError, kind: type[Fields], label: str) -> InputError:
+def _refusal(error: ValidationError, kind: type[StrictFields], label: str) -> InputError:
     problems = error.errors(include_url=False)
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")  # it may explain a missing one
     where = [str(name)[:60] for name in first["loc"]]

@@ -16,13 +16,13 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.published.base import MethodError
-from shardplan.published.fields import Fields, read_fields
+from shardplan.published.fields import StrictFields, read_fields
 from shardplan.workload.embedding import embedding, head, mtp_projection
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 
-Terms = TypeVar("Terms", bound=Fields)
+Terms = TypeVar("Terms", bound=StrictFields)
 
 
 def put(kind: type[Terms], terms: Mapping[str, Any], *, owner: str) -> Terms:

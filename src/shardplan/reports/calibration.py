@@ -10,7 +10,7 @@ import numpy as np
 from shardplan.calibration.defaults import Refit, with_fitted
 from shardplan.calibration.errors import Errors, errors_of
 from shardplan.calibration.microbench import Measurements, Outcome
-from shardplan.calibration.user import Comparison, UserFit
+from shardplan.calibration.user import FitComparison, UserFit
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import Constant, constants_of, generations
 
@@ -68,7 +68,7 @@ def left_out_errors(found: UserFit, quantity: str) -> Errors:
     return errors_of(np.asarray([np.nan if ratio is None else ratio for ratio in ratios]))
 
 
-def _comparison(compared: Comparison) -> dict[str, Any]:
+def _comparison(compared: FitComparison) -> dict[str, Any]:
     (time_before, time_after), (memory_before, memory_after) = compared.step_time, compared.peak_memory
     return {
         "step_time": {"before": asdict(time_before), "after": asdict(time_after)},

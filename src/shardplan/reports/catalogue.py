@@ -69,7 +69,7 @@ DIMENSIONS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class CatalogueEntry:
     """One row of a list: a name, its quantities, and whether some value is to be taken with care."""
 
     name: str
@@ -105,14 +105,14 @@ class Value:
         return self.field.replace(".", "_") + suffix.get(self.quantity, "")
 
 
-def model_entries() -> tuple[Entry, ...]:
+def model_entries() -> tuple[CatalogueEntry, ...]:
     """All models of the catalogue."""
     return tuple(_model_entry(name) for name in list_models())
 
 
-def _model_entry(name: str) -> Entry:
+def _model_entry(name: str) -> CatalogueEntry:
     model, origin = load_model(name), model_sources().get(name)
-    return Entry(
+    return CatalogueEntry(
         name=name,
         title=_kind(model),
         num_marks=1 if origin is not None and origin.mark else 0,
@@ -186,17 +186,17 @@ def model_values(details: Mapping[str, Any]) -> tuple[Value, ...]:
     return (*values, Value(field="model_flops_per_token", value=details["model_flops_per_token"], quantity="flops"))
 
 
-def cluster_entries() -> tuple[Entry, ...]:
+def cluster_entries() -> tuple[CatalogueEntry, ...]:
     """All clusters of the catalogue."""
     return tuple(_cluster_entry(load_cluster(name)) for name in list_clusters())
 
 
-def _cluster_entry(cluster: Cluster) -> Entry:
+def _cluster_entry(cluster: Cluster) -> CatalogueEntry:
     links = [
         Value(field=f"tiers.{tier.name}.bandwidth", value=tier.bandwidth, quantity="bytes_per_s")
         for tier in cluster.tiers
     ]
-    return Entry(
+    return CatalogueEntry(
         name=cluster.name,
         title=cluster.full_name,
         num_marks=_num_marks(cluster.marks),
@@ -234,14 +234,14 @@ def _tier_values(cluster: Cluster) -> Iterable[Value]:
                 yield _value(cluster, f"tiers.{tier.name}.{field}", value, quantity)  # type: ignore[arg-type]  # listed above
 
 
-def accelerator_entries() -> tuple[Entry, ...]:
+def accelerator_entries() -> tuple[CatalogueEntry, ...]:
     """All accelerators of the catalogue."""
     return tuple(_accelerator_entry(load_accelerator(name)) for name in list_accelerators())
 
 
-def _accelerator_entry(part: Accelerator) -> Entry:
+def _accelerator_entry(part: Accelerator) -> CatalogueEntry:
     precision = next(name for name in ("bf16", "fp16", *part.peak_flops) if name in part.peak_flops)
-    return Entry(
+    return CatalogueEntry(
         name=part.name,
         title=part.full_name,
         num_marks=_num_marks(part.marks),

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 
 import shardplan
 from shardplan.errors import InputError, ShardplanError
-from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
@@ -26,7 +25,7 @@ from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
 from shardplan.reports.model_record import model_from_record, model_record
-from shardplan.reports.plan_file_schema import BASES, KEYS, LATER, schema_of_files
+from shardplan.reports.plan_file_schema import KEYS, schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
 from shardplan.reports.refusal import first_problem
 
@@ -60,7 +59,7 @@ class SearchAccount:
     space: dict[str, tuple[object, ...]]
     """Declared candidates of every axis."""
     ties: Ties | None = None
-    """Plans that tie with the fastest; None where nothing fits, and in files of version 0.1.0."""
+    """Plans that tie with the fastest; None where nothing fits."""
     suggestions: tuple[Suggestion, ...] = ()
     """Where nothing fits: changes that would."""
     smallest: Estimate | None = None
@@ -272,12 +271,7 @@ def _estimate(checked: Any) -> Estimate:
     for name in ("slowest_stage", "fullest_stage"):
         if not 0 <= getattr(checked, name) < len(checked.memory):
             raise _wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
-    values = {field.name: getattr(checked, field.name) for field in fields(Estimate)}
-    for name in LATER:
-        values[name] = checked.peak_memory_bytes if values[name] is None else values[name]
-    for name in BASES:
-        values[name] = COMPARABLE if values[name] is None else values[name]
-    return Estimate(**values)
+    return Estimate(**{field.name: getattr(checked, field.name) for field in fields(Estimate)})
 
 
 def _account(checked: Any) -> SearchAccount | None:

@@ -27,12 +27,6 @@ KEYS: Final = {
 }
 """Fields of an estimate that carry their unit in a file."""
 
-LATER: Final = ("peak_memory_p10_bytes", "peak_memory_p90_bytes")
-"""Fields that the first files lack: read as a band without width."""
-BASES: Final = ("step_time_basis", "peak_memory_basis")
-NOTES: Final = ("step_time_note", "peak_memory_note")
-"""What bands are made of: files of version 0.1.0 lack it."""
-
 
 @cache
 def schema_of_files() -> type[BaseModel]:
@@ -99,9 +93,6 @@ def _estimate_fields() -> dict[str, Any]:
     from pydantic import Field
 
     hints = get_type_hints(Estimate)
-    required = {
-        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name)))
-        for field in fields(Estimate)
-        if field.name not in (*LATER, *BASES, *NOTES)
+    return {
+        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name))) for field in fields(Estimate)
     }
-    return required | {name: (hints[name] | None, None) for name in (*LATER, *BASES, *NOTES)}

@@ -17,7 +17,7 @@ MOST_WORST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class ErrorGroup:
     """Errors of a set of rows."""
 
     name: str
@@ -71,12 +71,12 @@ def seen_of(validation: Validation, profile: Profile | None) -> Seen:
     return replace(shipped, fitted_to=tuple(sorted(said - shipped_say)), num_own=num_own, is_named=bool(own))
 
 
-def groups_of(validation: Validation, by: str) -> tuple[Group, ...]:
+def groups_of(validation: Validation, by: str) -> tuple[ErrorGroup, ...]:
     """Errors by one of ``GROUPINGS``, all rows last."""
     assert by in GROUPINGS
     times, memories = validation.step_time_by(by), validation.peak_memory_by(by)
-    groups = [Group(name=name, step_time=times[name], peak_memory=memories[name]) for name in times]
-    everything = Group(name="all", step_time=validation.step_time, peak_memory=validation.peak_memory)
+    groups = [ErrorGroup(name=name, step_time=times[name], peak_memory=memories[name]) for name in times]
+    everything = ErrorGroup(name="all", step_time=validation.step_time, peak_memory=validation.peak_memory)
     return (*groups, everything)
 
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 from shardplan.calibration.microbench.cases import Ranks
 from shardplan.calibration.microbench.records import (
-    Attention,
     Case,
-    Device,
     Exchange,
     Host,
     MemoryPass,
     Product,
+    TimedAttention,
+    TimedDevice,
     Timing,
 )
 from shardplan.inputs.profile import Constant, load_profile
 
-H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", memory_bytes=84_930_000_000, num_cores=132)
+H100 = TimedDevice(kind="cuda", name="NVIDIA H100 80GB HBM3", memory_bytes=84_930_000_000, num_cores=132)
 
 
 PEAK = {"bf16": 989e12, "fp16": 989e12, "tf32": 494.5e12, "fp32": 67e12, "fp8": 1979e12}
@@ -35,7 +35,7 @@ ELEMENT = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp8": 1}
 class FormulaBackend:
     """A machine that obeys the formulas of the documentation, written out here once more."""
 
-    device: Device = H100
+    device: TimedDevice = H100
     software: str = "formulas 1.0"
     ranks: Ranks = field(default_factory=Ranks)
     rank: int = 0
@@ -81,7 +81,7 @@ class FormulaBackend:
                 return self.latency + case.bytes / (self.hbm_share * HBM)
             case Product():
                 return self._product(case)
-            case Attention():
+            case TimedAttention():
                 return self._attention(case)
             case Host():
                 return 5e-6 if case.operation == "launch" else 600e-6
@@ -99,7 +99,7 @@ class FormulaBackend:
         moved = (m * k + k * n + m * n) * ELEMENT[case.precision]
         return self.launch + max(2 * m * n * k * slower / rate, moved / (self.hbm_share * HBM))
 
-    def _attention(self, case: Attention) -> float:
+    def _attention(self, case: TimedAttention) -> float:
         s, d = case.sequence_length, case.head_dim
         flops = 2 * case.batch_size * s * case.num_heads * (s / 2) * 2 * d
         rate = self.attention * (d / 128) ** self.exponent * s / (s + self.half_sequence) * PEAK[case.precision]

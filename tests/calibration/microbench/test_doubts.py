@@ -14,12 +14,12 @@ from shardplan.calibration.microbench.doubts import LEAST_GROWTH, busy, growth
 from shardplan.calibration.microbench.files import profile_text
 from shardplan.calibration.microbench.measured import outcome_of, profile_from
 from shardplan.calibration.microbench.records import (
-    Attention,
     Case,
     Exchange,
     Host,
     MemoryPass,
     Product,
+    TimedAttention,
     Timing,
 )
 from shardplan.calibration.microbench.run import measure_on
@@ -77,7 +77,7 @@ def test_what_the_formulas_do_not_describe_is_kept_with_the_reason() -> None:
 @pytest.mark.parametrize("sizes", ["small", "full"])
 def test_times_grow_with_work(sizes: Sizes) -> None:
     measurements = measure_on(FormulaBackend(ranks=Ranks(total=16, per_node=8)), sizes=sizes)
-    for kind in (MemoryPass, Product, Attention):
+    for kind in (MemoryPass, Product, TimedAttention):
         assert growth(measurements.of(kind)) > LEAST_GROWTH  # type: ignore[operator]  # a number: the work differs
     assert growth(measurements.of(Exchange)) > LEAST_GROWTH  # type: ignore[operator]
 

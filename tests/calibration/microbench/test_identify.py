@@ -10,7 +10,7 @@ from tests.calibration.microbench.machine import H100, FormulaBackend
 
 from shardplan.calibration.microbench.identify import accelerator_of, check_part
 from shardplan.calibration.microbench.records import (
-    Device,
+    TimedDevice,
 )
 from shardplan.calibration.microbench.run import measure_on
 from shardplan.errors import InputError
@@ -47,15 +47,15 @@ from shardplan.errors import InputError
     ],
 )
 def test_devices_are_known_by_name_memory_and_cores(name: str, gib: float, cores: int, expected: str | None) -> None:
-    device = Device(kind="cuda", name=name, memory_bytes=int(gib * 2**30), num_cores=cores)
+    device = TimedDevice(kind="cuda", name=name, memory_bytes=int(gib * 2**30), num_cores=cores)
     assert accelerator_of(device) == expected
 
 
 def test_a_processor_is_no_accelerator() -> None:
-    assert accelerator_of(Device(kind="cpu", name="H100 fan club", memory_bytes=10**11, num_cores=132)) is None
+    assert accelerator_of(TimedDevice(kind="cpu", name="H100 fan club", memory_bytes=10**11, num_cores=132)) is None
 
 
-CPU = Device(kind="cpu", name="AMD EPYC", memory_bytes=80 * 10**9, num_cores=2)
+CPU = TimedDevice(kind="cpu", name="AMD EPYC", memory_bytes=80 * 10**9, num_cores=2)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ CPU = Device(kind="cpu", name="AMD EPYC", memory_bytes=80 * 10**9, num_cores=2)
         (replace(H100, name="sample", memory_bytes=10**11), "h100-sxm-80gb", "it has 100 GB"),
     ],
 )
-def test_a_part_that_the_device_cannot_be_is_refused(device: Device, accelerator: str, words: str) -> None:
+def test_a_part_that_the_device_cannot_be_is_refused(device: TimedDevice, accelerator: str, words: str) -> None:
     machine = FormulaBackend(device=device, formats=("bf16",))
     with pytest.raises(InputError, match=words) as refused:
         measure_on(machine, accelerator=accelerator)

@@ -14,10 +14,10 @@ from shardplan.calibration.microbench.cases import Ranks
 from shardplan.calibration.microbench.files import profile_text, read_measurements, write_profile
 from shardplan.calibration.microbench.measured import LAYER_OPERATORS, LAYER_PRODUCTS, outcome_of, profile_from
 from shardplan.calibration.microbench.records import (
-    Device,
     Host,
     Measurements,
     Sample,
+    TimedDevice,
     Timing,
 )
 from shardplan.calibration.microbench.run import measure_on
@@ -199,7 +199,7 @@ def test_a_case_that_the_device_refuses_is_listed_with_the_reason(kind: type[Exc
 
 
 def test_an_unknown_device_gives_what_needs_no_peak() -> None:
-    unknown = Device(kind="cuda", name="NVIDIA X9000", memory_bytes=10**11, num_cores=132)
+    unknown = TimedDevice(kind="cuda", name="NVIDIA X9000", memory_bytes=10**11, num_cores=132)
     measurements = measure_on(FormulaBackend(device=unknown, formats=("bf16",)), sizes="full")
     assert measurements.accelerator is None
     constants = profile_from(measurements, load_profile("other"))

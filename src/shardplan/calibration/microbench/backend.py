@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shardplan.calibration.microbench.cases import Ranks
-from shardplan.calibration.microbench.records import Case, Device, Timing
+from shardplan.calibration.microbench.records import Case, TimedDevice, Timing
 
 
 class Backend(Protocol):
     """A machine that can time a case."""
 
-    device: Device
+    device: TimedDevice
     software: str
     ranks: Ranks
     rank: int

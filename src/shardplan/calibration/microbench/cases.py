@@ -7,14 +7,14 @@ from itertools import product
 from typing import Final, Literal, cast, get_args
 
 from shardplan.calibration.microbench.records import (
-    Attention,
     Case,
-    Device,
     Exchange,
     Exchanged,
     Host,
     MemoryPass,
     Product,
+    TimedAttention,
+    TimedDevice,
 )
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Precision
@@ -41,7 +41,7 @@ class Ranks:
 
 
 def cases_of(
-    device: Device, sizes: Sizes, precisions: Sequence[str], ranks: Ranks, *, available: Sequence[str] = ()
+    device: TimedDevice, sizes: Sizes, precisions: Sequence[str], ranks: Ranks, *, available: Sequence[str] = ()
 ) -> list[Case]:
     """Cases to be timed, those that decide most first. ``available``: all formats that the device has."""
     is_cpu = device.kind == "cpu"
@@ -81,7 +81,7 @@ def _product_shapes(*, is_cpu: bool, full: bool) -> tuple[tuple[int, ...], tuple
     return ((256, 1024, 4096, 8192), (*wide, *more)) if full else ((256, 4096), wide)
 
 
-def _attention_precision(device: Device, available: Sequence[str]) -> Precision:
+def _attention_precision(device: TimedDevice, available: Sequence[str]) -> Precision:
     if device.kind == "cpu":
         return "fp32"
     return "bf16" if "bf16" in available else "fp16"
@@ -94,7 +94,7 @@ def _attentions(precision: Precision, *, is_cpu: bool, full: bool) -> list[Case]
         tokens *= 2
     directions: tuple[Literal["forward", "backward"], ...] = ("forward", "backward")
     return [
-        Attention(
+        TimedAttention(
             precision=precision,
             direction=way,
             head_dim=dim,

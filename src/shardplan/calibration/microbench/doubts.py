@@ -9,13 +9,13 @@ import numpy as np
 
 from shardplan.calibration.microbench.fitting import Solution
 from shardplan.calibration.microbench.records import (
-    Attention,
     Case,
     Exchange,
     Host,
     Measurements,
     MemoryPass,
     Product,
+    TimedAttention,
     Timing,
 )
 from shardplan.calibration.microbench.stand_in import attention_core
@@ -88,7 +88,7 @@ def _kind(case: Case) -> Hashable:
             return case.operation
         case Product():
             return case.precision
-        case Attention():
+        case TimedAttention():
             return case.precision, case.direction
         case Exchange():
             return case.operation, case.size, case.stride
@@ -103,7 +103,7 @@ def _work(case: Case) -> float:
             return float(case.bytes)
         case Product():
             return 2.0 * case.m * case.k * case.n
-        case Attention():
+        case TimedAttention():
             return float(attention_core(case).flops)
         case Host():
             return 1.0
@@ -116,7 +116,7 @@ def label(case: Case) -> str:
             return f"{case.operation} of {case.bytes} bytes"
         case Product():
             return f"{case.precision} product {case.m}x{case.k}x{case.n}"
-        case Attention():
+        case TimedAttention():
             return f"{case.direction} attention {case.sequence_length}x{case.head_dim}"
         case Exchange():
             return f"{case.operation} of {case.bytes} bytes between {case.size}"

@@ -12,12 +12,12 @@ from shardplan.calibration.constants import Free
 from shardplan.calibration.microbench.doubts import doubt
 from shardplan.calibration.microbench.fitting import Solution, free, solve
 from shardplan.calibration.microbench.records import (
-    Attention,
     Case,
     Exchange,
     Measurements,
     MemoryPass,
     Product,
+    TimedAttention,
     Timing,
 )
 from shardplan.calibration.microbench.stand_in import attention_core
@@ -105,7 +105,7 @@ def fit_products(measurements: Measurements, base: Profile, part: Accelerator) -
 
 def fit_attention(measurements: Measurements, base: Profile, part: Accelerator) -> Fitted:
     """Rate of fused attention, and how it falls with length and head dimension."""
-    samples = [(case, timing) for case, timing in measurements.of(Attention) if case.precision in part.peak_flops]
+    samples = [(case, timing) for case, timing in measurements.of(TimedAttention) if case.precision in part.peak_flops]
 
     def predict(profile: Profile) -> list[Numbers]:
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shardplan.calibration.microbench.records import Device
+from shardplan.calibration.microbench.records import TimedDevice
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
@@ -21,7 +21,7 @@ PROCESSOR: Final = "other"
 """Generation of parts that no shipped profile speaks of, processors among them."""
 
 
-def accelerator_of(device: Device) -> str | None:
+def accelerator_of(device: TimedDevice) -> str | None:
     """Name of the accelerator in the catalogue; None where none fits or two do equally well."""
     if device.kind == "cpu":
         return None
@@ -38,7 +38,7 @@ def accelerator_of(device: Device) -> str | None:
     return fitting[0][1]
 
 
-def check_part(device: Device, accelerator: str) -> None:
+def check_part(device: TimedDevice, accelerator: str) -> None:
     """Refuses a part that the device cannot be: its rates would be taken for that part's. Raises ``InputError``."""
     part = load_accelerator(accelerator)
     reason = _contradiction(device, part, is_shipped=accelerator.lower() in map(str.lower, list_accelerators()))
@@ -51,7 +51,7 @@ def check_part(device: Device, accelerator: str) -> None:
         )
 
 
-def _contradiction(device: Device, part: Accelerator, *, is_shipped: bool) -> str | None:
+def _contradiction(device: TimedDevice, part: Accelerator, *, is_shipped: bool) -> str | None:
     """Why the device is not the part; None where nothing says so."""
     if device.kind == "cpu":
         return None if part.generation == PROCESSOR else "it is a processor, no accelerator"
@@ -83,11 +83,11 @@ def _models(words: list[str]) -> set[str]:
     return {"".join(words[start : start + length]) for start in range(len(words)) for length in (1, 2, 3)}
 
 
-def _fits(accelerator: Accelerator, device: Device) -> bool:
+def _fits(accelerator: Accelerator, device: TimedDevice) -> bool:
     cores = accelerator.num_cores
     same_cores = cores is None or abs(device.num_cores / cores - 1) <= CORES_TOLERANCE
     return same_cores and _memory_gap(accelerator, device) <= MEMORY_TOLERANCE
 
 
-def _memory_gap(accelerator: Accelerator, device: Device) -> float:
+def _memory_gap(accelerator: Accelerator, device: TimedDevice) -> float:
     return abs(device.memory_bytes / accelerator.memory_bytes - 1)

@@ -36,7 +36,7 @@ class Product:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attention:
+class TimedAttention:
     """Fused causal attention, every head with its own keys."""
 
     precision: Precision
@@ -65,12 +65,12 @@ class Exchange:
     """The gathered, unscattered tensor; for all-to-all and p2p what one rank holds."""
 
 
-Case: TypeAlias = MemoryPass | Product | Attention | Host | Exchange
+Case: TypeAlias = MemoryPass | Product | TimedAttention | Host | Exchange
 
 CASES: Final[Mapping[str, type[Case]]] = {
     "memory_pass": MemoryPass,
     "product": Product,
-    "attention": Attention,
+    "attention": TimedAttention,
     "host": Host,
     "exchange": Exchange,
 }
@@ -105,7 +105,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedCase:
     """A case that could not be timed."""
 
     case: Case
@@ -113,7 +113,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class TimedDevice:
     """The device as the driver describes it."""
 
     kind: Literal["cuda", "cpu"]
@@ -126,7 +126,7 @@ class Device:
 class Measurements:
     """Everything a run of the micro-benchmark saw."""
 
-    device: Device
+    device: TimedDevice
     accelerator: str | None
     """Name or path of the catalogue's accelerator; None where the device is not in the catalogue."""
     software: str
@@ -139,7 +139,7 @@ class Measurements:
     is_complete: bool
     """Whether every case had its turn (an interrupt keeps what there is)."""
     samples: tuple[Sample, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCase, ...]
 
     def of(self, kind: type[Kind]) -> list[tuple[Kind, Timing]]:
         """Samples of one kind of case."""
@@ -170,7 +170,7 @@ class Measurements:
         samples, skipped = (_items(record, name) for name in ("samples", "skipped"))
         accelerator = record.get("accelerator")
         return cls(
-            device=_checked(Device, _mapping(record.get("device"), "device")),
+            device=_checked(TimedDevice, _mapping(record.get("device"), "device")),
             accelerator=None if accelerator is None else _text(accelerator, "accelerator"),
             software=_text(record.get("software"), "software"),
             date=_text(record.get("date"), "date"),
@@ -178,7 +178,7 @@ class Measurements:
             rank=_count(record.get("rank"), "rank", least=0),
             is_complete=record.get("is_complete") is True,
             samples=tuple(Sample(_case(item), _timing(item)) for item in samples),
-            skipped=tuple(Skipped(_case(item), _text(item.get("reason"), "reason")) for item in skipped),
+            skipped=tuple(SkippedCase(_case(item), _text(item.get("reason"), "reason")) for item in skipped),
         )
 
 

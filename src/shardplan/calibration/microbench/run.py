@@ -10,7 +10,7 @@ from typing import get_args
 from shardplan.calibration.microbench.backend import Backend
 from shardplan.calibration.microbench.cases import Sizes, cases_of
 from shardplan.calibration.microbench.identify import accelerator_of, check_part
-from shardplan.calibration.microbench.records import Measurements, Sample, Skipped
+from shardplan.calibration.microbench.records import Measurements, Sample, SkippedCase
 from shardplan.calibration.microbench.torch_backend import TorchBackend
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.cluster import Precision
@@ -58,7 +58,7 @@ def measure_on(
     chosen = _available(precisions, backend)
     waiting = cases_of(backend.device, sizes, chosen, backend.ranks, available=backend.precisions())
     samples: list[Sample] = []
-    skipped: list[Skipped] = []
+    skipped: list[SkippedCase] = []
     empty = Measurements(
         device=backend.device,
         accelerator=accelerator or accelerator_of(backend.device),
@@ -79,7 +79,7 @@ def measure_on(
                 samples.append(Sample(case, backend.time(case)))
             except (RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
                 # What a kernel's refusal raises depends on the library, and the other cases still have their worth.
-                skipped.append(Skipped(case, _first_line(error)))
+                skipped.append(SkippedCase(case, _first_line(error)))
         if progress is not None:
             progress(len(waiting), len(waiting))
     except KeyboardInterrupt:

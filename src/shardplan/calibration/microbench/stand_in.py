@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from shardplan.calibration.microbench.records import Attention, Exchange, Host, Measurements, MemoryPass, Product
+from shardplan.calibration.microbench.records import Exchange, Host, Measurements, MemoryPass, Product, TimedAttention
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
 from shardplan.workload.ops import AttentionCore
 
@@ -20,7 +20,7 @@ def stand_in_part(measurements: Measurements) -> Accelerator:
         match case:
             case Product():
                 peaks[case.precision] = max(peaks.get(case.precision, 0.0), 2.0 * case.m * case.k * case.n / time)
-            case Attention():
+            case TimedAttention():
                 rate = float(attention_core(case).flops) / time
                 peaks[case.precision] = max(peaks.get(case.precision, 0.0), rate)
             case MemoryPass():
@@ -72,7 +72,7 @@ def _tier(name: str, size: int | None, bandwidth: float) -> NetworkTier:
     return NetworkTier(name=name, size=size, bandwidth=bandwidth, latency=0.0, kind=UNKNOWN)
 
 
-def attention_core(case: Attention) -> AttentionCore:
+def attention_core(case: TimedAttention) -> AttentionCore:
     """The operator of the estimate that a case times."""
     length = float(case.sequence_length)
     return AttentionCore(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shardplan.calibration.microbench.cases import Ranks
-from shardplan.calibration.microbench.records import Device
+from shardplan.calibration.microbench.records import TimedDevice
 from shardplan.errors import InputError
 
 INSTALL: Final = "pip install 'shardplan[microbench]'"
@@ -43,17 +43,19 @@ def pick_device(torch: Any, name: str | None) -> Any:
     return torch.device(chosen)
 
 
-def describe(torch: Any, device: Any) -> Device:
+def describe(torch: Any, device: Any) -> TimedDevice:
     """What the driver says of the device."""
     if device.type == "cuda":
         found = torch.cuda.get_device_properties(device)
-        return Device(
+        return TimedDevice(
             kind="cuda",
             name=str(found.name),
             memory_bytes=int(found.total_memory),
             num_cores=int(found.multi_processor_count),
         )
-    return Device(kind="cpu", name=_processor(), memory_bytes=_host_memory(), num_cores=int(torch.get_num_threads()))
+    return TimedDevice(
+        kind="cpu", name=_processor(), memory_bytes=_host_memory(), num_cores=int(torch.get_num_threads())
+    )
 
 
 def available_precisions(torch: Any, device: Any) -> tuple[str, ...]:

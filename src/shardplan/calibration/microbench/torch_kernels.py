@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, assert_never
 
-from shardplan.calibration.microbench.records import Attention, Host, MemoryPass, Product
+from shardplan.calibration.microbench.records import Host, MemoryPass, Product, TimedAttention
 
 Call = Callable[[], object]
 """Issues the work; on a GPU it returns before the work is done."""
 
 
-def call_of(torch: Any, device: Any, case: MemoryPass | Product | Attention | Host) -> Call:
+def call_of(torch: Any, device: Any, case: MemoryPass | Product | TimedAttention | Host) -> Call:
     """A call that runs ``case`` on the device."""
     match case:
         case MemoryPass():
             return _memory_pass(torch, device, case)
         case Product():
             return _product(torch, device, case)
-        case Attention():
+        case TimedAttention():
             return _attention(torch, device, case)
         case Host(operation="launch"):
             tiny = torch.zeros(16, device=device)
@@ -82,7 +82,7 @@ def _scaled_product(torch: Any, rows: Any, weight: Any) -> Call:
     )
 
 
-def _attention(torch: Any, device: Any, case: Attention) -> Call:
+def _attention(torch: Any, device: Any, case: TimedAttention) -> Call:
     shape = (case.batch_size, case.num_heads, case.sequence_length, case.head_dim)
     kind, backward = getattr(torch, FORMATS[case.precision]), case.direction == "backward"
     q, k, v = (torch.randn(*shape, device=device, dtype=kind, requires_grad=backward) for _ in range(3))

@@ -30,7 +30,7 @@ from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RowCell:
     """One cell and where it stands."""
 
     path: Path
@@ -67,20 +67,20 @@ class Taken:
     """What it is taken as, where the value itself does not say so."""
 
 
-def _words(cell: Cell) -> str:
+def _words(cell: RowCell) -> str:
     return cell.text
 
 
-def _required_words(cell: Cell) -> str:
+def _required_words(cell: RowCell) -> str:
     if not cell.text:
         raise cell.wrong("given")
     return cell.text
 
 
-def _word(table: Mapping[str, str]) -> Callable[[Cell], str | Taken | None]:
+def _word(table: Mapping[str, str]) -> Callable[[RowCell], str | Taken | None]:
     """A value of the table, under any of its names."""
 
-    def read(cell: Cell) -> str | Taken | None:
+    def read(cell: RowCell) -> str | Taken | None:
         if not cell.text:
             return None
         value = table.get(folded(cell.text))
@@ -91,7 +91,7 @@ def _word(table: Mapping[str, str]) -> Callable[[Cell], str | Taken | None]:
     return read
 
 
-def _attention(cell: Cell) -> str | Taken | None:
+def _attention(cell: RowCell) -> str | Taken | None:
     """The kernel; ``questions`` takes the generation that its name may tell."""
     value, generation = _word(ATTENTIONS)(cell), ATTENTION_GENERATIONS.get(folded(cell.text))
     if isinstance(value, Taken) and generation:
@@ -99,17 +99,17 @@ def _attention(cell: Cell) -> str | Taken | None:
     return value
 
 
-def _tier(cell: Cell) -> str:
+def _tier(cell: RowCell) -> str:
     if cell.text and cell.text.lower() not in TIERS:
         raise cell.wrong("A, A- or B")
     return TIERS.get(cell.text.lower(), "")
 
 
-def _or_empty(read: Callable[[Cell], str | Taken | None]) -> Callable[[Cell], str | Taken]:
+def _or_empty(read: Callable[[RowCell], str | Taken | None]) -> Callable[[RowCell], str | Taken]:
     return lambda cell: read(cell) or ""
 
 
-def _number(cell: Cell, least: float, most: float, unit: str) -> float | None:
+def _number(cell: RowCell, least: float, most: float, unit: str) -> float | None:
     if not cell.text:
         return None
     try:
@@ -121,7 +121,7 @@ def _number(cell: Cell, least: float, most: float, unit: str) -> float | None:
     return value
 
 
-def _count(cell: Cell) -> int | None:
+def _count(cell: RowCell) -> int | None:
     """Whole numbers, also as a spreadsheet writes them (``8.0``)."""
     if not cell.text:
         return None
@@ -134,28 +134,28 @@ def _count(cell: Cell) -> int | None:
     return int(value)
 
 
-def _required_count(cell: Cell) -> int:
+def _required_count(cell: RowCell) -> int:
     value = _count(cell)
     if value is None:
         raise cell.wrong("a whole number from 1 to 1,000,000,000")
     return value
 
 
-def _bandwidth(cell: Cell) -> float | None:
+def _bandwidth(cell: RowCell) -> float | None:
     value = _number(cell, 0.001, 100_000, " GB/s")
     return None if value is None else value * 1e9
 
 
-def _step_time(cell: Cell) -> float | None:
+def _step_time(cell: RowCell) -> float | None:
     return _number(cell, 1e-6, 1e6, " s")
 
 
-def _memory(cell: Cell) -> float | None:
+def _memory(cell: RowCell) -> float | None:
     value = _number(cell, 0.001, 100_000, " GB")
     return None if value is None else value * 1e9
 
 
-def _yes_or_no(cell: Cell) -> bool | None:
+def _yes_or_no(cell: RowCell) -> bool | None:
     if cell.text and folded(cell.text) not in FLAGS:
         raise cell.wrong("yes or no")
     return FLAGS.get(folded(cell.text))
@@ -164,7 +164,7 @@ def _yes_or_no(cell: Cell) -> bool | None:
 POLICIES: Final = (*RECOMPUTE_PRESETS, "minimal")
 
 
-def _recompute(cell: Cell) -> str | Taken:
+def _recompute(cell: RowCell) -> str | Taken:
     """A policy, or modules in the order given; ``moe_act`` is another name of the experts' ``activation``."""
     if not cell.text:
         return ""
@@ -177,7 +177,7 @@ def _recompute(cell: Cell) -> str | Taken:
     return value if is_plain else Taken(value, cell.text)
 
 
-def _policy_or_module(cell: Cell, part: str, *, is_alone: bool) -> str:
+def _policy_or_module(cell: RowCell, part: str, *, is_alone: bool) -> str:
     word = RECOMPUTE_WORDS.get(folded(part))
     if word is None or (word in POLICIES and not is_alone):
         allowed = f"one of {', '.join(POLICIES)}, or a comma list of {', '.join(RECOMPUTE_MODULES)}"
@@ -189,7 +189,7 @@ LISTS: Final = ("overlap", "remat_tensors", "features")
 """Options whose value is a list: what stands without ``=`` behind one of them continues it."""
 
 
-def _options(cell: Cell) -> dict[str, str] | Taken:
+def _options(cell: RowCell) -> dict[str, str] | Taken:
     """``key=value`` pairs between semicolons."""
     read: dict[str, str] = {}
     last, continued = "", []
@@ -206,7 +206,7 @@ def _options(cell: Cell) -> dict[str, str] | Taken:
     return Taken(read, cell.text, f"one list: {taken}") if continued else read
 
 
-COLUMNS: Final[Mapping[str, Callable[[Cell], Any]]] = {
+COLUMNS: Final[Mapping[str, Callable[[RowCell], Any]]] = {
     "id": _required_words,
     "family": _words,
     "source": _words,

@@ -27,7 +27,7 @@ from shardplan.validity.rules import check_plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class AskedRun:
     """A measured run as shardplan sees it."""
 
     run: MeasuredRun
@@ -43,7 +43,7 @@ class Asked:
     """Of these what shardplan does not know: columns, options and values, a misspelt one among them."""
 
 
-def question_of(run: MeasuredRun) -> Asked:
+def question_of(run: MeasuredRun) -> AskedRun:
     """The question that ``run`` answers. Raises ``ShardplanError`` where it cannot be predicted."""
     run, named = with_own_names(run)
     model = _model(run)
@@ -68,7 +68,7 @@ def question_of(run: MeasuredRun) -> Asked:
     plan = Plan(**choices.plan)
     check_plan(plan, model, cluster, run.num_accelerators, job)
     question = Question(model=model, cluster=cluster, num_accelerators=run.num_accelerators, job=job)
-    return Asked(
+    return AskedRun(
         run=run,
         question=question,
         plan=plan,

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.runs.cells import COLUMNS, FIELDS, REQUIRED, Cell, Taken
+from shardplan.calibration.runs.cells import COLUMNS, FIELDS, REQUIRED, RowCell, Taken
 from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
 from shardplan.fields import dataclass
 from shardplan.files import DATA, FileKind, read_text
@@ -277,7 +277,7 @@ def _unreadable(stated: Mapping[str, str], line: int, path: Path, error: InputEr
 
     def readable(column: str) -> Any:
         try:
-            return COLUMNS[column](Cell(path, line, "", column, stated.get(column, "")))
+            return COLUMNS[column](RowCell(path, line, "", column, stated.get(column, "")))
         except InputError:
             return None
 
@@ -295,16 +295,16 @@ def _unreadable(stated: Mapping[str, str], line: int, path: Path, error: InputEr
 def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun:
     row = stated.get("id", "")
 
-    def cell(column: str) -> Cell:
-        found = Cell(path, line, row, column, stated.get(column, ""))
+    def cell(column: str) -> RowCell:
+        found = RowCell(path, line, row, column, stated.get(column, ""))
         if len(found.text) > LONGEST_CELL:
-            raise Cell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
+            raise RowCell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
         return found
 
     read: dict[str, Any] = {name: read_cell(cell(name)) for name, read_cell in COLUMNS.items()}
     taken = {name: value for name, value in read.items() if isinstance(value, Taken)}
     values = {FIELDS.get(name, name): value.value if name in taken else value for name, value in read.items()}
     if values["step_time"] is None and values["peak_memory_bytes"] is None:
-        raise Cell(path, line, row, "step_time_s", "").wrong("given where peak_memory_gb is not")
+        raise RowCell(path, line, row, "step_time_s", "").wrong("given where peak_memory_gb is not")
     unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
     return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **values)

@@ -13,7 +13,7 @@ import typer
 from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.groups import SETTINGS, Command, CorrectedCommand, Group, examples
+from shardplan.cli.groups import SETTINGS, Command, CommandGroup, CorrectedCommand, examples
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import number, whole
 from shardplan.cli.published.case import CaseFlags, merged, read_case, section
@@ -40,7 +40,7 @@ OTHER: Final = "METHOD"
 KEY: Final = "shardplan.published.method"
 
 
-class Methods(Group):
+class Methods(CommandGroup):
     """The group; a method of another package is a command of its name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

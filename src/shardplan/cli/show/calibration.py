@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from shardplan.calibration.defaults import Refit
 from shardplan.calibration.errors import Errors
 from shardplan.calibration.microbench import Kept, Measurements, Outcome, measurements_path
-from shardplan.calibration.user import Change, Comparison, UserFit
+from shardplan.calibration.user import Change, FitComparison, UserFit
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
 from shardplan.cli.show.profiles import number
@@ -83,7 +83,7 @@ def _runs(number_of: int) -> str:
     return f"{number_of:,} run" + "s" * (number_of != 1)
 
 
-def _compared(compared: Comparison, name: str, quantity: str) -> list[tuple[str, Errors]]:
+def _compared(compared: FitComparison, name: str, quantity: str) -> list[tuple[str, Errors]]:
     before, after = getattr(compared, quantity)
     return [(f"{name}, before", before), (f"{name}, after", after)] if before.n else []
 

@@ -11,7 +11,14 @@ from rich.text import Text
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.reports.catalogue import Entry, Quantity, Value, accelerator_values, cluster_values, model_values
+from shardplan.reports.catalogue import (
+    CatalogueEntry,
+    Quantity,
+    Value,
+    accelerator_values,
+    cluster_values,
+    model_values,
+)
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 
 CARE = "* some values are to be taken with care: from memory, of low confidence, assumed; the page of one says which"
@@ -45,7 +52,7 @@ WORDS: Mapping[Quantity, Callable[[Any], str]] = {
 }
 
 
-def show_list(page: Page, kind: str, entries: Sequence[Entry]) -> None:
+def show_list(page: Page, kind: str, entries: Sequence[CatalogueEntry]) -> None:
     """One line for each."""
     columns = [
         Column(title="name", cells=[e.name + ("*" if e.num_marks else "") for e in entries], is_text=True),
@@ -61,7 +68,7 @@ def show_list(page: Page, kind: str, entries: Sequence[Entry]) -> None:
     page.line(f"shardplan {kind} NAME shows one, with the sources of its values.", style="dim")
 
 
-def _columns(kind: str, entries: Sequence[Entry]) -> list[Column]:
+def _columns(kind: str, entries: Sequence[CatalogueEntry]) -> list[Column]:
     """The quantities; the later of them give way first."""
     if kind == "clusters":
         links = [[v for v in e.values if v.quantity == "bytes_per_s"] for e in entries]
@@ -86,13 +93,13 @@ def _columns(kind: str, entries: Sequence[Entry]) -> list[Column]:
     return columns
 
 
-def _named(name: str, entries: Sequence[Entry], *, rank: int) -> Column:
+def _named(name: str, entries: Sequence[CatalogueEntry], *, rank: int) -> Column:
     values = [next(v for v in e.values if v.field == name) for e in entries]
     is_text = values[0].quantity == "text"
     return Column(title=TITLES[name], cells=[text_of(v) for v in values], is_text=is_text, rank=rank)
 
 
-def _peak(entry: Entry) -> str:
+def _peak(entry: CatalogueEntry) -> str:
     value = next(v for v in entry.values if v.quantity == "flops_per_s")
     return f"{value.value / 1e12:g} TFLOP/s {value.field.partition('.')[2]}"
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from shardplan.cli.layout import Column, Page
 from shardplan.published.subramanian2024.figures import Figure
 from shardplan.published.subramanian2024.measured_collectives import SIZE_CLASSES, model_over_measured
-from shardplan.published.subramanian2024.study import Entry
+from shardplan.published.subramanian2024.study import StudyEntry
 from shardplan.reports.methods.study import StudyReport
 from shardplan.units import format_count, format_time
 
@@ -95,7 +95,7 @@ def _show_summary(page: Page, report: StudyReport) -> None:
             page.line(f"{name} fits nowhere.", style="yellow")
 
 
-def _days(entry: Entry, size: int) -> str:
+def _days(entry: StudyEntry, size: int) -> str:
     result = next((result for result in entry.best if result.num_gpus == size), None)
     days = None if result is None else entry.days(result)
     return "-" if days is None else f"{days:.3f}"

@@ -11,7 +11,7 @@ from shardplan.calibration.predict import Prediction, not_understood, taken_as
 from shardplan.calibration.validate import Validation
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
-from shardplan.reports.validation import Group, Seen, Worst, groups_of, skipped_by_rule, worst_of
+from shardplan.reports.validation import ErrorGroup, Seen, Worst, groups_of, skipped_by_rule, worst_of
 from shardplan.units import format_bytes, format_time
 
 PUBLISHED = "the published runs"
@@ -98,7 +98,7 @@ def _of_profile(seen: Seen, fitted_to: tuple[str, ...]) -> str:
     return f"{said}, and made from {count}, any held out included: their errors and bands are not those of new runs."
 
 
-def _with_memory(groups: tuple[Group, ...]) -> list[Group]:
+def _with_memory(groups: tuple[ErrorGroup, ...]) -> list[ErrorGroup]:
     return [group for group in groups if group.peak_memory.n]
 
 

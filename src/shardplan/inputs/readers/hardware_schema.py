@@ -21,7 +21,7 @@ class Strict(BaseModel, extra="forbid", strict=True):
     """Fields that are known, of exactly their type."""
 
 
-class Value(Strict):
+class StatedValue(Strict):
     """A number with its unit, or a text with both (``450 GB/s``)."""
 
     value: object
@@ -57,11 +57,11 @@ class Link(Strict):
     """``switch``, ``mesh`` or ``torus``."""
     torus_shape: list[int] = []
     """Accelerators along each axis of a torus."""
-    size: Value | None = None
+    size: StatedValue | None = None
     """Accelerators in one domain; left out for the outermost tier."""
-    bandwidth: Value
+    bandwidth: StatedValue
     """Nominal, per accelerator and direction."""
-    latency: Value | None = None
+    latency: StatedValue | None = None
     """Of one hop, one way."""
 
 
@@ -75,11 +75,11 @@ class Tier(Link):
 class FastDomain(Link):
     """The fast domain that an accelerator's own links make."""
 
-    size: Value
+    size: StatedValue
     """Accelerators in one domain."""
 
 
-class Described(Strict):
+class DescribedFile(Strict):
     """What every file has."""
 
     name: Text
@@ -92,59 +92,59 @@ class Described(Strict):
     """Sources that several values share, by key."""
     notes: str | None = None
     """What a user should know."""
-    price_per_hour: Value | None = None
+    price_per_hour: StatedValue | None = None
     """Of one accelerator, or of one node in a cluster file."""
 
 
-class AcceleratorFile(Described):
+class AcceleratorFile(DescribedFile):
     """A file that describes an accelerator."""
 
     vendor: str | None = None
     """Maker."""
     generation: str = "other"
     """Architecture family: calibration profiles are looked up by it."""
-    release_year: Value | None = None
+    release_year: StatedValue | None = None
     """Year in which the part came out."""
-    memory: Value
+    memory: StatedValue
     """Device memory as the device reports it."""
-    memory_bandwidth: Value
+    memory_bandwidth: StatedValue
     """Peak device-memory bandwidth."""
-    peak_flops: dict[str, Value]
+    peak_flops: dict[str, StatedValue]
     """Dense matrix peak by precision."""
-    vector_flops: Value | None = None
+    vector_flops: StatedValue | None = None
     """Peak of the vector units in fp32."""
-    num_cores: Value | None = None
+    num_cores: StatedValue | None = None
     """Streaming multiprocessors, compute units or cores."""
-    host_link_bandwidth: Value | None = None
+    host_link_bandwidth: StatedValue | None = None
     """Link to the host, one direction."""
-    power: Value | None = None
+    power: StatedValue | None = None
     """Power limit of the device."""
-    gemm_efficiency: dict[str, Value] = {}
+    gemm_efficiency: dict[str, StatedValue] = {}
     """Measured sustained fraction of the dense peak in large matrix products, by precision."""
-    memory_efficiency: Value | None = None
+    memory_efficiency: StatedValue | None = None
     """Measured fraction of the memory bandwidth in large streaming kernels."""
     scale_up: FastDomain | None = None
     """The fast domain that the part's own links make."""
-    accelerators_per_node: Value | None = None
+    accelerators_per_node: StatedValue | None = None
     """Accelerators that usually share one host; 8 where nothing is said."""
     usual_cluster: Text | None = None
     """Name or path of the cluster that ``--accelerator`` alone takes."""
 
 
-class ClusterFile(Described):
+class ClusterFile(DescribedFile):
     """A file that describes a cluster."""
 
     accelerator: object
     """Name of an accelerator, path of its file, or its fields in place."""
-    accelerators_per_node: Value
+    accelerators_per_node: StatedValue
     """Accelerators that share one host."""
     tiers: list[Tier]
     """Network tiers, inner to outer."""
-    max_num_accelerators: Value | None = None
+    max_num_accelerators: StatedValue | None = None
     """Largest number joined by this network."""
-    host_memory: Value | None = None
+    host_memory: StatedValue | None = None
     """Main memory of one node."""
-    host_memory_bandwidth: Value | None = None
+    host_memory_bandwidth: StatedValue | None = None
     """Bandwidth that updates of offloaded states reach in it; left out: a default for each accelerator."""
 
     @field_validator("accelerator")
@@ -175,7 +175,7 @@ _EXPECTED: Final = {
 }
 
 
-def _check(file: type[Described], document: Mapping[str, Any], start: str) -> None:
+def _check(file: type[DescribedFile], document: Mapping[str, Any], start: str) -> None:
     try:
         file.model_validate(document)
     except ValidationError as error:
@@ -202,6 +202,6 @@ def _check(file: type[Described], document: Mapping[str, Any], start: str) -> No
     )
 
 
-def _field_names(file: type[Described]) -> set[str]:
+def _field_names(file: type[DescribedFile]) -> set[str]:
     """Names of fields at any depth of a file."""
-    return {name for model in (file, Tier, Value) for name in model.model_fields}
+    return {name for model in (file, Tier, StatedValue) for name in model.model_fields}

@@ -110,8 +110,9 @@ def _believable(ratio: float) -> float:
 CELLS = (
     "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
     "log_memory_ratio", "host_share", "communication_share", "attention_share", "sequence_length", "cp",
+    "setting",
 )  # fmt: skip
-"""Cells that every row has; files made before settings were known lack ``setting``."""
+"""Cells that every row has."""
 
 
 def residuals_from_rows(rows: Iterable[object], where: str, generation: str = "default") -> tuple[Residual, ...]:
@@ -195,7 +196,7 @@ def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
         features=features,
         time=_ratio(row, "log_time_ratio"),
         memory=_ratio(row, "log_memory_ratio"),
-        setting=str(row.get("setting") or ""),
+        setting=str(row["setting"] or ""),
     )
 
 

@@ -18,7 +18,7 @@ from shardplan.published.calculator.table import (
     FILLED,
     GB,
     CalculatorCase,
-    Table,
+    MemoryTable,
     table,
 )
 from shardplan.published.fields import json_object, read_fields
@@ -147,7 +147,7 @@ def _remarks(rows: tuple[MethodRow, ...], num_accelerators: int) -> tuple[str, .
     return tuple(notes)
 
 
-def _method_row(found: Table, index: int) -> MethodRow:
+def _method_row(found: MemoryTable, index: int) -> MethodRow:
     return MethodRow(
         degrees={name: int(getattr(found, name)[index]) for name in ("dp", "tp", "pp")},
         memory_bytes=float(found.memory_gb[index]) * GB,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shardplan.published.calculator.flaws import FLAWS
-from shardplan.published.calculator.table import ADAM_BYTES, FILLED, GB, CalculatorCase, Table, table
+from shardplan.published.calculator.table import ADAM_BYTES, FILLED, GB, CalculatorCase, MemoryTable, table
 
 EXPERT_PARALLEL: Final = 8
 """Degree for which the page gives its hint."""
@@ -42,7 +42,7 @@ def _model_memory(case: CalculatorCase) -> dict[str, float]:
     }
 
 
-def _row(found: Table, index: int) -> dict[str, Any]:
+def _row(found: MemoryTable, index: int) -> dict[str, Any]:
     traffic = {f"{name}_per_step_gb": float(getattr(found, f"{name}_gb")[index]) for name in ("tp", "pp", "dp")}
     return {
         **{name: int(getattr(found, name)[index]) for name in ("tp", "pp", "dp")},

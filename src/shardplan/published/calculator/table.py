@@ -13,7 +13,7 @@ from pydantic import Field
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
-from shardplan.published.fields import Count, Fields, Positive, Whole
+from shardplan.published.fields import Count, Positive, StrictFields, Whole
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,7 +27,7 @@ ADAM_BYTES: Final = 8
 """Two moments in fp32, without a master copy. [bytes per parameter]"""
 
 
-class CalculatorModel(Fields):
+class CalculatorModel(StrictFields):
     """The model in the calculator's words."""
 
     params_billions: Positive
@@ -52,7 +52,7 @@ class CalculatorModel(Fields):
         return self.vocab_size * h + self.num_layers * (4 * h**2 + mlp)
 
 
-class CalculatorHardware(Fields):
+class CalculatorHardware(StrictFields):
     """The GPUs."""
 
     num_gpus: Count
@@ -64,7 +64,7 @@ class CalculatorHardware(Fields):
     gpus_per_node: Count = 8
 
 
-class CalculatorTraining(Fields):
+class CalculatorTraining(StrictFields):
     """The step."""
 
     batch_size: Count = 1024
@@ -74,7 +74,7 @@ class CalculatorTraining(Fields):
     """Of one replica, for the bubble; where not given each micro-batch is one sequence, batch_size / dp of them."""
 
 
-class CalculatorCase(Fields):
+class CalculatorCase(StrictFields):
     """One question to the calculator."""
 
     model: CalculatorModel
@@ -83,7 +83,7 @@ class CalculatorCase(Fields):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class MemoryTable:
     """The page's table, an element per configuration, and what its text promises beside it."""
 
     tp: Ints
@@ -112,7 +112,7 @@ class Table:
         return np.lexsort((self.total_gb, ~self.fits))
 
 
-def table(case: CalculatorCase) -> Table:
+def table(case: CalculatorCase) -> MemoryTable:
     """Every configuration, in the page's order. Raises ``InputError`` where the batch is smaller than a pipeline."""
     tp, pp = (degrees.ravel() for degrees in np.meshgrid(TP_DEGREES, PP_DEGREES, indexing="ij"))
     tried = (tp <= case.hardware.gpus_per_node) & (tp * pp <= case.hardware.num_gpus)
@@ -122,7 +122,7 @@ def table(case: CalculatorCase) -> Table:
     memory = _state_gb(case, tp, pp, dp) + _activation_gb(case, tp, pp)
     sequences = case.training.num_microbatches
     num_microbatches = np.maximum(case.training.batch_size // dp, 1) if sequences is None else dp * 0 + sequences
-    return Table(
+    return MemoryTable(
         tp=tp,
         pp=pp,
         dp=dp,

@@ -16,7 +16,7 @@ from shardplan.published.data_movement.layer import Device, LayerTime, LinearLay
 from shardplan.published.data_movement.limits import SCANNED, Cliff, LimitPoint, cliffs, limits_curve
 from shardplan.published.data_movement.scaling import Assumptions
 from shardplan.published.data_movement.search import LayerSearch, Matrix, search_layers
-from shardplan.published.fields import Count, Fields, Positive, Whole, read_fields
+from shardplan.published.fields import Count, Positive, StrictFields, Whole, read_fields
 
 RESULTS: Final = (
     "result_secs", "bound", "flop_secs", "hbm_secs", "net_secs", "end_of_batch", "utilisation", "configs", "best",
@@ -26,7 +26,7 @@ RESULTS: Final = (
 MOST_DEVICES: Final = 10**12
 
 
-class DeviceFields(Fields):
+class DeviceFields(StrictFields):
     """A device in the notebook's words."""
 
     name: str = "given"
@@ -55,7 +55,7 @@ def default_device() -> DeviceFields:
     return DeviceFields.model_validate(device_fields(device_called(DEFAULT_DEVICE)))
 
 
-class LayerFields(Fields):
+class LayerFields(StrictFields):
     """A linear layer in the notebook's words."""
 
     d_in: Count
@@ -66,7 +66,7 @@ class LayerFields(Fields):
     bytewidth: Positive = 2.0
 
 
-class LayerCase(Fields):
+class LayerCase(StrictFields):
     """One layer, priced, or searched where ``num_devices`` is given."""
 
     device: DeviceFields = Field(default_factory=default_device)
@@ -88,7 +88,7 @@ class LayerCase(Fields):
         return self
 
 
-class LimitsFields(Fields):
+class LimitsFields(StrictFields):
     """Range of a limits curve, and assumptions that replace its own."""
 
     min_flop: Annotated[float, Field(ge=1e15, le=1e40)] = 1e20
@@ -125,7 +125,7 @@ class LimitsFields(Fields):
         return Assumptions(**{name: value for name, value in given.items() if value is not None})
 
 
-class LimitsCase(Fields):
+class LimitsCase(StrictFields):
     """A limits curve."""
 
     device: DeviceFields = Field(default_factory=default_device)

@@ -11,7 +11,7 @@ from shardplan.published.data_movement.scaling import Assumptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class PaperClaim:
     """A statement of arXiv 2411.01137 about runs of three months."""
 
     text: str
@@ -27,10 +27,10 @@ ONE_NETWORK: Final = 1e12
 """Fast domain that no run outgrows."""
 
 CLAIMS: Final = (
-    Claim(
+    PaperClaim(
         text="data movement begins to lower utilisation significantly", abstract_flop=1e28, article_flop=2e28, level=0.9
     ),
-    Claim(text="infeasible even at low utilisation (latency)", abstract_flop=1e31, article_flop=2e31, level=0.0),
+    PaperClaim(text="infeasible even at low utilisation (latency)", abstract_flop=1e31, article_flop=2e31, level=0.0),
 )
 
 NOT_IN_THE_CURVE: Final = (

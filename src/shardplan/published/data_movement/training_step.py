@@ -42,7 +42,7 @@ BEYOND: Final = 1e30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
+class LayerSpace:
     """Configurations of one run."""
 
     tokens: Floats
@@ -87,13 +87,13 @@ class Blocks:
     placement: Placement
 
 
-def configurations(run: Run) -> Space:
+def configurations(run: Run) -> LayerSpace:
     """Every way to divide the batch of ``run``."""
     pp, num_microbatches = STAGES_AND_MICROBATCHES.T
     tokens = float(run.batch_tokens) / SHARES
     kept = (tokens >= 1) & (tokens <= MOST_TOKENS)
     dp = SHARES[kept, None] / num_microbatches
-    return Space(
+    return LayerSpace(
         tokens=tokens[kept],
         dp=dp,
         pp=pp,
@@ -189,7 +189,7 @@ def _latency(assumptions: Assumptions, placed: Placement) -> Numbers:
     return 2 * 2 * hops + 4 * assumptions.kernel_latency_s
 
 
-def gradient_time(device: Device, assumptions: Assumptions, run: Run, space: Space) -> Floats:
+def gradient_time(device: Device, assumptions: Assumptions, run: Run, space: LayerSpace) -> Floats:
     """All-reduce of the gradients of a device's blocks at the end of the batch, nothing of it hidden. [s]
 
     Replicas share a fast domain as far as tensor parallelism leaves it to them.
@@ -203,7 +203,7 @@ def gradient_time(device: Device, assumptions: Assumptions, run: Run, space: Spa
     return np.asarray(times.total)[which] / TENSOR_DEGREES[:, None, None] + 2 * hops[which]
 
 
-def step_time(run: Run, space: Space, blocks: Blocks, gradients: Floats) -> tuple[Floats, Flags]:
+def step_time(run: Run, space: LayerSpace, blocks: Blocks, gradients: Floats) -> tuple[Floats, Flags]:
     r"""Time of a step, and whether latency sets it.
 
     With m micro-batches through p stages of :math:`L/p` blocks each, interleaved block by block,

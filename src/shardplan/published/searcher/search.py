@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
 from shardplan.fields import dataclass
-from shardplan.published.fields import LARGEST, Fields, Positive, Whole
+from shardplan.published.fields import LARGEST, Positive, StrictFields, Whole
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,7 +35,7 @@ NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 Numbers = Annotated[Sequence[NotNegative], Field(min_length=1, max_length=100_000)]
 
 
-class SearcherCluster(Fields):
+class SearcherCluster(StrictFields):
     """The cluster in the searcher's words."""
 
     n_node: Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
@@ -59,7 +59,7 @@ class SearcherCluster(Fields):
         return self.n_node * self.n_gpu_per_node
 
 
-class SearcherModel(Fields):
+class SearcherModel(StrictFields):
     """The model in the searcher's words, all of it for one iteration."""
 
     layer_tflops: Numbers
@@ -71,7 +71,7 @@ class SearcherModel(Fields):
     """Deepest pipeline that is tried."""
 
 
-class SearcherCase(Fields):
+class SearcherCase(StrictFields):
     """One question to the searcher."""
 
     cluster: SearcherCluster

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import AliasChoices, Field
 
 from shardplan.errors import InputError
-from shardplan.published.fields import Fields, read_fields
+from shardplan.published.fields import StrictFields, read_fields
 from shardplan.published.subramanian2024.candidates import places_of
 from shardplan.published.subramanian2024.corrections import Corrections, corrections_of
 from shardplan.published.subramanian2024.inputs import (
@@ -35,7 +35,7 @@ NAME: Final = "subramanian2024"
 Degree = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
-class CaseFields(Fields):
+class CaseFields(StrictFields):
     """What a case may say. Degrees make it one configuration; without them it is a search."""
 
     strategy: str

@@ -18,7 +18,7 @@ CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcas
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class PaperCollective:
     """One collective of an operator."""
 
     kind: CollectiveKind
@@ -32,7 +32,7 @@ class Collective:
     """Tensor degree along which it runs."""
 
 
-def collective_time(call: Collective, system: System, corrected: Corrections, *, blocks: Numbers = 1) -> Numbers:
+def collective_time(call: PaperCollective, system: System, corrected: Corrections, *, blocks: Numbers = 1) -> Numbers:
     r"""Time of one of ``blocks`` equal parts of a collective. [s]
 
     With :math:`c = (g - 1)/g` (1 for broadcast and reduce), efficient bandwidths :math:`b_s` and :math:`b_f`, latencies

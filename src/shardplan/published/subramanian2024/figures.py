@@ -19,7 +19,7 @@ from shardplan.published.subramanian2024.measured_collectives import collective_
 from shardplan.published.subramanian2024.records import configuration_records
 from shardplan.published.subramanian2024.search import price_candidates
 from shardplan.published.subramanian2024.strategies import strategy_of
-from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY, Entry, Study, study
+from shardplan.published.subramanian2024.study import GLOBAL_BATCH_SIZE, SECONDS_PER_DAY, Study, StudyEntry, study
 
 Row = dict[str, Any]
 
@@ -261,11 +261,11 @@ def measured_collectives(results: Study | None, corrected: Corrections) -> Itera
     return collective_rows(corrected)
 
 
-def _label(entry: Entry) -> Row:
+def _label(entry: StudyEntry) -> Row:
     return {"model": entry.model, "strategy": entry.strategy, "system": entry.system, "nvs": entry.nvs}
 
 
-def _references(results: Study) -> Iterator[Entry]:
+def _references(results: Study) -> Iterator[StudyEntry]:
     """Entries of the reference system that hold their model at some size."""
     return (entry for entry in results.entries if (entry.system, entry.nvs) == REFERENCE and entry.best)
 

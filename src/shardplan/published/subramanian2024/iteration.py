@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
 from shardplan.fields import dataclass
-from shardplan.published.subramanian2024.communication import Collective, collective_time, transfer_times
+from shardplan.published.subramanian2024.communication import PaperCollective, collective_time, transfer_times
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
 from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.layer import layer_cost
@@ -169,7 +169,7 @@ def data_parallel_time(
     corrected: Corrections,
 ) -> Numbers:
     """One collective over the gradients of a layer. [s]"""
-    return collective_time(Collective("reduce_scatter", weight_bytes, size, inside, "dp"), system, corrected)
+    return collective_time(PaperCollective("reduce_scatter", weight_bytes, size, inside, "dp"), system, corrected)
 
 
 def memory_of(

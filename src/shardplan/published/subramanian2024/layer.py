@@ -15,7 +15,7 @@ from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.communication import collective_time
 from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.inputs import System, Transformer
-from shardplan.published.subramanian2024.operators import Operator, Pass
+from shardplan.published.subramanian2024.operators import Operator, VectorPass
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
 LAUNCH_TIME = 20e-6
@@ -53,7 +53,7 @@ class LayerCost:
     """What a pipeline stage sends to the next: what the norm of the MLP block keeps."""
 
 
-def pass_time(operator: Operator, work: Pass, system: System, corrected: Corrections) -> PassTime:
+def pass_time(operator: Operator, work: VectorPass, system: System, corrected: Corrections) -> PassTime:
     """Time of one direction of an operator."""
     rate = system.matrix_flops if operator.engine == "matrix" else system.vector_flops
     compute = LAUNCH_TIME + work.flops / (EFFICIENCY * rate)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.files import DATA
-from shardplan.published.subramanian2024.communication import Collective, CollectiveKind, collective_time
+from shardplan.published.subramanian2024.communication import CollectiveKind, PaperCollective, collective_time
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
 from shardplan.published.subramanian2024.inputs import load_system
 
@@ -36,7 +36,7 @@ def collective_rows(corrected: Corrections = FAITHFUL) -> Iterator[Row]:
     system = load_system(*SYSTEM)
     for kind, of_kind in _measured().items():
         nodes, inside = of_kind["num_nodes"], of_kind["gpus_per_node"]
-        call = Collective(kind=kind, volume=of_kind["size_bytes"], size=nodes * inside, inside=inside, group="all")
+        call = PaperCollective(kind=kind, volume=of_kind["size_bytes"], size=nodes * inside, inside=inside, group="all")
         model = np.asarray(collective_time(call, system, corrected))
         measured = of_kind["time_us"] * 1e-6
         for number in range(len(model)):

@@ -10,16 +10,16 @@ from typing import Final, Literal
 
 from shardplan.arrays import Numbers
 from shardplan.fields import dataclass
-from shardplan.published.subramanian2024.communication import Collective
+from shardplan.published.subramanian2024.communication import PaperCollective
 
 W: Final = 2.0
 K: Final = 1.0
 
-Calls = tuple[Collective, ...]
+Calls = tuple[PaperCollective, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class VectorPass:
     """One direction of an operator."""
 
     flops: Numbers
@@ -37,8 +37,8 @@ class Operator:
     name: str
     engine: Literal["matrix", "vector"]
     """Which units it runs on."""
-    forward: Pass
-    backward: Pass
+    forward: VectorPass
+    backward: VectorPass
     weight_bytes: Numbers = 0.0
     kept_bytes: Numbers = 0.0
     """Kept for the backward pass."""
@@ -61,8 +61,8 @@ def linear(
     return Operator(
         name=name,
         engine="matrix",
-        forward=Pass(rows * n * (2 * k - 1), x + y + w, forward),
-        backward=Pass(rows * k * (2 * n - 1) + k * n * (2 * rows - 1), 2 * w + 2 * x + 2 * y, backward),
+        forward=VectorPass(rows * n * (2 * k - 1), x + y + w, forward),
+        backward=VectorPass(rows * k * (2 * n - 1) + k * n * (2 * rows - 1), 2 * w + 2 * x + 2 * y, backward),
         weight_bytes=w,
         kept_bytes=x if kept_bytes is None else kept_bytes,
     )
@@ -82,14 +82,14 @@ def summa_linear(
     """Product on a grid of ranks in ``blocks`` rounds; ``along``: size and members inside a domain of both degrees."""
     x, w, y = rows * k * W, k * n * W, rows * n * W
     (m1, t1), (m2, t2) = along
-    x_out, w_out = Collective("broadcast", x, m1, t1, "tp1"), Collective("broadcast", w, m2, t2, "tp2")
-    x_in, w_in = Collective("reduce", x, m1, t1, "tp1"), Collective("reduce", w, m2, t2, "tp2")
+    x_out, w_out = PaperCollective("broadcast", x, m1, t1, "tp1"), PaperCollective("broadcast", w, m2, t2, "tp2")
+    x_in, w_in = PaperCollective("reduce", x, m1, t1, "tp1"), PaperCollective("reduce", w, m2, t2, "tp2")
     traffic = x + w + blocks * y
     return Operator(
         name=name,
         engine="matrix",
-        forward=Pass(2 * rows * n * k, traffic, (x_out, w_out)),
-        backward=Pass(rows * k * (2 * n - 1) + k * n * (2 * rows - 1), 2 * traffic, (w_out, x_in, x_out, w_in)),
+        forward=VectorPass(2 * rows * n * k, traffic, (x_out, w_out)),
+        backward=VectorPass(rows * k * (2 * n - 1) + k * n * (2 * rows - 1), 2 * traffic, (w_out, x_in, x_out, w_in)),
         weight_bytes=weight_rows * n * W,
         kept_bytes=rows * kept_columns * W,
         blocks=blocks,
@@ -98,7 +98,7 @@ def summa_linear(
 
 def bias(name: str, *, rows: Numbers, n: Numbers) -> Operator:
     """Sum of every row and a vector; the activation is counted once, read or written (Q6)."""
-    work = Pass(rows * n, (rows * n + n) * W)
+    work = VectorPass(rows * n, (rows * n + n) * W)
     return Operator(name=name, engine="vector", forward=work, backward=work, weight_bytes=n * W)
 
 
@@ -108,15 +108,15 @@ def activation(name: str, *, elements: Numbers) -> Operator:
     return Operator(
         name=name,
         engine="vector",
-        forward=Pass(8 * m, 2 * m * W),
-        backward=Pass(13 * m, 3 * m * W),
+        forward=VectorPass(8 * m, 2 * m * W),
+        backward=VectorPass(13 * m, 3 * m * W),
         kept_bytes=m * W,
     )
 
 
 def dropout(name: str, *, elements: Numbers) -> Operator:
     """Product with a mask, which is kept."""
-    work = Pass(elements, 2 * elements * W + elements * K)
+    work = VectorPass(elements, 2 * elements * W + elements * K)
     return Operator(name=name, engine="vector", forward=work, backward=work, kept_bytes=elements * K)
 
 
@@ -126,8 +126,8 @@ def layer_norm(name: str, *, rows: Numbers, n: Numbers, forward: Calls = (), bac
     return Operator(
         name=name,
         engine="vector",
-        forward=Pass(9 * elements, (2 * elements + 2 * rows + 2 * n) * W, forward),
-        backward=Pass(8 * elements + 4 * rows * (n - 1), (5 * elements + 2 * n) * W, backward),
+        forward=VectorPass(9 * elements, (2 * elements + 2 * rows + 2 * n) * W, forward),
+        backward=VectorPass(8 * elements + 4 * rows * (n - 1), (5 * elements + 2 * n) * W, backward),
         weight_bytes=2 * n * W,
         kept_bytes=elements * W,
     )
@@ -158,10 +158,10 @@ def fused_attention(
     return Operator(
         name=name,
         engine="matrix",
-        forward=Pass(
+        forward=VectorPass(
             scores + r * s + queries_gradient, (2 * z * queries * q + 2 * z * keys * q + z * queries) * W, forward
         ),
-        backward=Pass(
+        backward=VectorPass(
             (queries_gradient + values_gradient)
             + r * (3 * s + softmax)
             + r * s

@@ -12,7 +12,7 @@ from shardplan.published.subramanian2024.corrections import FAITHFUL, Correction
 from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.iteration import STATISTICS, Configuration, price
 from shardplan.published.subramanian2024.layer import pass_time
-from shardplan.published.subramanian2024.operators import Operator, Pass
+from shardplan.published.subramanian2024.operators import Operator, VectorPass
 from shardplan.published.subramanian2024.strategies import Split, Strategy
 
 DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb", "nv_tp", "nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
@@ -86,7 +86,7 @@ def operator_records(
     ]
 
 
-def _pass_record(operator: Operator, work: Pass, system: System, corrected: Corrections) -> Mapping[str, Any]:
+def _pass_record(operator: Operator, work: VectorPass, system: System, corrected: Corrections) -> Mapping[str, Any]:
     time = pass_time(operator, work, system, corrected)
     blocks = 1 if operator.blocks is None else operator.blocks
     return {

@@ -49,7 +49,7 @@ class SizeResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prices:
+class CandidatePrices:
     """Time of every candidate and memory of every point."""
 
     space: Candidates
@@ -116,7 +116,7 @@ def search(
     return price_candidates(space, system, corrected).results(system.hbm_capacity, top)
 
 
-def price_candidates(space: Candidates, system: System, corrected: Corrections = FAITHFUL) -> Prices:
+def price_candidates(space: Candidates, system: System, corrected: Corrections = FAITHFUL) -> CandidatePrices:
     """Time and memory of all candidates; the memory limit of ``system`` plays no part.
 
     A layer is priced once for every distinct division, a transfer for every point, data parallelism for every place.
@@ -145,7 +145,7 @@ def price_candidates(space: Candidates, system: System, corrected: Corrections =
     by_point = np.stack([slow_time, fast_time, num_microbatches, num_layers, points["pp"]]).astype(np.float64)
     by_place = np.stack([*stage_link_shares(places["pp"], places["t_pp"], corrected), gradients])
     by_cell = np.stack([grid.by_cell(layer.forward.total), grid.by_cell(layer.backward.total)])
-    return Prices(space=space, time=_times(space, by_cell, by_point, by_place), memory=memory)
+    return CandidatePrices(space=space, time=_times(space, by_cell, by_point, by_place), memory=memory)
 
 
 def _times(space: Candidates, by_cell: Floats, by_point: Floats, by_place: Floats) -> Floats:

@@ -27,7 +27,7 @@ SECONDS_PER_DAY = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class StudyEntry:
     """One search of the study: one strategy and model on one system, for every number of accelerators."""
 
     model: str
@@ -81,7 +81,7 @@ class Entry:
 class Study:
     """Results of all searches."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StudyEntry, ...]
 
     @property
     def num_candidates(self) -> int:
@@ -89,10 +89,10 @@ class Study:
         return sum(entry.num_candidates for entry in self.entries)
 
     @cached_property
-    def _index(self) -> Mapping[tuple[str, str, str, int], Entry]:
+    def _index(self) -> Mapping[tuple[str, str, str, int], StudyEntry]:
         return {(entry.model, entry.strategy, entry.system, entry.nvs): entry for entry in self.entries}
 
-    def entry(self, model: str, strategy: str, system: str, nvs: int) -> Entry:
+    def entry(self, model: str, strategy: str, system: str, nvs: int) -> StudyEntry:
         """The search of one strategy and model on one system."""
         return self._index[model, strategy, system, nvs]
 
@@ -135,7 +135,7 @@ def _entries(
     global_batch_size: int,
     top: int,
     corrected: Corrections,
-) -> list[Entry]:
+) -> list[StudyEntry]:
     """Searches of one model, strategy and size of the fast domain on several systems."""
     model, strategy, nvs = group
     space = candidates_of(
@@ -146,7 +146,7 @@ def _entries(
         system = load_system(name, nvs)
         results = price_candidates(space, system, corrected).results(system.hbm_capacity, top)
         entries.append(
-            Entry(
+            StudyEntry(
                 model=model,
                 strategy=strategy,
                 system=name,

@@ -22,12 +22,12 @@ from shardplan.inputs.readers.hf import gpt as hf_gpt
 from shardplan.inputs.readers.hf import hybrid as hf_hybrid
 from shardplan.inputs.readers.hf import llama as hf_llama
 from shardplan.inputs.readers.hf import moe as hf_moe
-from shardplan.inputs.readers.hf.fields import Fields, shown
+from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
 from shardplan.inputs.readers.hf.unsupported import refuse_other_files, refuse_unsupported
 from shardplan.inputs.readers.model_index import MODELS, model_sources
 
-FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     **hf_gpt.FAMILIES,
     **hf_llama.FAMILIES,
     **hf_gemma.FAMILIES,
@@ -160,7 +160,7 @@ def model_from_config(config: object, *, name: str) -> ModelConfig:
     refuse_other_files(config, name)
     text = _text_part(config, name)
     model_type, notes = _family(text, name)
-    fields = Fields(
+    fields = ConfigFields(
         name=name,
         model_type=model_type,
         values=text.values,
@@ -199,7 +199,7 @@ def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
         )
     if stated is not None and stated in FAMILIES:
         return stated, ()
-    refuse_unsupported(Fields(name=name, model_type=stated or "", values=text.values, prefix=text.prefix))
+    refuse_unsupported(ConfigFields(name=name, model_type=stated or "", values=text.values, prefix=text.prefix))
     classes = text.values.get("architectures")
     for cls in classes if isinstance(classes, list | tuple) else ():
         if isinstance(cls, str) and cls in _ARCHITECTURES:
@@ -215,7 +215,7 @@ def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
     raise UnknownNameError("model_type", shown(stated).strip("'"), sorted(FAMILIES), hint=hint)
 
 
-def _notes(config: Mapping[str, object], fields: Fields, model: ModelConfig) -> tuple[str, ...]:
+def _notes(config: Mapping[str, object], fields: ConfigFields, model: ModelConfig) -> tuple[str, ...]:
     notes = []
     if fields.prefix:
         notes.append(f"the text model of a multimodal file ({fields.prefix.rstrip('.')}); its other parts are left out")

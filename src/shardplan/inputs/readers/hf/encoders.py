@@ -8,23 +8,23 @@ from typing import Final
 
 from shardplan.inputs.layers import Layer
 from shardplan.inputs.model import ModelConfig, PatchEmbedding
-from shardplan.inputs.readers.hf.fields import Fields, shown
+from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.parts import attention, decoder, mlp, repeated
 
 
-def bert(fields: Fields) -> ModelConfig:
+def bert(fields: ConfigFields) -> ModelConfig:
     """BERT with its masked-language head: norms behind each part, a norm behind the embeddings."""
     rows = fields.count("max_position_embeddings")
     return _bert(fields, rows, rows)
 
 
-def roberta(fields: Fields) -> ModelConfig:
+def roberta(fields: ConfigFields) -> ModelConfig:
     """RoBERTa: BERT whose positions start behind the padding token, so that some rows are never used."""
     rows = fields.count("max_position_embeddings")
     return _bert(fields, rows, max(1, rows - fields.count("pad_token_id", 1, minimum=0) - 1))
 
 
-def _bert(fields: Fields, rows: int, longest: int) -> ModelConfig:
+def _bert(fields: ConfigFields, rows: int, longest: int) -> ModelConfig:
     return replace(
         decoder(fields, _encoder_layers(fields, qkv_bias=True), tie=True),
         norm_bias=True,
@@ -39,7 +39,7 @@ def _bert(fields: Fields, rows: int, longest: int) -> ModelConfig:
     )
 
 
-def vit(fields: Fields) -> ModelConfig:
+def vit(fields: ConfigFields) -> ModelConfig:
     """Vision transformer with a linear classifier."""
     patch = PatchEmbedding(
         image_size=_side(fields, "image_size"),
@@ -62,12 +62,12 @@ def vit(fields: Fields) -> ModelConfig:
     )
 
 
-def _encoder_layers(fields: Fields, *, qkv_bias: bool) -> tuple[Layer, ...]:
+def _encoder_layers(fields: ConfigFields, *, qkv_bias: bool) -> tuple[Layer, ...]:
     base = attention(fields, qkv_bias=qkv_bias, output_bias=True, num_kv_heads=fields.count("num_attention_heads"))
     return repeated(fields, replace(base, causal=False, rotary=False), mlp(fields, gated=False, bias=True))
 
 
-def _side(fields: Fields, key: str) -> int:
+def _side(fields: ConfigFields, key: str) -> int:
     """Side of a square, given as a number or as two equal ones."""
     value = fields.values.get(key)
     if isinstance(value, list | tuple):
@@ -80,7 +80,7 @@ def _side(fields: Fields, key: str) -> int:
     return fields.count(key)
 
 
-def _num_labels(fields: Fields) -> int:
+def _num_labels(fields: ConfigFields) -> int:
     """Classes: ``num_labels`` or the entries of ``id2label``; 2 for a classifier that names none, 0 without one."""
     labels = fields.values.get("id2label")
     if isinstance(labels, Mapping) and not fields.has("num_labels"):
@@ -91,7 +91,7 @@ def _num_labels(fields: Fields) -> int:
     return fields.count("num_labels", 2 if classifies else 0, minimum=0)
 
 
-FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "bert": bert,
     "camembert": roberta,
     "roberta": roberta,

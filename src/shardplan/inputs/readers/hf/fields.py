@@ -1,8 +1,8 @@
 """Fields of a Hugging Face ``config.json``: one meaning, many spellings, and values that may be wrong.
 
 Families differ in how they spell a dimension (``n_embd``, ``d_model`` and ``hidden_size`` mean the same);
-:data:`SPELLINGS` is the one table of that. :class:`Fields` reads values by meaning, checks their type and range, and
-names the spelling that the file uses when it refuses one.
+:data:`SPELLINGS` is the one table of that. :class:`ConfigFields` reads values by meaning, checks their type and range,
+and names the spelling that the file uses when it refuses one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Found(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fields:
+class ConfigFields:
     """The fields of one model in a configuration file."""
 
     name: str
@@ -177,7 +177,7 @@ class Fields:
                 )
         return tuple(known[letter] for letter in found.value)
 
-    def part(self, key: str) -> Fields:
+    def part(self, key: str) -> ConfigFields:
         """Fields of the object under ``key``; none where it is absent or null."""
         found = self._find(key)
         values = {} if found is None or found.value is None else found.value
@@ -187,7 +187,7 @@ class Fields:
                 rule=f"{key} is an object with fields of its own",
                 hint=f"correct {key} in the configuration",
             )
-        return Fields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
+        return ConfigFields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
 
     def require(self, key: str, expected: object) -> None:
         """Refuse a file whose ``key`` is there and not ``expected``: a variant of the family with other layers."""

@@ -8,35 +8,35 @@ from typing import Final
 
 from shardplan.inputs.layers import MLP, Attention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.fields import Fields, shown
+from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.parts import attention, decoder, experts, mlp, repeated, sliding, stack, windowed
 
 
-def gemma(fields: Fields) -> ModelConfig:
+def gemma(fields: ConfigFields) -> ModelConfig:
     """Gemma 1: Llama with heads of 256, tied."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), head_dim=256, kv_required=True)
     feed_forward = mlp(fields, gated=True, bias=fields.flag("mlp_bias", default=False))
     return decoder(fields, repeated(fields, base, feed_forward), tie=True)
 
 
-def gemma2(fields: Fields) -> ModelConfig:
+def gemma2(fields: ConfigFields) -> ModelConfig:
     """Gemma 2: four norms per layer, every other layer slides, the first one included."""
     return _gemma(fields, attention(fields, head_dim=256, kv_required=True), pattern=2)
 
 
-def gemma3(fields: Fields) -> ModelConfig:
+def gemma3(fields: ConfigFields) -> ModelConfig:
     """Gemma 3: four norms per layer, norms on queries and keys, every sixth layer sees all keys."""
     base = replace(attention(fields, head_dim=256, kv_required=True), qk_norm="head")
     return _gemma(fields, base, pattern=fields.count("sliding_window_pattern", 6))
 
 
-def _gemma(fields: Fields, base: Attention, *, pattern: int) -> ModelConfig:
+def _gemma(fields: ConfigFields, base: Attention, *, pattern: int) -> ModelConfig:
     base = replace(base, qkv_bias=(bias := fields.flag("attention_bias", default=False)), output_bias=bias)
     mixers = windowed(fields, base, sliding(fields, lambda i: (i + 1) % pattern != 0), default=4096)
     return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers), num_norms=4), tie=True)
 
 
-def gemma4(fields: Fields) -> ModelConfig:
+def gemma4(fields: ConfigFields) -> ModelConfig:
     """Gemma 4 (not E2B and E4B): Gemma 3 with larger heads where a layer sees all keys; experts beside the MLP."""
     _refuse_layer_inputs(fields)
     moe = fields.flag("enable_moe_block", default=False)
@@ -50,7 +50,7 @@ def gemma4(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(mixers, [block] * len(mixers), num_norms=8 if moe else 4), tie=True)
 
 
-def _refuse_layer_inputs(fields: Fields) -> None:
+def _refuse_layer_inputs(fields: ConfigFields) -> None:
     """Raise for the small Gemma 4 models: where the file does not say, layers have inputs of their own."""
     default = 0 if fields.model_type == "gemma4_unified_text" else 256
     size = fields.count("hidden_size_per_layer_input", default, minimum=0)
@@ -62,7 +62,7 @@ def _refuse_layer_inputs(fields: Fields) -> None:
         )
 
 
-def _gemma4_mixers(fields: Fields) -> list[Attention]:
+def _gemma4_mixers(fields: ConfigFields) -> list[Attention]:
     """Layers that see all keys have heads of 512 and may use their keys as values; the last layer is always one."""
     n = fields.num_layers
     bias, tied = fields.flag("attention_bias", default=False), fields.flag("attention_k_eq_v", default=False)
@@ -78,7 +78,7 @@ def _gemma4_mixers(fields: Fields) -> list[Attention]:
     return [m if m.window else replace(m, head_dim=size, num_kv_heads=heads) for m in mixers]
 
 
-def _overridden(fields: Fields, mixers: list[Attention]) -> list[Attention]:
+def _overridden(fields: ConfigFields, mixers: list[Attention]) -> list[Attention]:
     """``mixers`` with the head sizes and numbers that ``per_layer_config`` gives single layers."""
     overrides = fields.part("per_layer_config")
     changed = list(mixers)
@@ -94,7 +94,7 @@ def _overridden(fields: Fields, mixers: list[Attention]) -> list[Attention]:
     return changed
 
 
-def _with_own_heads(own: Fields, mixer: Attention) -> Attention:
+def _with_own_heads(own: ConfigFields, mixer: Attention) -> Attention:
     if unknown := own.values.keys() - {"head_dim", "num_key_value_heads"}:
         raise own.error(
             f"{shown(min(unknown))} of a single layer has no cost model",
@@ -105,7 +105,7 @@ def _with_own_heads(own: Fields, mixer: Attention) -> Attention:
     return replace(mixer, head_dim=own.count("head_dim", mixer.head_dim), num_kv_heads=num_kv_heads)
 
 
-FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3_text": gemma3,

@@ -8,23 +8,23 @@ from typing import Final
 
 from shardplan.inputs.layers import MLP, Attention
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.fields import Fields
+from shardplan.inputs.readers.hf.fields import ConfigFields
 from shardplan.inputs.readers.hf.parts import attention, decoder, mlp, repeated, stack, windowed
 
 
-def gpt2(fields: Fields) -> ModelConfig:
+def gpt2(fields: ConfigFields) -> ModelConfig:
     """GPT-2, GPT-3: LayerNorm, biases, learned positions, tied head."""
     base = replace(attention(fields, qkv_bias=True, num_kv_heads=fields.count("num_attention_heads")), rotary=False)
     return _learned_positions(fields, base)
 
 
-def gpt_bigcode(fields: Fields) -> ModelConfig:
+def gpt_bigcode(fields: ConfigFields) -> ModelConfig:
     """StarCoder: GPT-2 with one key-value head."""
     heads = 1 if fields.flag("multi_query", default=True) else fields.count("num_attention_heads")
     return _learned_positions(fields, replace(attention(fields, qkv_bias=True, num_kv_heads=heads), rotary=False))
 
 
-def gpt_neo(fields: Fields) -> ModelConfig:
+def gpt_neo(fields: ConfigFields) -> ModelConfig:
     """GPT-Neo: windows in every second layer, a bias on the output projection only."""
     n = fields.num_layers
     heads = fields.count("num_attention_heads")
@@ -36,16 +36,16 @@ def gpt_neo(fields: Fields) -> ModelConfig:
     return _with_positions(fields, decoder(fields, stack(mixers, [feed_forward] * n), tie=True))
 
 
-def _learned_positions(fields: Fields, base: Attention) -> ModelConfig:
+def _learned_positions(fields: ConfigFields, base: Attention) -> ModelConfig:
     feed_forward = mlp(fields, gated=False, bias=True, width=4 * fields.count("hidden_size"))
     return _with_positions(fields, decoder(fields, repeated(fields, base, feed_forward), tie=True))
 
 
-def _with_positions(fields: Fields, model: ModelConfig) -> ModelConfig:
+def _with_positions(fields: ConfigFields, model: ModelConfig) -> ModelConfig:
     return replace(model, norm_bias=True, num_position_embeddings=fields.count("max_position_embeddings"))
 
 
-def gptj(fields: Fields) -> ModelConfig:
+def gptj(fields: ConfigFields) -> ModelConfig:
     """GPT-J, CodeGen: attention and MLP in parallel behind one norm, a bias on the head."""
     base = attention(fields, num_kv_heads=fields.count("num_attention_heads"))
     feed_forward = mlp(fields, gated=False, bias=True, width=4 * fields.count("hidden_size"))
@@ -53,7 +53,7 @@ def gptj(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers), norm_bias=True, head_bias=True)
 
 
-def gpt_neox(fields: Fields) -> ModelConfig:
+def gpt_neox(fields: ConfigFields) -> ModelConfig:
     """GPT-NeoX, Pythia: attention and MLP in parallel, each behind its own norm."""
     bias = fields.flag("attention_bias", default=True)
     base = attention(fields, qkv_bias=bias, num_kv_heads=fields.count("num_attention_heads"))
@@ -62,7 +62,7 @@ def gpt_neox(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers), norm_bias=True)
 
 
-def opt(fields: Fields) -> ModelConfig:
+def opt(fields: ConfigFields) -> ModelConfig:
     """OPT: GPT-2 with two unused rows of positions."""
     fields.require("word_embed_proj_dim", fields.count("hidden_size"))
     fields.require("do_layer_norm_before", expected=True)
@@ -73,7 +73,7 @@ def opt(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers, tie=True), norm_bias=True, num_position_embeddings=rows)
 
 
-def bloom(fields: Fields) -> ModelConfig:
+def bloom(fields: ConfigFields) -> ModelConfig:
     """BLOOM: ALiBi instead of positions, a norm behind the embedding."""
     base = attention(fields, qkv_bias=True, num_kv_heads=fields.count("num_attention_heads"))
     feed_forward = MLP(intermediate_size=4 * fields.count("hidden_size"), gated=False, bias=True)
@@ -81,7 +81,7 @@ def bloom(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers, tie=True), norm_bias=True, has_embedding_norm=True)
 
 
-def mpt(fields: Fields) -> ModelConfig:
+def mpt(fields: ConfigFields) -> ModelConfig:
     """MPT and llm-foundry: no biases; learned positions where neither ALiBi nor rotary positions are asked for."""
     core = fields.part("attn_config")
     alibi, rotary = core.flag("alibi", default=True), core.flag("rope", default=False)
@@ -97,7 +97,7 @@ def mpt(fields: Fields) -> ModelConfig:
     return replace(model, norm_bias=bias, num_position_embeddings=rows)
 
 
-def _mpt_width(fields: Fields) -> int:
+def _mpt_width(fields: ConfigFields) -> int:
     width = fields.ratio("expansion_ratio", 4) * fields.count("hidden_size")
     if width != int(width):
         raise fields.error(
@@ -108,7 +108,7 @@ def _mpt_width(fields: Fields) -> int:
     return int(width)
 
 
-def falcon(fields: Fields) -> ModelConfig:
+def falcon(fields: ConfigFields) -> ModelConfig:
     """Falcon: attention and MLP in parallel, behind one norm each (40B, 180B) or one for both (7B)."""
     new, bias = fields.flag("new_decoder_architecture", default=False), fields.flag("bias", default=False)
     heads = fields.count("num_attention_heads")
@@ -123,7 +123,7 @@ def falcon(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers, tie=True), norm_bias=True)
 
 
-def phi(fields: Fields) -> ModelConfig:
+def phi(fields: ConfigFields) -> ModelConfig:
     """Phi-1.5, Phi-2: biases everywhere, attention and MLP in parallel behind one norm."""
     fields.require("qk_layernorm", expected=False)
     layers = repeated(
@@ -136,7 +136,7 @@ def phi(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers), norm_bias=True, head_bias=True)
 
 
-def starcoder2(fields: Fields) -> ModelConfig:
+def starcoder2(fields: ConfigFields) -> ModelConfig:
     """StarCoder2: grouped queries, biases, MLP without a gate."""
     bias = fields.flag("use_bias", default=True)
     base = attention(fields, qkv_bias=bias, kv_required=True)
@@ -145,7 +145,7 @@ def starcoder2(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers, tie=True), norm_bias=True)
 
 
-def stablelm(fields: Fields) -> ModelConfig:
+def stablelm(fields: ConfigFields) -> ModelConfig:
     """StableLM: Llama with LayerNorm."""
     fields.require("qk_layernorm", expected=False)
     base = attention(fields, qkv_bias=fields.flag("use_qkv_bias", default=False), output_bias=False)
@@ -155,14 +155,14 @@ def stablelm(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers), norm_bias=True)
 
 
-def nemotron(fields: Fields) -> ModelConfig:
+def nemotron(fields: ConfigFields) -> ModelConfig:
     """Nemotron-4: squared ReLU without a gate, LayerNorm, no other biases."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     feed_forward = mlp(fields, gated=False, bias=fields.flag("mlp_bias", default=False))
     return replace(decoder(fields, repeated(fields, base, feed_forward)), norm_bias=True)
 
 
-FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "bloom": bloom,
     "codegen": gptj,
     "falcon": falcon,

@@ -8,7 +8,7 @@ from typing import Final
 
 from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.fields import Fields
+from shardplan.inputs.readers.hf.fields import ConfigFields
 from shardplan.inputs.readers.hf.moe import feed_forwards
 from shardplan.inputs.readers.hf.parts import attention, decoder, experts, grouped, mlp, sparse_step, stack
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
@@ -25,7 +25,7 @@ _BLOCKS: Final = {
 """Words of ``layers_block_type``, older and newer spelling."""
 
 
-def nemotron_h(fields: Fields) -> ModelConfig:
+def nemotron_h(fields: ConfigFields) -> ModelConfig:
     """Nemotron-H, Nemotron 3: each layer is one of a Mamba-2 mixer, attention, an MLP or experts, behind one norm."""
     names = _nemotron_blocks(fields, "hybrid_override_pattern", "layers_block_type")
     if not names:
@@ -36,7 +36,7 @@ def nemotron_h(fields: Fields) -> ModelConfig:
     return replace(decoder(fields, layers), mtp_block=_nemotron_mtp(fields))
 
 
-def _nemotron_blocks(fields: Fields, letters: str, words: str) -> tuple[str, ...]:
+def _nemotron_blocks(fields: ConfigFields, letters: str, words: str) -> tuple[str, ...]:
     spelled = fields.letters(letters, _LETTERS)
     if spelled is not None:
         return spelled
@@ -46,7 +46,7 @@ def _nemotron_blocks(fields: Fields, letters: str, words: str) -> tuple[str, ...
     return ()
 
 
-def _check_num_layers(fields: Fields, named: int) -> None:
+def _check_num_layers(fields: ConfigFields, named: int) -> None:
     stated = fields.count("num_hidden_layers", named)
     if stated != named:
         raise fields.error(
@@ -56,7 +56,7 @@ def _check_num_layers(fields: Fields, named: int) -> None:
         )
 
 
-def _nemotron_block(fields: Fields, name: str) -> Layer:
+def _nemotron_block(fields: ConfigFields, name: str) -> Layer:
     if name == "mamba":
         bias = fields.flag("use_bias", default=False)
         return Layer(mixer=_mamba(fields, proj_bias=bias), mlp=None, num_norms=1)
@@ -65,7 +65,7 @@ def _nemotron_block(fields: Fields, name: str) -> Layer:
     return Layer(mixer=None, mlp=_nemotron_mlp(fields) if name == "mlp" else _nemotron_experts(fields), num_norms=1)
 
 
-def _nemotron_mtp(fields: Fields) -> Layer | None:
+def _nemotron_mtp(fields: ConfigFields) -> Layer | None:
     """The prediction block holds attention and experts, whatever the last layer of the model is."""
     if not fields.count("num_nextn_predict_layers", 0, minimum=0):
         return None
@@ -81,17 +81,17 @@ def _nemotron_mtp(fields: Fields) -> Layer | None:
     return Layer(mixer=mixers[0] if mixers else None, mlp=mlps[0] if mlps else None, num_norms=len(parts))
 
 
-def _nemotron_attention(fields: Fields) -> Mixer:
+def _nemotron_attention(fields: ConfigFields) -> Mixer:
     default = fields.optional_count("attention_head_dim") or 128
     bias = fields.flag("attention_bias", default=False)
     return replace(attention(fields, qkv_bias=bias, head_dim=default, kv_required=True), rotary=False)
 
 
-def _nemotron_mlp(fields: Fields) -> MLP:
+def _nemotron_mlp(fields: ConfigFields) -> MLP:
     return mlp(fields, gated=False, bias=fields.flag("mlp_bias", default=False))
 
 
-def _nemotron_experts(fields: Fields) -> MixtureOfExperts:
+def _nemotron_experts(fields: ConfigFields) -> MixtureOfExperts:
     fields.require("mlp_bias", expected=False)
     shared = fields.count("moe_shared_expert_intermediate_size", 0, minimum=0)
     return replace(
@@ -101,7 +101,7 @@ def _nemotron_experts(fields: Fields) -> MixtureOfExperts:
     )
 
 
-def _mamba(fields: Fields, *, proj_bias: bool) -> StateSpace:
+def _mamba(fields: ConfigFields, *, proj_bias: bool) -> StateSpace:
     return StateSpace(
         num_heads=fields.count("mamba_num_heads"),
         head_dim=fields.count("mamba_head_dim"),
@@ -114,7 +114,7 @@ def _mamba(fields: Fields, *, proj_bias: bool) -> StateSpace:
     )
 
 
-def granite_hybrid(fields: Fields) -> ModelConfig:
+def granite_hybrid(fields: ConfigFields) -> ModelConfig:
     """Granite 4: Mamba-2 or attention, then a shared MLP, beside experts where there are any."""
     n = fields.num_layers
     kinds = fields.kinds("layer_types", ("mamba", "linear_attention", "attention", "full_attention"), length=n)
@@ -129,35 +129,35 @@ def granite_hybrid(fields: Fields) -> ModelConfig:
     return decoder(fields, layers)
 
 
-def _granite_mlp(fields: Fields) -> MLP | MixtureOfExperts:
+def _granite_mlp(fields: ConfigFields) -> MLP | MixtureOfExperts:
     shared = fields.count("shared_intermediate_size")
     if fields.count("num_experts", minimum=0):
         return experts(fields, width="intermediate_size", shared_width=shared)
     return MLP(intermediate_size=shared, gated=True)
 
 
-def qwen3_next(fields: Fields) -> ModelConfig:
+def qwen3_next(fields: ConfigFields) -> ModelConfig:
     """Qwen3-Next: gated delta networks, every fourth layer gated attention, experts with a gated shared one."""
     sparse = sparse_step(fields) if fields.count("num_experts", 0, minimum=0) else (False,) * fields.num_layers
     return _qwen_hybrid(fields, feed_forwards(fields, sparse, lambda: _qwen_experts(fields)))
 
 
-def qwen3_5(fields: Fields) -> ModelConfig:
+def qwen3_5(fields: ConfigFields) -> ModelConfig:
     """Qwen3.5 without experts: the mixers of Qwen3-Next."""
     return _qwen_hybrid(fields, [mlp(fields, gated=True)] * fields.num_layers)
 
 
-def qwen3_5_moe(fields: Fields) -> ModelConfig:
+def qwen3_5_moe(fields: ConfigFields) -> ModelConfig:
     """Qwen3.5 with experts in every layer."""
     return _qwen_hybrid(fields, [_qwen_experts(fields)] * fields.num_layers)
 
 
-def _qwen_experts(fields: Fields) -> MixtureOfExperts:
+def _qwen_experts(fields: ConfigFields) -> MixtureOfExperts:
     shared = fields.count("shared_expert_intermediate_size", minimum=0)
     return experts(fields, shared_width=shared, shared_gate=shared > 0)
 
 
-def _qwen_hybrid(fields: Fields, mlps: list[MLP | MixtureOfExperts]) -> ModelConfig:
+def _qwen_hybrid(fields: ConfigFields, mlps: list[MLP | MixtureOfExperts]) -> ModelConfig:
     n, every = fields.num_layers, fields.count("full_attention_interval", 4)
     kinds = fields.kinds("layer_types", ("linear_attention", "full_attention"), length=n)
     full = [k == "full_attention" for k in kinds] if kinds else [(i + 1) % every == 0 for i in range(n)]
@@ -169,13 +169,13 @@ def _qwen_hybrid(fields: Fields, mlps: list[MLP | MixtureOfExperts]) -> ModelCon
     )
 
 
-def _gated_attention(fields: Fields) -> Mixer:
+def _gated_attention(fields: ConfigFields) -> Mixer:
     bias = fields.flag("attention_bias", default=False)
     base = attention(fields, qkv_bias=bias, head_dim=256, kv_required=True)
     return replace(base, qk_norm="head", output_gate=True)
 
 
-def _delta_network(fields: Fields) -> LinearAttention:
+def _delta_network(fields: ConfigFields) -> LinearAttention:
     return LinearAttention(
         num_key_heads=fields.count("linear_num_key_heads"),
         num_value_heads=fields.count("linear_num_value_heads"),
@@ -185,7 +185,7 @@ def _delta_network(fields: Fields) -> LinearAttention:
     )
 
 
-FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "granitemoehybrid": granite_hybrid,
     "nemotron_h": nemotron_h,
     "qwen3_5_moe_text": qwen3_5_moe,

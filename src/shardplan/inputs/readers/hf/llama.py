@@ -8,44 +8,44 @@ from typing import Final
 
 from shardplan.inputs.layers import Attention, QKNorm
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.fields import Fields
+from shardplan.inputs.readers.hf.fields import ConfigFields
 from shardplan.inputs.readers.hf.parts import attention, decoder, mlp, repeated, sliding, stack, windowed
 
 
-def llama(fields: Fields) -> ModelConfig:
+def llama(fields: ConfigFields) -> ModelConfig:
     """Llama 2 and 3, and the many that have its layers: RMSNorm, rotary positions, gated MLP, no biases by default."""
     return _llama_like(fields, attention(fields, qkv_bias=fields.flag("attention_bias", default=False)))
 
 
-def _llama_like(fields: Fields, base: Attention, *, tie: bool = False, gated: bool = True) -> ModelConfig:
+def _llama_like(fields: ConfigFields, base: Attention, *, tie: bool = False, gated: bool = True) -> ModelConfig:
     feed_forward = mlp(fields, gated=gated, bias=fields.flag("mlp_bias", default=False))
     return decoder(fields, repeated(fields, base, feed_forward), tie=tie)
 
 
-def arcee(fields: Fields) -> ModelConfig:
+def arcee(fields: ConfigFields) -> ModelConfig:
     """Arcee: Llama with a squared ReLU and no gate."""
     return _llama_like(fields, attention(fields, qkv_bias=fields.flag("attention_bias", default=False)), gated=False)
 
 
-def internlm(fields: Fields) -> ModelConfig:
+def internlm(fields: ConfigFields) -> ModelConfig:
     """InternLM 1 and 2: Llama, with biases on attention where ``bias`` says."""
     default = fields.model_type == "internlm"
     return _llama_like(fields, attention(fields, qkv_bias=fields.flag("bias", default)))
 
 
-def baichuan(fields: Fields) -> ModelConfig:
+def baichuan(fields: ConfigFields) -> ModelConfig:
     """Baichuan 1 and 2: Llama; the files of the 13B, which uses ALiBi, state ``model_max_length`` only."""
     rotary = "max_position_embeddings" in fields.values
     return _llama_like(fields, replace(attention(fields), rotary=rotary))
 
 
-def seed_oss(fields: Fields) -> ModelConfig:
+def seed_oss(fields: ConfigFields) -> ModelConfig:
     """Seed-OSS: Llama with biases on queries, keys and values."""
     qkv, out = fields.flag("attention_bias", default=True), fields.flag("attention_out_bias", default=False)
     return _llama_like(fields, attention(fields, qkv_bias=qkv, output_bias=out, head_dim=128, kv_required=True))
 
 
-def smollm3(fields: Fields) -> ModelConfig:
+def smollm3(fields: ConfigFields) -> ModelConfig:
     """SmolLM3: Llama, every fourth layer without positions."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
     n, every = fields.num_layers, fields.count("no_rope_layer_interval", 4)
@@ -59,62 +59,62 @@ def smollm3(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(mixers, [feed_forward] * n), tie=True)
 
 
-def ernie(fields: Fields) -> ModelConfig:
+def ernie(fields: ConfigFields) -> ModelConfig:
     """ERNIE 4.5 without experts: Llama, tied, with one switch for all biases."""
     bias = fields.flag("use_bias", default=False)
     base = attention(fields, qkv_bias=bias, head_dim=128, kv_required=True)
     return decoder(fields, repeated(fields, base, mlp(fields, gated=True, bias=bias)), tie=True)
 
 
-def hunyuan(fields: Fields) -> ModelConfig:
+def hunyuan(fields: ConfigFields) -> ModelConfig:
     """Hunyuan dense: Llama with norms on queries and keys."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     return _llama_like(fields, replace(base, qk_norm="head"))
 
 
-def mistral(fields: Fields) -> ModelConfig:
+def mistral(fields: ConfigFields) -> ModelConfig:
     """Mistral: Llama with a sliding window in every layer (4,096 in version 0.1; null in later ones)."""
     mixers = windowed(fields, attention(fields, kv_required=True), [True] * fields.num_layers, default=4096)
     return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers)))
 
 
-def ministral(fields: Fields) -> ModelConfig:
+def ministral(fields: ConfigFields) -> ModelConfig:
     """Ministral: Mistral whose ``layer_types`` say which layers slide."""
     slides = sliding(fields, lambda _: fields.has("sliding_window"))
     mixers = windowed(fields, attention(fields, kv_required=True), slides)
     return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers)))
 
 
-def phi3(fields: Fields) -> ModelConfig:
+def phi3(fields: ConfigFields) -> ModelConfig:
     """Phi-3, Phi-4: Llama with a sliding window where the file gives one."""
     mixers = windowed(fields, attention(fields), [True] * fields.num_layers)
     return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers)))
 
 
-def qwen2(fields: Fields) -> ModelConfig:
+def qwen2(fields: ConfigFields) -> ModelConfig:
     """Qwen2, Qwen2.5: Llama with biases on queries, keys and values, which no field says."""
     return _qwen(fields, attention(fields, qkv_bias=True, output_bias=False, kv_required=True))
 
 
-def qwen3(fields: Fields) -> ModelConfig:
+def qwen3(fields: ConfigFields) -> ModelConfig:
     """Qwen3: Llama with norms on queries and keys, which no field says."""
     bias = fields.flag("attention_bias", default=False)
     return _qwen(fields, replace(attention(fields, qkv_bias=bias, head_dim=128, kv_required=True), qk_norm="head"))
 
 
-def _qwen(fields: Fields, base: Attention) -> ModelConfig:
+def _qwen(fields: ConfigFields, base: Attention) -> ModelConfig:
     mixers = qwen_windows(fields, base)
     return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers)))
 
 
-def qwen_windows(fields: Fields, base: Attention) -> tuple[Attention, ...]:
+def qwen_windows(fields: ConfigFields, base: Attention) -> tuple[Attention, ...]:
     """Qwen's windows: off unless ``use_sliding_window``, then in the layers from ``max_window_layers`` on."""
     on = fields.flag("use_sliding_window", default=False)
     first = fields.count("max_window_layers", 28, minimum=0) if on else 0
     return windowed(fields, base, sliding(fields, lambda i: on and i >= first))
 
 
-def cohere(fields: Fields) -> ModelConfig:
+def cohere(fields: ConfigFields) -> ModelConfig:
     """Command R: attention and MLP in parallel behind one norm, tied."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
     norm: QKNorm = "full" if fields.flag("use_qk_norm", default=False) else "none"
@@ -122,7 +122,7 @@ def cohere(fields: Fields) -> ModelConfig:
     return decoder(fields, layers, tie=True)
 
 
-def cohere2(fields: Fields) -> ModelConfig:
+def cohere2(fields: ConfigFields) -> ModelConfig:
     """Command A: as Command R; three of four layers slide, the fourth sees all keys without positions."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
     pattern = fields.count("sliding_window_pattern", 4)
@@ -132,35 +132,35 @@ def cohere2(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(mixers, feed_forward, num_norms=1, parallel_residual=True), tie=True)
 
 
-def glm(fields: Fields) -> ModelConfig:
+def glm(fields: ConfigFields) -> ModelConfig:
     """GLM-4 of 2024: Llama with biases on queries, keys and values."""
     return _glm(fields, num_norms=2)
 
 
-def glm4(fields: Fields) -> ModelConfig:
+def glm4(fields: ConfigFields) -> ModelConfig:
     """GLM-4-0414: as GLM-4, with four norms per layer."""
     return _glm(fields, num_norms=4)
 
 
-def _glm(fields: Fields, *, num_norms: int) -> ModelConfig:
+def _glm(fields: ConfigFields, *, num_norms: int) -> ModelConfig:
     bias = fields.flag("attention_bias", default=True)
     base = attention(fields, qkv_bias=bias, output_bias=False, kv_required=True, head_dim=128)
     return decoder(fields, repeated(fields, base, mlp(fields, gated=True), num_norms=num_norms))
 
 
-def olmo(fields: Fields) -> ModelConfig:
+def olmo(fields: ConfigFields) -> ModelConfig:
     """OLMo 1: Llama whose norms have no weights."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     return replace(_llama_like(fields, base), norm_weight=False)
 
 
-def olmo2(fields: Fields) -> ModelConfig:
+def olmo2(fields: ConfigFields) -> ModelConfig:
     """OLMo 2: norms behind attention and MLP, and on all projected queries and keys."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     return _llama_like(fields, replace(base, qk_norm="full"))
 
 
-def olmo3(fields: Fields) -> ModelConfig:
+def olmo3(fields: ConfigFields) -> ModelConfig:
     """OLMo 3: OLMo 2 with a sliding window in three of four layers."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     slides = sliding(fields, lambda i: (i + 1) % 4 != 0)
@@ -168,7 +168,7 @@ def olmo3(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers)))
 
 
-FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "aquila": llama,
     "arcee": arcee,
     "baichuan": baichuan,

@@ -8,7 +8,7 @@ from typing import Final
 
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts, QKNorm
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.fields import Fields
+from shardplan.inputs.readers.hf.fields import ConfigFields
 from shardplan.inputs.readers.hf.llama import qwen_windows
 from shardplan.inputs.readers.hf.parts import (
     attention,
@@ -27,7 +27,7 @@ from shardplan.inputs.readers.hf.parts import (
 
 
 def feed_forwards(
-    fields: Fields, sparse: Sequence[bool], moe: Callable[[], MixtureOfExperts]
+    fields: ConfigFields, sparse: Sequence[bool], moe: Callable[[], MixtureOfExperts]
 ) -> list[MLP | MixtureOfExperts]:
     """Experts where ``sparse`` says, a gated MLP of ``intermediate_size`` elsewhere; reads only what occurs."""
     routed = moe() if any(sparse) else None
@@ -36,13 +36,13 @@ def feed_forwards(
     return [part for part in chosen if part is not None]
 
 
-def mixtral(fields: Fields) -> ModelConfig:
+def mixtral(fields: ConfigFields) -> ModelConfig:
     """Mixtral: Mistral with experts in every layer."""
     mixers = windowed(fields, attention(fields, kv_required=True), [True] * fields.num_layers)
     return decoder(fields, stack(mixers, [experts(fields, width="intermediate_size")] * len(mixers)))
 
 
-def phimoe(fields: Fields) -> ModelConfig:
+def phimoe(fields: ConfigFields) -> ModelConfig:
     """Phi-3.5-MoE: Mixtral with LayerNorm and biases."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
     mixers = windowed(fields, base, [True] * fields.num_layers)
@@ -50,7 +50,7 @@ def phimoe(fields: Fields) -> ModelConfig:
     return replace(model, norm_bias=True, head_bias=fields.flag("lm_head_bias", default=False))
 
 
-def qwen2_moe(fields: Fields) -> ModelConfig:
+def qwen2_moe(fields: ConfigFields) -> ModelConfig:
     """Qwen1.5-MoE, Qwen2-MoE: shared experts of their own width behind a gate."""
     bias = fields.flag("qkv_bias", default=True)
     base = attention(fields, qkv_bias=bias, output_bias=False, kv_required=True)
@@ -61,7 +61,7 @@ def qwen2_moe(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(qwen_windows(fields, base), moe))
 
 
-def qwen3_moe(fields: Fields) -> ModelConfig:
+def qwen3_moe(fields: ConfigFields) -> ModelConfig:
     """Qwen3-MoE: norms on queries and keys, no shared expert."""
     bias = fields.flag("attention_bias", default=False)
     base = replace(attention(fields, qkv_bias=bias, kv_required=True), qk_norm="head")
@@ -73,7 +73,9 @@ _GROUPS: Final[Mapping[str, tuple[int, int]]] = dict.fromkeys(("deepseek_v3", "d
 """``n_group`` and ``topk_group`` of the class in ``transformers``, for files that leave them out; other families: 1."""
 
 
-def _deepseek(fields: Fields, mixer: Attention | LatentAttention, *, first_k: int, shared: int) -> tuple[Layer, ...]:
+def _deepseek(
+    fields: ConfigFields, mixer: Attention | LatentAttention, *, first_k: int, shared: int
+) -> tuple[Layer, ...]:
     """First layers dense, then routed and shared experts of one width, in groups where the router knows them."""
     fields.require("mlp_bias", expected=False)
     sparse = first_k_dense(fields, first_k) if fields.has("num_experts") else (False,) * fields.num_layers
@@ -83,23 +85,23 @@ def _deepseek(fields: Fields, mixer: Attention | LatentAttention, *, first_k: in
     return stack([mixer] * len(sparse), moe)
 
 
-def deepseek(fields: Fields) -> ModelConfig:
+def deepseek(fields: ConfigFields) -> ModelConfig:
     """DeepSeek-MoE 16B: Llama attention."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     return decoder(fields, _deepseek(fields, base, first_k=0, shared=0))
 
 
-def deepseek_v2(fields: Fields) -> ModelConfig:
+def deepseek_v2(fields: ConfigFields) -> ModelConfig:
     """DeepSeek-V2 and V2-Lite: latent attention."""
     return decoder(fields, _deepseek(fields, latent_attention(fields), first_k=0, shared=2))
 
 
-def deepseek_v3(fields: Fields) -> ModelConfig:
+def deepseek_v3(fields: ConfigFields) -> ModelConfig:
     """DeepSeek-V3, Kimi K2, Moonlight, GLM-5: latent attention, three dense layers where the file does not say."""
     return decoder(fields, _deepseek(fields, latent_attention(fields), first_k=3, shared=1))
 
 
-def deepseek_v32(fields: Fields) -> ModelConfig:
+def deepseek_v32(fields: ConfigFields) -> ModelConfig:
     """DeepSeek-V3.2, GLM-5: DeepSeek-V3 with an indexer; a layer may reuse the keys that an earlier one selected."""
     fields.count("index_topk")
     base = latent_attention(fields)
@@ -109,7 +111,7 @@ def deepseek_v32(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(mixers, [layer.mlp for layer in layers]))
 
 
-def _indexer_layers(fields: Fields) -> list[bool]:
+def _indexer_layers(fields: ConfigFields) -> list[bool]:
     n = fields.num_layers
     kinds = fields.kinds("indexer_types", ("full", "shared"), length=n) or fields.letters(
         "index_topk_pattern", {"F": "full", "S": "shared"}
@@ -121,12 +123,12 @@ def _indexer_layers(fields: Fields) -> list[bool]:
     return [max(i - offset + 1, 0) % every == 0 for i in range(n)]
 
 
-def glm4_moe_lite(fields: Fields) -> ModelConfig:
+def glm4_moe_lite(fields: ConfigFields) -> ModelConfig:
     """GLM-4.7-Flash: DeepSeek-V3 with one dense layer."""
     return decoder(fields, _deepseek(fields, latent_attention(fields), first_k=1, shared=1))
 
 
-def glm4_moe(fields: Fields) -> ModelConfig:
+def glm4_moe(fields: ConfigFields) -> ModelConfig:
     """GLM-4.5: grouped queries with biases, experts as in DeepSeek-V3, one dense layer where the file does not say."""
     bias = fields.flag("attention_bias", default=False)
     base = attention(fields, qkv_bias=bias, output_bias=False, kv_required=True)
@@ -134,7 +136,7 @@ def glm4_moe(fields: Fields) -> ModelConfig:
     return decoder(fields, _deepseek(fields, replace(base, qk_norm=norm), first_k=1, shared=1))
 
 
-def dots1(fields: Fields) -> ModelConfig:
+def dots1(fields: ConfigFields) -> ModelConfig:
     """dots.llm1: norms on queries and keys, experts as in DeepSeek-V3."""
     base = replace(attention(fields, qkv_bias=fields.flag("attention_bias", default=False)), qk_norm="head")
     layers = _deepseek(fields, base, first_k=0, shared=0)
@@ -143,7 +145,7 @@ def dots1(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(mixers, [layer.mlp for layer in layers]))
 
 
-def gpt_oss(fields: Fields) -> ModelConfig:
+def gpt_oss(fields: ConfigFields) -> ModelConfig:
     """GPT-OSS: biases everywhere, attention sinks, every other layer slides, the first one included."""
     bias = fields.flag("attention_bias", default=True)
     base = replace(attention(fields, qkv_bias=bias, head_dim=64, kv_required=True), sinks=True)
@@ -151,7 +153,7 @@ def gpt_oss(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(mixers, [experts(fields, width="intermediate_size", bias=True)] * len(mixers)))
 
 
-def llama4(fields: Fields) -> ModelConfig:
+def llama4(fields: ConfigFields) -> ModelConfig:
     """Llama 4: one shared expert always; three of four layers attend in chunks, the fourth to all without positions."""
     sparse = _llama4_sparse(fields)
     routed = experts(fields, width="intermediate_size", num_shared=1) if any(sparse) else None
@@ -159,13 +161,13 @@ def llama4(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(_llama4_mixers(fields), [routed if is_sparse else dense for is_sparse in sparse]))
 
 
-def _llama4_sparse(fields: Fields) -> list[bool]:
+def _llama4_sparse(fields: ConfigFields) -> list[bool]:
     n, every = fields.num_layers, fields.count("interleave_moe_layer_step", 1)
     listed = set(fields.counts("moe_layers", maximum=n - 1))
     return [i in listed if listed else (i + 1) % every == 0 for i in range(n)]
 
 
-def _llama4_mixers(fields: Fields) -> list[Attention]:
+def _llama4_mixers(fields: ConfigFields) -> list[Attention]:
     n, every = fields.num_layers, fields.count("no_rope_layer_interval", 4)
     rotary = fields.counts("no_rope_layers", maximum=1, length=n) or [int((i + 1) % every != 0) for i in range(n)]
     bias = fields.flag("attention_bias", default=False)
@@ -175,7 +177,7 @@ def _llama4_mixers(fields: Fields) -> list[Attention]:
     return [chunked if rotates else whole for rotates in rotary]
 
 
-def minimax_m2(fields: Fields) -> ModelConfig:
+def minimax_m2(fields: ConfigFields) -> ModelConfig:
     """MiniMax-M2: norms on all projected queries and keys, narrow experts, several multi-token-prediction modules."""
     norm: QKNorm = "full" if fields.flag("use_qk_norm", default=True) else "none"
     base = replace(attention(fields, head_dim=128, kv_required=True), qk_norm=norm)
@@ -184,20 +186,20 @@ def minimax_m2(fields: Fields) -> ModelConfig:
     return replace(model, num_mtp_layers=model.num_mtp_layers * per_module)
 
 
-def olmoe(fields: Fields) -> ModelConfig:
+def olmoe(fields: ConfigFields) -> ModelConfig:
     """OLMoE: norms on all projected queries and keys."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     return decoder(fields, repeated(fields, replace(base, qk_norm="full"), experts(fields, width="intermediate_size")))
 
 
-def granite_moe(fields: Fields) -> ModelConfig:
+def granite_moe(fields: ConfigFields) -> ModelConfig:
     """Granite 3 MoE, with a shared expert where the file gives its width."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     shared = fields.count("shared_intermediate_size", 0, minimum=0)
     return decoder(fields, repeated(fields, base, experts(fields, width="intermediate_size", shared_width=shared)))
 
 
-def ernie_moe(fields: Fields) -> ModelConfig:
+def ernie_moe(fields: ConfigFields) -> ModelConfig:
     """ERNIE 4.5: experts from one layer to another, with shared ones."""
     fields.require("use_bias", expected=False)
     n = fields.num_layers
@@ -211,7 +213,7 @@ def ernie_moe(fields: Fields) -> ModelConfig:
     return decoder(fields, stack([attention(fields, kv_required=True)] * n, moe), tie=True)
 
 
-def dbrx(fields: Fields) -> ModelConfig:
+def dbrx(fields: ConfigFields) -> ModelConfig:
     """DBRX: dimensions of attention and experts in objects of their own."""
     core, inner = fields.part("attn_config"), fields.part("ffn_config")
     base = attention(fields, num_kv_heads=core.count("kv_n_heads"))
@@ -224,7 +226,7 @@ def dbrx(fields: Fields) -> ModelConfig:
     return decoder(fields, repeated(fields, base, moe))
 
 
-FAMILIES: Final[Mapping[str, Callable[[Fields], ModelConfig]]] = {
+FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "dbrx": dbrx,
     "deepseek": deepseek,
     "deepseek_v2": deepseek_v2,

@@ -8,13 +8,13 @@ from typing import Final
 
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.hf.fields import Fields
+from shardplan.inputs.readers.hf.fields import ConfigFields
 
 _ATTENTION_KINDS: Final = ("full_attention", "sliding_attention")
 
 
 def attention(
-    fields: Fields,
+    fields: ConfigFields,
     *,
     qkv_bias: bool = False,
     output_bias: bool | None = None,
@@ -40,7 +40,7 @@ def attention(
     )
 
 
-def _even_head(fields: Fields) -> int | None:
+def _even_head(fields: ConfigFields) -> int | None:
     if fields.has("head_dim"):
         return None
     hidden_size, num_heads = fields.count("hidden_size"), fields.count("num_attention_heads")
@@ -53,7 +53,7 @@ def _even_head(fields: Fields) -> int | None:
     return hidden_size // num_heads
 
 
-def latent_attention(fields: Fields) -> LatentAttention:
+def latent_attention(fields: ConfigFields) -> LatentAttention:
     """Latent attention of the DeepSeek families, with its indexer where the file has one."""
     if "q_lora_rank" not in fields.values:
         fields.count("q_lora_rank")  # absent is an error; null is an answer (DeepSeek-V2-Lite)
@@ -72,13 +72,13 @@ def latent_attention(fields: Fields) -> LatentAttention:
     )
 
 
-def mlp(fields: Fields, *, gated: bool, bias: bool = False, width: int | None = None) -> MLP:
+def mlp(fields: ConfigFields, *, gated: bool, bias: bool = False, width: int | None = None) -> MLP:
     """MLP of ``intermediate_size``, or of ``width`` where the file leaves that out."""
     return MLP(intermediate_size=fields.count("intermediate_size", width), gated=gated, bias=bias)
 
 
 def experts(
-    fields: Fields,
+    fields: ConfigFields,
     *,
     width: str = "moe_intermediate_size",
     num_shared: int = 0,
@@ -103,7 +103,7 @@ def experts(
     )
 
 
-def grouped(fields: Fields, moe: MixtureOfExperts, default: tuple[int, int] = (1, 1)) -> MixtureOfExperts:
+def grouped(fields: ConfigFields, moe: MixtureOfExperts, default: tuple[int, int] = (1, 1)) -> MixtureOfExperts:
     """``moe`` with the groups of its router; ``default``: of the family. Greedy routing (DeepSeek-V2) knows none."""
     if fields.values.get("topk_method") == "greedy":
         return moe
@@ -111,7 +111,7 @@ def grouped(fields: Fields, moe: MixtureOfExperts, default: tuple[int, int] = (1
     return replace(moe, n_group=n_group, topk_group=fields.optional_count("topk_group", min(default[1], n_group)) or 1)
 
 
-def first_k_dense(fields: Fields, first_k: int) -> tuple[bool, ...]:
+def first_k_dense(fields: ConfigFields, first_k: int) -> tuple[bool, ...]:
     """Whether each layer has experts: all from ``first_k_dense_replace`` on, or what ``mlp_layer_types`` says."""
     n = fields.num_layers
     kinds = fields.kinds("mlp_layer_types", ("dense", "sparse"), length=n)
@@ -122,7 +122,7 @@ def first_k_dense(fields: Fields, first_k: int) -> tuple[bool, ...]:
     return tuple(i >= first_k and i % every == 0 for i in range(n))
 
 
-def sparse_step(fields: Fields) -> tuple[bool, ...]:
+def sparse_step(fields: ConfigFields) -> tuple[bool, ...]:
     """Whether each layer has experts: every ``decoder_sparse_step``-th but those of ``mlp_only_layers`` (Qwen)."""
     n = fields.num_layers
     step = fields.count("decoder_sparse_step", 1)
@@ -130,7 +130,7 @@ def sparse_step(fields: Fields) -> tuple[bool, ...]:
     return tuple((i + 1) % step == 0 and i not in dense for i in range(n))
 
 
-def sliding(fields: Fields, by_default: Callable[[int], bool]) -> tuple[bool, ...]:
+def sliding(fields: ConfigFields, by_default: Callable[[int], bool]) -> tuple[bool, ...]:
     """Whether each layer attends within a sliding window: what ``layer_types`` says, else what the family does."""
     n = fields.num_layers
     kinds = fields.kinds("layer_types", _ATTENTION_KINDS, length=n)
@@ -140,7 +140,7 @@ def sliding(fields: Fields, by_default: Callable[[int], bool]) -> tuple[bool, ..
 
 
 def windowed(
-    fields: Fields, base: Attention, slides: Iterable[bool], *, default: int | None = None
+    fields: ConfigFields, base: Attention, slides: Iterable[bool], *, default: int | None = None
 ) -> tuple[Attention, ...]:
     """``base`` once per layer, with ``sliding_window`` where the layer slides; a window of null is none."""
     slides = tuple(slides)
@@ -167,7 +167,7 @@ def stack(
 
 
 def repeated(
-    fields: Fields,
+    fields: ConfigFields,
     mixer: Mixer,
     mlp: MLP | MixtureOfExperts,
     *,
@@ -179,7 +179,7 @@ def repeated(
     return stack([mixer] * n, [mlp] * n, num_norms=num_norms, parallel_residual=parallel_residual)
 
 
-def decoder(fields: Fields, layers: tuple[Layer, ...], *, tie: bool = False) -> ModelConfig:
+def decoder(fields: ConfigFields, layers: tuple[Layer, ...], *, tie: bool = False) -> ModelConfig:
     """Causal language model of ``layers``; ``tie``: whether the family ties its head where the file does not say."""
     return ModelConfig(
         name=fields.name,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shardplan.errors import InputError
-from shardplan.inputs.readers.hf.fields import Fields, shown
+from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 
 _ENCODER_DECODER: Final = "encoder and decoder are two stacks joined by cross-attention"
 _SELECTIVE_SCAN: Final = "its Mamba-1 layers scan with another kernel than Mamba-2"
@@ -71,7 +71,7 @@ _OTHER_FILES: Final[Mapping[str, str]] = {
 """Fields by which files of other kinds are recognised."""
 
 
-def refuse_unsupported(fields: Fields) -> None:
+def refuse_unsupported(fields: ConfigFields) -> None:
     """Raise where the family, or a field that changes the layers of any family, has no cost model."""
     reason = UNSUPPORTED.get(fields.model_type.lower())
     if reason:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 import numpy as np
 
 from shardplan.arrays import Numbers
-from shardplan.published.subramanian2024.communication import Collective
+from shardplan.published.subramanian2024.communication import PaperCollective
 from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.operators import (
@@ -59,8 +59,8 @@ def context_parallel_attention(model: Transformer, system: System, split: Split)
     """Every rank gathers the keys and values of its sequence, and scatters their gradients."""
     z = split.b * np.floor_divide(model.h, split.m1)
     volume = 2 * z * model.l * model.q * W
-    gather = Collective("all_gather", volume, split.m2, split.t2, "tp2")
-    scatter = Collective("reduce_scatter", volume, split.m2, split.t2, "tp2")
+    gather = PaperCollective("all_gather", volume, split.m2, split.t2, "tp2")
+    scatter = PaperCollective("reduce_scatter", volume, split.m2, split.t2, "tp2")
     return fused_attention(
         "attention",
         heads=z,
@@ -80,10 +80,10 @@ def _rows(model: Transformer, split: Split) -> Numbers:
 def _column_parallel(name: str, model: Transformer, split: Split, n: int, corrected: Corrections) -> Operator:
     rows, k = _rows(model, split), model.e
     whole = rows * k * W
-    scatter = Collective("reduce_scatter", whole, split.m1, split.t1, "tp1")
+    scatter = PaperCollective("reduce_scatter", whole, split.m1, split.t1, "tp1")
     if "Q11" not in corrected:
         return linear(name, rows=rows, k=k, n=np.floor_divide(n, split.m1), backward=(scatter,))
-    again = Collective("all_gather", whole, split.m1, split.t1, "tp1")
+    again = PaperCollective("all_gather", whole, split.m1, split.t1, "tp1")
     return linear(
         name,
         rows=rows,
@@ -96,7 +96,7 @@ def _column_parallel(name: str, model: Transformer, split: Split, n: int, correc
 
 def _row_parallel(name: str, model: Transformer, split: Split, k: int) -> Operator:
     rows, n = _rows(model, split), model.e
-    scatter = Collective("reduce_scatter", rows * n * W, split.m1, split.t1, "tp1")
+    scatter = PaperCollective("reduce_scatter", rows * n * W, split.m1, split.t1, "tp1")
     return linear(name, rows=rows, k=np.floor_divide(k, split.m1), n=n, forward=(scatter,))
 
 
@@ -107,6 +107,6 @@ def _norm(name: str, model: Transformer, split: Split) -> Operator:
         name,
         rows=split.b * np.floor_divide(sequence, split.m1),
         n=model.e,
-        forward=(Collective("all_gather", volume, split.m1, split.t1, "tp1"),),
-        backward=(Collective("reduce_scatter", volume, split.m1, split.t1, "tp1"),),
+        forward=(PaperCollective("all_gather", volume, split.m1, split.t1, "tp1"),),
+        backward=(PaperCollective("reduce_scatter", volume, split.m1, split.t1, "tp1"),),
     )

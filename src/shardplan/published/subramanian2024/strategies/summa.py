@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers
-from shardplan.published.subramanian2024.communication import Collective
+from shardplan.published.subramanian2024.communication import PaperCollective
 from shardplan.published.subramanian2024.corrections import Corrections
 from shardplan.published.subramanian2024.inputs import System, Transformer
 from shardplan.published.subramanian2024.operators import (
@@ -85,6 +85,6 @@ def _norm(name: str, model: Transformer, split: Split, corrected: Corrections) -
         name,
         rows=rows,
         n=np.floor_divide(model.e if "Q2" in corrected else model.l, split.m1),
-        forward=(Collective("all_reduce", 2 * rows * W, split.m1, split.t1, "tp1"),),
-        backward=(Collective("all_reduce", (parameters + tokens) * W, split.m1, split.t1, "tp1"),),
+        forward=(PaperCollective("all_reduce", 2 * rows * W, split.m1, split.t1, "tp1"),),
+        backward=(PaperCollective("all_reduce", (parameters + tokens) * W, split.m1, split.t1, "tp1"),),
     )
