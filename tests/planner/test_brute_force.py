@@ -51,7 +51,7 @@ def limits(draw: st.DrawFn, model: ModelConfig) -> dict[str, list[Any]]:
         return draw(st.lists(st.sampled_from(values), min_size=1, max_size=most, unique=True))
 
     switched = draw(st.lists(st.sampled_from(sorted(SWITCHES)), max_size=2, unique=True))
-    shards = draw(st.sampled_from(([None], [None], [2])))
+    shards: list[Any] = draw(st.sampled_from(([None], [None], [2])))
     kinds = ["ddp", "zero1", "zero2", "zero3"] if shards == [None] else ["ddp", "zero1", "zero3", "hsdp"]
     limit: dict[str, list[Any]] = {
         "tp": some([1, 2, 4], 3), "cp": some([1, 2]), "pp": some([1, 2, 3, 4], 3), "vp": some([1, 2, 3]),

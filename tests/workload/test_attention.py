@@ -184,3 +184,15 @@ def test_keys_that_serve_as_values_are_projected_once_and_kept_for_both() -> Non
     first, second = (next(op for op in block.operators if isinstance(op, Matmul)) for block in (both, tied))
     assert (first.n, second.n) == ((16 + 2 * 4) * 64, (16 + 4) * 64)
     assert both.saved == tied.saved
+
+
+def test_a_gated_output_is_projected_and_kept_with_the_queries() -> None:
+    """As many gates as query channels (Qwen3-Next: doubled query projection)."""
+    config = Attention(num_heads=16, num_kv_heads=4, head_dim=64, output_gate=True)
+    block = attention(config, shard(1024))
+    first = next(op for op in block.operators if isinstance(op, Matmul))
+    assert first.n == (2 * 16 + 2 * 4) * 64
+    assert first.parts == (2 * 16 * 64, 4 * 64, 4 * 64)
+    kept = {tensor.name: tensor.bytes for tensor in block.saved}
+    assert kept["qkv"] == 2 * LENGTH * (2 * 16 + 2 * 4) * 64
+    assert kept["core_output"] == 2 * LENGTH * 16 * 64

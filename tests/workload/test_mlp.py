@@ -8,6 +8,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.ops import Block, Matmul, Pass
 from shardplan.workload.shard import Shard
@@ -76,3 +77,14 @@ def test_an_mlp_keeps_the_output_of_its_first_product_and_the_input_of_its_secon
     """19 s b h of a plain one of four times the width is 1 for the mask, 2 for the input and these 16 (2205.05198)."""
     kept = {each.name: each.bytes for each in mlp(MLP(intermediate_size=4 * HIDDEN, gated=gated), shard(tp=2)).saved}
     assert kept == {"mlp_fc1_output": inner * 8 * SBH / 2, "mlp_fc2_input": 8 * SBH / 2}
+
+
+def test_eager_kernels_keep_the_activated_gate_as_well() -> None:
+    """One more tensor of the inner width, where gate and product are kernels of their own; none without a gate."""
+    job = Job(sequence_length=LENGTH, global_batch_size=MICRO, software=Software(kernels="eager"))
+    plan = Plan(micro_batch_size=MICRO, tp=2)
+    eager = Shard.of(HIDDEN, job, Batch.of(plan, 2, job))
+    for gated, more in (False, 0), (True, 8 * SBH / 2):
+        config = MLP(intermediate_size=4 * HIDDEN, gated=gated)
+        fused, apart = (sum(float(t.bytes) for t in mlp(config, each).saved) for each in (shard(tp=2), eager))
+        assert apart - fused == more

@@ -136,5 +136,5 @@ def test_a_stage_holds_what_it_counts() -> None:
     """The first has the embedding, the last the head and the prediction blocks; what is not there is left out."""
     first, *_, last = stages(deepseek_v3(num_mtp_layers=2), 8, 1)
     parts = (("dense", "experts"), "embedding", "head", "block")
-    assert first.holds(*parts) == [(3, "dense"), (first.counts[1], "experts"), (1, "embedding")]  # type: ignore[arg-type]  # parts by name
-    assert last.holds(*parts) == [(last.counts[1], "experts"), (1, "head"), (2, "block")]  # type: ignore[arg-type]  # parts by name
+    assert first.holds(*parts) == [(3, "dense"), (first.counts[1], "experts"), (1, "embedding")]
+    assert last.holds(*parts) == [(last.counts[1], "experts"), (1, "head"), (2, "block")]
