@@ -134,9 +134,10 @@ def _sample(found: list[Family], *, num_plans: int) -> list[Plan]:
         family = found[number]
         point = int(random.integers(family.num_points))
         sharding = int(random.choice(np.flatnonzero(family.shards[:, point])))
-        chunks = family.vps if family.interleaves[point] else family.vps[:1]
-        recomputation = int(random.integers(len(family.recomputations)))
-        plans.append(family.plan(sharding, recomputation, int(random.choice(chunks)), point))
+        depth = int(family.points["depth"][point])
+        chunks = [vp for vp in family.vps[depth] if vp == 1 or family.interleaves[point]]
+        slot = int(random.choice(np.flatnonzero(family.recomputes[:, depth])))
+        plans.append(family.plan(sharding, slot, int(random.choice(chunks)), point))
     return plans
 
 

@@ -18,6 +18,8 @@ from shardplan import units
 from shardplan.inputs.readers import catalog, hardware_files, model_index
 from shardplan.inputs.readers.hf import config as hf_config
 from shardplan.inputs.readers.hf import unsupported as hf_unsupported
+from shardplan.schedules.base import PipelineSchedule
+from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity import rules as validity
 
 ROOT = Path(__file__).parent.parent
@@ -197,6 +199,18 @@ def rules() -> str:
     return "\n".join(f"1. {rule.name}" for rule in validity.RULES)
 
 
+def schedules() -> str:
+    """Every pipeline schedule: what it needs, what it holds, and where it comes from."""
+    header = ["`schedule`", "name", "chunks per rank", "copies of the model", "gradients apart", "source"]
+    return _rows(header, [_schedule_cells(schedule) for schedule in SCHEDULES.values()])
+
+
+def _schedule_cells(schedule: PipelineSchedule) -> list[str]:
+    chunks = f"{schedule.least_vp}" + (" or more" if schedule.most_vp is None else "")
+    apart = "yes" if schedule.splits_backward else "no"
+    return [f"`{schedule.name}`", schedule.title, chunks, str(schedule.parameter_copies), apart, schedule.source]
+
+
 def latencies() -> str:
     """Default latencies by kind of link."""
     rows = hardware_files.networks()["latency"].items()
@@ -222,6 +236,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "latencies": latencies,
     "models": models,
     "rules": rules,
+    "schedules": schedules,
     "unsupported": unsupported,
 }
 """Name of a directive to the table it draws."""

@@ -70,8 +70,9 @@ def deepseek_v3(num_layers: int = 61, num_dense: int = 3, num_mtp_layers: int = 
     )
     dense = Layer(mixer=attention, mlp=MLP(intermediate_size=18432, gated=True), num_norms=2)
     experts = MixtureOfExperts(
-        num_experts=256, top_k=8, intermediate_size=2048, gated=True, shared_intermediate_size=2048
-    )
+        num_experts=256, top_k=8, intermediate_size=2048, gated=True, shared_intermediate_size=2048, n_group=8,
+        topk_group=4,
+    )  # fmt: skip
     sparse = Layer(mixer=attention, mlp=experts, num_norms=2)
     return ModelConfig(
         name="deepseek-v3", model_type="deepseek_v3", hidden_size=7168,
@@ -116,8 +117,8 @@ IDEAL_CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(
         ("matmul_launch_time", "matmul_half_depth", "matmul_wave_weight", "attention_half_sequence",
          "attention_head_dim_exponent", "memory_pass_latency", "wgrad_bytes", "collective_launch_time",
-         "hidden_tp", "hidden_tp_overlapped", "cp_window", "hidden_ep_overlapped", "hidden_pp",
-         "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "moe_host_time", "moe_wait_time",
+         "tp_fill", "tp_window", "cp_window", "ep_window", "pp_window",
+         "offload_window", "hidden_slowdown", "dp_window", "fsdp_window", "moe_host_time", "moe_wait_time",
          "unfused_accumulation_bytes", "microbatch_time", "optimizer_bytes_per_parameter", "step_time",
          "straggler_growth", "framework_bytes", "context_bytes", "process_bytes", "fragmentation",
          "fragmentation_when_full"),

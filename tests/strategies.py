@@ -15,7 +15,7 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Schedule, Sharding
+from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Sharding
 from shardplan.inputs.recurrent import StateSpace
 from shardplan.inputs.software import Software
 from shardplan.validity.rules import broken_rule
@@ -76,12 +76,17 @@ def mlps() -> st.SearchStrategy[MLP]:
     return st.builds(MLP, intermediate_size=st.sampled_from((192, 256, 768)), gated=st.booleans(), bias=st.booleans())
 
 
-def mixtures() -> st.SearchStrategy[MixtureOfExperts]:
-    """Mixtures of experts with and without shared ones."""
-    return st.builds(
-        MixtureOfExperts, num_experts=st.sampled_from((4, 8, 24)), top_k=st.integers(1, 4),
-        intermediate_size=st.sampled_from((64, 96)), gated=st.booleans(), bias=st.booleans(),
-        shared_intermediate_size=st.sampled_from((0, 96)), latent_size=st.sampled_from((None, None, 32)),
+@st.composite
+def mixtures(draw: st.DrawFn) -> MixtureOfExperts:
+    """Mixtures of experts with and without shared ones, with and without groups."""
+    num_experts, top_k = draw(st.sampled_from((4, 8, 24))), draw(st.integers(1, 4))
+    n_group = draw(st.sampled_from((1, 1, 2, 4)))
+    fewest = -(-top_k * n_group // num_experts)
+    return MixtureOfExperts(
+        num_experts=num_experts, top_k=top_k, intermediate_size=draw(st.sampled_from((64, 96))),
+        gated=draw(st.booleans()), bias=draw(st.booleans()), shared_intermediate_size=draw(st.sampled_from((0, 96))),
+        latent_size=draw(st.sampled_from((None, None, 32))), n_group=n_group,
+        topk_group=draw(st.integers(fewest, n_group)),
     )  # fmt: skip
 
 
@@ -165,6 +170,7 @@ def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
         grad_dtype=draw(st.sampled_from(("fp32", "bf16"))),
         moment_dtype=draw(st.sampled_from(("fp32", "fp32", "bf16"))),
         dropout=draw(st.booleans()),
+        moe_imbalance=draw(st.sampled_from((1.0, 1.0, 1.3))),
         software=draw(softwares()),
     )
 
@@ -221,7 +227,7 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
     smaller = [d for d in divisors(replicas) if d < replicas]
     degree = draw(st.sampled_from(smaller if sharding == "hsdp" else [None, None, *divisors(replicas)]))
     interleaved = fields["vp"] > 1
-    schedules: tuple[Schedule | None, ...] = (None, "interleaved") if interleaved else (None, "1f1b", "gpipe")
+    schedules: tuple[str | None, ...] = (None, "interleaved") if interleaved else (None, "1f1b", "gpipe")
     schedule = draw(st.sampled_from(schedules))
     offload: Offload = draw(st.sampled_from(("none", "none", "none", "optimizer", "activations")))
     plan = Plan(

@@ -19,6 +19,7 @@ import yaml
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile
+from shardplan.schedules.names import BUILT_IN
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -118,6 +119,15 @@ def test_every_field_of_an_input_says_what_it_is() -> None:
             if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
         }
         assert {field.name for field in dataclasses.fields(record)} <= described
+
+
+def test_every_schedule_has_a_section_and_frameworks() -> None:
+    page = (DOCS / "formulas" / "pipeline-schedules.md").read_text(encoding="utf-8")
+    frameworks = page.split("## Who runs them")[1].split("##")[0]
+    for name, place in BUILT_IN.items():
+        section = page.split(f"## {name}\n")[1].split("##")[0]
+        assert f"::: shardplan.schedules.{place.replace(':', '.')}\n" in section
+        assert f"`{name}`" in frameworks
 
 
 def test_every_constant_of_a_profile_is_shown_with_its_formula() -> None:

@@ -33,15 +33,18 @@ if TYPE_CHECKING:
         load_cluster,
         load_model,
     )
+    from shardplan.planner.many import search_many
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.search import search
+    from shardplan.planner.stopping import Deadline, SearchStopped
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Accelerator",
     "Cluster",
+    "Deadline",
     "Estimate",
     "InputError",
     "Job",
@@ -52,6 +55,7 @@ __all__ = [
     "Profile",
     "Robustness",
     "SearchResult",
+    "SearchStopped",
     "ShardplanError",
     "Suggestion",
     "Ties",
@@ -68,6 +72,7 @@ __all__ = [
     "load_model",
     "load_profile",
     "search",
+    "search_many",
 ]
 
 _MODULES = {
@@ -90,7 +95,9 @@ _MODULES = {
     "inputs.profile": ("Profile", "load_profile"),
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),
+    "planner.many": ("search_many",),
     "planner.search": ("search",),
+    "planner.stopping": ("Deadline", "SearchStopped"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

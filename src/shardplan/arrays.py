@@ -6,7 +6,7 @@ product of the axes that it names; NumPy's broadcasting does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import reduce
 from typing import Any, TypeAlias, TypeVar, cast
@@ -60,21 +60,81 @@ def smooth_maximum(first: Numbers, second: Numbers) -> Numbers:
     return maximum
 
 
-def take(record: Record, index: tuple[slice, ...]) -> Record:
-    """The part of every array inside ``record`` that lies at ``index``: one slice for each of the last axes.
+def where(condition: Flags, yes: Numbers, no: Numbers) -> Numbers:
+    """``yes`` where a condition holds, ``no`` elsewhere; a condition that is one yes or no costs nothing."""
+    if isinstance(condition, (bool, np.bool_)):
+        return yes if condition else no
+    return np.where(condition, yes, no)
 
-    Where an array does not vary, being of length one or having no such axis, it stays whole.
-    """
-    taken: Any = record
+
+def is_zero(value: Numbers) -> bool:
+    """Whether a term is the number zero, so that what it is part of can be skipped."""
+    return isinstance(value, (int, float)) and value == 0
+
+
+def without_zeros(record: Record) -> Record:
+    """``record`` with the number zero in place of every array that is zero everywhere."""
+    return mapped(record, lambda array: array if array.any() else 0.0)
+
+
+def gather(record: Record, index: NDArray[np.intp]) -> Record:
+    """``record`` with every array inside it taken at ``index`` along its last axis; numbers stay numbers."""
+    return mapped(record, lambda array: array if array.shape[-1:] in {(), (1,)} else array.take(index, axis=-1))
+
+
+def mapped(record: Record, change: Callable[[NDArray[Any]], Numbers]) -> Record:
+    """The same record with every array inside it changed."""
+    changed: Any = record
     if isinstance(record, np.ndarray):
-        inside = index[len(index) - record.ndim :] if record.ndim < len(index) else index
-        whole = slice(None)
-        taken = record[tuple(part if n > 1 else whole for part, n in zip(inside, record.shape, strict=True))]
+        changed = change(record)
     elif isinstance(record, tuple):
-        taken = tuple(take(item, index) for item in record)
+        changed = tuple(mapped(item, change) for item in record)
     elif isinstance(record, dict):
-        taken = {key: take(value, index) for key, value in record.items()}
+        changed = {key: mapped(value, change) for key, value in record.items()}
     elif is_dataclass(record) and not isinstance(record, type):
-        changed = {field.name: take(getattr(record, field.name), index) for field in fields(record)}
-        taken = replace(record, **changed)
-    return cast("Record", taken)
+        changed = replace(
+            record,
+            **{field.name: mapped(getattr(record, field.name), change) for field in fields(record) if field.init},
+        )
+    return cast("Record", changed)
+
+
+def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
+    """Records whose arrays have these lengths as one; what is the same number in all stays a number."""
+    first: Any = records[0]
+    joined: Any
+    if isinstance(first, tuple):
+        joined = tuple(concatenated(items, lengths) for items in zip(*records, strict=True))
+    elif isinstance(first, dict):
+        joined = {key: concatenated([record[key] for record in records], lengths) for key in first}  # type: ignore[index]
+    elif is_dataclass(first) and not isinstance(first, type):
+        names = [field.name for field in fields(first) if field.init]
+        joined = replace(first, **{n: concatenated([getattr(each, n) for each in records], lengths) for n in names})
+    elif not any(isinstance(each, np.ndarray) for each in records) and len(set(records)) == 1:
+        joined = first
+    else:
+        arrays = [np.asarray(each) for each in records]
+        front = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
+        parts = [np.broadcast_to(array, (*front, n)) for array, n in zip(arrays, lengths, strict=True)]
+        joined = np.concatenate(parts, axis=-1)
+    return cast("Record", joined)
+
+
+def distinct(codes: NDArray[np.intp], limit: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The different numbers below ``limit`` among ``codes``, ascending, and the position of each code among them."""
+    present = np.zeros(limit, dtype=bool)
+    present[codes] = True
+    values = np.flatnonzero(present)
+    position = np.empty(limit, dtype=np.intp)
+    position[values] = np.arange(len(values))
+    return values, position[codes]
+
+
+def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
+    """One whole number for each row of some columns, equal for equal rows; and a number that all are below."""
+    code, limit = np.zeros(len(columns[0]), dtype=np.intp), 1
+    for column in columns:
+        values, position = np.unique(column, return_inverse=True)
+        code = code * len(values) + position
+        limit *= len(values)
+    return code, limit

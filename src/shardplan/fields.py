@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get
 from shardplan.errors import InputError, UnknownNameError, shown
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass  # noqa: PLC0414  # others import it from here
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414  # says that others may import it from here
 else:
 
     def dataclass(*, frozen: bool = False, kw_only: bool = False, slots: bool = False) -> Callable[[type], type]:
@@ -52,11 +52,13 @@ class About(NamedTuple):
     help: str
     """One line for the command line. One that ends in a colon is followed by the choices."""
     least: float = -math.inf
-    """Smallest number."""
+    """Smallest number; of numbers that need not be whole, the one that they exceed."""
     most: float = math.inf
     """Largest number."""
     unit: str = ""
     """Unit of a quantity; counts, shares and names have none."""
+    includes_least: bool = False
+    """Whether a number that need not be whole may be ``least`` itself."""
     metavar: str = ""
     """What stands for a value in the usage; by the field's type where it is not given."""
 
@@ -97,7 +99,7 @@ class Described(NamedTuple):
         if self.kind.choices:
             return f"one of {', '.join(self.kind.choices)}"
         if self.kind.base is float:
-            return f"a number above {least:g} and at most {most:g}"
+            return f"a number {'from' if self.about.includes_least else 'above'} {least:g} and at most {most:g}"
         whole = f"whole number from {least:,} to {most:,}"
         words = {bool: "true or false", int: f"a {whole}", tuple: f"a list such as 7,8,8,7, each a {whole}"}
         return words.get(self.kind.base, "text")
@@ -112,7 +114,10 @@ class Described(NamedTuple):
         if base is int:
             return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         if base is float:
-            return isinstance(value, int | float) and not isinstance(value, bool) and least < value <= most
+            enough = isinstance(value, int | float) and (
+                least < value or (self.about.includes_least and value == least)
+            )
+            return enough and not isinstance(value, bool) and value <= most
         if base is tuple:
             parts = value if isinstance(value, tuple | list) else ()
             whole = all(isinstance(part, int) and not isinstance(part, bool) for part in parts)

@@ -30,6 +30,11 @@ def run(*arguments: object, columns: int = 80) -> Result:
     return CliRunner(env={"COLUMNS": str(columns), "NO_COLOR": "1"}).invoke(app, [str(each) for each in arguments])
 
 
+def unwrapped(text: str) -> str:
+    """``text`` in one line: where it was broken depends on the width, and on how long the paths in it are."""
+    return " ".join(text.split())
+
+
 def answer(*arguments: object, status: int = 0) -> dict[str, Any]:
     """The JSON that a command writes to standard output, and nothing else with it."""
     result = run(*arguments, "--json", "-")

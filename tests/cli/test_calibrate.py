@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.calibration.rows import CELLS, write
-from tests.cli.commands import SMALL, answer, run
+from tests.cli.commands import SMALL, answer, run, unwrapped
 
 from shardplan.calibration import defaults, microbench
 from shardplan.calibration.constants import free_constants
@@ -47,7 +47,7 @@ def test_measured_steps_give_a_profile(tmp_path: Path) -> None:
 
 def test_the_constants_say_where_they_come_from(tmp_path: Path) -> None:
     out = tmp_path / "mine.yaml"
-    text = run("calibrate", EXAMPLE, *H100, "--out", out).stdout
+    text = unwrapped(run("calibrate", EXAMPLE, *H100, "--out", out).stdout)
     for words in ("Fitted to 8 runs", "held out, before", "held out, after", "accelerator_rate", "--profile"):
         assert words in text
     rows = [row for row in answer("profiles", out)["constants"] if row["stated_in"] == "mine"]
@@ -99,7 +99,7 @@ def test_tables_stand_one_line_apart(holdout: str, tmp_path: Path) -> None:
 def test_of_one_configuration_nothing_can_be_left_out(tmp_path: Path) -> None:
     out = tmp_path / "mine.yaml"
     path = write(tmp_path, *({**CELLS, "id": f"r{number}", "step_time_s": f"4.{number}"} for number in range(8)))
-    text = run("calibrate", path, *H100, "--out", out).stdout
+    text = unwrapped(run("calibrate", path, *H100, "--out", out).stdout)
     assert "one configuration: nothing can be left out" in text
     assert "each left out" not in text
     assert "held out" not in text
@@ -132,7 +132,7 @@ def test_one_run_is_enough_and_others_are_left_out(tmp_path: Path) -> None:
     assert record["fitted"]["runs"] == ["run"]
     assert {each["id"] for each in record["skipped"]} == {"odd", "a"}
     text = run("calibrate", path, *H100, "--out", tmp_path / "x.yaml").stdout
-    assert "is of a100-sxm-80gb, not h100-sxm-80gb" in " ".join(text.split())
+    assert "is of a100-sxm-80gb, not h100-sxm-80gb" in unwrapped(text)
 
 
 def test_one_run_is_told_in_the_singular(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_rows_with_a_bad_cell_are_left_out(tmp_path: Path) -> None:
 def test_no_row_can_be_read(tmp_path: Path) -> None:
     result = run("calibrate", write(tmp_path, {**CELLS, "tp": "two"}), *H100, "--out", tmp_path / "x.yaml")
     assert result.exit_code == 2
-    assert "none of the 1 runs can be used: 'run' line 2, run 'run': tp is 'two'" in " ".join(result.stderr.split())
+    assert "none of the 1 runs can be used: 'run' line 2, run 'run': tp is 'two'" in unwrapped(result.stderr)
 
 
 def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
     assert [each["id"] for each in record["skipped"]] == ["short"]
     assert "times the bf16 peak of h100-sxm-80gb" in record["skipped"][0]["reason"]
     assert [each["id"] for each in record["outliers"]] == ["ms"]
-    text = " ".join(run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0").stdout.split())
+    text = unwrapped(run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0").stdout)
     assert "Predicted less than half or more than twice: ms" in text
     assert "No run was held out" in text
 
@@ -186,7 +186,7 @@ def _slow(tmp_path: Path, seconds: float) -> Path:
 def test_runs_that_no_constants_explain_are_doubted(tmp_path: Path) -> None:
     path, out = write(tmp_path, {**CELLS, "step_time_s": "4.9"}), tmp_path / "x.yaml"
     found = run("calibrate", path, *H100, "--out", out, "--holdout", "0")
-    assert "check units and fields of the runs" in " ".join(found.stdout.split())
+    assert "check units and fields of the runs" in unwrapped(found.stdout)
     assert out.exists()
 
 
@@ -195,7 +195,7 @@ def test_a_fit_that_does_not_describe_its_runs_is_not_written(tmp_path: Path) ->
     path, out, record = _slow(tmp_path, 400_000), tmp_path / "x.yaml", tmp_path / "x.json"
     command = ("calibrate", path, *H100, "--out", out, "--holdout", "0")
     refused = run(*command, "--json", record)
-    text, reason = (" ".join(stream.split()) for stream in (refused.stdout, refused.stderr))
+    text, reason = (unwrapped(stream) for stream in (refused.stdout, refused.stderr))
     assert refused.exit_code == 2
     assert "times as far as they were uncertain: accelerator_rate[h100-sxm-80gb]" in text  # what was found is shown
     assert "Saved" not in text
@@ -223,7 +223,7 @@ def test_memory_that_no_constants_explain_is_not_fitted_either(tmp_path: Path) -
     path = write(tmp_path, {**CELLS, "peak_memory_gb": "1", "memory_kind": "reserved"})
     refused = run("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--holdout", "0")
     assert refused.exit_code == 2
-    assert "peak memory of the run behind it" in " ".join(refused.stderr.split())
+    assert "peak memory of the run behind it" in unwrapped(refused.stderr)
 
 
 def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
         "column weather": 1, "option NETWORK=efa": 1,
     }  # fmt: skip
     for command in (("calibrate", path, *H100, "--out", tmp_path / "x.yaml"), ("validate", path)):
-        text = " ".join(run(*command).stdout.split())
+        text = unwrapped(run(*command).stdout)
         assert "option NETWORK=efa (1 row)" in text
 
 
@@ -242,7 +242,7 @@ def test_runs_and_profile_are_not_written_over(target: str, tmp_path: Path) -> N
     before = path.read_text(encoding="utf-8")
     result = run("calibrate", path, *H100, "--out", out, "--json", tmp_path / target)
     assert result.exit_code == 2
-    assert "reads or writes already" in " ".join(result.stderr.split())
+    assert "reads or writes already" in unwrapped(result.stderr)
     assert path.read_text(encoding="utf-8") == before
     assert not out.exists()
 
@@ -348,7 +348,7 @@ def test_the_shipped_fit_shows_what_would_change(few: Path) -> None:
     assert record["step_time"]["in_sample"]["n"] == record["step_time"]["left_out"]["n"] > 0
     assert {change["label"].partition("[")[0] for change in record["constants"]} == {"memory_pass_factor"}
     assert {path.name: path.read_bytes() for path in few.iterdir()} == before
-    text = run("calibrate", "--defaults").stdout
+    text = unwrapped(run("calibrate", "--defaults").stdout)
     for words in ("in-sample", "family left out", "that would change"):
         assert words in text
 
@@ -391,7 +391,7 @@ def test_timed_kernels_give_a_profile(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "memory_efficiency" in {constant["name"] for constant in record["constants"]}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.measurements.json", "gpu.yaml"]
     assert read_profile(out).memory_efficiency != profiles.load_profile("hopper").memory_efficiency
-    assert "memory_efficiency" in run("calibrate", "--microbench", "--out", out).stdout
+    assert "memory_efficiency" in unwrapped(run("calibrate", "--microbench", "--out", out).stdout)
 
 
 def test_what_is_kept_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,13 +418,13 @@ def test_a_busy_machine_is_named_and_gives_no_constant(tmp_path: Path, monkeypat
     measured = _measured()
     _timed(monkeypatch, replace(measured, samples=tuple(Sample(one.case, turn) for one in measured.samples)))
     result = run("calibrate", "--microbench", "--out", tmp_path / "gpu.yaml")
-    text = " ".join(result.stdout.split())
+    text = unwrapped(result.stdout)
     assert result.exit_code == 2
     assert "The machine was busy: 4 of 4 cases vary by more than 30%" in text
     assert "times hardly grow with the work" in text
     assert "memory_efficiency 0.8 fraction of memory bandwidth" in text
     assert "Saved" not in text
-    assert "determine no constant" in " ".join(result.stderr.split())
+    assert "determine no constant" in unwrapped(result.stderr)
     assert [path.name for path in tmp_path.iterdir()] == ["gpu.measurements.json"]
 
 
@@ -487,4 +487,4 @@ def test_bands_follow_the_errors_of_a_profile(noise: float, word: str, tmp_path:
     widths = [plan["step_time_p90_s"] / plan["step_time_p10_s"] for plan in (shipped, own)]
     assert (widths[1] < widths[0]) == (word == "narrower")
     assert f"the band is {word} than without them" in own["step_time_note"]
-    assert f"the band is {word} than without them" in " ".join(run(*asked, "--profile", out).stdout.split())
+    assert f"the band is {word} than without them" in unwrapped(run(*asked, "--profile", out).stdout)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import answer, run
+from tests.cli.commands import answer, run, unwrapped
 
 from shardplan.inputs.readers.catalog import list_accelerators, list_clusters, list_models, load_cluster, load_model
 from shardplan.inputs.readers.cluster_record import cluster_from_record
@@ -61,7 +61,7 @@ def test_a_cluster_can_be_made_again_from_its_record() -> None:
 
 
 def test_sources_and_marks_are_visible() -> None:
-    text = run("accelerators", "gh200-96gb").stdout
+    text = unwrapped(run("accelerators", "gh200-96gb").stdout)
     assert "medium confidence" in text
     assert "Sources" in text
     assert run("clusters").stdout.count("*") > 10

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import FEW, SMALL, run
+from tests.cli.commands import FEW, SMALL, run, unwrapped
 
 HERE = ("--cluster", "dgx-h100", "--gpus", 8)
 QUESTION = ("llama-3.2-1b", *HERE)
@@ -54,6 +54,9 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--global-batch-size", "1.5", "--global-batch-size is"),
             ("--top", "0", "--top is"),
             ("--top", "many", "--top is"),
+            ("--moe-imbalance", "0.5", "--moe-imbalance"),
+            ("--moe-imbalance", "nan", "--moe-imbalance"),
+            ("--moe-imbalance", "even", "--moe-imbalance"),
             ("--tokens", "0", "tokens is 0"),
             ("--tokens", "-1T", "negative"),
             ("--tokens", "nan", "--tokens"),
@@ -164,11 +167,11 @@ def test_without_json_standard_output_stays_empty() -> None:
 
 
 def test_flags_before_and_behind_what_they_need() -> None:
-    assert "unknown flag '--nope'" in run("--nope").stderr
+    assert "unknown flag '--nope'" in unwrapped(run("--nope").stderr)
     result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus")
     assert result.exit_code == 2
-    assert "'--gpus' requires an argument" in result.stderr
-    assert "see `shardplan plan --help`" in result.stderr
+    assert "'--gpus' requires an argument" in unwrapped(result.stderr)
+    assert "see `shardplan plan --help`" in unwrapped(result.stderr)
 
 
 @pytest.mark.parametrize("spelling", [["--json", "{}"], ["--json={}"]])
@@ -191,7 +194,7 @@ def test_a_file_that_cannot_be_written_is_found_out_before_the_search(
     monkeypatch.setattr("shardplan.planner.search.search_question", never)
     result = run(*PLAN, "--json", target.format(tmp_path))
     assert result.exit_code == 2
-    assert "cannot write" in result.stderr
+    assert "cannot write" in unwrapped(result.stderr)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import FEW, SMALL, answer, run
+from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
 
 import shardplan
 from shardplan.inputs.plan import Plan
@@ -75,7 +75,7 @@ def test_defaults_are_stated() -> None:
     result = run("plan", "llama-3.2-1b", "--accelerator", "h100-sxm-80gb", "--gpus", 8, *FEW)
     assert result.exit_code == 0
     for text in ("sequence length 8,192", "global batch 512 sequences", "no cluster given", "latency of tier"):
-        assert text in result.stdout
+        assert text in unwrapped(result.stdout)
     record = answer("plan", "llama-3.2-1b", "--accelerator", "h100-sxm-80gb", "--gpus", 8, *FEW)
     assumptions = record["plans"][0]["assumptions"]
     assert any("global batch" in text for text in assumptions)
@@ -129,9 +129,9 @@ def test_a_file_gets_the_same_as_standard_output(tmp_path: Path) -> None:
     path = tmp_path / "plans.json"
     result = run("plan", *SMALL, *FEW, "--json", path)
     assert result.exit_code == 0
-    assert "Fits:" in result.stdout
-    assert "Saved in" in result.stdout
-    assert f"shardplan compare {path} --pick 1,2" in result.stdout
+    assert "Fits:" in unwrapped(result.stdout)
+    assert "Saved in" in unwrapped(result.stdout)
+    assert f"shardplan compare {path} --pick 1,2" in unwrapped(result.stdout)
     written, shown = json.loads(path.read_text()), answer("plan", *SMALL, *FEW)
     for record in (written, shown):
         del record["search_time_s"]
@@ -152,8 +152,8 @@ def test_where_nothing_fits_the_answer_is_no_and_says_what_would() -> None:
     assert result.exit_code == 1
     parts = ("Nothing fits.", "Plan  tp", "What would fit", "Searched", "Assumed")
     assert sorted(parts, key=result.stdout.index) == list(parts)
-    assert "global batch 512 sequences" in result.stdout
-    assert "--gpus 128" in result.stdout
+    assert "global batch 512 sequences" in unwrapped(result.stdout)
+    assert "--gpus 128" in unwrapped(result.stdout)
     record = answer("plan", *big, status=1)
     assert record["plans"] == []
     assert record["num_plans_feasible"] == 0
@@ -165,8 +165,8 @@ def test_where_nothing_fits_the_answer_is_no_and_says_what_would() -> None:
 def test_where_no_plan_is_valid_the_answer_is_no() -> None:
     result = run("plan", *SMALL, "--fix", "tp=3")
     assert result.exit_code == 1
-    assert "No plan is valid." in result.stdout
-    assert "leave tp free" in result.stdout
+    assert "No plan is valid." in unwrapped(result.stdout)
+    assert "leave tp free" in unwrapped(result.stdout)
     assert answer("plan", *SMALL, "--fix", "tp=3", status=1)["num_plans_evaluated"] == 0
 
 
@@ -188,7 +188,7 @@ def test_ties_are_marked_and_explained(columns: int) -> None:
     result = run("plan", *SMALL, columns=columns)
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= columns or columns < 80
-    text = " ".join(result.stdout.split())
+    text = unwrapped(result.stdout)
     assert "are too close to call, by measured pairs of configurations" in text
     assert "* recommended" in text
     start = next(number for number, line in enumerate(lines) if line.startswith("Best plans"))
@@ -202,7 +202,7 @@ def test_the_recommended_plan_is_shown_with_its_reason_and_its_flags() -> None:
     flags = ("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--top", 3)
     result, record = run(*flags, columns=100), answer(*flags)
     told = record["recommended"]
-    text = " ".join(result.stdout.split())
+    text = unwrapped(result.stdout)
     if told["plan"]["plan"] == record["plans"][0]["plan"]:
         assert "The fastest is the most robust of them too." in text
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import answer, run
+from tests.cli.commands import answer, run, unwrapped
 
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.profile import constants_of, generations, load_profile
@@ -64,7 +64,7 @@ def test_an_uncertainty_that_is_assumed_reaches_no_fit_and_no_robustness() -> No
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_nothing_is_dropped_where_there_is_little_room(columns: int) -> None:
-    text = " ".join(run("profiles", "hopper", columns=columns).stdout.split())
+    text = unwrapped(run("profiles", "hopper", columns=columns).stdout)
     for words in (
         "fraction of nominal bandwidth",
         "0.755 (sd 0.035)",
@@ -143,4 +143,4 @@ def test_lines_fit_the_terminal(arguments: tuple[str, ...], columns: int) -> Non
 def test_unknown_names(arguments: tuple[str, ...], words: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2, result.output
-    assert words in result.stderr
+    assert words in unwrapped(result.stderr)

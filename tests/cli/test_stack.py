@@ -174,7 +174,7 @@ HOSTILE = {
     "no source": "generation: hopper\nstep_time: {value: 1, unit: s}",
     "a bare number": "generation: hopper\nstep_time: 1",
     "a rate of nothing": "generation: hopper\nmatmul_efficiency: {value: {bf16: 0}, unit: x, source: x}",
-    "more than all of it": "generation: hopper\nhidden_tp: {value: 1.5, unit: share, source: x}",
+    "more than all of it": "generation: hopper\ntp_window: {value: 1.5, unit: share, source: x}",
     "no number": "generation: hopper\nstep_time: {value: fast, unit: s, source: x}",
     "not a number": "generation: hopper\nstep_time: {value: .nan, unit: s, source: x}",
     "without end": "generation: hopper\nstep_time: {value: .inf, unit: s, source: x}",

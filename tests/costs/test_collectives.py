@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -20,11 +21,11 @@ from shardplan.costs.collectives import (
     groups_of,
     sharding_groups,
 )
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.batch import Batch, Digit
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.workload.ops import CollectiveKind
+from shardplan.workload.ops import CollectiveKind, Copies
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 SIZE = 1e9
@@ -91,7 +92,7 @@ def test_all_to_all_sends_all_but_its_own_part(n: int) -> None:
 def test_copies_of_a_token_for_one_node_cross_the_network_once(copies: int) -> None:
     """Of k copies that fall on D nodes at random, D (1 - (1 - 1/D)^k) nodes get one (arXiv 2412.19437, 3.2.2)."""
     once = collective_bytes("all_to_all", SIZE, of(64, inside=8))
-    inner, outer = collective_bytes("all_to_all", SIZE, of(64, inside=8), copies=copies)
+    inner, outer = collective_bytes("all_to_all", SIZE, of(64, inside=8), copies=Copies(copies))
     assert inner == pytest.approx(float(once[0]) * reached_of(64, copies) / copies)
     assert outer == pytest.approx(float(once[1]) * reached_of(8, copies) / copies)
 
@@ -284,26 +285,18 @@ def test_a_rack_of_72_in_576() -> None:
     assert members(NVL72, 576, "ep", ep=64) == (8, 64)  # groups of 64 straddle racks of 72
 
 
-def test_a_rack_of_72_in_512_uses_64_of_each() -> None:
-    assert Network.of(NVL72, 512, ideal_profile()).sizes == (64, 512)
-    assert members(NVL72, 512, "ep", ep=64) == (64, 64)
+@pytest.mark.parametrize(("tp", "ep", "dp"), [(1, 1, 64), (8, 64, 8), (4, 16, 16), (2, 32, 32)])
+def test_a_rack_of_72_in_512_uses_64_of_each(tp: int, ep: int, dp: int) -> None:
+    """Eight racks are needed, and whole groups of 8 or 64 are spread evenly over them."""
+    assert members(NVL72, 512, "dp", tp=tp) == (dp, 512 // tp)
+    assert members(NVL72, 512, "ep", ep=ep) == (ep, ep)
 
 
 @pytest.mark.parametrize(
     ("size", "num_accelerators", "used"),
-    [
-        (8, 64, 8),
-        (8, 4, 4),
-        (8, 12, 6),
-        (8, 1000, 8),
-        (72, 576, 72),
-        (72, 512, 64),
-        (72, 1000, 50),
-        (8, 13, 8),
-        (None, 99, 99),
-    ],
+    [(8, 64, 8), (8, 4, 4), (8, 12, 6), (8, 1000, 8), (72, 512, 64), (72, 1000, 50), (8, 13, 8), (None, 99, 99)],
 )
-def test_domain_size(size: int | None, num_accelerators: int, used: int) -> None:
+def test_equal_domains_hold_what_divides_the_job(size: int | None, num_accelerators: int, used: int) -> None:
     assert domain_size(tier("node", size, 1), num_accelerators) == used
 
 
@@ -352,15 +345,43 @@ def test_efficiency_is_that_of_the_kind_of_link() -> None:
     assert network(nvlink, tier("network", None, 1), network_efficiency=table).efficiency == (0.8, 0.5)
 
 
-@pytest.mark.parametrize(("num_accelerators", "inside"), [(1008, 8), (1009, 7), (1006, 7), (1017, 7), (1013, 7)])
-def test_a_job_that_does_not_divide_into_nodes_is_spread_evenly(num_accelerators: int, inside: int) -> None:
-    """1,009 accelerators on nodes of eight: 120 nodes of eight and 7 of seven, hardly slower than 1,008."""
-    assert members(cluster(), num_accelerators, "dp") == (inside, num_accelerators)
+@pytest.mark.parametrize(
+    ("num_accelerators", "tp", "inside"),
+    [
+        (1008, 1, 8),
+        (1009, 1, 7),
+        (1022, 1, 7),
+        (1022, 2, 3),
+        (1006, 2, 3),
+        (1022, 7, 1),
+        (12, 1, 6),
+        (12, 4, 1),
+        (9, 1, 4),
+    ],
+)
+def test_a_rest_is_spread_over_the_fewest_nodes(num_accelerators: int, tp: int, inside: int) -> None:
+    """1,009: 120 nodes of eight and 7 of seven. 1,022 in pairs: 127 of four pairs, one of three. 12 in fours: 2 + 1."""
+    assert members(cluster(), num_accelerators, "dp", tp=tp) == (inside, num_accelerators // tp)
+    assert members(cluster(), num_accelerators, "tp", tp=tp) == (tp, tp)
 
 
-def test_a_tensor_parallel_group_stays_inside_its_node_there() -> None:
-    assert members(cluster(), 1006, "tp", tp=2) == (2, 2)
-    assert members(cluster(), 1006, "dp", tp=2) == (3, 503)
+@given(st.integers(1, 4000), st.sampled_from((4, 8, 72)))
+def test_a_group_of_all_lies_on_the_fewest_domains(num_accelerators: int, size: int) -> None:
+    """By dealing accelerators to domains one after the other: the emptiest holds the smallest part."""
+    domains = math.ceil(num_accelerators / size)
+    dealt = [0] * domains
+    for rank in range(num_accelerators):
+        dealt[rank % domains] += 1
+    on = cluster(tier("node", size, 450), tier("network", None, 50))
+    assert members(on, num_accelerators, "dp")[0] == min(dealt)
+
+
+@given(st.integers(64, 4000))
+def test_one_more_accelerator_costs_a_group_one_place_in_a_node(num_accelerators: int) -> None:
+    """From 64 on the emptiest of the nodes of eight holds seven: at most 8/7 of what full ones let through."""
+    on = network(tier("node", 8, 450, latency=0), tier("network", None, 50, latency=0))
+    time = collective_time("all_gather", SIZE, groups(cluster(), num_accelerators)["dp"], on)
+    assert time <= SIZE / (8 * 50e9) * 8 / 7
 
 
 @pytest.mark.parametrize("domains", [2, 16, 2048])
@@ -387,3 +408,81 @@ def test_fully_sharded_ranks_span_data_and_context_parallelism_around_tensor_par
     placed = sharding_groups(batch, Network.of(cluster(), 64, ideal_profile()))
     assert placed["shard"].members == (4, 32)
     assert placed["replica"].members == (1, 1)
+
+
+# Groups that straddle domains, against an enumeration of their ranks.
+
+
+def counted(digits: tuple[Digit, ...], world: int, domain: int) -> tuple[int, int, int]:
+    """Smallest part, largest part and domains of the groups that ranks at these strides form, rank by rank."""
+    offsets = [0]
+    for digit in digits:
+        offsets = [offset + int(i * digit.stride) for offset in offsets for i in range(int(digit.size))]
+    starts = [rank for rank in range(world) if all(rank // d.stride % d.size == 0 for d in digits)]
+    parts = [Counter((start + offset) // domain for offset in offsets).values() for start in starts]
+    return min(map(min, parts)), max(map(max, parts)), max(map(len, parts))
+
+
+def placed(digits: tuple[Digit, ...], world: int, domain: int) -> tuple[int, int, int]:
+    on = cluster(tier("node", domain, 450), tier("network", None, 50))
+    group = Group.of(digits, Network.of(on, world, ideal_profile()))
+    largest, domains = group.largest or group.members, group.domains or (group.size / group.members[0],)
+    return int(group.members[0]), int(largest[0]), int(domains[0])
+
+
+@given(st.sampled_from((4, 6, 8, 72)), st.integers(1, 40), st.integers(1, 80))
+def test_parts_of_a_straddling_group_are_those_of_its_ranks(domain: int, size: int, stride: int) -> None:
+    """Whole domains, so that groups start at every place that they can."""
+    world = math.lcm(size * stride, domain) * (1 if size * stride % domain else 2)
+    smallest, largest, domains = counted((Digit(size, stride),), world, domain)
+    found = placed((Digit(size, stride),), world, domain)
+    if domain % stride == 0 or stride >= domain:
+        assert found == (smallest, largest, domains)
+    else:  # not aligned with the domains: at the worse side
+        assert (found[0] <= smallest, found[1] >= largest, found[2] >= domains) == (True, True, True)
+
+
+@given(
+    st.sampled_from((1, 2, 4, 8)),
+    st.sampled_from((1, 2, 3, 4)),
+    st.sampled_from((1, 2, 4, 6)),
+    st.sampled_from((1, 2, 4)),
+)
+def test_groups_of_a_plan_lie_as_its_ranks_do(tp: int, cp: int, dp: int, pp: int) -> None:
+    world = math.lcm(tp * cp * dp * pp, 8)
+    dp = world // (tp * cp * pp)
+    if world <= 8:
+        return
+    strides = {"tp": 1, "cp": tp, "dp": tp * cp, "pp": tp * cp * dp}
+    digits = {name: (Digit(size, strides[name]),) for name, size in {"tp": tp, "cp": cp, "dp": dp, "pp": pp}.items()}
+    groups_there = groups(cluster(), world, tp=tp, cp=cp, pp=pp)
+    for name, run in (digits | {"dpcp": digits["cp"] + digits["dp"]}).items():
+        smallest, largest, _ = counted(run, world, 8)
+        group = groups_there[name]
+        assert int(group.members[0]) <= smallest
+        assert int((group.largest or group.members)[0]) >= largest
+        if run[0].stride in (1, 2, 4) or run[0].stride >= 8:
+            assert (int(group.members[0]), int((group.largest or group.members)[0])) == (smallest, largest)
+
+
+def test_a_group_of_twelve_is_eight_and_four() -> None:
+    """Eight exchange inside their node, four links carry what enters the other, one hop joins the two (by hand)."""
+    twelve = Group.of((Digit(12, 1),), Network.of(cluster(), 24, ideal_profile()))
+    assert (twelve.members, twelve.largest, twelve.domains) == ((4, 12), (8, 12), (2, 1))
+    assert collective_bytes("all_gather", SIZE, twelve) == pytest.approx((SIZE * 7 / 8, SIZE * (1 / 4 - 1 / 12)))
+    assert collective_bytes("all_to_all", SIZE, twelve) == pytest.approx((SIZE * 7 / 12, SIZE * 8 / 12))
+    on = network(tier("node", 8, 450, latency=1e-3), tier("network", None, 50, latency=1.0), num_accelerators=24)
+    assert collective_time("all_gather", 0.0, twelve, on) == pytest.approx(1.007)
+
+
+@given(kinds, st.sampled_from((6, 9, 12, 20)), st.sampled_from((4, 8)))
+def test_groups_in_arrays_straddle_as_they_do_alone(kind: CollectiveKind, size: int, domain: int) -> None:
+    on = network(tier("node", domain, 450), tier("network", None, 50), num_accelerators=360)
+    pair = Digit(np.array([1, 2, 3]), 1), Digit(size, np.array([1, 2, 6]))  # all but the last continue one another
+    together = collective_time(kind, SIZE, Group.of(pair, on), on)
+    for index in range(3):
+        alone = tuple(
+            Digit(int(np.broadcast_to(d.size, 3)[index]), int(np.broadcast_to(d.stride, 3)[index])) for d in pair
+        )
+        single = collective_time(kind, SIZE, Group.of(alone, on), on)
+        assert np.asarray(together)[index] == pytest.approx(float(single), rel=1e-12)

@@ -57,8 +57,9 @@ def test_a_dense_layer_has_a_call_for_every_kernel() -> None:
 
 
 def test_tensor_parallelism_adds_its_collectives() -> None:
-    """Gather and scatter around two blocks; backward both, and the gathered input once more."""
+    """Gather and scatter around two blocks; backward both, and the gathered input once more, if it was split."""
     assert calls(work(job=software(), tp=8)) == (9 + 4, 13 + 6)
+    assert calls(work(job=software(), tp=8, sequence_parallel=False)) == (9 + 4, 13 + 4)
 
 
 def test_low_precision_adds_a_quantisation_to_every_product() -> None:
@@ -68,6 +69,11 @@ def test_low_precision_adds_a_quantisation_to_every_product() -> None:
 def test_unfused_attention_is_two_products() -> None:
     """And a softmax of its own."""
     assert calls(work(job=software() | {"attention": "unfused"})) == (9 + 2, 13 + 4)
+
+
+def test_a_ring_calls_its_kernel_for_every_rank_s_keys() -> None:
+    """And sends three times forward, three times backward."""
+    assert calls(work(job=software(), cp=4)) == (9 + 3 + 3, 13 + 3 + 3)
 
 
 def test_graphs_replay_calls() -> None:

@@ -6,28 +6,15 @@ from hypothesis import strategies as st
 from tests.examples import ideal_profile
 
 from shardplan.costs.overlap import (
-    SUMMA_PANELS,
     beside,
     beside_chunks,
-    exposed,
-    hidden_share,
+    beside_products,
+    beside_ring,
     pipelined_products,
 )
 
 times = st.floats(0, 1e3)
 shares = st.floats(0, 1)
-
-
-@given(times, shares, shares)
-def test_hidden_communication_shows_its_slowdown_only(time: float, share: float, slowdown: float) -> None:
-    shown = exposed(time, share, ideal_profile(hidden_slowdown=slowdown))
-    assert 0 <= shown <= time * (1 + 1e-12)
-    assert shown == pytest.approx(time * (1 - share) + time * share * slowdown, rel=1e-9, abs=1e-15)
-
-
-def test_limits_of_a_share() -> None:
-    assert exposed(2.0, 0.0, ideal_profile(hidden_slowdown=0.5)) == 2.0
-    assert exposed(2.0, 1.0, ideal_profile()) == 0.0
 
 
 @given(times, times, shares)
@@ -38,20 +25,6 @@ def test_what_runs_beside_a_window_shows_the_excess_or_its_slowdown(
     assert shown == max(time - window, slowdown * time)
 
 
-def test_hidden_share_follows_the_switch() -> None:
-    assert hidden_share(overlapped=True, with_overlap=0.8, without=0.5) == 0.8
-    assert hidden_share(overlapped=False, with_overlap=0.8, without=0.5) == 0.5
-
-
-def test_chunks_hide_what_a_window_cannot() -> None:
-    """Four chunks run eight micro-batches in turn: three quarters of the gradients travel during 3 x 8 passes."""
-    ideal = ideal_profile(hidden_slowdown=0.0)
-    assert beside_chunks(8.0, 4.0, 1, 8, ideal) == 8 - 4  # no interleaving: the last backward pass alone
-    assert beside_chunks(8.0, 1.0, 4, 8, ideal) == 8 / 4 - 1  # the last chunk's, less its own pass
-    assert beside_chunks(80.0, 1.0, 4, 8, ideal) == 80 - 1 - 8 * 3  # bound by the network throughout
-    assert beside_chunks(8.0, 0.0, 4, 8, ideal) == 8
-
-
 @given(times, times, st.integers(1, 16), st.integers(1, 64), shares)
 def test_interleaving_never_shows_more(time: float, window: float, chunks: int, group: int, slowdown: float) -> None:
     profile = ideal_profile(hidden_slowdown=slowdown)
@@ -60,8 +33,39 @@ def test_interleaving_never_shows_more(time: float, window: float, chunks: int, 
     assert beside_chunks(time, window, 1, group, profile) == beside(time, window, profile)
 
 
-@given(times, times)
-def test_pipelined_products_show_the_first_panel_and_the_excess(time: float, products: float) -> None:
-    shown = pipelined_products(time, products)
-    assert time / SUMMA_PANELS <= shown <= time * (1 + 1e-12)
+@given(times, times, st.sampled_from((1, 4, 8, 16)))
+def test_pipelined_products_show_the_first_panel_and_the_excess(time: float, products: float, panels: int) -> None:
+    shown = pipelined_products(time, products, ideal_profile(summa_panels=panels))
+    assert time / panels <= shown <= time * (1 + 1e-12)
     assert shown + products >= time * (1 - 1e-12)
+
+
+@given(times, times, shares, shares, shares)
+def test_products_hide_no_more_than_they_last(
+    time: float, products: float, window: float, fill: float, slowdown: float
+) -> None:
+    profile = ideal_profile(tp_fill=fill, tp_window=window, hidden_slowdown=slowdown)
+    shown = beside_products(time, products, profile)
+    assert max(time - products, 0) * (1 - 1e-12) <= shown <= time * (1 + 1e-12)
+    assert shown >= fill * time * (1 - 1e-12)
+
+
+def test_one_of_four_panels_shows_beside_long_products() -> None:
+    """An exchange of 4 s in four panels beside 100 s of products: the first panel. Beside 2 s: all but these."""
+    profile = ideal_profile(tp_fill=0.25, tp_window=1.0)
+    assert beside_products(4.0, 100.0, profile) == 1.0
+    assert beside_products(4.0, 2.0, profile) == 2.0
+    assert beside_products(4.0, 2.0, ideal_profile(tp_fill=0.25, tp_window=0.5)) == 3.0
+
+
+@given(times, times, st.integers(1, 64), shares, shares)
+def test_every_step_of_a_ring_hides_its_own_transfer(
+    time: float, attention: float, ranks: int, window: float, slowdown: float
+) -> None:
+    """By summing over the steps: n - 1 of n kernels have a transfer beside them."""
+    profile = ideal_profile(cp_window=window, hidden_slowdown=slowdown)
+    time = time if ranks > 1 else 0.0
+    steps = [
+        max(time / (ranks - 1) - window * attention / ranks, slowdown * time / (ranks - 1)) for _ in range(ranks - 1)
+    ]
+    assert beside_ring(time, attention, ranks, profile) == pytest.approx(sum(steps), rel=1e-9, abs=1e-9)

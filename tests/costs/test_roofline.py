@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from shardplan.costs.roofline import Machine, operator_times
 from shardplan.errors import InputError
 from shardplan.inputs.job import recipe_of
 from shardplan.inputs.profile import load_profile
-from shardplan.workload.ops import AttentionCore, Matmul, Operator, Pass
+from shardplan.workload.ops import AttentionCore, Matmul, Operator, StreamPass
 
 PEAK, BANDWIDTH = 1000e12, 3350e9
 
@@ -32,14 +33,16 @@ def core(*, fused: bool = True, causal: bool = True) -> AttentionCore:
 
 
 def test_a_large_product_takes_its_arithmetic() -> None:
-    forward, backward = operator_times(matmul(8192, 8192, 8192), machine())
+    times = operator_times(matmul(8192, 8192, 8192), machine())
+    forward, backward = times.forward, times.backward
     assert forward == pytest.approx(2 * 8192**3 / PEAK)
     assert backward == pytest.approx(2 * 2 * 8192**3 / PEAK)
 
 
 def test_a_thin_product_takes_its_memory_traffic() -> None:
     """Below the ridge of the roofline (Williams et al., CACM 52(4), 2009) bytes over bandwidth decide."""
-    forward, backward = operator_times(matmul(1, 8192, 8192), machine())
+    times = operator_times(matmul(1, 8192, 8192), machine())
+    forward, backward = times.forward, times.backward
     moved = 2 * (8192 + 8192**2 + 8192)
     assert forward == pytest.approx(moved / BANDWIDTH)
     assert backward == pytest.approx(2 * moved / BANDWIDTH)
@@ -48,15 +51,15 @@ def test_a_thin_product_takes_its_memory_traffic() -> None:
 def test_the_ridge_lies_at_the_machine_balance() -> None:
     """An (m, k) by (k, n) product with large k and n in 16 bits has an intensity of m FLOP per byte."""
     balance = PEAK / BANDWIDTH
-    thin, thick = (operator_times(matmul(m, 1e6, 1e6), machine())[0] for m in (balance / 2, 2 * balance))
+    thin, thick = (operator_times(matmul(m, 1e6, 1e6), machine()).forward for m in (balance / 2, 2 * balance))
     assert thin == pytest.approx(2e12 / BANDWIDTH, rel=1e-3)
     assert thick == pytest.approx(2 * 2 * balance * 1e12 / PEAK, rel=1e-12)
 
 
 def test_gradients_are_accumulated_in_memory() -> None:
     """Where the weight gradient has few rows, adding it to the fp32 accumulator takes longer than computing it."""
-    _, without = operator_times(matmul(64, 8192, 8192), machine())
-    _, backward = operator_times(matmul(64, 8192, 8192), machine(wgrad_bytes=8))
+    without = operator_times(matmul(64, 8192, 8192), machine()).backward
+    backward = operator_times(matmul(64, 8192, 8192), machine(wgrad_bytes=8)).backward
     one_pass = 2 * (64 * 8192 * 2 + 8192**2) / BANDWIDTH
     assert without == pytest.approx(2 * one_pass)
     assert backward == pytest.approx(one_pass + 8 * 8192**2 / BANDWIDTH)
@@ -64,23 +67,26 @@ def test_gradients_are_accumulated_in_memory() -> None:
 
 def test_low_precision_doubles_the_rate_and_pays_for_casts() -> None:
     product = matmul(8192, 8192, 8192)
-    fast, _ = operator_times(product, machine("fp8"))
+    fast = operator_times(product, machine("fp8")).forward
     assert fast == pytest.approx(2 * 8192**3 / (2 * PEAK))
-    cast, _ = operator_times(product, machine("fp8", cast_bytes=4))
+    cast = operator_times(product, machine("fp8", cast_bytes=4)).forward
     assert cast - fast == pytest.approx(4 * 8192**2 / BANDWIDTH)
-    wide, _ = operator_times(matmul(8192, 8192, 8192, low_precision=False), machine("fp8", cast_bytes=4))
+    wide = operator_times(matmul(8192, 8192, 8192, low_precision=False), machine("fp8", cast_bytes=4)).forward
     assert wide == pytest.approx(2 * 8192**3 / PEAK)
 
 
 def test_launches_are_paid_once_per_product() -> None:
-    forward, backward = operator_times(matmul(8192, 8192, 8192), machine(matmul_launch_time=1.0))
+    times = operator_times(matmul(8192, 8192, 8192), machine(matmul_launch_time=1.0))
+    forward, backward = times.forward, times.backward
     assert forward == pytest.approx(1, rel=0.01)
     assert backward == pytest.approx(2, rel=0.01)
 
 
 def test_grouped_products_run_at_their_own_rate() -> None:
-    dense, _ = operator_times(matmul(8192, 8192, 8192, count=8), machine(grouped_matmul_efficiency=0.5))
-    grouped, _ = operator_times(matmul(8192, 8192, 8192, count=8, grouped=True), machine(grouped_matmul_efficiency=0.5))
+    dense = operator_times(matmul(8192, 8192, 8192, count=8), machine(grouped_matmul_efficiency=0.5)).forward
+    grouped = operator_times(
+        matmul(8192, 8192, 8192, count=8, grouped=True), machine(grouped_matmul_efficiency=0.5)
+    ).forward
     assert grouped == pytest.approx(2 * dense)
 
 
@@ -96,21 +102,31 @@ def test_every_grouped_product_has_a_start_of_its_own() -> None:
 
 def test_fused_attention_backward_makes_five_products_for_two() -> None:
     """FlashAttention-2 (arXiv 2307.08691, section 3.1.2)."""
-    forward, backward = operator_times(core(), machine())
+    times = operator_times(core(), machine())
+    forward, backward = times.forward, times.backward
     assert forward == pytest.approx(4 * 4096 * 32 * 128 * 2048 / PEAK)
     assert backward == pytest.approx(2.5 * forward)
 
 
+def test_every_step_of_a_ring_starts_a_kernel() -> None:
+    slow, fast = (machine(memory_pass_latency=time) for time in (1.0, 0.0))
+    ring = replace(core(), steps=4)
+    for with_start, without in zip(operator_times(ring, slow), operator_times(ring, fast), strict=True):
+        assert with_start - without == pytest.approx(4)
+
+
 def test_unfused_attention_computes_the_whole_square() -> None:
     """Megatron-LM's batched products know no mask: twice the causal work, and twice that backward."""
-    forward, backward = operator_times(core(fused=False), machine())
+    times = operator_times(core(fused=False), machine())
+    forward, backward = times.forward, times.backward
     assert forward == pytest.approx(2 * operator_times(core(), machine())[0])
     assert backward == pytest.approx(2 * forward)
 
 
 def test_passes_take_bytes_over_bandwidth() -> None:
-    norm = Pass(name="norm", modules=(), forward_bytes=5e9, backward_bytes=7e9)
-    forward, backward = operator_times(norm, machine())
+    norm = StreamPass(name="norm", modules=(), forward_bytes=5e9, backward_bytes=7e9)
+    times = operator_times(norm, machine())
+    forward, backward = times.forward, times.backward
     assert forward == pytest.approx(5e9 / BANDWIDTH)
     assert backward == pytest.approx(7e9 / BANDWIDTH)
     twice = machine(memory_pass_factor={"fused": 2}, memory_efficiency=0.5, memory_pass_latency=1)
@@ -126,7 +142,7 @@ shapes = st.floats(1, 1e5)
 operators: st.SearchStrategy[Operator] = st.one_of(
     st.builds(matmul, shapes, shapes, shapes, low_precision=st.booleans(), grouped=st.booleans()),
     st.builds(core, fused=st.booleans(), causal=st.booleans()),
-    st.builds(Pass, name=st.just("pass"), modules=st.just(()), forward_bytes=shapes, backward_bytes=shapes),
+    st.builds(StreamPass, name=st.just("pass"), modules=st.just(()), forward_bytes=shapes, backward_bytes=shapes),
 )
 
 
@@ -136,7 +152,8 @@ def test_better_machines_are_never_slower(operator: Operator, precision: str, fa
 
     def times(**changes: Any) -> tuple[float, float]:
         part = Machine(accelerator=accelerator(**changes), profile=profile, recipe=recipe)
-        forward, backward = operator_times(operator, part)
+        times = operator_times(operator, part)
+        forward, backward = times.forward, times.backward
         return float(forward), float(backward)
 
     base = times()

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import cluster, ideal_profile, tier
 
+from shardplan.arrays import Numbers
 from shardplan.costs.collectives import Group, Network, sharding_groups
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.inputs.batch import Batch
@@ -22,7 +24,7 @@ PSI = 1e9
 def traffic(
     num_accelerators: int = 64,
     *,
-    dense: float = PSI,
+    dense: Numbers = PSI,
     experts: float = 0.0,
     grad_dtype: Any = "bf16",
     reduces_whole: bool = False,
@@ -146,3 +148,26 @@ def test_latency_of_a_step_does_not_grow_with_the_replicas() -> None:
         network = Network.of(hops_take_a_second, n, ideal_profile())
         found = state_traffic(Parameters(PSI, 0.0), job, batch, network, sharding_groups(batch, network))
         assert float(found.reduce_time) == pytest.approx(hops * PSI / (n * 1e6), rel=1e-2)
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero2", "zero3", "hsdp"])
+def test_no_parameters_cost_nothing_as_a_number_or_in_an_array(sharding: Any) -> None:
+    """A head of weightless norms and a tied table holds none in one stage, and its table behind a pipeline."""
+    shards = {"sharding": sharding, "sharding_degree": 8 if sharding == "hsdp" else None}
+    alone, sizes = traffic(dense=0.0, **shards), np.array([0.0, PSI])
+    both, whole = traffic(dense=sizes, **shards), traffic(dense=PSI, **shards)
+    for name in ("reduce_time", "gather_time", "microbatch_time"):
+        assert getattr(alone, name) == 0
+        assert np.broadcast_to(getattr(both, name), 2).tolist() == [0, getattr(whole, name)], name
+
+
+def test_wires_of_states_are_busy_for_the_bytes_they_carry() -> None:
+    """Fully sharded over 64: two gathers and a scatter, 7/8 of each in a node of eight, 7/64 between nodes."""
+    full = traffic(sharding="zero3")
+    inside, between = full.microbatch_wires
+    assert float(inside) == pytest.approx(3 * 2 * PSI * 7 / 8 / 450e9)
+    assert float(between) == pytest.approx(3 * 2 * PSI * 7 / 64 / 50e9)
+    assert [float(time) for time in full.step_wires] == [0.0, 0.0]
+    once = traffic(sharding="zero1")
+    assert float(once.step_wires[1]) == pytest.approx(2 * 2 * PSI * 7 / 64 / 50e9)
+    assert float(once.reduce_time + once.gather_time) >= max(map(float, once.step_wires))

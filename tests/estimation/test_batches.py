@@ -1,28 +1,30 @@
-"""Arrays of plans, each field along an axis of its own, against the same plans one at a time."""
+"""Arrays of plans, with fields along axes of their own or all along one, against the same plans one at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import Case, cases, divisors, tensor_degrees
 
+from shardplan.arrays import mapped
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.layout import pipeline_of, whole_model
-from shardplan.estimation.load import loads_of
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import Plan
-from shardplan.workload.stage import Stage, kinds_of_stage, side_by_side
+from shardplan.workload.stage import Stage, kinds_of_stage, stacked
 
 SAME = 1e-12
-SINGLE = ("num_accelerators", "pp", "tp_kind", "cp_comm", "placement", "stage_layers")
+SINGLE = ("num_accelerators", "schedule", "tp_kind", "cp_comm", "placement", "stage_layers")
 """Fields that are one value for all plans of a batch."""
 
 
@@ -36,7 +38,7 @@ def on_own_axes(values: Any) -> Any:
     return array
 
 
-def stacked(batches: Any) -> Batch:
+def joined(batches: Any) -> Batch:
     """Batches of single plans, in an array of objects, as one batch of arrays."""
     shape = batches.shape
 
@@ -53,12 +55,33 @@ def stacked(batches: Any) -> Batch:
     return replace(first, recompute=modules, **numbers)
 
 
-def step(question: Question, batch: Batch, kinds: tuple[Stage, ...]) -> Step:
-    return step_of(question, batch, loads_of(price(question, batch)), kinds, whole_model(question.model))
+def step(question: Question, batch: Batch, kinds: Sequence[Stage]) -> Step:
+    return step_of(question, batch, price(question, batch), kinds, whole_model(question.model))
 
 
-def kinds_of(question: Question, plan: Plan, vp: int) -> tuple[Stage, ...]:
-    return kinds_of_stage(pipeline_of(question, plan.pp, vp))
+def kinds_of(question: Question, plan: Plan) -> tuple[Stage, ...]:
+    return kinds_of_stage(pipeline_of(question, plan.pp, plan.vp))
+
+
+def side_by_side(pipelines: list[tuple[Stage, ...]], shape: tuple[int, ...]) -> list[Stage]:
+    """Stages whose numbers are arrays over pipelines; a pipeline with fewer has its last again."""
+    most = max(map(len, pipelines))
+    filled = [(*stages, *(stages[-1],) * (most - len(stages))) for stages in pipelines]
+    return [
+        mapped(stacked([stages[kind] for stages in filled]), lambda numbers: numbers.reshape(shape))
+        for kind in range(most)
+    ]
+
+
+def check(question: Question, plans: list[Plan], together: Step, shape: tuple[int, ...]) -> None:
+    """Every plan by itself against its element of the arrays."""
+    for number, plan in enumerate(plans):
+        batch = Batch.of(plan, question.num_accelerators, question.job)
+        singly = step(question, batch, kinds_of(question, plan))
+        for field in fields(Step):
+            one = float(getattr(singly, field.name))
+            among = float(np.broadcast_to(getattr(together, field.name), shape).flat[number])
+            assert abs(among - one) <= SAME * abs(one), (field.name, plan)
 
 
 def alternatives(draw: st.DrawFn, case: Case) -> tuple[list[dict[str, Any]], ...]:
@@ -102,36 +125,56 @@ def alternatives(draw: st.DrawFn, case: Case) -> tuple[list[dict[str, Any]], ...
     )
 
 
+def plain(case: Case, **changes: Any) -> Plan:
+    """The plan of a case without what depends on its degrees."""
+    return replace(
+        case.plan, sharding="zero1", sharding_degree=None, schedule=None, ep=1, etp=1, stage_layers=None, **changes
+    )
+
+
+def batches_of(question: Question, plans: list[Plan], shape: tuple[int, ...]) -> Batch:
+    """Plans in numbers, as arrays of a shape."""
+    singles = np.empty(len(plans), dtype=object)
+    singles[:] = [Batch.of(plan, question.num_accelerators, question.job) for plan in plans]
+    return joined(singles.reshape(shape))
+
+
 @settings(max_examples=40)
 @given(cases(), st.data())
 def test_an_array_of_plans_is_its_plans_one_at_a_time(case: Case, data: st.DataObject) -> None:
+    """Sharding, recomputation, chunks per rank and the degrees of a layer along axes of their own."""
     question = case.question
-    plain = replace(case.plan, sharding="zero1", sharding_degree=None, schedule=None, ep=1, etp=1, stage_layers=None)
     axes = data.draw(st.composite(lambda draw: alternatives(draw, case))())
     shape = tuple(len(axis) for axis in axes)
-    batches = np.empty(shape, dtype=object)
-    for index in product(*(range(length) for length in shape)):
-        changes: dict[str, Any] = {}
-        for axis, position in zip(axes, index, strict=True):
-            changes |= axis[position]
-        batches[index] = Batch.of(replace(plain, **changes), question.num_accelerators, question.job)
-    vps = [axis["vp"] for axis in axes[2]]
-    together = step(question, stacked(batches), side_by_side([kinds_of(question, plain, vp) for vp in vps]))
-    for index in product(*(range(length) for length in shape)):
-        singly = step(question, batches[index], kinds_of(question, plain, vps[index[2]]))
-        for field in fields(Step):
-            one = float(getattr(singly, field.name))
-            among = float(np.broadcast_to(getattr(together, field.name), shape)[index])
-            assert abs(among - one) <= SAME * abs(one), (field.name, index)
+    plans = [replace(plain(case), **{**one, **two, **three, **four}) for one, two, three, four in product(*axes)]
+    pipelines = [kinds_of(question, plain(case, **axis)) for axis in axes[2]]
+    kinds = side_by_side(pipelines, (1, 1, -1, 1))
+    check(question, plans, step(question, batches_of(question, plans, shape), kinds), shape)
+
+
+@settings(max_examples=40)
+@given(cases(), st.data())
+def test_a_column_of_plans_is_its_plans_one_at_a_time(case: Case, data: st.DataObject) -> None:
+    """Any plans, of any pipeline depths, along one axis."""
+    question, model = case.question, case.question.model
+    depths = [pp for pp in divisors(question.num_accelerators) if pp <= model.num_hidden_layers]
+    plans: list[Plan] = []
+    for pp in data.draw(st.lists(st.sampled_from(depths), min_size=1, max_size=3)):
+        deep = replace(case, plan=plain(case, pp=pp, vp=1, tp=1, cp=1, tp_rows=1, tp_kind="1d"))
+        axes = data.draw(st.composite(lambda draw, deep=deep: alternatives(draw, deep))())
+        choices = [st.sampled_from(axis) for axis in axes]
+        chosen = data.draw(st.lists(st.tuples(*choices), min_size=1, max_size=4))
+        plans += [replace(deep.plan, **{**a, **b, **c, **d}) for a, b, c, d in chosen]
+    kinds = side_by_side([kinds_of(question, plan) for plan in plans], (-1,))
+    check(question, plans, step(question, batches_of(question, plans, (-1,)), kinds), (len(plans),))
 
 
 @given(cases())
 def test_a_batch_of_one_is_the_estimate(case: Case) -> None:
     question, plan = case.question, case.plan
-    single = Batch.of(plan, question.num_accelerators, question.job)
-    batch = stacked(np.array([single], dtype=object).reshape(1, 1, 1, 1))
+    batch = batches_of(question, [plan], (1, 1, 1, 1))
     outcome = step(question, batch, pipeline_of(question, plan.pp, plan.vp, plan.stage_layers))
     answer = estimate_plan(question, plan)
-    assert np.asarray(outcome.step_time).item() == answer.step_time
-    assert np.asarray(outcome.peak_memory_bytes).item() == answer.peak_memory_bytes
+    assert np.asarray(outcome.step_time).item() == pytest.approx(answer.step_time, rel=SAME)
+    assert np.asarray(outcome.peak_memory_bytes).item() == pytest.approx(answer.peak_memory_bytes, rel=SAME)
     assert np.asarray(outcome.fits).item() is answer.feasible

@@ -15,6 +15,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 
 JOB = Job(sequence_length=8192, global_batch_size=128)
 TERMS = {
@@ -199,9 +200,30 @@ def test_assumptions_are_stated() -> None:
 
     rack = cluster(tier("rack", 72, 900), tier("network", None, 50))
     assert "routed evenly" in of(mixtral(2), cluster(), 8)
+    uneven = Job(sequence_length=4096, global_batch_size=8, moe_imbalance=1.25)
+    texts = estimate(mixtral(2), cluster(), uneven, Plan(ep=8), num_accelerators=8).assumptions
+    assert any("1.25 times the mean" in text for text in texts)
+    assert any("one copy of a token" in text for text in texts)
+    apart = replace(uneven, software=Software(moe_dispatcher="alltoall"))
+    texts = estimate(mixtral(2), cluster(), apart, Plan(ep=8), num_accelerators=8).assumptions
+    assert any("every copy of a token" in text for text in texts)
     assert "64 of the 72" in of(SMALL, rack, 512)
     assert "more than the largest known" in of(SMALL, replace(cluster(), max_num_accelerators=64), 128)
     assert of(SMALL, cluster(part=accelerator(name="h100-sxm-80gb")), 8) == ""
+
+
+def test_uneven_routing_takes_time_and_memory_but_no_flop() -> None:
+    even, uneven = (
+        estimate(
+            mixtral(4), cluster(), replace(JOB, moe_imbalance=ratio), Plan(ep=8, sharding="zero1"), num_accelerators=64
+        )
+        for ratio in (1.0, 1.5)
+    )
+    for part in ("matmul", "memory_bound", "ep_communication"):
+        assert uneven.breakdown[part] > even.breakdown[part]
+    assert uneven.memory[0]["activations"] > even.memory[0]["activations"]
+    assert uneven.memory[0]["weights"] == even.memory[0]["weights"]
+    assert uneven.hfu * uneven.step_time == pytest.approx(even.hfu * even.step_time)
 
 
 def test_bands_say_what_they_are_made_of() -> None:
@@ -221,7 +243,14 @@ def test_bands_say_what_they_are_made_of() -> None:
 
 @pytest.mark.parametrize(
     ("n", "says"),
-    [(1009, "1,009 accelerators do not fill every node of 8"), (44, "with 4 in each"), (100, "5 of the 8"), (64, None)],
+    [
+        (1022, "1,022 accelerators fill 127 of the domains of 8 (node) and a rest of 6"),
+        (1009, "1,009 accelerators fill 126 of the domains of 8 (node) and a rest of 1"),
+        (44, "44 accelerators fill 5 of the domains of 8 (node) and a rest of 4"),
+        (100, "100 accelerators fill 12 of the domains of 8 (node) and a rest of 4"),
+        (64, None),
+        (5, None),
+    ],
 )
 def test_worlds_that_do_not_fill_nodes_are_said(n: int, says: str | None) -> None:
     job = replace(JOB, global_batch_size=n)

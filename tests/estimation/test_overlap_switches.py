@@ -13,9 +13,9 @@ from tests.strategies import Case, cases
 
 from shardplan.calibration.runs.option_words import OVERLAPS
 from shardplan.estimation.estimate import estimate, estimate_plan
-from shardplan.estimation.load import loads_of
+from shardplan.estimation.load import Loads, StageStates, StageWork
 from shardplan.estimation.pricing import price
-from shardplan.estimation.step import stage_times
+from shardplan.estimation.step import Around, state_charge, state_times, work_times
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
@@ -40,14 +40,16 @@ def test_overlap_never_slows_a_step(case: Case, some: Mapping[str, Any]) -> None
 def test_nothing_of_the_states_is_hidden_without_overlap(case: Case) -> None:
     question, plan = case.question, replace(case.plan, **NONE)
     batch = Batch.of(plan, question.num_accelerators, question.job)
-    loads = loads_of(price(question, batch))
+    prices = price(question, batch)
+    loads, around = Loads.of(prices), Around.of(question, batch, prices)
     for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers):
-        load = loads.on(stage)
-        times = stage_times(question, batch, loads, stage, load)
-        assert times.sharded == batch.num_microbatches * load.sharding_time
-        assert times.reduce == pytest.approx(load.reduce_time, rel=1e-12)
-        assert times.gather == pytest.approx(load.gather_time, rel=1e-12)
-        assert times.transfer == 2 * plan.vp * loads.transfer_time
+        load = StageStates.of(stage, loads.states)
+        work = work_times(question, batch, around, stage, StageWork.of(stage, loads.blocks))
+        times = state_times(question, batch, work, state_charge(question, batch, stage, load))
+        assert times.sharded == batch.num_microbatches * load.sum.sharding_time
+        assert times.reduce == pytest.approx(load.sum.reduce_time, rel=1e-12)
+        assert times.gather == pytest.approx(load.sum.gather_time, rel=1e-12)
+        assert work.transfer == 2 * plan.vp * prices.handover.time
 
 
 @pytest.mark.parametrize("stack", list_stacks())

@@ -42,8 +42,8 @@ def test_a_worse_constant_is_at_the_90th_percentile_of_what_is_known() -> None:
         P90 * sd,  # type: ignore[operator]  # a number has one
         rel=1e-4,
     )
-    hidden, sd = before.hidden_tp, before.constants["hidden_tp"].sd
-    moved = logit(hidden) - logit(perturbed(ASKED, "overlap").profile.hidden_tp)  # type: ignore[arg-type]  # numbers
+    hidden, sd = before.tp_window, before.constants["tp_window"].sd
+    moved = logit(hidden) - logit(perturbed(ASKED, "overlap").profile.tp_window)  # type: ignore[arg-type]  # numbers
     assert moved == pytest.approx(P90 * sd, rel=1e-4)  # type: ignore[operator]  # a number has one
 
 
@@ -58,9 +58,9 @@ def test_keys_of_a_table_move_by_the_spread_that_they_share() -> None:
 
 
 def test_shares_stay_shares_at_their_ends() -> None:
-    asked = replace(ASKED, given_profile=replace(ASKED.profile, hidden_tp=0.0, cp_window=1.0))
+    asked = replace(ASKED, given_profile=replace(ASKED.profile, tp_window=0.0, cp_window=1.0))
     worse = perturbed(asked, "overlap").profile
-    assert worse.hidden_tp == 0.0
+    assert worse.tp_window == 0.0
     assert worse.cp_window == 1.0
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.examples import LLAMA_70B, cluster, ideal_profile, mixtral, tier
+from tests.examples import LLAMA_70B, cluster, deepseek_v3, ideal_profile, mixtral, tier
 from tests.strategies import Case, cases
 
-from shardplan.estimation.load import loads_of
+from shardplan.estimation.load import Loads, StageStates, StageWork
 from shardplan.estimation.pricing import Prices, price
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
@@ -28,14 +28,14 @@ def prices(model: ModelConfig, num_accelerators: int, **fields: Any) -> Prices:
 def test_stages_hand_on_split_activations() -> None:
     """b s h / t elements with sequence parallelism (scatter-gather, arXiv 2104.04473, section 4.1)."""
     for tp in 1, 8:
-        inside, outside = prices(LLAMA_70B, 64, tp=tp, pp=8).transfer_bytes
+        inside, outside = prices(LLAMA_70B, 64, tp=tp, pp=8).handover.bytes
         assert (inside, outside) == (0, 2 * 4096 * 8192 / tp)
-    assert prices(LLAMA_70B, 8, pp=8).transfer_bytes == (2 * 4096 * 8192,)
-    assert prices(LLAMA_70B, 8, tp=8).transfer_bytes == (0,)
+    assert prices(LLAMA_70B, 8, pp=8).handover.bytes == (2 * 4096 * 8192,)
+    assert prices(LLAMA_70B, 8, tp=8).handover.bytes == (0,)
 
 
 def test_neighbouring_stages_are_as_far_apart_as_the_worst_pair() -> None:
-    inside, outside = prices(LLAMA_70B, 16, pp=16).transfer_bytes
+    inside, outside = prices(LLAMA_70B, 16, pp=16).handover.bytes
     assert (inside, outside) == (0, 2 * 4096 * 8192)
 
 
@@ -44,26 +44,40 @@ def test_only_mixtures_wait_for_their_dispatcher() -> None:
     profile = ideal_profile(moe_host_time=1.0, moe_host_backward_ratio=2.0)
     for model, host in (LLAMA_70B, 0.0), (mixtral(), 3.0):
         question = Question(model=model, cluster=cluster(), num_accelerators=8, job=job, given_profile=profile)
-        (layer,) = price(question, Batch.of(Plan(), 8, job)).layers
-        assert float(layer.cost.forward.total + layer.cost.backward.total) == pytest.approx(host, abs=0.2)
+        (layer,) = price(question, Batch.of(Plan(), 8, job)).blocks.layers
+        assert float(layer.forward.total + layer.backward.total) == pytest.approx(host, abs=0.2)
+
+
+def test_the_copy_of_the_table_for_multi_token_prediction_is_reduced_with_the_first() -> None:
+    """129,280 x 7,168 fp32 gradients all-reduced by two ranks: each sends them once, all of it between nodes."""
+    with_mtp, without = (prices(deepseek_v3(4, 1, num_mtp_layers=n), 64, pp=4, ep=8).head.traffic for n in (1, 0))
+    one, other = (sum(traffic.step_bytes[1:]) for traffic in (with_mtp, without))
+    table = 129280 * 7168
+    states = (4 + 2) * table * (1 / 8 - 1 / 16)  # zero1: 16 replicas in two nodes scatter gradients and gather weights
+    assert one - other == pytest.approx(4 * table + states)
+    alone, none = (prices(deepseek_v3(4, 1, num_mtp_layers=n), 8, ep=8).head.parameters for n in (1, 0))
+    assert alone == none
 
 
 @given(cases())
 def test_loads_of_stages_sum_to_the_load_of_the_model(case: Case) -> None:
     question, plan = case.question, case.plan
-    loads = loads_of(price(question, Batch.of(plan, question.num_accelerators, question.job)))
-    pipeline = [loads.on(stage) for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers)]
-    (whole,) = (loads.on(stage) for stage in stages(question.model, 1, 1))
-    for name in ("forward", "backward", "recomputed", "kept_bytes", "freed_bytes", "dense", "experts", "reduce_time"):
-        total = sum(float(getattr(load, name)) for load in pipeline)
-        assert total == pytest.approx(float(getattr(whole, name)), rel=1e-12), name
+    loads = Loads.of(price(question, Batch.of(plan, question.num_accelerators, question.job)))
+    pipeline = stages(question.model, plan.pp, plan.vp, plan.stage_layers)
+    (whole,) = stages(question.model, 1, 1)
+    for name in ("forward", "backward", "recomputed", "kept_bytes", "freed_bytes"):
+        total = sum(float(getattr(StageWork.of(stage, loads.blocks).sum, name)) for stage in pipeline)
+        assert total == pytest.approx(float(getattr(StageWork.of(whole, loads.blocks).sum, name)), rel=1e-12), name
+    for name in ("dense", "experts", "sharding_time", "reduce_time", "gather_time"):
+        total = sum(float(getattr(StageStates.of(stage, loads.states).sum, name)) for stage in pipeline)
+        assert total == pytest.approx(float(getattr(StageStates.of(whole, loads.states).sum, name)), rel=1e-12), name
 
 
 def test_tiers_are_priced_apart() -> None:
     on = cluster(tier("node", 4, 450), tier("rack", 64, 100), tier("network", None, 50))
     job = Job(sequence_length=4096, global_batch_size=128)
     question = Question(model=LLAMA_70B, cluster=on, num_accelerators=128, job=job, given_profile=ideal_profile())
-    (layer,) = price(question, Batch.of(Plan(tp=8, sequence_parallel=False), 128, job)).layers
-    node, rack, network = layer.cost.sent_bytes["tp"]
+    (layer,) = price(question, Batch.of(Plan(tp=8, sequence_parallel=False), 128, job)).blocks.layers
+    node, rack, network = layer.sent_bytes["tp"]
     whole = 4 * 2 * 2 * 4096 * 8192
     assert (node, rack, network) == (whole * 3 / 4, whole / 8, 0)

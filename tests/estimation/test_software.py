@@ -152,14 +152,15 @@ def test_blocking_tensor_parallel_communication_shows_whole() -> None:
     shown = [
         estimate_plan(
             Question(
-                model=MODEL, cluster=machine, num_accelerators=8, given_profile=ideal_profile(hidden_tp=hidden),
+                model=MODEL, cluster=machine, num_accelerators=8, given_profile=ideal_profile(tp_window=window),
                 job=job if blocking else replace(job, software=Software()),
             ),
             Plan(**tensor),
         ).breakdown["tp_communication"]
-        for hidden, blocking in ((0.0, False), (0.5, False), (0.5, True))
+        for window, blocking in ((0.0, False), (1.0, False), (1.0, True))
     ]  # fmt: skip
-    assert shown[1] == pytest.approx(shown[0] * 3 / 4)  # half of the backward half
+    # The backward half runs beside products that take longer, but for the embedding's, which has no products.
+    assert shown[0] / 2 <= shown[1] <= 0.55 * shown[0]
     assert shown[2] == pytest.approx(shown[0])
 
 
@@ -187,7 +188,7 @@ def test_a_ring_hides_behind_attention_and_other_exchanges_do_not() -> None:
         return parts["cp_communication"], parts["attention"]
 
     whole, attention = shown("p2p", cp_window=0.0)
-    assert shown("p2p", cp_window=0.5)[0] == pytest.approx(max(whole - 0.5 * attention, 0.0), rel=1e-6)
+    assert shown("p2p", cp_window=0.5)[0] == pytest.approx(whole - 0.5 * attention * 15 / 16, rel=1e-6)
     assert shown("p2p", cp_window=1e9)[0] == 0.0
     assert shown("p2p", cp_window=1e9, hidden_slowdown=0.15)[0] == pytest.approx(0.15 * whole)
     assert shown("allgather", cp_window=1e9)[0] == shown("allgather", cp_window=0.0)[0] > 0

@@ -14,10 +14,20 @@ from tests.strategies import Case, cases
 
 from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
 from shardplan.estimation.layout import pipeline_of, whole_model
-from shardplan.estimation.load import loads_of
+from shardplan.estimation.load import Loads, StageStates, StageWork
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Step, stage_memory, stage_times, step_of
+from shardplan.estimation.step import (
+    Around,
+    Step,
+    activation_memory,
+    state_charge,
+    state_memory,
+    state_times,
+    step_of,
+    work_times,
+)
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
@@ -53,6 +63,17 @@ def test_bubble_is_p_minus_one_over_v_m(pp: int, vp: int, m: int) -> None:
     answer = estimated(headless(16), m, pp=pp, vp=vp)
     work = answer.step_time - answer.breakdown["bubble"]
     assert answer.breakdown["bubble"] / work == pytest.approx((pp - 1) / (vp * m), rel=1e-3, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "vp", "forward_passes"),
+    [("zb-h1", 1, 7), ("zb-h2", 1, 0), ("zb-v", 2, 0), ("dualpipe", 1, 6), ("dualpipe-v", 2, 7)],
+)
+def test_schedules_that_split_the_backward_pass_fill_the_bubble(schedule: str, vp: int, forward_passes: int) -> None:
+    """Where F = B = W, nearly: (p - 1) F of arXiv 2401.10241, 2 (p/2 - 1) F of DualPipe, over 3 m F of work."""
+    answer = estimated(headless(16), 32, pp=8, vp=vp, schedule=schedule)
+    work = answer.step_time - answer.breakdown["bubble"]
+    assert answer.breakdown["bubble"] / work == pytest.approx(forward_passes / (3 * 32), abs=1e-3)
 
 
 @pytest.mark.parametrize("m", [1, 8])
@@ -102,11 +123,11 @@ def steps(case: Case) -> tuple[Step, Step]:
     """The step from every stage, and from the kinds of stage alone."""
     question, plan = case.question, case.plan
     batch = Batch.of(plan, question.num_accelerators, question.job)
-    loads = loads_of(price(question, batch))
+    prices = price(question, batch)
     pipeline = pipeline_of(question, plan.pp, plan.vp, plan.stage_layers)
 
     def outcome(kinds: tuple[Stage, ...]) -> Step:
-        return step_of(question, batch, loads, kinds, whole_model(question.model))
+        return step_of(question, batch, prices, kinds, whole_model(question.model))
 
     return outcome(pipeline), outcome(kinds_of_stage(pipeline))
 
@@ -220,13 +241,20 @@ def test_recomputing_more_layers_never_needs_more_memory(case: Case, num_layers:
 def test_times_and_memory_are_positive(case: Case) -> None:
     question, plan = case.question, case.plan
     batch = Batch.of(plan, question.num_accelerators, question.job)
-    loads = loads_of(price(question, batch))
+    prices = price(question, batch)
+    loads, around = Loads.of(prices), Around.of(question, batch, prices)
     for stage in pipeline_of(question, plan.pp, plan.vp, plan.stage_layers):
-        load = loads.on(stage)
-        for record in (
-            stage_times(question, batch, loads, stage, load),
-            stage_memory(question, batch, loads, stage, load),
-        ):
+        work, states = StageWork.of(stage, loads.blocks), StageStates.of(stage, loads.states)
+        times = work_times(question, batch, around, stage, work)
+        records = (
+            times,
+            activation_memory(question, batch, around, stage, work),
+            state_charge(question, batch, stage, states),
+            state_memory(question, batch, stage, states),
+            state_times(question, batch, times, state_charge(question, batch, stage, states)),
+            PricedPlan.of(question, plan).memory_of(int(stage.rank)),
+        )
+        for record in records:
             for field in fields(record):
                 assert float(getattr(record, field.name)) >= 0, field.name
 

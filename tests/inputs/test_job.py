@@ -45,6 +45,12 @@ def test_refuses_tokens_that_are_no_positive_number(tokens: object) -> None:
         job(tokens=tokens)
 
 
+@pytest.mark.parametrize("ratio", [0.5, 0, -1, 1001, math.nan, math.inf, True, "1.2", None, [1.2]])
+def test_the_most_loaded_rank_has_at_least_the_mean(ratio: object) -> None:
+    with pytest.raises(InputError, match=r"moe_imbalance is .* from 1 to 1000"):
+        job(moe_imbalance=ratio)
+
+
 def test_misspelt_precision_is_answered_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="did you mean bf16"):
         job(precision="bf61")

@@ -19,7 +19,7 @@ from shardplan.inputs.plan import (
 
 DEGREES = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "tp_rows")
 OPTIONAL = ("sharding_degree", "microbatch_group_size")
-CHOICES = ("sharding", "cp_comm", "tp_kind", "offload", "schedule", "recompute", "placement")
+CHOICES = ("sharding", "cp_comm", "tp_kind", "offload", "recompute", "placement")
 FLAGS = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
 
 not_a_degree = st.one_of(
@@ -50,6 +50,17 @@ def test_refuses_unknown_choices(field: str, value: object) -> None:
     with pytest.raises(InputError) as refusal:
         Plan(**{field: value})  # type: ignore[arg-type]  # wrong on purpose
     assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    "value", ["", "-", "1F1B", "zb h1", "zb--h1", 0, 1, 2.5, math.nan, True, ["1f1b"], b"1f1b", "é"]
+)
+def test_refuses_what_is_no_name_of_a_schedule(value: Any) -> None:
+    """Whether a schedule of that name is known is a rule of validity."""
+    with pytest.raises(InputError, match="schedule is") as refusal:
+        Plan(schedule=value)
+    assert refusal.value.hint
+    assert Plan(schedule="zb-h17").effective_schedule == "zb-h17"
 
 
 @pytest.mark.parametrize("field", FLAGS)

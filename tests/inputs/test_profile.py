@@ -14,9 +14,9 @@ from shardplan.inputs.profile import NOT_CONSTANTS, Profile, generations, load_p
 
 GENERATIONS = get_args(Generation)
 SHARES = (
-    "hidden_tp", "hidden_tp_overlapped", "cp_window", "hidden_ep_overlapped", "hidden_pp",
-    "hidden_offload", "hidden_slowdown", "dp_window", "fsdp_window", "matmul_wave_weight", "fragmentation",
-    "fragmentation_when_full",
+    "tp_fill", "tp_window", "cp_window", "ep_window", "pp_window",
+    "offload_window", "hidden_slowdown", "dp_window", "fsdp_window", "matmul_wave_weight", "fragmentation",
+    "fragmentation_when_full", "backward_gradients",
 )  # fmt: skip
 FRACTIONS = (
     "grouped_matmul_efficiency", "misaligned_matmul_efficiency", "attention_efficiency", "unfused_attention_efficiency",
@@ -87,7 +87,7 @@ def _own(folder: Path, name: str, value: str) -> Path:
         ("attention_efficiency", "1.26", "attention_efficiency is 1.26", "1.25 (fraction of dense peak)"),
         ("memory_efficiency", "0", "memory_efficiency is 0", "1.25 (fraction of memory bandwidth)"),
         ("host_link_efficiency", "2", "host_link_efficiency is 2", "1.25 (fraction)"),
-        ("hidden_tp", "1.1", "hidden_tp is 1.1", "1"),
+        ("tp_window", "1.1", "tp_window is 1.1", "1"),
         ("step_time", "-1", "step_time is -1", "1e+15"),
     ],
 )

@@ -14,7 +14,8 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.memory.activations import applied_share, kept_per_microbatch, working_set
+from shardplan.inputs.profile import load_profile
+from shardplan.memory.activations import applied_share, backward_set, kept_per_microbatch, working_set
 
 # Korthikanti et al., arXiv 2205.05198: models of table 3 (hidden size, layers, heads, micro-batch, tensor degree).
 GPT_22B = (gpt(6144, 48, 64), 4, 8)
@@ -155,3 +156,12 @@ def test_recomputation_frees_its_share(kept: float, fraction: float, share: floa
 
 def test_working_set_exists_where_something_is_recomputed() -> None:
     assert np.array_equal(working_set(5.0, np.array([0.0, 0.1, 1.0])), [0, 5, 5])
+
+
+@pytest.mark.parametrize(
+    ("others", "between"), [(12, 3 * 11008 / 4096), (12, 3 * 28672 / 8192), (12, 3 * 53248 / 16384), (6, 2 * 4.0)]
+)
+def test_gradients_that_live_at_once_are_about_those_between_the_products(others: float, between: float) -> None:
+    """Llama 2 7B, Llama 3 70B and 405B, GPT-3, in units of the hidden size: 3 f of 12 + 3 f, 2 f of 6 + 2 f."""
+    assert backward_set(others + between, load_profile("hopper")) == pytest.approx(between, rel=0.26)
+    assert backward_set(2.0, ideal_profile(backward_gradients=0.25)) == 0.5

@@ -22,7 +22,7 @@ JOB = Job(sequence_length=4096, global_batch_size=64)
 
 def estimated(host_memory: float | None = None, hidden: float = 0.0, **plan: Any) -> Estimate:
     site = replace(cluster(), host_memory_bytes=host_memory)
-    profile = ideal_profile(hidden_offload=hidden)
+    profile = ideal_profile(offload_window=hidden)
     return estimate(MODEL, site, JOB, Plan(**plan), num_accelerators=8, profile=profile)
 
 

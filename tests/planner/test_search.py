@@ -21,7 +21,8 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import best_chunks, evaluate
+from shardplan.planner.evaluation import best_plan, evaluate
+from shardplan.planner.listed import Listed, outcomes
 from shardplan.planner.points import families
 from shardplan.planner.search import search, search_question
 from shardplan.planner.space import Restrictions, declare, divisors
@@ -109,28 +110,36 @@ def test_what_a_field_loses_to_a_rule_is_counted() -> None:
 @settings(max_examples=40)
 @given(st.data())
 def test_arrays_and_one_plan_at_a_time_agree(data: st.DataObject) -> None:
+    """A plan drawn from the whole default space (small spaces, every plan of them: ``test_evaluation``)."""
     model = data.draw(models())
     n = data.draw(st.sampled_from((1, 4, 8, 24, 48)))
     job = data.draw(jobs(n * data.draw(st.sampled_from((1, 4, 6)))))
     asked = Question(model=model, cluster=data.draw(clusters()), num_accelerators=n, job=job)
     limit = {"offload": [data.draw(st.sampled_from(("none", "optimizer", "activations")))]}
-    found = list(families(asked, declare(asked, Restrictions(limit=limit)), Counter()))
-    family = data.draw(st.sampled_from(found)) if found else None
-    if family is None:
-        return
-    table = evaluate(asked, family, lambda step: step.step_time)
-    cells = np.argwhere(np.isfinite(table.best))
-    position = tuple(int(i) for i in cells[data.draw(st.integers(0, len(cells) - 1))])
-    plan, value = best_chunks(asked, table.family, position, lambda step: step.step_time)  # type: ignore[arg-type]  # three
-    answer = estimate_plan(asked, plan)
-    assert value == pytest.approx(answer.step_time, rel=1e-12)
-    assert table.best[position] == pytest.approx(answer.step_time, rel=1e-12)
-    memory = best_chunks(asked, replace_chunks(table.family, plan.vp), position, lambda step: step.peak_memory_bytes)[1]  # type: ignore[arg-type]  # three
-    assert memory == pytest.approx(answer.peak_memory_bytes, rel=1e-12)
+    for family in families(asked, declare(asked, Restrictions(limit=limit)), Counter()):
+        table = evaluate(asked, family, lambda step: step.step_time)
+        cells = np.argwhere(np.isfinite(table.best))
+        sharding, slot, point = (int(i) for i in cells[data.draw(st.integers(0, len(cells) - 1))])
+        plan, value = best_plan(table.tables, (sharding, slot, point), lambda step: step.step_time)
+        answer = estimate_plan(asked, plan)
+        assert value == pytest.approx(answer.step_time, rel=1e-12)
+        assert table.best[sharding, slot, point] == pytest.approx(answer.step_time, rel=1e-12)
+        depth = int(family.points["depth"][point])
+        layout = int(table.tables.layouts.first[depth]) + family.vps[depth].index(plan.vp)
+        index = ([sharding], [slot], [layout], [point])
+        listed = Listed(**dict(zip(("shardings", "slots", "layouts", "points"), map(np.asarray, index), strict=True)))
+        step = outcomes(asked, table.tables, listed)
+        assert np.asarray(step.peak_memory_bytes).item() == pytest.approx(answer.peak_memory_bytes, rel=1e-12)
 
 
-def replace_chunks(family: Any, vp: int) -> Any:
-    return replace(family, vps=(vp,))
+@pytest.mark.parametrize("kinds", [*itertools.permutations(("hsdp", "zero2", "zero1"))])
+def test_the_order_of_candidates_does_not_matter(kinds: tuple[str, ...]) -> None:
+    """Also without replicas, where the first that is valid stands for all."""
+    asked, limit = question(8), {"tp": [4, 8], "pp": [1, 2], "cp": [1]}
+    found, sorted_ = (search_question(asked, limit={**limit, "sharding": order}) for order in (kinds, sorted(kinds)))
+    assert found.num_plans_evaluated == sorted_.num_plans_evaluated > 0
+    assert found.num_plans_feasible == sorted_.num_plans_feasible > 0
+    assert found.estimates[0].step_time == sorted_.estimates[0].step_time
 
 
 def test_every_estimate_of_a_result_fits_and_they_come_best_first() -> None:
@@ -352,3 +361,11 @@ def test_where_no_plan_is_valid_the_nearest_batches_and_counts_are_told() -> Non
 def test_a_search_lists_at_least_one_plan(top: Any) -> None:
     with pytest.raises(InputError, match="top is"):
         search(LLAMA_70B, cluster(), num_accelerators=8, top=top)
+
+
+def test_a_head_without_parameters_of_its_own_is_searched() -> None:
+    """OLMo 1B (arXiv 2402.00838): norms without weights and a tied head leave the head nothing to gather."""
+    model = replace(llama(256, 4, 8, 8, 768, vocab_size=1024, tied=True), norm_weight=False)
+    found = search(model, cluster(), num_accelerators=8, limit={"sharding": ["zero2", "zero3"], "pp": [1, 2]})
+    for answer in found.estimates:
+        assert answer.step_time == pytest.approx(estimate_plan(found.question, answer.plan).step_time, rel=1e-12)

@@ -226,7 +226,7 @@ def test_ties_of_another_version_give_way() -> None:
 def test_a_constant_may_be_zero() -> None:
     """A limit case: no straggler, nothing hidden."""
     question = searched().question
-    ideal = replace(question.profile, straggler_growth=0.0, hidden_tp=0.0, constants={})
+    ideal = replace(question.profile, straggler_growth=0.0, tp_window=0.0, constants={})
     file = PlanFile.of(search_question(replace(question, given_profile=ideal), top=1))
     assert plan_file_from_record(through_json(plan_file_record(file))) == file
 

@@ -7,60 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.schedules.executor import run
 
+from shardplan.arrays import Numbers
+from shardplan.schedules.base import Passes, Pipeline, pace_of
 from shardplan.schedules.interleaved import Interleaved, unevenness
 from shardplan.workload.stage import chunk_layers
-
-Pass = tuple[bool, int, int]
-"""Whether it is forward, its chunk on the rank, its micro-batch."""
-
-
-def passes(rank: int, pp: int, vp: int, m: int) -> list[Pass]:
-    """What a rank runs, in order: warm-up, one forward and one backward, the rest (Megatron Core, schedules.py)."""
-    turns = [((turn // pp) % vp, turn // (pp * vp) * pp + turn % pp) for turn in range(m * vp)]
-    forward = [(True, chunk, microbatch) for chunk, microbatch in turns]
-    backward = [(False, vp - 1 - chunk, microbatch) for chunk, microbatch in turns]
-    warm_up = min(2 * (pp - rank - 1) + (vp - 1) * pp, len(turns))
-    order = forward[:warm_up]
-    for turn in range(warm_up, len(turns)):
-        order += [forward[turn], backward[turn - warm_up]]
-    return order + backward[len(turns) - warm_up :]
-
-
-def needed(one: Pass, rank: int, pp: int, vp: int) -> tuple[Pass, int] | None:
-    """The pass that must be done before, and its rank."""
-    forward, chunk, microbatch = one
-    if forward:
-        before = (chunk, rank - 1) if rank else (chunk - 1, pp - 1)
-        return None if before[0] < 0 else ((True, before[0], microbatch), before[1])
-    after = (chunk, rank + 1) if rank < pp - 1 else (chunk + 1, 0)
-    return ((True, chunk, microbatch), rank) if after[0] == vp else ((False, after[0], microbatch), after[1])
 
 
 def simulated(work: NDArray[np.float64], m: int) -> float:
     """Time of a step whose chunks take ``work`` forward, chunks per rank x ranks, and twice that backward."""
     vp, pp = work.shape
-    todo = [iter(passes(rank, pp, vp, m)) for rank in range(pp)]
-    current = [next(order, None) for order in todo]
-    clock = [0.0] * pp
-    done: dict[tuple[Pass, int] | None, float] = {None: 0.0}
-    while any(current):
-        for rank in range(pp):
-            while (one := current[rank]) is not None:
-                awaited = needed(one, rank, pp, vp)
-                if awaited not in done:
-                    break
-                clock[rank] = max(clock[rank], done[awaited]) + work[one[1], rank] * (1 if one[0] else 2)
-                done[one, rank] = clock[rank]
-                current[rank] = next(todo[rank], None)
-    return max(clock)
+    at = Pipeline(pp=pp, vp=vp, num_microbatches=m, group_size=pp)
+    return run(Interleaved(), at, lambda _kind, place: float(work[place.chunk, place.rank])).step_time
 
 
 def predicted(work: NDArray[np.float64], m: int) -> float:
     """Micro-batches at the pace of the slowest rank, slowed by unlike chunks, and the bubble."""
     ranks = 3 * work.sum(axis=0)
-    paced = m * (1 + unevenness(work))
-    return max(paced * one + float(Interleaved().idle_time(one, ranks.sum(), work.shape[0])) for one in ranks)
+    vp, pp = work.shape
+    at = Pipeline(pp=pp, vp=vp, num_microbatches=m, group_size=pp)
+    own, everyone, pace = thirds(ranks), thirds(ranks.sum()), pace_of(work)
+    return float(np.max(m * ranks + Interleaved().idle_time(at, own, everyone, pace)))
+
+
+def thirds(time: Numbers) -> Passes:
+    return Passes(forward=time / 3, input_gradient=time / 3, weight_gradient=time / 3)
 
 
 def layers(num_layers: int, pp: int, vp: int, *, head: float = 0.0) -> NDArray[np.float64]:

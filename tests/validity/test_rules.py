@@ -15,6 +15,7 @@ from shardplan.inputs.degrees import Degrees, Setting, num_microbatches
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity.rules import RULES, broken_rule, check_plan
 
 MIXTRAL = mixtral()
@@ -116,6 +117,41 @@ BREACHES = [
     Breach(
         "interleaving has whole groups of micro-batches", LLAMA_70B, 16, 64, Plan(pp=4, vp=2, schedule="1f1b"),
         ("1f1b", "2"), "vp",
+    ),
+    Breach("the schedule is known", LLAMA_70B, 16, 64, Plan(pp=4, schedule="1f1c"), ("1f1c",), "did you mean 1f1b"),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(pp=4, schedule="breadth-first"),
+        ("breadth-first", "1"), "set vp to 2 or more",
+    ),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(pp=4, schedule="zb-v"), ("zb-v", "1"), "set vp to 2",
+    ),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 64,
+        Plan(pp=4, schedule="zb-v", stage_layers=(20, 20, 20, 20)), ("zb-v", "1"), "set vp to 2",
+    ),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(pp=4, vp=4, schedule="dualpipe-v"),
+        ("dualpipe-v", "4"), "set vp to 2",
+    ),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 24, Plan(pp=4, schedule="zb-h2"), ("zb-h2", "4", "6"),
+        "global batch size to 28",
+    ),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 15, 60, Plan(pp=5, schedule="dualpipe"), ("dualpipe", "5"),
+        "even pp",
+    ),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 36, Plan(pp=4, schedule="dualpipe"), ("dualpipe", "9"),
+        "set the global batch size to 40",
+    ),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(pp=4, vp=2, schedule="dualpipe"),
+        ("dualpipe", "2"), "set vp to 1",
+    ),
+    Breach(
+        "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(vp=2, schedule="zb-v"), ("zb-v", "1"), "raise pp",
     ),
     Breach(
         "gradients are sharded without a pipeline", LLAMA_70B, 64, 64, Plan(tp=8, pp=2, sharding="zero2"),
@@ -223,6 +259,29 @@ def degrees_of_many(candidates: list[dict[str, int]], plan: Plan) -> Degrees:
 
 
 few = st.sampled_from((1, 1, 2, 3, 4, 8, 16))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_rules_of_schedules_hold_alike_on_numbers_and_arrays(schedule: str) -> None:
+    s = Setting.of(LLAMA_70B, cluster(), 64, Job(sequence_length=4096, global_batch_size=48))
+    plan = Plan(schedule=schedule)
+    candidates = [
+        {**dict.fromkeys(("cp", "ep", "etp", "tp_rows"), 1), "tp": tp, "pp": pp, "vp": vp, "micro_batch_size": size}
+        for tp in (1, 8) for pp in (1, 2, 4, 8) for vp in (1, 2, 3) for size in (1, 2)
+    ]  # fmt: skip
+    many = degrees_of_many(candidates, plan)
+    for rule in (rule for rule in RULES if "schedule" in rule.name or "interleaving" in rule.name):
+        together = np.broadcast_to(rule.holds(s, many), len(candidates))
+        singly = [bool(np.all(rule.holds(s, Degrees.of(replace(plan, **candidate))))) for candidate in candidates]  # type: ignore[arg-type]  # all are numbers
+        assert together.tolist() == singly, rule.name
+
+
+def test_a_rank_may_hold_any_chunks_but_none_may_be_empty() -> None:
+    """Rank 0 holds the first and the last chunk of a V, but the first and the third of a loop."""
+    folded = Plan(pp=2, vp=2, schedule="zb-v", stage_layers=(0, 40, 40, 0))
+    assert not valid(LLAMA_70B, 16, 64, folded)
+    assert valid(LLAMA_70B, 16, 64, replace(folded, stage_layers=(0, 40, 20, 20)))
+    assert valid(LLAMA_70B, 16, 64, replace(folded, schedule="interleaved"))
 
 
 @given(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,21 @@ def test_a_ring_attends_to_one_rank_s_keys_at_a_time() -> None:
     ring, gathered = (core(attention(config, shard(4096, cp=4, cp_comm=comm))) for comm in ("p2p", "allgather"))
     assert (alone.rate_length, ring.rate_length, gathered.rate_length) == (LENGTH, LENGTH / 4, LENGTH)
     assert alone.merged_elements == gathered.merged_elements == 0
+    assert (alone.steps, ring.steps, gathered.steps) == (1, 4, 1)
     # steps 1 to 3 of a balanced ring: on average three quarters of the queries get a partial output
     assert ring.merged_elements == 3 * 0.75 * (LENGTH / 4) * 4096
+    whole = core(attention(replace(config, causal=False), shard(4096, cp=4, cp_comm="p2p")))
+    assert whole.merged_elements == 3 * (LENGTH / 4) * 4096
     windowed = Attention(num_heads=32, num_kv_heads=8, head_dim=128, window=512)
     assert core(attention(windowed, shard(4096, cp=4))).rate_length == 512
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_every_step_of_a_balanced_ring_attends_to_as_many_pairs(ranks: int) -> None:
+    """By counting unmasked pairs of the zigzag order: rank r holds the pieces r and 2 n - 1 - r of 2 n."""
+    piece = 3
+    tokens = [[c * piece + i for c in (r, 2 * ranks - 1 - r) for i in range(piece)] for r in range(ranks)]
+    for mine in tokens:
+        seen = [sum(k < q for q in mine for k in keys) for keys in tokens]  # the diagonal aside
+        half = (2 * piece) ** 2 / 2
+        assert sorted(seen) == [half - piece] + [half] * (ranks - 1)

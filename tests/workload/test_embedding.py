@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +57,17 @@ def test_a_tied_table_is_stored_again_where_the_first_stage_is_elsewhere() -> No
     untied = gpt(1024, 4, 16, tied=False)
     for holds_table in (True, False):
         assert head_parameters(untied, batch(), holds_table=holds_table).dense == table + 2 * 1024
+
+
+def test_multi_token_prediction_embeds_tokens_on_the_last_stage() -> None:
+    """DeepSeek-V3: 129,280 x 7,168 weights once more over tensor ranks; one table however many modules read it."""
+    table = 129280 * 7168
+    for num_modules, again in (0, 0), (1, table), (2, table):
+        model = deepseek_v3(num_mtp_layers=num_modules)
+        last, whole = (head_parameters(model, batch(tp=2), holds_table=held).dense for held in (False, True))
+        assert last - whole == again / 2
+    tied = replace(deepseek_v3(num_mtp_layers=1), tie_word_embeddings=True)
+    assert head_parameters(tied, batch(), holds_table=False).dense == table + 7168
 
 
 def test_tables_are_shared_by_tensor_ranks() -> None:

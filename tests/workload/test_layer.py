@@ -72,7 +72,8 @@ def check_that_ranks_hold_the_model(model: ModelConfig, plan: Plan, num_accelera
     held = [held_by(stage, model, numbers) for stage in stages(model, plan.pp, plan.vp, plan.stage_layers)]
     dense = sum(float(one.dense) * plan.tp for one in held)
     experts = sum(float(one.experts) * plan.ep * plan.etp for one in held)
-    tied_twice = model.num_embedding_parameters if model.tie_word_embeddings and plan.pp > 1 else 0
+    read_twice = model.tie_word_embeddings or model.num_mtp_layers > 0
+    tied_twice = model.num_embedding_parameters if read_twice and plan.pp > 1 else 0
     total = (
         model.num_parameters
         + model.num_mtp_parameters

@@ -10,6 +10,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.ops import Block, Matmul
 from shardplan.workload.shard import Shard
@@ -73,3 +74,53 @@ def test_latent_experts_work_on_latent_channels() -> None:
     assert products["expert_fc1"].k == products["expert_fc2"].n == 256
     flops = sum(float(op.flops) for op in products.values())
     assert flops == 2 * LENGTH * config.num_active_parameters(1024)
+
+
+def exchanged(**software: Any) -> dict[str, float]:
+    job = Job(sequence_length=LENGTH, global_batch_size=64, precision="fp8", software=Software(**software))
+    config = deepseek_v3().layers[-1].mlp
+    assert isinstance(config, MixtureOfExperts)
+    of = mixture_of_experts(config, Shard.of(7168, job, Batch.of(Plan(ep=8), 64, job)))
+    return {item.name: float(item.bytes) for item in of.collectives if item.dimension == "ep"}
+
+
+def test_dispatch_in_eight_bits_and_combination_in_sixteen() -> None:
+    """DeepSeek-V3 quantises what goes to the experts, both ways, in tiles of 128 channels; arXiv 2412.19437, 3.3.3."""
+    wide, narrow = exchanged(), exchanged(moe_dispatch_format="fp8")
+    channels = LENGTH * 8 * 7168
+    assert wide == dict.fromkeys(("dispatch", "combine", "combine_back", "dispatch_back"), 2 * channels)
+    assert narrow["dispatch"] == narrow["combine_back"] == channels + 4 * channels / 128
+    assert narrow["combine"] == narrow["dispatch_back"] == 2 * channels
+
+
+def uneven(ratio: float, *, ep: int = 8, etp: int = 1, capacity: bool = False) -> Block:
+    software = Software(moe_capacity=capacity)
+    job = Job(sequence_length=LENGTH, global_batch_size=64, moe_imbalance=ratio, software=software)
+    config = mixtral().layers[-1].mlp
+    assert isinstance(config, MixtureOfExperts)
+    return mixture_of_experts(config, Shard.of(4096, job, Batch.of(Plan(ep=ep, etp=etp), 64, job)))
+
+
+def test_the_most_loaded_rank_sets_rows_exchange_and_memory() -> None:
+    even, hot = uneven(1.0), uneven(1.5)
+    for name in ("expert_fc1", "expert_fc2"):
+        assert matmuls(hot)[name].m == 1.5 * matmuls(even)[name].m
+        assert matmuls(hot)[name].flops == pytest.approx(matmuls(even)[name].flops)
+    assert [item.bytes for item in hot.collectives] == [1.5 * item.bytes for item in even.collectives]
+    kept = {tensor.name: (tensor.bytes, before.bytes) for tensor, before in zip(hot.saved, even.saved, strict=True)}
+    assert kept["routing"][0] == kept["routing"][1]
+    for name in ("dispatched", "expert_fc1_output", "expert_fc2_input"):
+        assert kept[name][0] == 1.5 * kept[name][1]
+    assert matmuls(hot)["router"] == matmuls(even)["router"]
+
+
+def test_a_rank_gets_no_more_copies_than_there_are() -> None:
+    """Mixtral, two of eight experts: at ep 2 one rank may hold both of every token, at ep 8 one of them."""
+    for ep, most in (1, 1), (2, 2), (4, 4), (8, 4):
+        assert matmuls(uneven(100.0, ep=ep))["expert_fc1"].m == most * matmuls(uneven(1.0, ep=ep))["expert_fc1"].m
+
+
+def test_one_rank_for_all_experts_or_a_fixed_number_of_tokens_knows_no_imbalance() -> None:
+    assert uneven(2.0, ep=1) == uneven(1.0, ep=1)
+    assert uneven(2.0, ep=1, etp=4) == uneven(1.0, ep=1, etp=4)
+    assert uneven(2.0, capacity=True) == uneven(1.0, capacity=True)

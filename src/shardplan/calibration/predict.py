@@ -14,10 +14,9 @@ from shardplan.calibration.runs.questions import AskedRun, question_of
 from shardplan.calibration.runs.rows import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
-from shardplan.estimation.breakdown import breakdown_of, shares_of, slowest_of
 from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.layout import pipeline_of, whole_model
-from shardplan.estimation.load import loads_of
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
@@ -52,17 +51,20 @@ class PosedRun:
     kinds: tuple[Stage, ...]
     """Stages that can be slowest or fullest."""
     whole: Stage
+    rounds: tuple[tuple[Stage, ...], ...]
+    """Model chunks in groups of which the slowest counts."""
 
     @classmethod
     def of(cls, asked: AskedRun) -> PosedRun:
         """The run's plan in numbers."""
         question, plan = asked.question, asked.plan
-        laid_out = pipeline_of(question, plan.pp, plan.vp, plan.stage_layers)
+        laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
         return cls(
             asked=asked,
             batch=Batch.of(plan, question.num_accelerators, question.job),
             kinds=kinds_of_stage(laid_out),
             whole=whole_model(question.model),
+            rounds=tuple(tuple(chunk.as_stage() for chunk in group) for group in rounds),
         )
 
     @property
@@ -73,17 +75,12 @@ class PosedRun:
     def step(self, profiles: Profiles) -> tuple[Question, Step]:
         """Outcome under the constants of its generation: numbers, or arrays over sets of constants."""
         question = self._question(profiles)
-        loads = loads_of(price(question, self.batch))
-        return question, step_of(question, self.batch, loads, self.kinds, self.whole)
+        prices = price(question, self.batch)
+        return question, step_of(question, self.batch, prices, self.kinds, self.whole, rounds=self.rounds)
 
     def shares(self, profiles: Profiles) -> Shares:
         """Uncertain shares of the predicted step, under single constants."""
-        question, batch = self._question(profiles), self.batch
-        prices = price(question, batch)
-        loads = loads_of(prices)
-        step_time = float(step_of(question, batch, loads, self.kinds, self.whole).step_time)
-        slowest = self.kinds[slowest_of(question, batch, loads, self.kinds, self.whole)]
-        return shares_of(breakdown_of(question, batch, prices, loads, slowest, step_time=step_time))
+        return PricedPlan.of(self._question(profiles), self.asked.plan).shares
 
     def _question(self, profiles: Profiles) -> Question:
         question = self.asked.question

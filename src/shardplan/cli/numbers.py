@@ -41,15 +41,15 @@ def picked(text: str) -> Pick:
     return whole(text, "--pick", most=MOST_PICK)
 
 
-def number(text: str, flag: str, *, most: float = LARGEST) -> float:
-    """The number above zero that ``text`` means: 70, 0.5, 1e28. Raises InputError."""
+def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST) -> float:
+    """The number above zero that ``text`` means, and at least ``least``: 70, 0.5, 1e28. Raises InputError."""
     try:
         value = float(text.strip().replace(",", "")) if text.isascii() else math.nan
     except ValueError:
         value = math.nan
-    if 0 < value <= most:
+    if 0 < value <= most and value >= least:
         return value
-    wanted = f"a number above 0, at most {most:g}"
+    wanted = f"a number {f'from {least:g} to' if least else 'above 0, at most'} {most:g}"
     raise InputError(
         f"{flag} is {text[:60]!r}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
     )

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TypeAlias
 
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
-from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
+from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.costs.host import host_work
-from shardplan.costs.overlap import beside, exposed, hidden_share, pipelined_products
-from shardplan.costs.roofline import Machine, operator_times
+from shardplan.costs.overlap import beside, beside_products, beside_ring, pipelined_products
+from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
 from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
-from shardplan.workload.ops import OUTSIDE, AttentionCore, Block, Collective, Matmul, Operator, Pass, Saved
+from shardplan.inputs.profile import Profile
+from shardplan.workload.ops import (
+    OUTSIDE,
+    AttentionCore,
+    Block,
+    Collective,
+    CollectiveKind,
+    Copies,
+    Dimension,
+    Matmul,
+    Operator,
+    Saved,
+    StreamPass,
+)
 
 Item: TypeAlias = Operator | Collective | Saved
 
@@ -33,6 +46,8 @@ class Times:
     cp: Numbers = 0.0
     ep: Numbers = 0.0
     host: Numbers = 0.0
+    free: Numbers = 0.0
+    """Computation that hides none of this communication, and so can hide other."""
 
     @property
     def compute(self) -> Numbers:
@@ -51,6 +66,15 @@ class Times:
         return Times(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wires:
+    """Seconds per micro-batch for which every network tier is busy at its nominal bandwidth, inner to outer."""
+
+    forward: tuple[Numbers, ...]
+    backward: tuple[Numbers, ...]
+    recomputed: tuple[Numbers, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class BlockCost:
     """Price of a block per micro-batch and rank; what only full answers show is computed when read."""
@@ -59,11 +83,14 @@ class BlockCost:
     backward: Times
     recomputed: Times
     """Forward work done again in the backward pass under the plan's recomputation."""
+    weight_gradient: Numbers
+    """The part of the backward pass that only the optimizer waits for. [s]"""
     kept_bytes: Numbers
     """Tensors kept for the backward pass without recomputation."""
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
     block: Block
+    network: Network
     groups: dict[str, Group]
     repeats: _Repeats
 
@@ -88,17 +115,32 @@ class BlockCost:
         forward = (item for item in self.block.collectives if item.direction == "forward")
         return self._sent((item, self.repeats.share_of(item)) for item in forward)
 
+    @cached_property
+    def wires(self) -> Wires:
+        """How long every network tier is busy."""
+        forward = [item for item in self.block.collectives if item.direction == "forward"]
+        return Wires(
+            forward=self._busy((item, 1.0) for item in forward),
+            backward=self._busy((item, 1.0) for item in self.block.collectives if item.direction == "backward"),
+            recomputed=self._busy((item, self.repeats.share_of(item)) for item in forward),
+        )
+
+    def _busy(self, items: Iterable[tuple[Collective, Numbers]]) -> tuple[Numbers, ...]:
+        nothing: tuple[Numbers, ...] = (0.0,) * len(self.network.tiers)
+        return reduce(add_tiers, (wire_times(sent, self.network) for sent in self._sent(items).values()), nothing)
+
     def _sent(self, items: Iterable[tuple[Collective, Numbers]]) -> dict[str, tuple[Numbers, ...]]:
-        sent: dict[str, tuple[Numbers, ...]] = {}
+        """Bytes per tier by parallel dimension; collectives of a kind are added first, on their fewer axes."""
+        together: dict[tuple[Dimension, CollectiveKind, Copies], Numbers] = {}
         for item, share in items:
-            group = self.groups[item.dimension]
-            if _single(group):
-                continue
-            sizes = collective_bytes(item.kind, item.bytes, group, copies=item.copies)
-            moved = tuple(item.count * share * size for size in sizes)
-            name = item.dimension.removesuffix("_rows")
-            before = sent.get(name)
-            sent[name] = moved if before is None else tuple(a + b for a, b in zip(before, moved, strict=True))
+            if not _single(self.groups[item.dimension]):
+                key = item.dimension, item.kind, item.copies
+                together[key] = together.get(key, 0.0) + item.count * share * item.bytes
+        sent: dict[str, tuple[Numbers, ...]] = {}
+        for (dimension, kind, copies), size in together.items():
+            moved = collective_bytes(kind, size, self.groups[dimension], copies=copies)
+            name = dimension.removesuffix("_rows")
+            sent[name] = add_tiers(sent[name], moved) if name in sent else moved
         return sent
 
 
@@ -108,7 +150,8 @@ def price_block(
     """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     repeats = _Repeats(batch)
     talk = _communication(block, network, groups, repeats)
-    compute = _compute_times(block, machine, repeats)
+    operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
+    compute = _compute_times(operators, repeats)
     forward, backward, again = (_join(c, t, machine, batch) for c, t in zip(compute, talk, strict=True))
     host = host_work(block, machine, groups, routed=routed)
     freed = ((tensor, tensor.bytes) for tensor in block.saved if not tensor.layer_input)
@@ -118,9 +161,11 @@ def price_block(
         ),
         backward=_beside_host(backward, host.backward, 0.0, machine),
         recomputed=_beside_host(again, repeats.part(host.forward), repeats.part(host.waiting), machine),
+        weight_gradient=_sum(times.weight_gradient for _, times in operators),
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
         block=block,
+        network=network,
         groups=groups,
         repeats=repeats,
     )
@@ -157,15 +202,15 @@ def _sum(amounts: Iterable[Numbers]) -> Numbers:
     return sum(amounts, start=0.0)
 
 
-def _compute_times(block: Block, machine: Machine, repeats: _Repeats) -> tuple[Times, Times, Times]:
-    kinds: dict[str, list[tuple[Operator, Numbers, Numbers]]] = {}
-    for operator in block.operators:
-        name = {Matmul: "matmul", AttentionCore: "attention", Pass: "memory"}[type(operator)]
-        kinds.setdefault(name, []).append((operator, *operator_times(operator, machine)))
+def _compute_times(operators: list[tuple[Operator, OperatorTimes]], repeats: _Repeats) -> tuple[Times, Times, Times]:
+    kinds: dict[str, list[tuple[Operator, OperatorTimes]]] = {}
+    for operator, times in operators:
+        name = {Matmul: "matmul", AttentionCore: "attention", StreamPass: "memory"}[type(operator)]
+        kinds.setdefault(name, []).append((operator, times))
     return (
-        Times(**{name: _sum(forward for _, forward, _ in times) for name, times in kinds.items()}),
-        Times(**{name: _sum(backward for _, _, backward in times) for name, times in kinds.items()}),
-        Times(**{name: repeats.part((each, time) for each, time, _ in times) for name, times in kinds.items()}),
+        Times(**{name: _sum(times.forward for _, times in each) for name, each in kinds.items()}),
+        Times(**{name: _sum(times.backward for _, times in each) for name, each in kinds.items()}),
+        Times(**{name: repeats.part((op, times.forward) for op, times in each) for name, each in kinds.items()}),
     )
 
 
@@ -203,24 +248,40 @@ def _single(group: Group) -> bool:
 
 
 def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Batch) -> Times:
-    """Computation with what shows of its communication."""
-    profile = machine.profile
-    share_ep = hidden_share(batch.overlap_ep, profile.hidden_ep_overlapped, 0.0)
+    """Computation with what shows of its communication.
+
+    Work is spent in this order, each part of it once: matrix products hide tensor-parallel exchanges, the attention
+    core hides the ring, and what is left of all computation hides the exchange of experts, where another micro-batch
+    runs meanwhile (``overlap_ep``). What is left then is ``free``.
+    """
+    tp = _exposed_tp(talk, compute.matmul, machine.profile, batch)
+    ring, waited = talk.get(RING, 0.0), talk.get("cp", 0.0)
+    ring_shown = beside_ring(ring, compute.attention, batch.cp, machine.profile)
+    left = compute.compute - ((talk.get("tp", 0.0) + talk.get(BESIDE, 0.0) - tp) + (ring - ring_shown))
+    experts = talk.get("ep", 0.0)
+    ep = _exposed_ep(experts, left, machine.profile, batch)
+    return replace(compute, tp=tp, cp=waited + ring_shown, ep=ep, free=left - (experts - ep))
+
+
+def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, batch: Batch) -> Numbers:
+    """Exchanges of tensor-parallel ranks that the block's products do not hide.
+
+    ``overlap_tp``: all are pipelined with products. Else those of asynchronous linear layers run beside products.
+    """
+    waited = talk.get("tp", 0.0)
     if batch.tp_kind == "summa":
-        tp = pipelined_products(talk.get("tp", 0.0), compute.matmul)
-    else:
-        share_tp = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, 0.0)
-        share_beside = hidden_share(batch.overlap_tp, profile.hidden_tp_overlapped, profile.hidden_tp)
-        tp = exposed(talk.get("tp", 0.0), share_tp, profile) + exposed(talk.get(BESIDE, 0.0), share_beside, profile)
-    ring = talk.get(RING, 0.0)
-    return Times(
-        matmul=compute.matmul,
-        attention=compute.attention,
-        memory=compute.memory,
-        tp=tp,
-        cp=talk.get("cp", 0.0) + beside(ring, profile.cp_window * compute.attention, profile),
-        ep=exposed(talk.get("ep", 0.0), share_ep, profile),
-    )
+        return pipelined_products(waited, products, profile)
+    if not talk.keys() & {"tp", BESIDE}:
+        return 0.0
+    pipelined = np.where(batch.overlap_tp, waited, 0.0)
+    return (waited - pipelined) + beside_products(pipelined + talk.get(BESIDE, 0.0), products, profile)
+
+
+def _exposed_ep(time: Numbers, work: Numbers, profile: Profile, batch: Batch) -> Numbers:
+    """Exchange of experts that the work of another micro-batch does not hide."""
+    if not (any_holds(batch.overlap_ep) and any_holds(time)):
+        return time
+    return np.where(batch.overlap_ep, beside(time, profile.ep_window * work, profile), time)
 
 
 def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Machine) -> Times:

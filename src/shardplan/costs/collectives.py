@@ -2,32 +2,39 @@
 
 A group of n ranks has :math:`m_j` members inside one domain of tier j (:math:`m_0 = 1`). Ring and tree algorithms are
 hierarchical: a gathered tensor of S bytes costs each rank :math:`S (1/m_{j-1} - 1/m_j)` bytes on tier j, since what
-enters a domain enters it once and is spread inside.
+enters a domain enters it once and is spread inside. Where domains cut a group into unequal parts, the first m is that
+of the smallest part, whose few links carry all that enters it, and the second that of the largest.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import field
+from functools import cache
+from itertools import combinations
 from typing import assert_never
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, any_holds, concatenated
+from shardplan.costs.domains import parts_in_domains
 from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import CollectiveKind
+from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
     """The tiers that a job uses, with achieved efficiencies."""
 
+    num_accelerators: int
+    """Accelerators of the job."""
     tiers: tuple[NetworkTier, ...]
     sizes: tuple[int, ...]
-    """Accelerators of the job inside one domain of each tier."""
+    """Accelerators of the job inside one domain of each tier, at most."""
     efficiency: tuple[Numbers, ...]
     """Achieved fraction of each tier's bandwidth."""
     all_to_all_efficiency: tuple[Numbers, ...]
@@ -43,12 +50,15 @@ class Network:
         sizes: list[int] = []
         for tier in cluster.tiers:
             kept.append(tier)
-            sizes.append(domain_size(tier, num_accelerators, unit=sizes[-1] if sizes else 1))
+            unit = sizes[-1] if sizes else 1
+            whole = num_accelerators if tier.size is None else tier.size - tier.size % unit
+            sizes.append(min(whole, num_accelerators))
             if sizes[-1] >= num_accelerators:
                 break
         other = profile.network_efficiency["other"]
         efficiency = tuple(profile.network_efficiency.get(tier.link_type, other) for tier in kept)
         return cls(
+            num_accelerators=num_accelerators,
             tiers=tuple(kept),
             sizes=tuple(sizes),
             efficiency=efficiency,
@@ -62,16 +72,32 @@ class Network:
         return {"all_to_all": self.all_to_all_efficiency, "p2p": self.p2p_efficiency}.get(kind, self.efficiency)
 
 
-def domain_size(tier: NetworkTier, num_accelerators: int, *, unit: int = 1) -> int:
-    """Accelerators that a job uses of each domain: all, or the largest number at least half of it that divides the job.
+def domain_size(tier: NetworkTier, num_accelerators: int) -> int:
+    """The largest number, at least half of a domain, that divides the job: all of a domain where there is none.
 
-    512 accelerators on racks of 72 use 64 of each, as schedulers place them. ``unit``: accelerators used of the domains
-    inside it, of which it holds whole ones.
+    For what needs domains that hold equally many: groups of hybrid sharding, and methods that know no other clusters.
     """
     if tier.size is None or tier.size >= num_accelerators:
         return num_accelerators
-    most = tier.size - tier.size % unit
-    return next((size for size in range(most, tier.size // 2, -unit) if num_accelerators % size == 0), most)
+    return next((size for size in range(tier.size, tier.size // 2, -1) if num_accelerators % size == 0), tier.size)
+
+
+def unfilled_domains(network: Network) -> tuple[str, ...]:
+    """What is assumed of the tiers whose domains a job does not fill, in a sentence each."""
+    n = network.num_accelerators
+    return tuple(
+        _unfilled(n, size, tier.name) for tier, size in zip(network.tiers, network.sizes, strict=True) if n % size
+    )
+
+
+def _unfilled(num_accelerators: int, size: int, name: str) -> str:
+    domains = math.ceil(num_accelerators / size)
+    if num_accelerators % domains == 0:
+        used = f"{num_accelerators // domains} of the {size} accelerators of each {name} are used"
+    else:
+        full, rest = divmod(num_accelerators, size)
+        used = f"{num_accelerators:,} accelerators fill {full:,} of the domains of {size} ({name}) and a rest of {rest}"
+    return f"{used}: groups that fit into a {name} are kept whole, and longer ones are spread evenly over the fewest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +113,27 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks of one parallel dimension on the network."""
+    """Ranks of one parallel dimension on the network.
+
+    Where groups straddle domains, their parts inside are unequal: the smallest decides what its links carry out of the
+    domain, the largest what is exchanged inside.
+    """
 
     size: Numbers
     members: tuple[Numbers, ...]
-    """Ranks of the group inside one domain of each tier, inner to outer; the last is all."""
-    known: dict[tuple[CollectiveKind, int], _Rates] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Ranks of the group inside one domain of each tier, inner to outer, in the smallest part; the last is all."""
+    largest: tuple[Numbers, ...] = ()
+    """The same in the largest part; none where all parts are equal."""
+    domains: tuple[Numbers, ...] = ()
+    """Domains of each tier in which the group lies; none where all parts are equal."""
+    known: dict[tuple[CollectiveKind, Copies], _Rates] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     """What has been computed of its collectives, by kind and copies."""
+    shares: dict[tuple[CollectiveKind, Copies], tuple[Numbers, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The same of what they send on every tier."""
 
     @classmethod
     def of(cls, parts: tuple[Digit, ...], network: Network) -> Group:
@@ -101,8 +141,62 @@ class Group:
         size: Numbers = 1
         for digit in parts:
             size = size * digit.size
-        inner = tuple(_members(parts, domain, network.sizes[-1]) for domain in network.sizes[:-1])
-        return cls(size, (*inner, size))
+        placed = [parts_in_domains(parts, domain, network.num_accelerators) for domain in network.sizes[:-1]]
+        members = (*(part.smallest for part in placed), size)
+        if all(np.all(part.smallest == part.largest) for part in placed):
+            return cls(size, members)
+        return cls(
+            size,
+            members,
+            largest=(*(part.largest for part in placed), size),
+            domains=(*(part.domains for part in placed), 1),
+        )
+
+    @property
+    def layers(self) -> tuple[_Layer, ...]:
+        """What every tier joins."""
+        layers: list[_Layer] = []
+        smallest: Numbers = 1
+        largest: Numbers = 1
+        pieces = self.size
+        for index, members in enumerate(self.members):
+            most = self.largest[index] if self.largest else members
+            domains = self.domains[index] if self.domains else self.size / members
+            fan_out = most if index == 0 else pieces / domains if self.domains else members / smallest
+            layers.append(_Layer(smallest, largest, members, most, pieces, fan_out))
+            smallest, largest, pieces = members, most, domains
+        return tuple(layers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What one tier joins of a group."""
+
+    inner_smallest: Numbers
+    """Ranks in the smallest part inside a domain of the tier below."""
+    inner_largest: Numbers
+    smallest: Numbers
+    """Ranks in the smallest part inside a domain of this tier."""
+    largest: Numbers
+    pieces: Numbers
+    """Domains of the tier below in which the whole group lies."""
+    fan_out: Numbers
+    """Those of them that one domain of this tier joins."""
+
+
+def joined_groups(groups: Sequence[Group], lengths: Sequence[int]) -> Group:
+    """Groups of several lists of plans as those of one list."""
+    if all(not group.largest for group in groups):
+        return concatenated(groups, lengths)
+    return concatenated([_with_parts(group) for group in groups], lengths)
+
+
+def _with_parts(group: Group) -> Group:
+    """The same with the sizes of its parts, equal or not."""
+    if group.largest:
+        return group
+    domains = (*(group.size / members for members in group.members[:-1]), 1)
+    return Group(group.size, group.members, largest=group.members, domains=domains)
 
 
 def groups_of(batch: Batch, network: Network) -> dict[str, Group]:
@@ -144,39 +238,44 @@ def _split(parts: tuple[Digit, ...], degree: Numbers) -> tuple[tuple[Digit, ...]
     return tuple(inner), tuple(outer)
 
 
-def _members(parts: tuple[Digit, ...], domain: int, world: int) -> Numbers:
-    """Ranks of a group inside one domain; where groups straddle domains, in the smaller part of the worst-placed.
-
-    A job that does not divide into domains has no such order to keep: groups are spread evenly over those they need.
-    """
-    count: Numbers = 1
-    for digit in parts:
-        span = np.asarray(digit.size * digit.stride, dtype=np.int64)
-        inside = np.floor(np.gcd(span, domain) / digit.stride)
-        if world % domain:
-            inside = np.where(span > domain, np.floor(digit.size / np.ceil(span / domain)), inside)
-        count = count * np.maximum(np.minimum(inside, digit.size), 1)
-    return count
-
-
-def collective_bytes(kind: CollectiveKind, size: Numbers, group: Group, *, copies: int = 1) -> tuple[Numbers, ...]:
+def collective_bytes(
+    kind: CollectiveKind, size: Numbers, group: Group, *, copies: Copies = ONE_BY_ONE
+) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for one collective of ``size`` bytes.
 
     ``size``: of the gathered tensor; for all-to-all and p2p, of what one rank holds. ``copies``: of every token in an
     all-to-all; one copy serves all experts of the receiving rank (DeepEP, ``get_dispatch_layout``), and between domains
     all ranks of the receiving domain, which spread it among themselves (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
     """
-    return tuple(size * share for share in _tier_shares(kind, group, copies))
+    return tuple(size * share if any_holds(share) else 0.0 for share in _tier_shares(kind, group, copies))
 
 
-def _tier_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbers, ...]:
+def wire_times(sent_bytes: tuple[Numbers, ...], network: Network) -> tuple[Numbers, ...]:
+    r"""Time for which every tier's wire is busy at least, :math:`b_j / B_j`, whatever hides it. [s]
+
+    ``sent_bytes``: of each rank on every tier. Its links carry them at their nominal bandwidth at best, so no step is
+    shorter than the longest sum of these over all that it sends.
+    """
+    return tuple(sent / tier.bandwidth for sent, tier in zip(sent_bytes, network.tiers, strict=True))
+
+
+def add_tiers(first: tuple[Numbers, ...], second: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
+    """Sums tier by tier."""
+    return tuple(one + other for one, other in zip(first, second, strict=True))
+
+
+def _tier_shares(kind: CollectiveKind, group: Group, copies: Copies) -> tuple[Numbers, ...]:
     """Bytes that each rank sends on every tier for each byte of a collective."""
+    if (kind, copies) not in group.shares:
+        group.shares[kind, copies] = _computed_shares(kind, group, copies)
+    return group.shares[kind, copies]
+
+
+def _computed_shares(kind: CollectiveKind, group: Group, copies: Copies) -> tuple[Numbers, ...]:
     sent: list[Numbers] = []
-    inner: Numbers = 1
-    for members in group.members:
-        moved = _tier_share(kind, inner, members, group.size)
-        sent.append(moved * _sent_once(copies, group.size / inner) if copies > 1 else moved)
-        inner = members
+    for layer in group.layers:
+        moved = _tier_share(kind, layer.inner_smallest, layer.largest, group.size)
+        sent.append(moved * _sent_once(copies, layer.pieces) if copies.count > 1 else moved)
     if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
         for index in range(len(sent) - 1, 0, -1):
             crossed = np.asarray(sent[index]) > 0
@@ -185,9 +284,59 @@ def _tier_shares(kind: CollectiveKind, group: Group, copies: int) -> tuple[Numbe
     return tuple(sent)
 
 
-def _sent_once(copies: int, num_domains: Numbers) -> Numbers:
-    r"""Different domains among those of a token's k copies, as a share of k: :math:`D (1 - (1 - 1/D)^k) / k`."""
-    return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies) / copies
+def _sent_once(copies: Copies, num_domains: Numbers) -> Numbers:
+    """Different domains among those of a token's copies, as a share of the copies."""
+    return domains_reached(copies, num_domains) / copies.count
+
+
+def domains_reached(copies: Copies, num_domains: Numbers) -> Numbers:
+    r"""Domains that a token's k copies reach on average, of D that hold equal runs of the experts.
+
+    .. math:: D - \sum_d E_S \left(1 - \tfrac{1}{t} \sum_{g \in S} a_{dg}\right)^k
+
+    S are the t groups that the token may visit, of G, and :math:`a_{dg}` is the part of group g that domain d holds.
+    Without groups that is :math:`D (1 - (1 - 1/D)^k)`; with a group in each domain :math:`t (1 - (1 - 1/t)^k)`, so that
+    DeepSeek-V3 reaches 3.6 nodes of 8, never more than 4 (arXiv 2412.19437, section 2.1.2); with groups of several
+    domains each, what D t / G domains without groups give.
+
+    Assumptions: experts lie on the ranks in their order; all sets of t groups are as likely, and so are the experts in
+    them, one by one (a token may then choose one twice: up to 4 % too few domains). A number of domains that is not
+    whole lies between its neighbours.
+    """
+    if copies.num_groups == 1:
+        return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies.count)
+    whole = np.asarray(num_domains).astype(np.int64)
+    reached = np.zeros(whole.max() + 2)
+    for number in np.flatnonzero(np.bincount(whole.ravel())).tolist():  # few among many plans
+        reached[number : number + 2] = _reached(copies, number), _reached(copies, number + 1)
+    return reached[whole] + (num_domains - whole) * (reached[whole + 1] - reached[whole])
+
+
+@cache
+def _reached(copies: Copies, num_domains: int) -> float:
+    """Of a whole number of domains: their chances of a copy, which repeat where domains and groups begin together."""
+    alike = math.gcd(num_domains, copies.num_groups)
+    return alike * sum(1 - _missed(copies, _held(copies, num_domains, d)) for d in range(num_domains // alike))
+
+
+def _held(copies: Copies, num_domains: int, domain: int) -> list[float]:
+    """Parts of the groups that a domain holds experts of."""
+    first, last = domain * copies.num_groups, (domain + 1) * copies.num_groups  # in parts of a group
+    groups = range(first // num_domains, -(-last // num_domains))
+    return [(min(last, (g + 1) * num_domains) - max(first, g * num_domains)) / num_domains for g in groups]
+
+
+def _missed(copies: Copies, held: list[float]) -> float:
+    """Chance that a domain of these parts of groups gets no copy of a token: over what it may visit of them."""
+    t, k = copies.groups_reached, copies.count
+    whole, parts = held.count(1.0), [part for part in held if part < 1]
+    sets = math.comb(copies.num_groups, t)
+    missed = 0.0
+    for some in (chosen for n in range(len(parts) + 1) for chosen in combinations(parts, n)):
+        for j in range(min(whole, t - len(some)) + 1):
+            ways = math.comb(whole, j) * math.comb(copies.num_groups - len(held), t - j - len(some))
+            missed += ways / sets * (1 - (j + sum(some)) / t) ** k
+    return missed
 
 
 def _tier_share(kind: CollectiveKind, inner: Numbers, members: Numbers, num_ranks: Numbers) -> Numbers:
@@ -207,7 +356,13 @@ def _tier_share(kind: CollectiveKind, inner: Numbers, members: Numbers, num_rank
 
 
 def collective_time(
-    kind: CollectiveKind, size: Numbers, group: Group, network: Network, *, copies: int = 1, calls: Numbers = 1
+    kind: CollectiveKind,
+    size: Numbers,
+    group: Group,
+    network: Network,
+    *,
+    copies: Copies = ONE_BY_ONE,
+    calls: Numbers = 1,
 ) -> Numbers:
     r"""Time of one collective: its slowest tier's traffic (chunks are pipelined through the tiers), and its latencies.
 
@@ -223,23 +378,20 @@ def collective_time(
     return calls * rates.per_call + size * rates.per_byte
 
 
-def _rates(kind: CollectiveKind, group: Group, network: Network, copies: int) -> _Rates:
+def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies) -> _Rates:
     """On the axes of the group alone: what is sent names others."""
     slowest: Numbers = 0.0
     latency: Numbers = 0.0
-    inner: Numbers = 1
     shares = _tier_shares(kind, group, copies)
-    for tier, used, efficiency, members, share in zip(
-        network.tiers, network.sizes, network.efficiencies(kind), group.members, shares, strict=False
+    for tier, used, efficiency, layer, share in zip(
+        network.tiers, network.sizes, network.efficiencies(kind), group.layers, shares, strict=False
     ):
-        fan_out = members / inner
-        usable = tier.bandwidth * efficiency * _usable_share(tier, used, fan_out)
+        usable = tier.bandwidth * efficiency * _usable_share(tier, used, layer.fan_out)
         slowest = np.maximum(slowest, share / usable)
-        hops = _hops(kind, fan_out)
+        hops = _hops(kind, layer.fan_out)
         if tier is not network.tiers[0]:
-            hops = np.minimum(hops, _tree_hops(kind, fan_out, inner))
+            hops = np.minimum(hops, _tree_hops(kind, layer.fan_out, layer.inner_largest))
         latency = latency + tier.latency * hops
-        inner = members
     return _Rates(network, np.where(group.size > 1, network.launch_time + latency, 0.0), slowest)
 
 

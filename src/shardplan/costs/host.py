@@ -45,7 +45,7 @@ def host_work(block: Block, machine: Machine, groups: dict[str, Group], *, route
         ranks = np.asarray(groups[item.dimension].size)
         if np.all(ranks == 1):
             continue
-        time = np.where(ranks > 1, launch, 0.0)
+        time = np.where(ranks > 1, launch * item.count, 0.0)
         if item.direction == "forward":
             forward.append((item, time))
         else:
@@ -72,17 +72,18 @@ def _issue_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers
     return forward * call, backward * call
 
 
-def _calls(operator: Operator, machine: Machine) -> tuple[int, int]:
+def _calls(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
     """Calls of an operator, forward and backward.
 
-    A product has two backward, and a quantisation each way in low precision; unfused attention is two products.
+    A product has two backward, and a quantisation each way in low precision; unfused attention is two products. A ring
+    calls its kernel for the keys of every rank.
     """
     if isinstance(operator, Matmul):
         recipe = machine.recipe
         casts = int(operator.low_precision and recipe.matmul != recipe.dense_math)
         return 1 + casts, 2 + casts
-    if isinstance(operator, AttentionCore) and not operator.fused:
-        return 2, 4
+    if isinstance(operator, AttentionCore):
+        return (operator.steps, operator.steps) if operator.fused else (2 * operator.steps, 4 * operator.steps)
     return 1, 1
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, where
 from shardplan.costs.roofline import Machine
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
@@ -26,4 +24,4 @@ def update_time(local_parameters: Numbers, job: Job, batch: Batch, machine: Mach
     on_device = local_parameters * traffic * profile.optimizer_pass_factor / machine.memory_rate
     transfers = local_parameters * (job.grad_bytes + job.recipe.weight_bytes) / host_rate(machine)
     on_host = local_parameters * 2.0 * (job.optimizer_bytes + job.grad_bytes) / profile.host_memory_bandwidth
-    return np.where(batch.offload_optimizer, on_host + transfers, on_device)
+    return where(batch.offload_optimizer, on_host + transfers, on_device)

@@ -1,55 +1,73 @@
-"""How much of a communication shows in the step time: the rule of each kind."""
+"""How much of a communication shows in the step time: what the work that runs at the same time cannot hide.
+
+Every dimension has a window: a share of the work that can run at the same time. Work is spent once: what hides the
+exchange of one dimension hides that of no other, so all dimensions together hide at most the work that there is.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.arrays import Numbers
 from shardplan.inputs.profile import Profile
-
-SUMMA_PANELS = 8
-"""Panels into which two-dimensional products are cut; the first broadcast cannot hide."""
-
-
-def exposed(time: Numbers, hidden_share: Numbers, profile: Profile) -> Numbers:
-    r"""Exposed part of communication of which a share h runs beside computation: :math:`t (1 - h) + c\,t\,h`.
-
-    Hidden communication still costs c of its time: it takes cores and memory bandwidth from the computation.
-    """
-    return time * (1 - hidden_share * (1 - profile.hidden_slowdown))
-
-
-def hidden_share(overlapped: Flags, with_overlap: Numbers, without: Numbers) -> Numbers:
-    """Share of a communication that is hidden, by whether the plan overlaps it."""
-    return np.where(overlapped, with_overlap, without)
 
 
 def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
     r"""What a communication costs when ``window`` seconds of computation can hide it: :math:`\max(t - w, c\,t)`.
 
-    At least the share c of its time: hidden communication takes cores and memory bandwidth from the computation.
+    At least the share c of its time: hidden communication takes cores and memory bandwidth from the computation. So it
+    costs never less than what is longer than the window, and never more than all of its time.
     """
     return np.maximum(time - window, profile.hidden_slowdown * time)
 
 
-def beside_chunks(time: Numbers, own: Numbers, chunks: Numbers, group: Numbers, profile: Profile) -> Numbers:
+def beside_chunks(time: Numbers, own: Numbers, all_chunks: Numbers, chunks: Numbers, profile: Profile) -> Numbers:
     r"""The same for the reduction (or gathering) of all v chunks of a pipeline rank, once per step.
 
     .. math:: \max\left(\frac{t}{v} - w,\; t - w (1 + g (v - 1)),\; c\,t\right)
 
-    ``own``: the window w of one micro-batch in one chunk. The last of g micro-batches that a chunk runs in turn
-    completes its gradients; they travel while the g run in the next chunk. The last chunk has its own last pass alone
-    (Megatron Core, pipeline_parallel/schedules.py: gradients of a chunk are synchronised after its last micro-batch).
+    ``own``: the window w of one micro-batch in one chunk; ``all_chunks``: that of the whole step (``all_windows``). The
+    last of g micro-batches that a chunk runs in turn completes its gradients; they travel while the g run in the next
+    chunk. The last chunk has its own last pass alone (Megatron Core, pipeline_parallel/schedules.py: gradients of a
+    chunk are synchronised after its last micro-batch).
     """
     if np.all(np.asarray(chunks) == 1):
         return beside(time, own, profile)
-    shown = np.maximum(time / chunks, time - own * (group * (chunks - 1)))
-    return np.maximum(shown - own, profile.hidden_slowdown * time)
+    return np.maximum(np.maximum(time / chunks - own, time - all_chunks), profile.hidden_slowdown * time)
 
 
-def pipelined_products(time: Numbers, products: Numbers) -> Numbers:
+def all_windows(own: Numbers, chunks: Numbers, group: Numbers) -> Numbers:
+    r"""Window of all chunks in one step, :math:`w (1 + g (v - 1))`."""
+    return own * (1 + group * (chunks - 1))
+
+
+def beside_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:
+    r"""Exposed exchanges of tensor-parallel ranks that run in panels beside matrix products.
+
+    .. math:: f\,t + \max\left((1 - f)\,t - w\,t_{products},\; c\,(1 - f)\,t\right)
+
+    The share f, one panel, comes before the first product or after the last (user buffers of Transformer Engine cut
+    products into four). The window is the share w of the products.
+    """
+    panel = profile.tp_fill * time
+    return panel + beside(time - panel, profile.tp_window * products, profile)
+
+
+def beside_ring(time: Numbers, attention: Numbers, ranks: Numbers, profile: Profile) -> Numbers:
+    r"""Exposed transfers of a ring of n ranks, each behind the attention of its own step.
+
+    .. math:: \sum_{i=1}^{n-1} \max(t_i - w\,a_i,\; c\,t_i) = \max\left(t - w\,a\,\frac{n-1}{n},\; c\,t\right)
+
+    All n steps attend alike (a balanced causal mask gives each of them half of its products) and all n - 1 transfers
+    are alike. The last step's attention has no transfer to hide. The window is the share w of a step.
+    """
+    return beside(time, profile.cp_window * attention * (1 - 1 / ranks), profile)
+
+
+def pipelined_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:
     r"""Exposed broadcasts of two-dimensional products cut into P panels: the first, and what the products cannot hide.
 
     .. math:: t/P + \max(t (1 - 1/P) - t_{products}, 0)
     """
-    return time / SUMMA_PANELS + np.maximum(time * (1 - 1 / SUMMA_PANELS) - products, 0.0)
+    first = time / profile.summa_panels
+    return first + np.maximum(time - first - products, 0.0)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, is_zero
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.software import Software
-from shardplan.workload.ops import AttentionCore, Matmul, Operator, Pass
+from shardplan.workload.ops import AttentionCore, Matmul, Operator, StreamPass
 
 FLASH_BACKWARD_FLOPS = 2.5
 """A fused backward kernel makes five products where the forward one makes two (FlashAttention-2, arXiv 2307.08691)."""
@@ -37,7 +38,7 @@ class Machine:
 
     def matmul_rate(self, number_format: str) -> Numbers:
         """Rate of large dense products. [FLOP/s] Raises InputError where the part has no such format."""
-        return self.peak(number_format) * self.profile.matmul_efficiency.get(number_format, 0.5)
+        return self.peak(number_format) * self.profile.matmul_efficiency[number_format]
 
     def peak(self, number_format: str) -> Numbers:
         """Dense peak at sustained power and clocks. [FLOP/s] Raises InputError where the part has no such format."""
@@ -45,18 +46,33 @@ class Machine:
         return self.accelerator.peak(number_format) * sustained
 
 
-def operator_times(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
-    """Forward and backward time of an operator. [s]"""
+class OperatorTimes(NamedTuple):
+    """Seconds of an operator."""
+
+    forward: Numbers
+    input_gradient: Numbers
+    """The part of the backward pass that what comes before waits for."""
+    weight_gradient: Numbers = 0.0
+    """The part that only the optimizer waits for."""
+
+    @property
+    def backward(self) -> Numbers:
+        """Both gradients."""
+        return self.input_gradient if is_zero(self.weight_gradient) else self.input_gradient + self.weight_gradient
+
+
+def operator_times(operator: Operator, machine: Machine) -> OperatorTimes:
+    """Forward pass and gradients of an operator. [s]"""
     match operator:
         case Matmul():
             return _matmul_times(operator, machine)
         case AttentionCore():
             return _attention_times(operator, machine)
-        case Pass():
+        case StreamPass():
             return _pass_times(operator, machine)
 
 
-def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
+def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
     recipe = machine.recipe
     number_format = recipe.matmul if op.low_precision else recipe.dense_math
     forward = _product_time(op, machine, number_format, m=op.m, k=op.k, n=op.n)
@@ -69,8 +85,8 @@ def _matmul_times(op: Matmul, machine: Machine) -> tuple[Numbers, Numbers]:
         for_input = for_input + op.m * op.n * op.count * time
     gradients = op.k * op.n * op.count / machine.memory_rate
     if machine.software.fused_accumulation:
-        return forward, for_input + np.maximum(for_weight, machine.profile.wgrad_bytes * gradients)
-    return forward, for_input + for_weight + machine.profile.unfused_accumulation_bytes * gradients
+        return OperatorTimes(forward, for_input, np.maximum(for_weight, machine.profile.wgrad_bytes * gradients))
+    return OperatorTimes(forward, for_input, for_weight + machine.profile.unfused_accumulation_bytes * gradients)
 
 
 def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:
@@ -90,27 +106,27 @@ def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Number
     return np.maximum(arithmetic, moved / machine.memory_rate) + kernels * profile.matmul_launch_time
 
 
-def _attention_times(op: AttentionCore, machine: Machine) -> tuple[Numbers, Numbers]:
+def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:
     profile = machine.profile
     rate = machine.matmul_rate(machine.recipe.dense_math)
-    launch = profile.memory_pass_latency
+    launch = profile.memory_pass_latency * op.steps
     if not op.fused:
         flops = 2.0 * op.tokens * op.num_heads * op.scored_keys * (op.qk_head_dim + op.v_head_dim)
         aligned = op.qk_head_dim % 8 == 0
         relative = profile.unfused_attention_efficiency * (1.0 if aligned else profile.misaligned_matmul_efficiency)
         depth = depth_efficiency(op.qk_head_dim, profile)
         forward = flops / (rate * relative * depth)
-        return forward + 2 * launch, 2 * forward + 4 * launch
+        return OperatorTimes(forward + 2 * launch, 2 * forward + 4 * launch)
     peak = machine.peak(machine.recipe.dense_math)
     generation = profile.attention_generation[machine.software.attention_generation]
     efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
     forward = op.flops / (peak * efficiency)
     backward = FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio
     merged = op.merged_elements * profile.memory_pass_factor[machine.software.kernels] / machine.memory_rate
-    return forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch
+    return OperatorTimes(forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch)
 
 
-def _pass_factor(op: Pass, machine: Machine) -> Numbers:
+def _pass_factor(op: StreamPass, machine: Machine) -> Numbers:
     """Bytes that move for each byte (scan: each element) of the operator."""
     if op.counted:
         return 1.0
@@ -118,10 +134,10 @@ def _pass_factor(op: Pass, machine: Machine) -> Numbers:
     return profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor[machine.software.kernels]
 
 
-def _pass_times(op: Pass, machine: Machine) -> tuple[Numbers, Numbers]:
+def _pass_times(op: StreamPass, machine: Machine) -> OperatorTimes:
     profile = machine.profile
     rate = machine.memory_rate / _pass_factor(op, machine)
-    return (
+    return OperatorTimes(
         op.forward_bytes / rate + profile.memory_pass_latency,
         op.backward_bytes / rate + profile.memory_pass_latency,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds
-from shardplan.costs.collectives import Group, Network, collective_bytes, collective_time
+from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
@@ -46,7 +46,7 @@ class StateTraffic:
     """Updated parameters gathered once per step. [s]"""
     microbatch_time: Numbers
     """Weights gathered and gradients reduced in every micro-batch. [s]"""
-    num_tiers: int
+    network: Network
     exchanges: tuple[_Exchange, ...]
 
     @property
@@ -59,11 +59,21 @@ class StateTraffic:
         """Bytes sent per tier in every micro-batch."""
         return self._sent([exchange.per_microbatch for exchange in self.exchanges])
 
+    @property
+    def step_wires(self) -> tuple[Numbers, ...]:
+        """Seconds for which every tier is busy at its nominal bandwidth, once per step."""
+        return wire_times(self.step_bytes, self.network)
+
+    @property
+    def microbatch_wires(self) -> tuple[Numbers, ...]:
+        """The same in every micro-batch."""
+        return wire_times(self.microbatch_bytes, self.network)
+
     def _sent(self, times: list[Numbers]) -> tuple[Numbers, ...]:
-        sent: tuple[Numbers, ...] = (0.0,) * self.num_tiers
+        sent: tuple[Numbers, ...] = (0.0,) * len(self.network.tiers)
         for count, exchange in zip(times, self.exchanges, strict=True):
-            moved = collective_bytes(exchange.kind, exchange.size, exchange.group)
-            sent = tuple(total + count * size for total, size in zip(sent, moved, strict=True))
+            if any_holds(count):
+                sent = add_tiers(sent, collective_bytes(exchange.kind, count * exchange.size, exchange.group))
         return sent
 
 
@@ -83,14 +93,15 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
         reduce_time=dense.reduce_time + experts.reduce_time,
         gather_time=dense.gather_time + experts.gather_time,
         microbatch_time=dense.microbatch_time + experts.microbatch_time,
-        num_tiers=len(network.tiers),
+        network=network,
         exchanges=dense.exchanges + experts.exchanges,
     )
 
 
 def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group, network: Network) -> StateTraffic:
-    """``traffic`` of the head, and an all-reduce of the gradients of a table that the embedding shares with it.
+    """``traffic`` of the head, and an all-reduce of the gradients of a table that first and last stage both hold.
 
+    It is the head's where the two are tied, or that of multi-token prediction (:func:`.layer.reads_table_last`).
     It runs once per step between ``ends``, the first and the last stage (Megatron-LM, finalize_model_grads; DeepSpeed,
     reduce_tied_grads).
     """
@@ -104,10 +115,8 @@ def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group
 def _traffic(
     parameters: Numbers, job: Job, batch: Batch, network: Network, *, shard: Group, replica: Group
 ) -> StateTraffic:
-    if isinstance(parameters, float) and parameters == 0:
-        return StateTraffic(
-            reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, num_tiers=len(network.tiers), exchanges=()
-        )
+    if not any_holds(parameters):
+        return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
     gradients = parameters * job.grad_bytes
     weights = parameters * job.gathered_weight_bytes
     often = np.where(batch.shards_gradients, 1.0, 0.0)
@@ -117,7 +126,8 @@ def _traffic(
     twice = np.where(batch.shards_weights, 2.0, 0.0)
     once = np.where(batch.shards_weights, 0.0, 1.0)
     buckets = parameters / np.maximum(LEAST_BUCKET, BUCKET_PER_RANK * np.asarray(shard.size * replica.size))
-    reduced = np.where(often > 0, 1.0, buckets)
+    one = np.where(np.asarray(parameters) > 0, 1.0, 0.0)  # a part without parameters calls nothing
+    reduced = np.where(often > 0, one, buckets)
     scatter = _Exchange(
         kind="reduce_scatter", size=gradients, group=shard, calls=reduced, per_step=1 - often, per_microbatch=often
     )
@@ -126,7 +136,7 @@ def _traffic(
     )
     back = _Exchange(kind="all_gather", size=gradients, group=shard, calls=buckets, per_step=whole, per_microbatch=0.0)
     gather = _Exchange(
-        kind="all_gather", size=weights, group=shard, calls=np.where(twice > 0, 1.0, buckets), per_step=once * sharded,
+        kind="all_gather", size=weights, group=shard, calls=np.where(twice > 0, one, buckets), per_step=once * sharded,
         per_microbatch=twice,
     )  # fmt: skip
     exchanges = (scatter, across, gather, *((back,) if any_holds(whole) else ()))
@@ -135,7 +145,7 @@ def _traffic(
         reduce_time=(1 - often) * scatter_time + across_time + whole * sum(back_time),
         gather_time=once * sharded * gather_time,
         microbatch_time=often * scatter_time + twice * gather_time,
-        num_tiers=len(network.tiers),
+        network=network,
         exchanges=exchanges,
     )
 

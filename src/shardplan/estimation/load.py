@@ -1,33 +1,61 @@
-"""What the parts of a model put on the rank that holds them, and the sum of it over a pipeline stage."""
+"""What the parts of a model put on the rank that holds them, summed over a pipeline stage."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import reduce
-from operator import add
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
-import numpy as np
-
-from shardplan.arrays import Numbers, any_holds
-from shardplan.estimation.pricing import Part, Prices
+from shardplan.arrays import Numbers
+from shardplan.costs.block import BlockCost
+from shardplan.estimation.pricing import HeldStates, Prices
 from shardplan.workload.layer import Parameters
+from shardplan.workload.parts import Parts, largest
 from shardplan.workload.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """Load of a part of a model, or of a whole stage: all of it adds up."""
+class BlockLoad:
+    """Work and activations of one micro-batch."""
 
     forward: Numbers
-    """One micro-batch, exposed communication included. [s]"""
+    """Exposed communication included. [s]"""
     backward: Numbers
     """The same, without recomputation. [s]"""
+    weight_gradient: Numbers
+    """The part of the backward pass that only the optimizer waits for. [s]"""
     recomputed: Numbers
     """Forward work that recomputation repeats. [s]"""
+    free_forward: Numbers
+    """Computation of the forward pass that hides none of its communication, and so can hide other. [s]"""
+    free_backward: Numbers
+    """The same of the backward pass. [s]"""
+    free_recomputed: Numbers
+    """The same of what recomputation repeats. [s]"""
     kept_bytes: Numbers
-    """Tensors kept for the backward pass of one micro-batch, without recomputation."""
+    """Tensors kept for the backward pass, without recomputation."""
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
+
+    @classmethod
+    def of(cls, cost: BlockCost) -> BlockLoad:
+        """Load of one part."""
+        return cls(
+            forward=cost.forward.total,
+            backward=cost.backward.total,
+            weight_gradient=cost.weight_gradient,
+            recomputed=cost.recomputed.total,
+            free_forward=cost.forward.free,
+            free_backward=cost.backward.free,
+            free_recomputed=cost.recomputed.free,
+            kept_bytes=cost.kept_bytes,
+            freed_bytes=cost.freed_bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateLoad:
+    """Parameters and their traffic."""
+
     dense: Numbers
     """Parameters replicated over data- and context-parallel ranks."""
     experts: Numbers
@@ -40,19 +68,14 @@ class Load:
     """Parameters gathered once per step. [s]"""
 
     @classmethod
-    def of(cls, part: Part) -> Load:
+    def of(cls, states: HeldStates) -> StateLoad:
         """Load of one part."""
         return cls(
-            forward=part.cost.forward.total,
-            backward=part.cost.backward.total,
-            recomputed=part.cost.recomputed.total,
-            kept_bytes=part.cost.kept_bytes,
-            freed_bytes=part.cost.freed_bytes,
-            dense=part.parameters.dense,
-            experts=part.parameters.experts,
-            sharding_time=part.traffic.microbatch_time,
-            reduce_time=part.traffic.reduce_time,
-            gather_time=part.traffic.gather_time,
+            dense=states.parameters.dense,
+            experts=states.parameters.experts,
+            sharding_time=states.traffic.microbatch_time,
+            reduce_time=states.traffic.reduce_time,
+            gather_time=states.traffic.gather_time,
         )
 
     @property
@@ -61,70 +84,66 @@ class Load:
         return Parameters(self.dense, self.experts)
 
 
+BLOCK_FIELDS = tuple(each.name for each in fields(BlockLoad))
+STATE_FIELDS = tuple(each.name for each in fields(StateLoad))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageWork:
+    """Work and activations of one micro-batch on a whole stage."""
+
+    sum: BlockLoad
+    kept_of_layer: Numbers
+    """Bytes that one layer keeps without recomputation, at most."""
+    freed_of_part: Numbers
+    """Bytes that recomputation brings back for one part, at most."""
+
+    @classmethod
+    def of(cls, stage: Stage, parts: Parts[BlockLoad]) -> StageWork:
+        """The sum over everything that a stage holds, and the largest of it."""
+        return cls(
+            sum=BlockLoad(**{name: parts.total(stage, attrgetter(name)) for name in BLOCK_FIELDS}),
+            kept_of_layer=largest([*parts.held_layers(stage)], "kept_bytes"),
+            freed_of_part=largest(parts.held(stage), "freed_bytes"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageStates:
+    """Parameters of a whole stage, and their traffic."""
+
+    sum: StateLoad
+    layer: Parameters
+    """Parameters of one layer, at most."""
+    part: Parameters
+    """Parameters of one part, at most."""
+
+    @classmethod
+    def of(cls, stage: Stage, parts: Parts[StateLoad]) -> StageStates:
+        """The sum over everything that a stage holds, and the largest of it."""
+        held, layers = parts.held(stage), [*parts.held_layers(stage)]
+        return cls(
+            sum=StateLoad(**{name: parts.total(stage, attrgetter(name)) for name in STATE_FIELDS}),
+            layer=Parameters(largest(layers, "dense"), largest(layers, "experts")),
+            part=Parameters(largest(held, "dense"), largest(held, "experts")),
+        )
+
+    def times(self, copies: int) -> StageStates:
+        """States of a rank that holds several stages as large."""
+        if copies == 1:
+            return self
+        values = {name: copies * getattr(self.sum, name) for name in STATE_FIELDS}
+        return replace(self, sum=StateLoad(**values))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loads:
-    """Loads of all parts, and what a stage boundary costs."""
+    """Loads of all parts of a model."""
 
-    layers: tuple[Load, ...]
-    embedding: Load
-    head: Load
-    mtp: Load
-    transfer_time: Numbers
-    """One micro-batch from one stage to the next, one way. [s]"""
-    logits: Numbers
-    """Logits of one micro-batch on the last stage."""
-    output_bytes: Numbers
-    """Output of a stage for one micro-batch. [bytes]"""
+    blocks: Parts[BlockLoad]
+    states: Parts[StateLoad]
 
-    def on(self, stage: Stage) -> Load:
-        """Load of a stage: the sum over everything that it holds."""
-        held = sorted(stage.holds(self.layers, self.embedding, self.head, self.mtp), key=_varies)
-        return Load(**{name: _weighted_sum(name, held) for name in NAMES})
-
-    def largest_layer(self, stage: Stage) -> tuple[Numbers, Parameters]:
-        """Bytes that one layer of a stage keeps without recomputation, and parameters of one, at most."""
-        held = [(count, load) for count, load in zip(stage.counts, self.layers, strict=True) if any_holds(count)]
-        kept, dense, experts = (_largest(held, name) for name in ("kept_bytes", "dense", "experts"))
-        return kept, Parameters(dense, experts)
-
-    def largest_part(self, stage: Stage) -> tuple[Numbers, Parameters]:
-        """Bytes that recomputation brings back for one part of a stage, and the parameters of one part, at most."""
-        held = stage.holds(self.layers, self.embedding, self.head, self.mtp)
-        freed, dense, experts = (_largest(held, name) for name in ("freed_bytes", "dense", "experts"))
-        return freed, Parameters(dense, experts)
-
-
-NAMES = tuple(field.name for field in fields(Load))
-
-
-def loads_of(prices: Prices) -> Loads:
-    """Loads of everything that was priced."""
-    return Loads(
-        layers=tuple(Load.of(part) for part in prices.layers),
-        embedding=Load.of(prices.embedding),
-        head=Load.of(prices.head),
-        mtp=Load.of(prices.mtp),
-        transfer_time=prices.transfer_time,
-        logits=prices.logits,
-        output_bytes=prices.output_bytes,
-    )
-
-
-def _weighted_sum(name: str, held: list[tuple[Numbers, Load]]) -> Numbers:
-    return reduce(add, (count * getattr(load, name) for count, load in held))
-
-
-def _varies(counted: tuple[Numbers, Load]) -> bool:
-    """Whether a stage holds more of a part under one plan than under another: such sums have more axes."""
-    return isinstance(counted[0], np.ndarray)
-
-
-def _largest(held: list[tuple[Numbers, Load]], name: str) -> Numbers:
-    """The largest value of a field among parts that a stage holds."""
-    largest: Numbers = 0.0
-    for count, load in held:
-        value = getattr(load, name)
-        if any_holds(value):
-            present = np.asarray(count) > 0
-            largest = np.maximum(largest, value if present.all() else np.where(present, value, 0.0))
-    return largest
+    @classmethod
+    def of(cls, prices: Prices) -> Loads:
+        """Loads of everything that was priced."""
+        return cls(blocks=prices.blocks.map(BlockLoad.of), states=prices.states.map(StateLoad.of))

@@ -1,21 +1,24 @@
-"""Prices of everything that a stage can hold, each on the axes that it names and no others."""
+"""Prices of everything that a stage can hold, each on the axes that it names and no others.
+
+Blocks (time and activations of a micro-batch) name the degrees that shape a layer and the micro-batch; states (their
+bytes and their traffic) name the degrees, the placement and the sharding; the way to the next stage names both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, where
 from shardplan.costs.block import BlockCost, price_block
 from shardplan.costs.collectives import Group, collective_bytes, collective_time, groups_of, sharding_groups
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.estimation.question import Question
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.layers import MLP, MixtureOfExperts
+from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
+from shardplan.schedules.pipeline import holds_both_ends
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import (
     Parameters,
@@ -24,78 +27,109 @@ from shardplan.workload.layer import (
     layer_block,
     layer_parameters,
     mtp_parameters,
+    reads_table_last,
 )
 from shardplan.workload.ops import Block
+from shardplan.workload.parts import Parts
 from shardplan.workload.shard import Shard
-from shardplan.workload.stage import Stage
 
-Mlp: TypeAlias = MLP | MixtureOfExperts | None
+Groups = dict[str, Group]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """Something of which a stage holds a number: a kind of layer, the embedding, the head, a prediction block."""
+class HeldStates:
+    """Parameters of a part on one rank, and what they cost the network."""
 
-    cost: BlockCost
     parameters: Parameters
     traffic: StateTraffic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prices:
-    """All parts, and what a stage boundary costs."""
+class Handover:
+    """What a stage hands on for each micro-batch."""
 
-    layers: tuple[Part, ...]
-    """One for every kind of layer."""
-    embedding: Part
-    head: Part
-    mtp: Part
-    transfer_time: Numbers
-    """One micro-batch from one stage to the next, one way. [s]"""
-    transfer_bytes: tuple[Numbers, ...]
+    time: Numbers
+    """One way, from one stage to the next. [s]"""
+    bytes: tuple[Numbers, ...]
     """Bytes of that on each tier."""
-    logits: Numbers
-    """Logits of one micro-batch on the last stage."""
-    output_bytes: Numbers
-    """Output of a stage for one micro-batch. [bytes]"""
 
-    def total_over(self, stage: Stage, value: Callable[[Part], Numbers]) -> Numbers:
-        """Sum of ``value`` over everything that a stage holds."""
-        total: Numbers = 0.0
-        for count, part in stage.holds(self.layers, self.embedding, self.head, self.mtp):
-            total = total + count * value(part)
-        return total
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prices:
+    """All that is priced of a plan, or of each plan of an array."""
+
+    blocks: Parts[BlockCost]
+    states: Parts[HeldStates]
+    handover: Handover
 
 
 def price(question: Question, batch: Batch) -> Prices:
     """Prices under ``batch``: for one plan or for an array of them."""
-    model, network = question.model, question.network
-    groups = groups_of(batch, network)
-    shard = Shard.of(model.hidden_size, question.job, batch)
-    part = _pricer(question, batch, groups)
-    pair = _neighbours(groups["pp"])
-    output, gathered = _stage_output(question, shard, groups)
+    groups = groups_of(batch, question.network)
     return Prices(
-        layers=tuple(
-            part(layer_block(kind, shard), layer_parameters(model, kind, batch), kind.mlp) for kind in model.layer_kinds
-        ),
-        embedding=part(embedding(model, shard), embedding_parameters(model, batch), None),
-        head=_tied(
-            part(head(model, shard), head_parameters(model, batch, holds_table=batch.pp == 1), None),
-            question,
-            batch,
-            pair,
-        ),
-        mtp=(
-            part(_mtp_block(model, shard), mtp_parameters(model, batch), model.mtp_layer.mlp)
-            if model.num_mtp_layers
-            else part(Block(), Parameters(), None)
-        ),
-        transfer_time=collective_time("p2p", output, pair, network) + gathered,
-        transfer_bytes=collective_bytes("p2p", output, pair),
-        logits=logits(model, shard),
-        output_bytes=shard.split_tokens * (model.hidden_size * shard.element),
+        blocks=price_blocks(question, batch, groups),
+        states=price_states(question, batch, groups["pp"]),
+        handover=price_handover(question, batch, groups),
     )
+
+
+def price_blocks(question: Question, batch: Batch, groups: Groups) -> Parts[BlockCost]:
+    """Prices of one micro-batch; of the groups those of ``tp``, ``cp``, ``ep`` and ``etp`` are read."""
+    model, machine, network = question.model, question.machine, question.network
+    shard = Shard.of(model.hidden_size, question.job, batch)
+
+    def cost(block: Block, *, routed: bool = False) -> BlockCost:
+        return price_block(block, machine, network, groups, batch, routed=routed)
+
+    return Parts(
+        layers=tuple(
+            cost(layer_block(kind, shard), routed=isinstance(kind.mlp, MixtureOfExperts)) for kind in model.layer_kinds
+        ),
+        embedding=cost(embedding(model, shard)),
+        head=cost(head(model, shard)),
+        mtp=(
+            cost(_mtp_block(model, shard), routed=isinstance(model.mtp_layer.mlp, MixtureOfExperts))
+            if model.num_mtp_layers
+            else cost(Block())
+        ),
+    )
+
+
+def price_states(question: Question, batch: Batch, pipeline: Group) -> Parts[HeldStates]:
+    """Parameters of every part, and their traffic among the ranks that hold the same."""
+    model, job, network = question.model, question.job, question.network
+    groups = sharding_groups(batch, network)
+
+    def states(held: Parameters) -> HeldStates:
+        return HeldStates(parameters=held, traffic=state_traffic(held, job, batch, network, groups))
+
+    parts = Parts(
+        layers=tuple(states(layer_parameters(model, kind, batch)) for kind in model.layer_kinds),
+        embedding=states(embedding_parameters(model, batch)),
+        head=states(head_parameters(model, batch, holds_table=holds_both_ends(batch))),
+        mtp=states(mtp_parameters(model, batch) if model.num_mtp_layers else Parameters()),
+    )
+    return replace(parts, head=_tied(parts.head, question, batch, pipeline))
+
+
+def price_handover(question: Question, batch: Batch, groups: Groups) -> Handover:
+    """The output of a stage on its way to the next; of the groups those of ``pp`` and ``tp`` are read."""
+    network, pair = question.network, _neighbours(groups["pp"])
+    output, gathered = _stage_output(question, Shard.of(question.model.hidden_size, question.job, batch), groups["tp"])
+    return Handover(
+        time=collective_time("p2p", output, pair, network) + gathered, bytes=collective_bytes("p2p", output, pair)
+    )
+
+
+def output_bytes(question: Question, batch: Batch) -> Numbers:
+    """Output of a stage for one micro-batch. [bytes]"""
+    shard = Shard.of(question.model.hidden_size, question.job, batch)
+    return shard.split_tokens * (question.model.hidden_size * shard.element)
+
+
+def num_logits(question: Question, batch: Batch) -> Numbers:
+    """Logits of one micro-batch on the last stage."""
+    return logits(question.model, Shard.of(question.model.hidden_size, question.job, batch))
 
 
 def _mtp_block(model: ModelConfig, shard: Shard) -> Block:
@@ -103,38 +137,24 @@ def _mtp_block(model: ModelConfig, shard: Shard) -> Block:
     return layer_block(model.mtp_layer, shard) + mtp_projection(shard) + head(model, shard)
 
 
-def _stage_output(question: Question, shard: Shard, groups: dict[str, Group]) -> tuple[Numbers, Numbers]:
+def _stage_output(question: Question, shard: Shard, tensor_parallel: Group) -> tuple[Numbers, Numbers]:
     """Bytes that a rank sends to the next stage, and the time to gather them among tensor-parallel ranks there."""
     hidden = question.model.hidden_size * shard.element
     output = shard.split_tokens * hidden
     if not question.job.software.split_transfers:
         return output, 0.0
     parts = shard.tokens / shard.columns * hidden
-    gather = collective_time("all_gather", shard.tokens * hidden, groups["tp"], question.network)
-    return np.minimum(output, parts), np.where(shard.batch.sequence_parallel, 0.0, gather)
+    gather = collective_time("all_gather", shard.tokens * hidden, tensor_parallel, question.network)
+    return np.minimum(output, parts), where(shard.batch.sequence_parallel, 0.0, gather)
 
 
-def _pricer(question: Question, batch: Batch, groups: dict[str, Group]) -> Callable[[Block, Parameters, Mlp], Part]:
-    machine, network = question.machine, question.network
-    state_groups = sharding_groups(batch, network)
-
-    def part(block: Block, held: Parameters, mlp: Mlp) -> Part:
-        routed = isinstance(mlp, MixtureOfExperts)
-        return Part(
-            cost=price_block(block, machine, network, groups, batch, routed=routed),
-            parameters=held,
-            traffic=state_traffic(held, question.job, batch, network, state_groups),
-        )
-
-    return part
-
-
-def _tied(head: Part, question: Question, batch: Batch, ends: Group) -> Part:
-    """The head, whose table the first stage holds as well where the two are one."""
+def _tied(head: HeldStates, question: Question, batch: Batch, pipeline: Group) -> HeldStates:
+    """The head, and with it a table that the first stage holds as well."""
     model = question.model
-    if batch.pp == 1 or not model.tie_word_embeddings:
+    if not reads_table_last(model) or np.all(holds_both_ends(batch)):
         return head
-    table = model.num_embedding_parameters / batch.tp
+    table = where(holds_both_ends(batch), 0.0, model.num_embedding_parameters / batch.tp)
+    ends = _neighbours(pipeline)
     return replace(head, traffic=with_tied_table(head.traffic, table, question.job, ends, question.network))
 
 

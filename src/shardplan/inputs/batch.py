@@ -2,7 +2,8 @@
 
 ``Batch.of`` turns a ``Plan`` into plain numbers. The search builds the same record with arrays, each field along an
 axis of its own, so that every formula runs over the product of just those axes that it names. Fields that select a
-formula rather than scale it (placement, exchange of context, kind of tensor parallelism) are single values either way.
+formula rather than scale it (schedule, placement, exchange of context, kind of tensor parallelism) are single values
+either way.
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ class Batch:
     """World size."""
     tp: Numbers
     cp: Numbers
-    pp: int
-    """One number: stages are laid out per pipeline depth."""
+    pp: Numbers
     vp: Numbers
     ep: Numbers
     etp: Numbers
@@ -56,8 +56,8 @@ class Batch:
     sharding_degree: Numbers
     """Ranks over which it shards, at most ``dp * cp``."""
     microbatch_group_size: Numbers
-    gpipe: Flags
-    """Whether all forward passes run before the first backward pass."""
+    schedule: str | None = None
+    """Name of the pipeline schedule; it follows from ``vp`` where None."""
     recompute: dict[str, Flags] = field(default_factory=dict)
     """For each module, and for ``op_sac``, whether it is computed again."""
     recompute_full: Flags = False
@@ -82,7 +82,6 @@ class Batch:
         """One plan's numbers (the plan is assumed valid for this world size and job)."""
         dp = plan.dp(num_accelerators)
         modules = recompute_modules(plan.recompute)
-        interleaved = plan.effective_schedule == "interleaved"
         return cls(
             num_accelerators=num_accelerators,
             tp=plan.tp,
@@ -102,7 +101,7 @@ class Batch:
             shards_weights=plan.sharding in ("zero3", "hsdp"),
             sharding_degree=plan.sharding_degree or dp * plan.cp,
             microbatch_group_size=plan.microbatch_group_size or plan.pp,
-            gpipe=plan.effective_schedule == "gpipe",
+            schedule=plan.schedule,
             recompute={module: module in modules for module in (*RECOMPUTE_MODULES, OP_SAC)},
             recompute_full=plan.recompute == "full",
             recompute_num_layers=np.inf if plan.recompute_num_layers is None else plan.recompute_num_layers,
@@ -111,7 +110,7 @@ class Batch:
             offload_num_layers=np.inf if plan.offload_num_layers is None else plan.offload_num_layers,
             overlap_tp=plan.overlap_tp,
             overlap_dp=plan.overlap_dp,
-            overlap_pp=interleaved if plan.overlap_pp is None else plan.overlap_pp,
+            overlap_pp=plan.vp > 1 if plan.overlap_pp is None else plan.overlap_pp,
             overlap_ep=plan.overlap_ep,
             tp_kind=plan.tp_kind,
             cp_comm=plan.cp_comm,

@@ -16,6 +16,8 @@ GradDtype = Literal["bf16", "fp16", "fp32"]
 
 MOST_COUNT = 2**31
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+MOST_IMBALANCE = 1000.0
+"""Largest load of a rank of experts relative to the mean that is accepted; none is above experts / top_k."""
 MOMENTS = {"adam": 2, "sgd": 1, "muon": 1}
 """State tensors per parameter: Adam keeps two moments, SGD with momentum and Muon one."""
 
@@ -99,6 +101,15 @@ class Job:
     """Number format of the optimizer's moments."""
     dropout: bool = field(default=False, metadata=about("Whether dropout runs."))
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
+    moe_imbalance: float = field(
+        default=1.0,
+        metadata=about(
+            "Tokens of the most loaded rank of experts relative to the mean: 1.2.",
+            least=1, most=1000, includes_least=True, metavar="RATIO",
+        ),
+    )  # fmt: skip
+    """Tokens of the most loaded expert-parallel rank relative to the mean. 1: balanced routing, as benchmarks force it.
+    No rank gets more than all copies that its experts can take."""
     tokens: float | None = field(
         default=None, metadata=about("Tokens to train on, for the time to train: 15.6e12, 15.6T.", least=0, most=1e18)
     )

@@ -192,9 +192,13 @@ class MixtureOfExperts:
     """One learned scalar gate per token on the shared experts (Qwen2-MoE, Qwen3-Next)."""
     latent_size: int | None = None
     """Channels that the routed experts read and write; None: the hidden size."""
+    n_group: int = 1
+    """Groups into which the routed experts fall, in order; 1: none."""
+    topk_group: int = 1
+    """Groups that a token may visit (group-limited routing: DeepSeek-V3, arXiv 2412.19437, section 2.1.2)."""
 
     def __post_init__(self) -> None:
-        check_counts(self, "num_experts", "top_k", "intermediate_size")
+        check_counts(self, "num_experts", "top_k", "intermediate_size", "n_group", "topk_group")
         check_counts(self, "shared_intermediate_size", minimum=0)
         if self.latent_size is not None:
             check_counts(self, "latent_size")
@@ -203,6 +207,23 @@ class MixtureOfExperts:
                 f"a token cannot visit {self.top_k} of {self.num_experts} experts",
                 rule="top_k is at most num_experts",
                 hint="lower num_experts_per_tok or raise the number of experts",
+            )
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        """Equal groups, of which a token visits some that hold enough experts."""
+        if self.num_experts % self.n_group or self.topk_group > self.n_group:
+            raise InputError(
+                f"a token visits {self.topk_group} of {self.n_group} groups of {self.num_experts} experts",
+                rule="n_group divides the number of experts, and topk_group is at most n_group",
+                hint="correct n_group or topk_group, or leave both out where routing knows no groups",
+            )
+        reachable = self.topk_group * (self.num_experts // self.n_group)
+        if self.top_k > reachable:
+            raise InputError(
+                f"a token cannot visit {self.top_k} experts in {self.topk_group} groups that hold {reachable}",
+                rule="the groups that a token visits hold at least top_k experts",
+                hint="lower num_experts_per_tok, or raise topk_group",
             )
 
     def router_parameters(self, hidden_size: int) -> int:

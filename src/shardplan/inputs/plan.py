@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from functools import lru_cache
 from typing import Literal
@@ -10,7 +11,6 @@ from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import about, check, dataclass
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
-Schedule = Literal["1f1b", "interleaved", "gpipe"]
 CpComm = Literal["p2p", "allgather", "a2a"]
 TpKind = Literal["1d", "summa"]
 Offload = Literal["none", "optimizer", "activations"]
@@ -33,6 +33,8 @@ and what was reduced or exchanged among ranks."""
 
 MAX_DEGREE = 1_000_000
 
+NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
@@ -47,7 +49,7 @@ class Plan:
     vp: int = field(
         default=1, metadata=about("Virtual stages (model chunks) per pipeline rank.", least=1, most=MAX_DEGREE)
     )
-    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved."""
+    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved where none is given."""
     ep: int = field(default=1, metadata=about("Expert-parallel degree.", least=1, most=MAX_DEGREE))
     """Expert parallelism: ranks that share the experts of a layer."""
     etp: int = field(default=1, metadata=about("Expert-tensor-parallel degree.", least=1, most=MAX_DEGREE))
@@ -65,10 +67,15 @@ class Plan:
         default=None, metadata=about("Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE)
     )
     """Ranks over which it shards; all data- and context-parallel ranks where not given."""
-    schedule: Schedule | None = field(
-        default=None, metadata=about("Pipeline schedule, which follows from vp where not given:")
+    schedule: str | None = field(
+        default=None,
+        metadata=about(
+            "Pipeline schedule, which follows from vp where not given: 1f1b, interleaved, gpipe, breadth-first, zb-h1, "
+            "zb-h2, zb-v, dualpipe or dualpipe-v.",
+            metavar="NAME",
+        ),
     )
-    """Pipeline schedule; follows from ``vp`` where not given."""
+    """Pipeline schedule; follows from ``vp`` where not given: 1f1b for one chunk, interleaved for several."""
     microbatch_group_size: int | None = field(
         default=None,
         metadata=about("Micro-batches a virtual stage runs in a row. Default: pp.", least=1, most=MAX_DEGREE),
@@ -102,9 +109,10 @@ class Plan:
     overlap_dp: bool = field(default=True, metadata=about("Reduce gradients and gather parameters beside computation."))
     """Whether gradient reduction and parameter gathering run beside computation."""
     overlap_pp: bool | None = field(
-        default=None, metadata=about("Send between stages beside computation. Default: where interleaved.")
+        default=None,
+        metadata=about("Overlap transfers between stages with computation. Default: where ranks hold several chunks."),
     )
-    """Whether stage transfers run beside computation; on where the schedule is interleaved if not given."""
+    """Whether transfers between stages overlap with computation; on where ranks hold several chunks if not given."""
     overlap_ep: bool = field(
         default=False, metadata=about("Dispatch to experts beside another micro-batch's computation.")
     )
@@ -129,6 +137,7 @@ class Plan:
     def __post_init__(self) -> None:
         """Checks types and ranges of each field by itself. Raises ``InputError``."""
         check(self)
+        _check_name("schedule", self.schedule)
         recompute_modules(self.recompute)
         placement_tokens(self.placement)
         if self.stage_layers is not None:
@@ -144,7 +153,7 @@ class Plan:
         return num_accelerators // self.model_parallel_degree
 
     @property
-    def effective_schedule(self) -> Schedule:
+    def effective_schedule(self) -> str:
         """The schedule, where it was left open by what ``vp`` implies."""
         return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
 
@@ -182,6 +191,12 @@ def _placement_token(part: str, placement: str) -> tuple[str, int | None]:
         wanted = f"dimensions among {DEFAULT_PLACEMENT} joined by '-', such as tp:4-dp:2-tp-cp-ep-dp-pp"
         raise _wrong("placement", placement, wanted)
     return name, int(number) if colon else None
+
+
+def _check_name(field: str, value: object) -> None:
+    """Which names are known is a rule of validity: other packages add their own."""
+    if value is not None and not (isinstance(value, str) and NAME.fullmatch(value)):
+        raise _wrong(field, value, "a name of lower-case letters, digits and hyphens, such as 1f1b")
 
 
 def _wrong(field: str, value: object, wanted: str) -> InputError:

@@ -26,6 +26,7 @@ NOT_CONSTANTS = ("name", "constants", "generation", "left_out_errors")
 """Fields of a profile that are no numbers."""
 MEMORY_CONSTANTS = (
     "activation_factor",
+    "backward_gradients",
     "logits_bytes",
     "framework_bytes",
     "context_bytes",
@@ -117,20 +118,23 @@ class Profile:
     """Fraction of the nominal bandwidth that sends between two ranks reach beyond the innermost domain."""
     collective_launch_time: Numbers
     """Fixed time of a collective. [s]"""
-    hidden_tp: Numbers
-    """Share of what asynchronous linear layers exchange in the backward pass that runs beside their products."""
-    hidden_tp_overlapped: Numbers
-    """Share of all tensor-parallel communication that is hidden by pipelined products (``overlap_tp``)."""
+    tp_fill: Numbers
+    """Share of a tensor-parallel exchange in panels that comes before or after all products and that nothing hides."""
+    tp_window: Numbers
+    """Share of a block's matrix products beside which tensor-parallel exchanges can run."""
     cp_window: Numbers
     """Share of the attention core's time behind which the transfers of a ring can hide."""
-    hidden_ep_overlapped: Numbers
-    """Share of expert dispatch that is hidden where another micro-batch computes meanwhile (``overlap_ep``)."""
-    hidden_pp: Numbers
-    """Share of stage transfers that runs beside computation where overlapped."""
-    hidden_offload: Numbers
-    """Share of host transfers of activations that runs beside computation."""
+    ep_window: Numbers
+    """Share of the work left in a layer behind which expert dispatch hides where another micro-batch computes meanwhile
+    (``overlap_ep``)."""
+    pp_window: Numbers
+    """Share of the free computation behind which transfers between stages travel where overlapped."""
+    offload_window: Numbers
+    """Share of the free computation behind which activations travel to the host and back."""
     hidden_slowdown: Numbers
     """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
+    summa_panels: Numbers
+    """Panels into which two-dimensional products are cut, each broadcast beside the product of the one before."""
     dp_window: Numbers
     """Share of the first forward and last backward pass behind which parameters and gradients travel."""
     fsdp_window: Numbers
@@ -161,6 +165,8 @@ class Profile:
     """Slowdown per doubling of the accelerators beyond 8."""
     activation_factor: Table
     """Kept activations relative to the listed tensors (alignment, small tensors; eager kernels keep more)."""
+    backward_gradients: Numbers
+    """Gradients that live at once in the backward pass of a layer, relative to the activations that it keeps."""
     logits_bytes: Table
     """Memory of the loss per logit (the logits, their fp32 copy, their gradient), whole and fused. [bytes]"""
     framework_bytes: Numbers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, where
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.profile import Table
+from shardplan.inputs.profile import Profile, Table
 from shardplan.inputs.software import Software
 
 LOSS_KEPT = {"in_place": 4.0, "autograd": 4.0, "loss_parallel": 4.0, "single": 2.0, "fused": 0.0}
@@ -25,12 +25,12 @@ def kept_per_microbatch(kept: Numbers, freed: Numbers, share: Numbers) -> Number
 
 def working_set(freed_of_a_layer: Numbers, share: Numbers) -> Numbers:
     """What recomputation brings back for one layer at a time, at most what it freed. [bytes]"""
-    return np.where(np.asarray(share) > 0, freed_of_a_layer, 0.0)
+    return where(np.asarray(share) > 0, freed_of_a_layer, 0.0)
 
 
 def offloaded_share(num_layers: Numbers, batch: Batch) -> Numbers:
     """Share of a stage's layers whose kept activations wait on the host."""
-    return np.where(batch.offload_activations, np.minimum(1.0, batch.offload_num_layers / np.maximum(num_layers, 1)), 0)
+    return where(batch.offload_activations, np.minimum(1.0, batch.offload_num_layers / np.maximum(num_layers, 1)), 0)
 
 
 def on_device(in_flight: Numbers, num_layers: Numbers, batch: Batch) -> Numbers:
@@ -44,18 +44,15 @@ def loss_bytes(software: Software, per_logit: Table, logits: Numbers, heads: Num
     kind = "fused" if software.fused_loss else software.loss_kernel
     peak: Numbers = per_logit[kind]
     if kind == "loss_parallel":
-        peak = np.where(np.asarray(tp) > 1, peak, per_logit["autograd"])
+        peak = where(np.asarray(tp) > 1, peak, per_logit["autograd"])
     return logits * (peak + LOSS_KEPT[kind] * np.maximum(heads - 1, 0)) * (np.asarray(heads) > 0)
 
 
-BACKWARD_SHARE = 0.5
-"""Gradients of tensors that live at once in a layer's backward pass, relative to what the layer keeps."""
-
-
-def backward_set(kept_of_a_layer: Numbers) -> Numbers:
+def backward_set(kept_of_a_layer: Numbers, profile: Profile) -> Numbers:
     r"""Gradients of the tensors of one layer at their peak, in its MLP. [bytes]
 
     Of :math:`12 h + 3 f` elements per token that a gated layer keeps (:math:`6 h + 2 f` of a plain one) the gradients
-    of the :math:`3 f` (:math:`2 f`) between the MLP's products exist while the weight gradients are computed.
+    of the :math:`3 f` (:math:`2 f`) between the MLP's products exist while the weight gradients are computed; the
+    profile's ``backward_gradients`` is a share that holds for both.
     """
-    return BACKWARD_SHARE * kept_of_a_layer
+    return profile.backward_gradients * kept_of_a_layer

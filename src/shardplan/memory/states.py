@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, where
 from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
@@ -37,12 +35,12 @@ def model_states(held: Parameters, job: Job, batch: Batch) -> States:
     weight = weight_bytes(job)
     master = recipe.master_bytes if job.software.fp32_weights else 0.0
     shard = weight - recipe.weight_bytes + master if master else weight
-    weights = np.where(batch.shards_weights, shard * sharded, weight * whole)
+    weights = where(batch.shards_weights, shard * sharded, weight * whole)
     copy = recipe.weight_bytes if job.software.gradient_copy and job.grad_bytes > recipe.weight_bytes else 0.0
-    gradients = (job.grad_bytes + copy) * np.where(batch.shards_gradients, sharded, whole)
-    updated = np.where(batch.shards_optimizer, sharded, whole)
-    states = job.optimizer_bytes - np.where(batch.shards_weights, master, 0.0)
-    optimizer = states * np.where(batch.offload_optimizer, 0.0, updated)
+    gradients = (job.grad_bytes + copy) * where(batch.shards_gradients, sharded, whole)
+    updated = where(batch.shards_optimizer, sharded, whole)
+    states = job.optimizer_bytes - where(batch.shards_weights, master, 0.0)
+    optimizer = states * where(batch.offload_optimizer, 0.0, updated)
     return States(weights, gradients, optimizer)
 
 
@@ -53,7 +51,7 @@ def update_bytes(held: Parameters, job: Job, batch: Batch) -> Numbers:
     """
     if job.grad_bytes >= FP32_BYTES:
         return 0.0
-    return np.where(batch.offload_optimizer, 0.0, FP32_BYTES * local_parameters(held, batch))
+    return where(batch.offload_optimizer, 0.0, FP32_BYTES * local_parameters(held, batch))
 
 
 def weight_bytes(job: Job) -> float:
@@ -67,7 +65,7 @@ def weight_bytes(job: Job) -> float:
 def local_parameters(held: Parameters, batch: Batch) -> Numbers:
     """Parameters that this rank's optimizer updates."""
     sharded = held.dense / batch.sharding_degree + held.experts / batch.expert_sharding_degree
-    return np.where(batch.shards_optimizer, sharded, held.dense + held.experts)
+    return where(batch.shards_optimizer, sharded, held.dense + held.experts)
 
 
 def gathered_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
@@ -77,7 +75,7 @@ def gathered_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) 
     itself, one in use and one on its way.
     """
     held = _whole(part) + _whole(layer) if job.software.gathers_ahead else _at_once(part, layer, job)
-    return np.where(batch.shards_weights, job.recipe.weight_bytes * held, 0.0)
+    return where(batch.shards_weights, job.recipe.weight_bytes * held, 0.0)
 
 
 def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
@@ -87,7 +85,7 @@ def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, batc
     """
     part = part if job.software.fused_loss else layer
     each = job.grad_bytes if job.software.fused_accumulation else job.recipe.weight_bytes
-    return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
+    return where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
 
 
 def reduction_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch) -> Numbers:
@@ -96,10 +94,10 @@ def reduction_bytes(part: Parameters, layer: Parameters, job: Job, batch: Batch)
     The copy belongs to the stream of the reduction, so that the allocator keeps its place when it is gone (FSDP2).
     """
     if job.software.fixed_bucket:
-        return np.where(batch.shards_gradients, job.grad_bytes * BUCKET_ELEMENTS, 0.0)
+        return where(batch.shards_gradients, job.grad_bytes * BUCKET_ELEMENTS, 0.0)
     wider = job.grad_bytes > job.recipe.weight_bytes and not job.software.fused_accumulation
     each = job.grad_bytes if wider else 0.0
-    return np.where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
+    return where(batch.shards_gradients, each * _at_once(part, layer, job), 0.0)
 
 
 WEIGHTS_AT_ONCE = 0.5
@@ -110,7 +108,7 @@ def _at_once(part: Parameters, layer: Parameters, job: Job) -> Numbers:
     """Parameters whose gradients, or gathered weights, exist whole at one time: a part's, or two matrices'."""
     if job.software.gathers_ahead:
         return _whole(part)
-    return np.where(_whole(part) > _whole(layer), _whole(part), WEIGHTS_AT_ONCE * _whole(layer))
+    return where(_whole(part) > _whole(layer), _whole(part), WEIGHTS_AT_ONCE * _whole(layer))
 
 
 def _whole(held: Parameters) -> Numbers:
@@ -120,4 +118,4 @@ def _whole(held: Parameters) -> Numbers:
 def host_state_bytes(held: Parameters, job: Job, batch: Batch) -> Numbers:
     """States that the host keeps and updates, with the gradients that it is sent (ZeRO-Offload, arXiv 2101.06840)."""
     both = job.optimizer_bytes + job.grad_bytes
-    return np.where(batch.offload_optimizer, both * local_parameters(held, batch), 0.0)
+    return where(batch.offload_optimizer, both * local_parameters(held, batch), 0.0)

@@ -1,41 +1,63 @@
-"""All plans of a family priced at once: the estimate's own formulas, run over arrays.
+"""All plans of a family priced at once: the estimate's own formulas, run over columns.
 
-Axes of every array: sharding, recomputation, chunks per rank, points. A field lies along its own axis and has length
-one along the others, so each formula costs as much as the axes that it names; the last step costs the whole product.
+Four things are priced once each, on the plans that differ in what they name: blocks (degrees, micro-batch, place of the
+groups) by recomputation; states (degrees, depth, placement) by sharding; what a stage holds of both (its composition);
+and last the step of every plan: its layout (point and chunks per rank) by recomputation and sharding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import take
-from shardplan.estimation.layout import pipeline_of, whole_model
-from shardplan.estimation.load import Loads, loads_of
-from shardplan.estimation.pricing import price
+from shardplan.arrays import Numbers, all_hold, coded, concatenated, distinct, gather, mapped, without_zeros
+from shardplan.costs.collectives import Group, groups_of, joined_groups
+from shardplan.estimation.layout import whole_model
+from shardplan.estimation.load import BlockLoad, StageStates, StageWork, StateLoad
+from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Step, step_of
+from shardplan.estimation.step import (
+    ActivationMemory,
+    Around,
+    StateCharge,
+    Step,
+    WorkTimes,
+    activation_memory,
+    host_holds,
+    pace_of,
+    paced,
+    peak_of,
+    pipeline_sum,
+    state_charge,
+    state_times,
+    whole_step,
+    work_times,
+)
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
+from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.points import Family
-from shardplan.workload.stage import Stage, kinds_of_stage, layers_before, side_by_side
+from shardplan.planner.space import GRID
+from shardplan.planner.stopping import Stop, check
+from shardplan.workload.parts import Parts
+from shardplan.workload.stage import Stage
 
-CELLS = 131_072
-"""Plans per piece of work: arrays of this length stay in the second-level cache."""
-CHUNKS = -2
-"""Axis of the chunks per rank."""
-EVERY = slice(None)
+CELLS = 32_768
+"""Plans of one sharding per piece of work: arrays of this length stay in the second-level cache."""
+GROUPS = ("tp", "tp_rows", "cp", "ep", "etp")
+"""Groups on which the price of a block depends."""
 
 Objective = Callable[[Step], Any]
 
 
 def fastest(step: Step) -> Any:
     """Step time of the plans that fit. [s]"""
-    return np.where(step.fits, step.step_time, np.inf)
+    return step.step_time if np.all(step.fits) else np.where(step.fits, step.step_time, np.inf)
 
 
 def smallest(step: Step) -> Any:
@@ -47,165 +69,433 @@ def smallest(step: Step) -> Any:
 class Table:
     """Best value of the objective over the chunks per rank: by sharding, recomputation and point."""
 
-    family: Family
+    tables: Tables
     best: NDArray[np.float64]
     num_evaluated: int
     num_feasible: int
 
+    @property
+    def family(self) -> Family:
+        """The plans that were evaluated."""
+        return self.tables.family
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Piece:
-    """A block of a family's product in which (nearly) every plan is valid."""
+    """Plans that are worked on together."""
 
-    shardings: slice
-    chunks: slice
-    points: slice
+    points: NDArray[np.intp]
+    layouts: NDArray[np.intp]
+    num_kinds: int
+    shardings: NDArray[np.intp]
+    slots: NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plans:
-    """Arrays over plans, with the stages of their pipelines."""
+class Tables:
+    """What the plans of a family are made of, priced once."""
 
-    batch: Batch
-    loads: Loads
-    kinds: tuple[Stage, ...]
-    whole: Stage
-    valid: NDArray[np.bool_]
+    question: Question
+    family: Family
+    known: KnownPipelines
+
+    @cached_property
+    def layouts(self) -> Layouts:
+        """Pipelines of every depth and number of chunks."""
+        return Layouts.of(self.question, self.family, self.known)
+
+    @cached_property
+    def dp(self) -> NDArray[np.float64]:
+        """Data-parallel degree of every point."""
+        points = self.family.points
+        return np.asarray(self.question.num_accelerators // (points["tp"] * points["cp"] * points["pp"]), dtype=float)
+
+    @cached_property
+    def num_microbatches(self) -> NDArray[np.float64]:
+        """Micro-batches of a replica at every point."""
+        return self.question.job.global_batch_size // (self.dp * self.family.points["micro_batch_size"])
+
+    @cached_property
+    def _layout_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Points, one for each set of degrees and placement; and for every point which of these it has."""
+        codes = self.family.points["layout"]
+        values, key = distinct(codes, int(codes.max()) + 1)
+        return _first_of(key, len(values)), key
+
+    @cached_property
+    def _groups(self) -> dict[str, Group]:
+        """Groups of every set of degrees and placement."""
+        batches = [*self._by_placement(self._layout_keys[0])]
+        groups = [groups_of(batch, self.question.network) for batch, _ in batches]
+        lengths = [len(points) for _, points in batches]
+        return {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
+
+    @cached_property
+    def _block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Points, one for each block that is priced; and for every point which of these it has."""
+        first, key = self._layout_keys
+        points = self.family.points
+        columns: list[Any] = [points[name][first] for name in GROUPS]
+        for group in (self._groups[name] for name in GROUPS):
+            columns += [*group.members[:-1], *group.largest[:-1], *group.domains[:-1]]
+        code, limit = coded(*(np.broadcast_to(column, first.shape) for column in columns))
+        values, code = distinct(code, limit)
+        sizes = int(points["position"].max()) + 1
+        codes = code[key] * sizes + points["position"]
+        blocks, block = distinct(codes, len(values) * sizes)
+        return _first_of(block, len(blocks)), block
+
+    @cached_property
+    def _blocks(self) -> Parts[BlockLoad]:
+        first, _ = self._block_keys
+        groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
+        batch = self._batch(first, np.arange(len(self.family.policies)))
+        return price_blocks(self.question, batch, groups).map(BlockLoad.of)
+
+    @cached_property
+    def around(self) -> Around:
+        """What the stages of a plan have in common, for every point."""
+        first, block = self._block_keys
+        batch = self._batch(first, None)
+        handover = []
+        for part, points in self._by_placement(np.arange(self.family.num_points)):
+            groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self._layout_keys[1][points])
+            handover.append(np.broadcast_to(price_handover(self.question, part, groups).time, points.shape))
+        return Around(
+            handover_time=np.concatenate(handover),
+            output_bytes=gather(_row(output_bytes(self.question, batch), first), block),
+            logits=gather(_row(num_logits(self.question, batch), first), block),
+        )
+
+    @cached_property
+    def _work(self) -> tuple[StageWork, NDArray[np.intp]]:
+        """Work of every composition on every block where a plan has both; where it lies, by composition and block."""
+        first, block = self._block_keys
+        layouts = self.layouts
+        by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+        rows, position = self._pairs(by_layout, layouts.compositions.shape[1], block, len(first))
+        length = max(CELLS // len(self.family.policies), 1)
+        pieces = [rows[start : start + length] for start in range(0, len(rows), length)]
+        works = [
+            StageWork.of(layouts.composed(part // len(first)), gather(self._blocks, part % len(first)))
+            for part in pieces
+        ]
+        return concatenated(works, [len(part) for part in pieces]), position
+
+    @cached_property
+    def whole(self) -> tuple[Stage, StageWork]:
+        """All stages together, on every block."""
+        stage = whole_model(self.question.model)
+        return stage, StageWork.of(stage, self._blocks)
+
+    @cached_property
+    def charges(self) -> tuple[StateCharge, ...]:
+        """What states cost, for every sharding, by composition and set of degrees where a plan has both."""
+        return tuple(self._charge(sharding) for sharding in range(len(self.family.shardings)))
+
+    @cached_property
+    def _chunk_times(self) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Seconds of every chunk on every block where a plan has both; where they lie, by chunk and block."""
+        first, block = self._block_keys
+        layouts = self.layouts
+        by_layout = [{0, *row.ravel()} for row in layouts.rounds]
+        rows, position = self._pairs(by_layout, layouts.chunks.shape[1], block, len(first))
+        both = self._blocks.map(lambda part: _row(part.forward + part.backward, first))
+        times = both.total(layouts.chunk(rows // len(first)), lambda time: gather(time, rows % len(first)))
+        return _row(times, rows), position
+
+    @cached_property
+    def _state_rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        first, key = self._layout_keys
+        layouts = self.layouts
+        by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+        return self._pairs(by_layout, layouts.compositions.shape[1], key, len(first))
+
+    def _charge(self, sharding: int) -> StateCharge:
+        first, _ = self._layout_keys
+        rows, _ = self._state_rows
+        parts, lengths = [], []
+        for batch, points in self._by_placement(first, sharding):
+            pipeline = gather(self._groups["pp"], self._layout_keys[1][points])
+            parts.append(price_states(self.question, batch, pipeline).map(StateLoad.of))
+            lengths.append(len(points))
+        states = concatenated(parts, lengths)
+        batch = self._batch(first[rows % len(first)], None, sharding)
+        stage = self.layouts.composed(rows // len(first))
+        held = StageStates.of(stage, gather(states, rows % len(first)))
+        return without_zeros(state_charge(self.question, batch, stage, held))
+
+    def _pairs(
+        self, by_layout: list[set[Any]], num_compositions: int, key: NDArray[np.intp], num_keys: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Compositions and keys that a plan has together, as numbers composition x keys + key; where each lies."""
+        present = np.zeros((num_compositions, num_keys), dtype=bool)
+        ends = [*self.layouts.first[1:], len(self.layouts.vp)]
+        for depth, (start, end) in enumerate(zip(self.layouts.first, ends, strict=True)):
+            used = np.asarray(sorted(set().union(*by_layout[start:end])), dtype=np.intp)
+            keys, _ = distinct(key[self.family.points["depth"] == depth], num_keys)
+            present[np.ix_(used, keys)] = True
+        rows = np.flatnonzero(present)
+        position = np.zeros(present.size, dtype=np.intp)
+        position[rows] = np.arange(len(rows))
+        return rows, position
+
+    def _by_placement(
+        self, points: NDArray[np.intp], sharding: int | None = None
+    ) -> Iterator[tuple[Batch, NDArray[np.intp]]]:
+        """Listed points (sorted by placement) in numbers, one batch for each placement."""
+        placements = self.family.points["placement"][points]
+        for number, placement in enumerate(self.family.placements):
+            part = points[placements == number]
+            if len(part):
+                yield replace(self._batch(part, None, sharding), placement=placement), part
+
+    def _batch(
+        self,
+        points: NDArray[np.intp],
+        slots: NDArray[np.intp] | None,
+        sharding: int | None = None,
+        layouts: NDArray[np.intp] | None = None,
+    ) -> Batch:
+        """Listed points in numbers; recomputation by slot, on an axis of its own."""
+        columns = {name: self.family.points[name][points].astype(np.float64) for name in GRID}
+        fields: dict[str, Any] = dict(columns)
+        fields["dp"] = self.dp[points]
+        fields["edp"] = self.question.num_accelerators // (columns["pp"] * columns["ep"] * columns["etp"])
+        fields["num_microbatches"] = self.num_microbatches[points]
+        fields["microbatch_group_size"] = self._one.microbatch_group_size if self._has_group else columns["pp"]
+        if sharding is not None:
+            fields |= _sharding_fields(self.family.shardings[sharding], fields["dp"] * columns["cp"])
+        if slots is not None:
+            fields |= self._recompute_fields(points, slots)
+        if layouts is not None:
+            fields["vp"] = vp = self.layouts.vp[layouts]
+            if self.family.switches.get("overlap_pp") is None:
+                fields["overlap_pp"] = bool(vp[0] > 1) if np.all((vp > 1) == (vp[0] > 1)) else vp > 1
+        return replace(self._one, **fields)
+
+    @cached_property
+    def _one(self) -> Batch:
+        """Any plan of the family in numbers, for the switches, which are the same in all."""
+        plan = self.family.plan(0, 0, self.family.vps[int(self.family.points["depth"][0])][0], 0)
+        plan = replace(plan, recompute="none", recompute_num_layers=None)
+        return Batch.of(plan, self.question.num_accelerators, self.question.job)
+
+    @property
+    def _has_group(self) -> bool:
+        return self.family.switches.get("microbatch_group_size") is not None
+
+    def _recompute_fields(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> dict[str, Any]:
+        policies = [self.family.policies[slot] for slot in slots]
+        modules = [recompute_modules(policy) for policy in policies]
+        return {
+            "recompute": {
+                name: np.asarray([name in listed for listed in modules])[:, None]
+                for name in (*RECOMPUTE_MODULES, OP_SAC)
+            },
+            "recompute_full": np.asarray([policy == "full" for policy in policies])[:, None],
+            "recompute_num_layers": self._num_layers[:, slots].T[:, self.family.points["depth"][points]],
+        }
+
+    @cached_property
+    def _num_layers(self) -> NDArray[np.float64]:
+        """Layers to which recomputation applies, by depth and slot."""
+        return np.asarray([[np.inf if n is None else n for n in layers] for layers in self.family.layers])
+
+    def work_at(self, compositions: NDArray[np.intp], points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
+        """Work of stages of these compositions at these points."""
+        first, block = self._block_keys
+        work, position = self._work
+        return _slotted(gather(work, position[compositions * len(first) + block[points]]), slots, self.family)
+
+    def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
+        """Work of all stages together at these points."""
+        return _slotted(gather(self.whole[1], self._block_keys[1][points]), slots, self.family)
+
+    def rounds_at(self, piece: _Piece) -> list[list[NDArray[np.float64]]]:
+        """Seconds of model chunks in groups of which the slowest counts."""
+        groups = self.layouts.groups(piece.layouts)
+        if not groups:
+            return []
+        (times, position), (first, block) = self._chunk_times, self._block_keys
+        places = block[piece.points]
+        return [[times[position[chunks * len(first) + places]] for chunks in group] for group in groups]
+
+    def charge_at(self, sharding: int, compositions: NDArray[np.intp], points: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages of these compositions cost at these points."""
+        first, key = self._layout_keys
+        return gather(self.charges[sharding], self._state_rows[1][compositions * len(first) + key[points]])
+
+    def batch_at(self, points: NDArray[np.intp], layouts: NDArray[np.intp], slots: NDArray[np.intp]) -> Batch:
+        """Plans of these points and layouts in numbers."""
+        return self._batch(points, slots, None, layouts)
 
 
-def evaluate(question: Question, family: Family, objective: Objective = fastest) -> Table:
-    """Evaluates every valid plan of ``family``."""
-    family = _sorted(family)
-    plans = _plans(question, family)
-    best = np.full((len(family.shardings), len(family.recomputations), family.num_points), np.inf)
-    num_evaluated = num_feasible = 0
-    for piece in _pieces(family):
-        part = _part(plans, piece)
-        value, feasible = _values(question, part, objective)
-        best[piece.shardings, :, piece.points] = value.min(axis=CHUNKS)
-        num_evaluated += int(part.valid.sum()) * (value.size // part.valid.size)
-        num_feasible += feasible
-    return Table(family=family, best=best, num_evaluated=num_evaluated, num_feasible=num_feasible)
+KEPT_BYTES = 30 * 2**20
 
 
-def best_chunks(
-    question: Question, family: Family, cell: tuple[int, int, int], objective: Objective = fastest
-) -> tuple[Plan, float]:
-    """The best plan at a sharding, a recomputation and a point: over the chunks per rank. With its value."""
-    sharding, recomputation, point = cell
-    single = replace(
-        family,
-        shardings=family.shardings[sharding : sharding + 1],
-        recomputations=family.recomputations[recomputation : recomputation + 1],
-        points={field: values[point : point + 1] for field, values in family.points.items()},
-        interleaves=family.interleaves[point : point + 1],
-        shards=family.shards[sharding : sharding + 1, point : point + 1],
+def _keep_freed_memory() -> None:
+    """Makes the allocator of glibc reuse what arrays of a piece leave behind rather than hand it back to the kernel.
+
+    Freeing a large block once raises the size up to which it does so (``mallopt(3)``, dynamic ``M_MMAP_THRESHOLD``);
+    each piece would cost hundreds of page faults otherwise. The block itself is never touched. No effect elsewhere.
+    """
+    np.empty(KEPT_BYTES, dtype=np.uint8)
+
+
+def evaluate(
+    question: Question,
+    family: Family,
+    objective: Objective = fastest,
+    *,
+    stop: Stop | None = None,
+    known: KnownPipelines | None = None,
+) -> Table:
+    """Evaluates every valid plan of ``family``. Raises ``SearchStopped`` where ``stop`` says so."""
+    _keep_freed_memory()
+    tables = Tables(question=question, family=family, known=known or KnownPipelines())
+    best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
+    feasible = 0
+    for piece in _pieces(tables):
+        check(stop)
+        feasible += _fill(tables, piece, objective, best)
+    slots = family.recomputes.sum(axis=0)[family.points["depth"]]
+    evaluated = int((family.num_chunks() * family.shards.sum(axis=0) * slots).sum())
+    return Table(tables=tables, best=best, num_evaluated=evaluated, num_feasible=feasible)
+
+
+def best_plan(tables: Tables, cell: tuple[int, int, int], objective: Objective = fastest) -> tuple[Plan, float]:
+    """The best plan at a sharding, a slot of recomputation and a point: over the chunks per rank. With its value."""
+    sharding, slot, point = cell
+    family, layouts = tables.family, tables.layouts
+    first = int(layouts.first[family.points["depth"][point]] + family.first_chunks()[point])
+    found: list[tuple[float, int]] = []
+    for layout in range(first, first + int(family.num_chunks()[point])):
+        piece = _Piece(
+            points=np.asarray([point]),
+            layouts=np.asarray([layout]),
+            num_kinds=int(layouts.num_kinds[layout]),
+            shardings=np.asarray([sharding]),
+            slots=np.asarray([slot]),
+        )
+        ((_, step),) = _steps(tables, piece)
+        found.append((float(np.ravel(objective(step))[0]), layout))
+    value, layout = min(found)
+    return family.plan(sharding, slot, int(layouts.vp[layout]), point), value
+
+
+def _fill(tables: Tables, piece: _Piece, objective: Objective, best: NDArray[np.float64]) -> int:
+    """Writes the best values of a piece over the chunks per rank, and counts its plans that fit."""
+    family, feasible = tables.family, 0
+    starts = np.flatnonzero(np.diff(piece.points, prepend=-1))
+    points = piece.points[starts]
+    known = family.recomputes[np.ix_(piece.slots, family.points["depth"][piece.points])]
+    for sharding, step in _steps(tables, piece):
+        valid = known & family.shards[sharding, piece.points]
+        value = np.broadcast_to(objective(step), valid.shape)
+        fits = np.broadcast_to(step.fits, valid.shape)
+        if not valid.all():
+            value, fits = np.where(valid, value, np.inf), fits & valid
+        feasible += int(np.count_nonzero(fits))
+        least = np.minimum.reduceat(value, starts, axis=1) if len(starts) < len(piece.points) else value
+        place = np.ix_(np.asarray([sharding]), piece.slots, points)
+        best[place] = np.minimum(best[place], least)
+    return feasible
+
+
+def _steps(tables: Tables, piece: _Piece) -> Iterator[tuple[int, Step]]:
+    """Outcome of the plans of a piece, one sharding after the other."""
+    question, layouts = tables.question, tables.layouts
+    batch = tables.batch_at(piece.points, piece.layouts, piece.slots)
+    around = gather(tables.around, piece.points)
+    whole = tables.whole_at(piece.points, piece.slots)
+    everyone = pipeline_sum(question, batch, around, tables.whole[0], whole)
+    works = []
+    for kind in range(piece.num_kinds):
+        compositions, stage = layouts.composition[piece.layouts, kind], layouts.stage(piece.layouts, kind)
+        work = tables.work_at(compositions, piece.points, piece.slots)
+        times = work_times(question, batch, around, stage, work)
+        works.append((compositions, times, activation_memory(question, batch, around, stage, work)))
+    pace = pace_of(tables.rounds_at(piece), [times for _, times, _ in works])
+    halves = [(compositions, times, paced(batch, times, everyone, pace), kept) for compositions, times, kept in works]
+    for sharding in piece.shardings:
+        charges = [tables.charge_at(int(sharding), half[0], piece.points) for half in halves]
+        yield int(sharding), _joined_step(question, halves, charges)
+
+
+def _joined_step(
+    question: Question,
+    halves: list[tuple[Any, WorkTimes, Numbers, ActivationMemory]],
+    charges: list[StateCharge],
+) -> Step:
+    """Work and states of all kinds of stage together."""
+    busiest: Any = None
+    fullest: Any = None
+    host = []
+    for (_, times, passes, kept), charge in zip(halves, charges, strict=True):
+        busy = passes + state_times(question, times, charge).total
+        peak = peak_of(question, charge, kept)
+        busiest = busy if busiest is None else np.maximum(busiest, busy)
+        fullest = peak if fullest is None else np.maximum(fullest, peak)
+        host.append(charge.host_bytes + kept.on_host)
+    held = host_holds(question, host)
+    fits = fullest <= question.usable_memory
+    return Step(
+        step_time=whole_step(question, busiest),
+        peak_memory_bytes=fullest,
+        fits=fits if held is True else all_hold([fits, held]),
     )
-    (piece,) = _pieces(single)
-    value, _ = _values(question, _part(_plans(question, single), piece), objective)
-    chunks = int(value.argmin())
-    return single.plan(0, 0, single.vps[chunks], 0), float(value.ravel()[chunks])
 
 
-def outcomes(question: Question, family: Family) -> Step:
-    """Outcome of every combination of a family's axes, valid or not; arrays of constants add axes before these."""
-    plans = _plans(question, family)
-    return step_of(question, plans.batch, plans.loads, plans.kinds, plans.whole)
-
-
-def is_valid(family: Family) -> NDArray[np.bool_]:
-    """Which combinations are valid, whatever the recomputation."""
-    chunks = family.interleaves | (np.asarray(family.vps) == 1)[:, None]
-    return family.shards[:, None, None, :] & chunks
-
-
-def batch_of(question: Question, family: Family) -> Batch:
-    """The family's plans in numbers, each field along its own axis."""
-    n, job = question.num_accelerators, question.job
-    points: dict[str, Any] = {
-        field: values.astype(np.float64)[None, None, None, :] for field, values in family.points.items()
-    }
-    kinds = np.asarray([kind for kind, _ in family.shardings])[:, None, None, None]
-    degrees = np.asarray([degree or 0 for _, degree in family.shardings], dtype=np.float64)[:, None, None, None]
-    policies = [recompute_modules(policy) for policy, _ in family.recomputations]
-    layers = [np.inf if count is None else float(count) for _, count in family.recomputations]
-    dp = n // (points["tp"] * points["cp"] * family.pp)
-    one = Batch.of(family.plan(0, 0, family.vps[0], 0), n, job)  # for the switches, which are the same in all
-    vp = np.asarray(family.vps, dtype=np.float64)[None, None, :, None]
-    return replace(
-        one,
-        **points,
-        vp=vp,
-        dp=dp,
-        edp=n // (family.pp * points["ep"] * points["etp"]),
-        num_microbatches=job.global_batch_size // (dp * points["micro_batch_size"]),
-        shards_optimizer=kinds != "ddp",
-        shards_gradients=np.isin(kinds, ("zero2", "zero3", "hsdp")),
-        shards_weights=np.isin(kinds, ("zero3", "hsdp")),
-        sharding_degree=np.where(degrees > 0, degrees, dp * points["cp"]),
-        recompute={
-            module: np.asarray([module in policy for policy in policies])[None, :, None, None]
-            for module in (*RECOMPUTE_MODULES, OP_SAC)
-        },
-        recompute_full=np.asarray([policy == "full" for policy, _ in family.recomputations])[None, :, None, None],
-        recompute_num_layers=np.asarray(layers)[None, :, None, None],
-        overlap_pp=vp > 1 if family.switches.get("overlap_pp") is None else family.switches["overlap_pp"],
-    )
-
-
-def _sorted(family: Family) -> Family:
-    """Points that admit the same shardings and chunks side by side."""
-    order = np.lexsort((*family.shards[::-1], family.interleaves))
-    return replace(
-        family,
-        vps=tuple(sorted(family.vps)),
-        points={field: values[order] for field, values in family.points.items()},
-        interleaves=family.interleaves[order],
-        shards=family.shards[:, order],
-    )
-
-
-def _plans(question: Question, family: Family) -> _Plans:
-    batch = batch_of(question, family)
-    layers = family.switches.get("stage_layers")
-    before = layers_before(question.model)
-    kinds = [kinds_of_stage(pipeline_of(question, family.pp, vp, layers, before=before)) for vp in family.vps]
-    return _Plans(
-        batch=batch,
-        loads=loads_of(price(question, batch)),
-        kinds=side_by_side(kinds),
-        whole=whole_model(question.model),
-        valid=family.shards[:, None, None, :],
-    )
-
-
-def _pieces(family: Family) -> Iterator[_Piece]:
-    """The family's valid plans, cut into pieces of about ``CELLS``."""
-    classes = np.concatenate([family.shards, family.interleaves[None, :]])
-    ends = np.flatnonzero(np.any(classes[:, 1:] != classes[:, :-1], axis=0)) + 1
-    for first, last in zip([0, *ends], [*ends, family.num_points], strict=True):
-        num_shardings = int(np.flatnonzero(family.shards[:, first])[-1]) + 1
-        num_chunks = len(family.vps) if family.interleaves[first] else 1
-        length = max(CELLS // (num_shardings * len(family.recomputations) * num_chunks), 1)
+def _pieces(tables: Tables) -> Iterator[_Piece]:
+    """The plans of a family, cut into pieces of about ``CELLS``, those with the same kinds of stage together."""
+    family, layouts = tables.family, tables.layouts
+    counts = family.num_chunks()
+    points = np.repeat(np.arange(family.num_points), counts)
+    chunk = np.arange(len(points)) - np.repeat(np.cumsum(counts) - counts, counts)
+    layout = (layouts.first[family.points["depth"]] + family.first_chunks())[points] + chunk
+    pattern = (family.shards * (1 << np.arange(len(family.shardings)))[:, None]).sum(axis=0)
+    order = np.lexsort((pattern[points], layouts.num_kinds[layout]))
+    points, layout = points[order], layout[order]
+    kinds = layouts.num_kinds[layout]
+    ends = np.flatnonzero(kinds[1:] != kinds[:-1]) + 1
+    length = max(CELLS // len(family.policies), 1)
+    for first, last in zip([0, *ends], [*ends, len(points)], strict=True):
         for start in range(first, last, length):
-            yield _Piece(slice(num_shardings), slice(num_chunks), slice(start, min(start + length, last)))
+            part = slice(start, min(start + length, last))
+            depths = np.unique(family.points["depth"][points[part]])
+            yield _Piece(
+                points=points[part],
+                layouts=layout[part],
+                num_kinds=int(kinds[start]),
+                shardings=np.flatnonzero(family.shards[:, points[part]].any(axis=1)),
+                slots=np.flatnonzero(family.recomputes[:, depths].any(axis=1)),
+            )
 
 
-def _part(plans: _Plans, piece: _Piece) -> _Plans:
-    return take(plans, (piece.shardings, EVERY, piece.chunks, piece.points))
+def _sharding_fields(sharding: tuple[str, int | None], replicas: Numbers) -> dict[str, Any]:
+    kind, degree = sharding
+    return {
+        "shards_optimizer": kind != "ddp",
+        "shards_gradients": kind in ("zero2", "zero3", "hsdp"),
+        "shards_weights": kind in ("zero3", "hsdp"),
+        "sharding_degree": replicas if degree is None else float(degree),
+    }
 
 
-def _values(question: Question, plans: _Plans, objective: Objective) -> tuple[NDArray[np.float64], int]:
-    """Objective of every plan, infinite where it is not valid, and how many fit."""
-    step = step_of(question, plans.batch, plans.loads, plans.kinds, plans.whole)
-    shape = np.broadcast_shapes(*(np.shape(array) for array in _axes(plans)))
-    value = np.broadcast_to(np.asarray(objective(step)), shape)
-    fits = np.broadcast_to(np.asarray(step.fits), shape)
-    if not plans.valid.all():
-        value, fits = np.where(plans.valid, value, np.inf), fits & plans.valid
-    return value, int(np.count_nonzero(fits))
+def _first_of(key: NDArray[np.intp], num_keys: int) -> NDArray[np.intp]:
+    """The first position of every key."""
+    first = np.empty(num_keys, dtype=np.intp)
+    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)
+    return first
 
 
-def _axes(plans: _Plans) -> tuple[Any, ...]:
-    batch = plans.batch
-    return batch.shards_optimizer, batch.recompute_full, batch.vp, batch.tp
+def _row(values: Numbers, like: NDArray[Any]) -> NDArray[np.float64]:
+    return np.broadcast_to(np.asarray(values, dtype=np.float64), like.shape)
+
+
+def _slotted(work: StageWork, slots: NDArray[np.intp], family: Family) -> StageWork:
+    """``work`` of some slots of recomputation."""
+    if len(slots) == len(family.policies):
+        return work
+    return mapped(work, lambda array: array[slots] if array.ndim > 1 and len(array) == len(family.policies) else array)

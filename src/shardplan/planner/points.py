@@ -1,8 +1,10 @@
-"""The valid plans of a space, one pipeline depth at a time, as arrays; and why the others are not valid."""
+"""The valid plans of a space as columns, all pipeline depths and placements together; and why the others are not valid.
+
+Rules run on an open grid, one axis for each field, so that a rule costs as much as the fields that it names.
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -12,10 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import all_hold
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
-from shardplan.planner.space import POINT, Space
+from shardplan.planner.space import GRID, Space
+from shardplan.schedules.base import SUITS
+from shardplan.schedules.registry import INTERLEAVED, load_schedule
 from shardplan.validity.rules import RULES, Rule
 
 Points = dict[str, NDArray[np.int64]]
@@ -30,46 +35,71 @@ ANOTHER_DP = "dp is one of those asked for"
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Plans of one pipeline depth and one setting of the switches: the product of its axes, where the masks allow."""
+    """Plans of one setting of the switches: points, each with its shardings, recomputations and chunks per rank."""
 
-    pp: int
     switches: dict[str, Any]
-    vps: tuple[int, ...]
-    recomputations: tuple[Recomputation, ...]
-    shardings: tuple[Sharding, ...]
+    depths: tuple[int, ...]
+    """Pipeline depths that have valid plans."""
+    placements: tuple[str, ...]
     points: Points
-    """Valid combinations of the degrees that shape a layer: an array for each field of ``POINT``."""
-    interleaves: NDArray[np.bool_]
-    """For every point whether it may have more than one chunk per rank."""
+    """Valid combinations of the fields of ``GRID``, sorted by placement: an array for each field, and ``depth`` and
+    ``placement``, positions in ``depths`` and ``placements``; ``layout``, a number that points share which differ in
+    the micro-batch alone, and ``position``, that of the micro-batch among its candidates."""
+    vps: tuple[tuple[int, ...], ...]
+    """Chunks per rank at every depth."""
+    shardings: tuple[Sharding, ...]
     shards: NDArray[np.bool_]
     """For every kind of sharding and every point whether it is valid (and not another in other words)."""
+    policies: tuple[str, ...]
+    """Recomputation policies, in slots: one for every number of layers that a policy applies to."""
+    layers: tuple[tuple[int | None, ...], ...]
+    """For every depth the layers of a stage to which each slot applies (None: all)."""
+    recomputes: NDArray[np.bool_]
+    """For every slot and depth whether it is valid (and not another in other words)."""
+    single: NDArray[np.bool_]
+    """For every point whether it may have one chunk per rank."""
+    interleaves: NDArray[np.bool_]
+    """For every point whether it may have more than one."""
 
     @property
     def num_points(self) -> int:
-        """Points of the innermost axis."""
+        """Points of the family."""
         return len(self.interleaves)
 
-    def plan(self, sharding: int, recomputation: int, vp: int, point: int) -> Plan:
+    def plan(self, sharding: int, slot: int, vp: int, point: int) -> Plan:
         """The plan with ``vp`` chunks per rank at these positions of the other axes."""
         kind, degree = self.shardings[sharding]
-        policy, layers = self.recomputations[recomputation]
-        fields: dict[str, Any] = {
+        fields: dict[str, Any] = {name: int(self.points[name][point]) for name in GRID}
+        return Plan(
             **self.switches,
-            **{name: int(values[point]) for name, values in self.points.items()},
-            "sharding": kind,
-        }
-        return Plan(pp=self.pp, vp=vp, sharding_degree=degree, recompute=policy, recompute_num_layers=layers, **fields)
+            **fields,
+            vp=vp,
+            placement=self.placements[int(self.points["placement"][point])],
+            sharding=kind,  # type: ignore[arg-type]  # one of the words of Sharding
+            sharding_degree=degree,
+            recompute=self.policies[slot],
+            recompute_num_layers=self.layers[int(self.points["depth"][point])][slot],
+        )
+
+    def num_chunks(self) -> NDArray[np.int64]:
+        """How many numbers of chunks per rank every point may have."""
+        one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]
+        more = np.asarray([len(vps) - vps.count(1) for vps in self.vps])[self.points["depth"]]
+        return one * self.single + more * self.interleaves
+
+    def first_chunks(self) -> NDArray[np.int64]:
+        """Position of the first of them among those of the depth."""
+        one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]
+        return np.where(self.single, 0, one)
 
 
 def families(question: Question, space: Space, rejected: Counter[str]) -> Iterator[Family]:
     """All valid plans of ``space``; ``rejected`` is filled with the number of others by the rule they break."""
     setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-    for pp, switches in itertools.product(space.axes["pp"], space.switches()):
-        draft = _Draft.of(setting, space, pp, switches, rejected)
-        if draft.size:
-            family = draft.family(rejected)
-            if family.num_points:
-                yield family
+    for switches in space.switches():
+        family = _Draft(setting=setting, space=space, switches=switches, rejected=rejected).family()
+        if family is not None:
+            yield family
 
 
 def _rule(name: str) -> Rule:
@@ -78,10 +108,26 @@ def _rule(name: str) -> Rule:
 
 LAYERS = _rule("every stage has layers")
 MODULES = _rule("recomputed modules exist in the model")
-INTERLEAVING = _rule("interleaving has whole groups of micro-batches")
+SCHEDULED = (_rule(INTERLEAVED.rule), _rule(SUITS))
+"""Rules of schedules: whether one chunk per rank is valid, and whether several are, however many."""
 SHARDING = _rule("sharding groups divide the replicas")
 PIPELINED = _rule("gradients are sharded without a pipeline")
-POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, INTERLEAVING, SHARDING, PIPELINED))
+POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, *SCHEDULED, SHARDING, PIPELINED))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Depth:
+    """What a pipeline depth admits whatever the other degrees."""
+
+    pp: int
+    vps: tuple[int, ...]
+    recomputations: tuple[Recomputation, ...]
+    shardings: tuple[Sharding, ...]
+
+    @property
+    def size(self) -> int:
+        """Plans for each point."""
+        return len(self.vps) * len(self.recomputations) * len(self.shardings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,117 +136,192 @@ class _Draft:
 
     setting: Setting
     space: Space
-    pp: int
     switches: dict[str, Any]
-    vps: tuple[int, ...]
-    recomputations: tuple[Recomputation, ...]
-    shardings: tuple[Sharding, ...]
+    rejected: Counter[str]
 
-    @classmethod
-    def of(cls, setting: Setting, space: Space, pp: int, switches: dict[str, Any], rejected: Counter[str]) -> _Draft:
-        """The axes of this pipeline depth."""
+    def family(self) -> Family | None:
+        """The valid points, with what else is valid at each; None where there are none."""
+        depths = [depth for depth in map(self._depth, self.space.axes["pp"]) if depth.size]
+        if not depths:
+            return None
+        points = self._points(depths)
+        policies, layers, recomputes = _slots(depths)
+        shardings = tuple(dict.fromkeys(pair for depth in depths for pair in depth.shardings))
+        shardings = tuple(pair for pair in self.space.shardings() if pair in shardings)
+        found = Family(
+            switches=self.switches,
+            depths=tuple(depth.pp for depth in depths),
+            placements=self.space.axes["placement"],
+            points=points,
+            vps=tuple(tuple(sorted(depth.vps)) for depth in depths),
+            shardings=shardings,
+            shards=self._shards(points, depths, shardings),
+            policies=policies,
+            layers=layers,
+            recomputes=recomputes,
+            single=self._can_run(points, 1),
+            interleaves=self._can_run(points, 2),
+        )
+        return self._with_plans(found, depths)
+
+    def _with_plans(self, found: Family, depths: list[_Depth]) -> Family | None:
+        """The points that have a plan; the others' plans are counted by the rule that they break."""
+        depth, chunks = found.points["depth"], found.num_chunks()
+        many = np.asarray([len(each.vps) for each in depths])[depth]
+        policies = np.asarray([len(each.recomputations) for each in depths])[depth]
+        kinds = np.asarray([len(each.shardings) for each in depths])[depth]
+        valid = found.shards.sum(axis=0)
+        schedule = self.switches.get("schedule")
+        rule = INTERLEAVED.rule if schedule is None else load_schedule(schedule).rule
+        self.rejected[rule] += int(((many - chunks) * policies * kinds).sum())
+        self.rejected[SHARDING.name] += int(((kinds - valid) * chunks * policies).sum())
+        kept = (valid > 0) & (chunks > 0)
+        if not kept.any():
+            return None
+        return replace(
+            found,
+            points={name: values[kept] for name, values in found.points.items()},
+            shards=found.shards[:, kept],
+            single=found.single[kept],
+            interleaves=found.interleaves[kept],
+        )
+
+    def _depth(self, pp: int) -> _Depth:
+        """What a pipeline depth admits; what it does not is counted."""
 
         def holds(rule: Rule, **fields: Any) -> bool:
-            return bool(np.all(rule.holds(setting, Degrees.of(Plan(pp=pp, **fields)))))
+            return bool(np.all(rule.holds(self.setting, Degrees.of(Plan(pp=pp, **fields)))))
 
+        space, switches = self.space, self.switches
         chunks, policies = space.virtual_stages(pp, switches.get("schedule")), space.recomputations(pp)
         vps = tuple(vp for vp in chunks if holds(LAYERS, vp=vp, **switches))
-        recomputations = tuple(pair for pair in policies if holds(MODULES, recompute=pair[0]))
+        fitting = {policy: holds(MODULES, recompute=policy) for policy in dict.fromkeys(each for each, _ in policies)}
+        recomputations = tuple(pair for pair in policies if fitting[pair[0]])
         kinds = space.shardings()
         shardings = tuple(pair for pair in kinds if holds(PIPELINED, sharding=pair[0]))
-        others = len(kinds) * math.prod(len(space.axes[name]) for name in POINT)
-        rejected[LAYERS.name] += (len(chunks) - len(vps)) * len(policies) * others
-        rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * others
-        unshared = (len(kinds) - len(shardings)) * others // len(kinds)
-        rejected[PIPELINED.name] += len(vps) * len(recomputations) * unshared
-        return cls(
-            setting=setting,
-            space=space,
-            pp=pp,
-            switches=switches,
-            vps=vps,
-            recomputations=recomputations,
-            shardings=shardings,
-        )
+        points = len(space.axes["placement"]) * math.prod(len(space.axes[n]) for n in GRID if n != "pp")
+        others = len(kinds) * points
+        self.rejected[LAYERS.name] += (len(chunks) - len(vps)) * len(policies) * others
+        self.rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * others
+        unshared = (len(kinds) - len(shardings)) * points
+        self.rejected[PIPELINED.name] += len(vps) * len(recomputations) * unshared
+        return _Depth(pp=pp, vps=vps, recomputations=recomputations, shardings=shardings)
 
-    @property
-    def size(self) -> int:
-        """Plans for each point."""
-        return len(self.vps) * len(self.recomputations) * len(self.shardings)
-
-    def family(self, rejected: Counter[str]) -> Family:
-        """The valid points, with what else is valid at each: interleaving, and every kind of sharding."""
-        points = self._points(rejected)
-        degrees = self._degrees(points)
-        shape = points["tp"].shape
-        chunked = INTERLEAVING.holds(self.setting, replace(degrees, vp=2, interleaved=True))
-        interleaves = np.broadcast_to(np.asarray(chunked), shape) & (self.pp > 1)
-        shards = np.stack([self._shards(degrees, sharding) for sharding in self.shardings])
-        chunks = np.where(interleaves, len(self.vps), self.vps.count(1))
-        rejected[INTERLEAVING.name] += int((len(self.vps) - chunks).sum()) * self.size // len(self.vps)
-        rejected[SHARDING.name] += int((~shards * chunks).sum()) * len(self.recomputations)
-        kept = shards.any(axis=0) & (chunks > 0)
-        return Family(
-            pp=self.pp,
-            switches=self.switches,
-            vps=self.vps,
-            recomputations=self.recomputations,
-            shardings=self.shardings,
-            points={name: values[kept] for name, values in points.items()},
-            interleaves=interleaves[kept],
-            shards=shards[:, kept],
-        )
-
-    def _points(self, rejected: Counter[str]) -> Points:
+    def _points(self, depths: list[_Depth]) -> Points:
         """Points that keep all rules; each rule sees those that kept the rules before it."""
-        points = self._declared(rejected)
-        checks = [(rule.name, rule.holds) for rule in POINT_RULES]
-        for reason, holds in [*checks, (DUPLICATE, lambda _setting, degrees: self._distinct(degrees))]:
-            kept = np.broadcast_to(np.asarray(holds(self.setting, self._degrees(points))), points["tp"].shape)
-            broken = kept.size - int(np.count_nonzero(kept))
-            if broken:
-                rejected[reason] += broken * self.size
-                points = {name: values[kept] for name, values in points.items()}
-        return points
+        axes = {name: np.asarray(self.space.axes[name], dtype=np.int64) for name in GRID}
+        axes["pp"] = np.asarray([depth.pp for depth in depths])
+        size = np.asarray([depth.size for depth in depths])
+        found = [
+            np.nonzero(self._valid(axes, size, placement)) for placement in range(len(self.space.axes["placement"]))
+        ]
+        index = [np.concatenate(columns) for columns in zip(*found, strict=True)]
+        points = {name: values[index[axis]] for axis, (name, values) in enumerate(axes.items())}
+        placement = np.repeat(np.arange(len(found)), [len(columns[0]) for columns in found])
+        outer = [placement, *index[:-1]]
+        sizes = (len(found), *(len(values) for values in axes.values()))[:-1]
+        layout = np.ravel_multi_index(outer, sizes)
+        return points | {"depth": index[0], "placement": placement, "layout": layout, "position": index[-1]}
 
-    def _declared(self, rejected: Counter[str]) -> Points:
-        """The product of the candidates of every field of ``POINT``, less what the user's dp leaves out."""
-        axes = [np.asarray(self.space.axes[name], dtype=np.int64) for name in POINT]
-        grid = np.meshgrid(*axes, indexing="ij")
-        points = {name: values.ravel() for name, values in zip(POINT, grid, strict=True)}
-        if self.space.dp is None:
-            return points
-        allowed = np.isin(self.setting.num_accelerators // (points["tp"] * points["cp"] * self.pp), self.space.dp)
-        rejected[ANOTHER_DP] += int(np.count_nonzero(~allowed)) * self.size
-        return {name: values[allowed] for name, values in points.items()}
+    def _valid(self, axes: Points, size: NDArray[np.int64], placement: int) -> NDArray[np.bool_]:
+        """Which points of the grid keep every rule under a placement."""
+        degrees = self._degrees(axes, self.space.axes["placement"][placement])
+        alive = np.ones(tuple(len(values) for values in axes.values()), dtype=bool)
+        size = size.reshape([-1 if name == "pp" else 1 for name in axes])
+        counts = self._counts(alive, size)
+        checks: list[tuple[str, Any]] = [] if self.space.dp is None else [(ANOTHER_DP, self._asked_dp(degrees))]
+        checks += [(rule.name, rule.holds(self.setting, degrees)) for rule in POINT_RULES]
+        checks.append((DUPLICATE, self._distinct(degrees, placement)))
+        for name, holds in checks:
+            if np.all(holds):
+                continue
+            alive &= holds
+            left = self._counts(alive, size)
+            if left < counts:
+                self.rejected[name] += counts - left
+            counts = left
+        return alive
 
-    def _degrees(self, points: Points) -> Degrees:
-        plan = Plan(pp=self.pp, **{name: value for name, value in self.switches.items() if name != "schedule"})
-        numbers: dict[str, Any] = dict(points)
-        return replace(Degrees.of(plan), **numbers)
+    def _counts(self, alive: NDArray[np.bool_], size: NDArray[np.int64]) -> int:
+        """Plans at the points that are left."""
+        per_depth = np.count_nonzero(alive.reshape(len(alive), -1), axis=1)
+        return int((per_depth * size.ravel()).sum())
 
-    def _distinct(self, degrees: Degrees) -> Any:
+    def _degrees(self, columns: Points, placement: str) -> Degrees:
+        """Degrees along axes of their own where ``columns`` are candidates, or of points."""
+        plan = Plan(placement=placement, **{name: value for name, value in self.switches.items() if name != "schedule"})
+        grid: dict[str, Any] = dict(zip(GRID, np.ix_(*(columns[name] for name in GRID)), strict=True))
+        return replace(Degrees.of(plan), **grid)
+
+    def _asked_dp(self, degrees: Degrees) -> Any:
+        dp = self.setting.num_accelerators // (degrees.tp * degrees.cp * degrees.pp)
+        return np.isin(dp, self.space.dp or ())
+
+    def _distinct(self, degrees: Degrees, placement: int) -> Any:
         """Whether a plan is not the same as one with an earlier alternative of a switch."""
         distinct: Any = True
         for name, dimension in NEEDS.items():
             if name in self.switches and self.switches[name] != self.space.axes[name][0]:
                 distinct = distinct & (np.asarray(getattr(degrees, dimension)) > 1)
-        orders, order = self.space.axes["placement"], self.switches["placement"]
-        dp = self.setting.num_accelerators // (np.asarray(degrees.tp) * np.asarray(degrees.cp) * self.pp)
-        for earlier in orders[: orders.index(order)]:
-            repeated = (dp == 1) & _same_without("dp", order, earlier)
-            distinct = distinct & ~(repeated | (self.pp == 1 and _same_without("pp", order, earlier)))
+        orders = self.space.axes["placement"]
+        dp = self.setting.num_accelerators // (degrees.tp * degrees.cp * degrees.pp)
+        for earlier in orders[:placement]:
+            repeated = (dp == 1) & _same_without("dp", orders[placement], earlier)
+            alike = (np.asarray(degrees.pp) == 1) & _same_without("pp", orders[placement], earlier)
+            distinct = distinct & ~(repeated | alike)
         return distinct
 
-    def _shards(self, degrees: Degrees, sharding: Sharding) -> NDArray[np.bool_]:
-        """Where a kind of sharding is valid; without replicas all are the same, and the first stands for them."""
-        kind, degree = sharding
-        valid = SHARDING.holds(self.setting, replace(degrees, sharding_degree=degree or 0, hybrid=kind == "hsdp"))
-        n, tp = self.setting.num_accelerators, np.asarray(degrees.tp)
-        alone = n == tp * self.pp
+    def _can_run(self, points: Points, vp: int) -> NDArray[np.bool_]:
+        """For every point whether the schedule can run it with so many chunks per rank, two standing for more."""
+        schedule = self.switches.get("schedule") or ("interleaved" if vp > 1 else "1f1b")
+        plan = Plan(schedule=self.switches.get("schedule"))
+        degrees = replace(self._at(points), vp=vp, interleaved=schedule == "interleaved", plan=plan)
+        holds = all_hold(rule.holds(self.setting, degrees) for rule in SCHEDULED)
+        return np.broadcast_to(np.asarray(holds), points["tp"].shape)
+
+    def _shards(self, points: Points, depths: list[_Depth], shardings: tuple[Sharding, ...]) -> NDArray[np.bool_]:
+        """Where each kind of sharding is valid; without replicas all are the same, and the first valid one is it."""
+        degrees = self._at(points)
+        admitted = np.asarray([[pair in depth.shardings for depth in depths] for pair in shardings])
+        valid = np.stack([self._divides(degrees, pair) for pair in shardings]) & admitted[:, points["depth"]]
+        n = self.setting.num_accelerators
+        alone = n == points["tp"] * points["pp"]
         if self.setting.num_experts:
-            alone &= n == self.pp * np.asarray(degrees.ep) * np.asarray(degrees.etp)
-        return np.broadcast_to(np.asarray(valid) & (~alone | (sharding == self.shardings[0])), tp.shape)
+            alone &= n == points["pp"] * points["ep"] * points["etp"]
+        first = np.arange(len(shardings))[:, None] == valid.argmax(axis=0)
+        return valid & (~alone | first)
+
+    def _divides(self, degrees: Degrees, sharding: Sharding) -> NDArray[np.bool_]:
+        kind, degree = sharding
+        holds = SHARDING.holds(self.setting, replace(degrees, sharding_degree=degree or 0, hybrid=kind == "hsdp"))
+        return np.broadcast_to(np.asarray(holds), np.shape(degrees.tp))
+
+    def _at(self, points: Points) -> Degrees:
+        """Degrees of listed points."""
+        plan = Plan(**{name: value for name, value in self.switches.items() if name != "schedule"})
+        columns: dict[str, Any] = {name: points[name] for name in GRID}
+        return replace(Degrees.of(plan), **columns)
+
+
+def _slots(
+    depths: list[_Depth],
+) -> tuple[tuple[str, ...], tuple[tuple[int | None, ...], ...], NDArray[np.bool_]]:
+    """Recomputations of all depths in slots: the n-th number of layers of a policy is the same slot at every depth."""
+    most: dict[str, int] = {}
+    for depth in depths:
+        counts = Counter(policy for policy, _ in depth.recomputations)
+        most = {policy: max(most.get(policy, 0), counts[policy]) for policy in {**most, **counts}}
+    policies = tuple(policy for policy, count in most.items() for _ in range(count))
+    layers: list[tuple[int | None, ...]] = []
+    valid = np.zeros((len(policies), len(depths)), dtype=bool)
+    for column, depth in enumerate(depths):
+        row: list[int | None] = []
+        for policy, count in most.items():
+            numbers = [number for each, number in depth.recomputations if each == policy]
+            valid[len(row) : len(row) + len(numbers), column] = True
+            row += [*numbers, *[None] * (count - len(numbers))]
+        layers.append(tuple(row))
+    return policies, tuple(layers), valid
 
 
 def _same_without(dimension: str, one: str, other: str) -> bool:

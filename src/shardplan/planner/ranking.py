@@ -10,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.errors import UnknownNameError
-from shardplan.planner.evaluation import Table
+from shardplan.planner.evaluation import Table, Tables
 from shardplan.planner.points import Family
-from shardplan.planner.space import POINT
+from shardplan.planner.space import GRID
 
-POLICIES = {"sharding": ("shardings", 0), "sharding_degree": ("shardings", 1)} | {
-    "recompute": ("recomputations", 0),
-    "recompute_num_layers": ("recomputations", 1),
-}
-"""Where a family keeps the values of a field, and which of the pair it is."""
+POLICIES = ("sharding", "sharding_degree", "recompute", "recompute_num_layers")
+"""Fields that differ among the plans of one point."""
 DEGREES = ("tp", "tp_rows", "cp", "pp", "ep", "etp")
 DIFFERENCES = (DEGREES, (*DEGREES, "micro_batch_size"), (*DEGREES, "micro_batch_size", *POLICIES))
 """What makes plans different: first their degrees; where too few differ in these, more."""
@@ -28,10 +25,15 @@ DIFFERENCES = (DEGREES, (*DEGREES, "micro_batch_size"), (*DEGREES, "micro_batch_
 class Cell:
     """A plan of a table, but for its chunks per rank."""
 
-    family: Family
+    tables: Tables
     position: tuple[int, int, int]
-    """Sharding, recomputation, point."""
+    """Sharding, slot of recomputation, point."""
     value: float
+
+    @property
+    def family(self) -> Family:
+        """Plans that it is one of."""
+        return self.tables.family
 
 
 def best_cell(tables: Sequence[Table], **wanted: Any) -> Cell | None:
@@ -57,34 +59,54 @@ def different_cells(tables: Sequence[Table], most: int) -> list[Cell]:
 
 
 def _best_of(table: Table, wanted: dict[str, Any]) -> Cell | None:
+    """The best cell of a table; of equal ones the shallowest pipeline, then the first."""
     family = table.family
-    masks = [np.ones(length, dtype=bool) for length in table.best.shape]
+    shardings, points = np.ones(len(family.shardings), dtype=bool), np.ones(family.num_points, dtype=bool)
+    slots = np.ones((len(family.policies), len(family.depths)), dtype=bool)
     for field, value in wanted.items():
-        axis, matches = _matches(family, field, value)
-        masks[axis] &= matches
-    if not all(mask.any() for mask in masks):
+        matches = _matches(family, field, value)
+        if field in ("sharding", "sharding_degree"):
+            shardings &= matches
+        elif field in POLICIES:
+            slots &= matches
+        else:
+            points &= matches
+    kept = np.flatnonzero(shardings), np.flatnonzero(slots.any(axis=1)), np.flatnonzero(points)
+    if not all(map(len, kept)):
         return None
-    kept = [np.flatnonzero(mask) for mask in masks]
-    part = table.best[np.ix_(*kept)]
-    index = np.unravel_index(int(part.argmin()), part.shape)
-    value = float(part[index])
-    sharding, recomputation, point = (int(axis[i]) for axis, i in zip(kept, index, strict=True))
-    return Cell(family, (sharding, recomputation, point), value) if np.isfinite(value) else None
+    part = table.best if all(map(np.all, (shardings, slots, points))) else table.best[np.ix_(*kept)]
+    allowed = slots[np.ix_(kept[1], family.points["depth"][kept[2]])]
+    part = part if allowed.all() else np.where(allowed, part, np.inf)
+    value = float(part.min())
+    if not np.isfinite(value):
+        return None
+    sharding, slot, point = (int(axis[i]) for axis, i in zip(kept, _first_of_equal(part), strict=True))
+    return Cell(table.tables, (sharding, slot, point), value)
 
 
-def _matches(family: Family, field: str, value: Any) -> tuple[int, Any]:
-    """Axis of a field, and where on it the field has this value."""
-    if field in POINT:
-        return 2, family.points[field] == value
-    if field in POLICIES:
-        name, index = POLICIES[field]
-        pairs = getattr(family, name)
-        return int(name == "recomputations"), np.asarray([pair[index] == value for pair in pairs])
-    if field != "pp" and field not in family.switches:
-        known = ("pp", *POINT, *POLICIES, *family.switches)
+def _first_of_equal(values: NDArray[np.float64]) -> tuple[int, int, int]:
+    """Position of the least value; points come in the order of placement, then depth."""
+    found = np.unravel_index(int(values.argmin()), values.shape)
+    return int(found[0]), int(found[1]), int(found[2])
+
+
+def _matches(family: Family, field: str, value: Any) -> Any:
+    """Where a field has a value: by point, by sharding, or by slot of recomputation and depth."""
+    if field in GRID:
+        return family.points[field] == value
+    if field in ("sharding", "sharding_degree"):
+        index = ("sharding", "sharding_degree").index(field)
+        return np.asarray([pair[index] == value for pair in family.shardings])
+    if field == "recompute":
+        return np.asarray([policy == value for policy in family.policies])[:, None]
+    if field == "recompute_num_layers":
+        return np.asarray([[number == value for number in layers] for layers in family.layers]).T
+    if field == "placement":
+        return np.asarray([name == value for name in family.placements])[family.points["placement"]]
+    if field not in family.switches:
+        known = (*GRID, *POLICIES, "placement", *family.switches)
         raise UnknownNameError("field of the search", field, known, hint=f"one of {', '.join(known)}")
-    actual = family.pp if field == "pp" else family.switches[field]
-    return 2, np.full(family.num_points, actual == value)
+    return np.full(family.num_points, family.switches[field] == value)
 
 
 def _best_of_each(
@@ -103,9 +125,9 @@ def _best_of_each(
     order = np.argsort(value, kind="stable")
     _, first = np.unique(key[order], axis=0, return_index=True)
     for position in order[np.sort(first)[:most]]:
-        number, sharding, recomputation, point = (int(n) for n in place[position])
-        cell = Cell(tables[number].family, (sharding, recomputation, point), float(value[position]))
-        yield (number, sharding, recomputation, point), cell
+        number, sharding, slot, point = (int(n) for n in place[position])
+        cell = Cell(tables[number].tables, (sharding, slot, point), float(value[position]))
+        yield (number, sharding, slot, point), cell
 
 
 def _candidates(table: Table, fields: tuple[str, ...]) -> tuple[NDArray[np.intp], ...]:
@@ -114,16 +136,15 @@ def _candidates(table: Table, fields: tuple[str, ...]) -> tuple[NDArray[np.intp]
         flat = table.best.reshape(-1, table.family.num_points)
         best = flat.argmin(axis=0)
         points = np.flatnonzero(np.isfinite(flat[best, np.arange(len(best))]))
-        sharding, recomputation = np.unravel_index(best[points], table.best.shape[:2])
-        return sharding, recomputation, points
+        sharding, slot = np.unravel_index(best[points], table.best.shape[:2])
+        return sharding, slot, points
     return np.nonzero(np.isfinite(table.best))
 
 
 def _keys(family: Family, fields: tuple[str, ...], index: tuple[NDArray[np.intp], ...]) -> NDArray[np.int64]:
     """Values of the fields as numbers, a row for each cell."""
-    sharding, recomputation, point = index
-    columns = [family.points[field][point] for field in fields if field in POINT]
-    columns.append(np.full(len(point), family.pp))
+    sharding, slot, point = index
+    columns = [family.points[field][point] for field in fields if field in GRID]
     if set(fields) & set(POLICIES):
-        columns += [sharding, recomputation]
+        columns += [sharding, slot]
     return np.stack(columns, axis=1).astype(np.int64)

@@ -13,10 +13,12 @@ from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile
+from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.ranking import different_cells
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import ties_of
 from shardplan.planner.space import Given, Restrictions, as_lists, declare
+from shardplan.planner.stopping import Stop
 from shardplan.planner.suggestions import suggest
 from shardplan.planner.survey import Progress, survey_of
 
@@ -33,15 +35,17 @@ def search(
     exclude: Given | None = None,
     profile: Profile | None = None,
     progress: Progress | None = None,
+    stop: Stop | None = None,
     stack: str | Stack | None = None,
 ) -> SearchResult:
     """Finds the fastest plans that fit. Without ``job`` the default one for this model and world size is taken.
 
     ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": 8}``,
     ``limit={"tp": [4, 8]}``. A value that is no list stands for a list of it. That nothing fits is an answer: no
-    estimates, but suggestions. Raises ``InputError`` for unknown fields or values, and for ``top`` below one.
-    Fields of the job that are at their default, and of the plan those that a search does not vary, are those of the
-    training framework ``stack``, where one is named.
+    estimates, but suggestions. Fields of the job that are at their default, and of the plan those that a search does
+    not vary, are those of the training framework ``stack``, where one is named. ``stop`` is asked between pieces of
+    work, such as a ``Deadline``. Raises ``InputError`` for unknown fields or values and for ``top`` below one,
+    ``SearchStopped`` where ``stop`` says yes.
     """
     assumed: tuple[str, ...] = ()
     if job is None:
@@ -49,7 +53,7 @@ def search(
     job, switches, of_stack = searched_in_stack(stack, job, {*(fix or ()), *(limit or ()), *(exclude or ())})
     fix, assumed = {**switches, **(fix or {})}, (*assumed, *of_stack)
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
-    result = search_question(question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress)
+    result = search_question(question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress, stop=stop)
     return result.assuming(assumed)
 
 
@@ -61,13 +65,19 @@ def search_question(
     limit: Given | None = None,
     exclude: Given | None = None,
     progress: Progress | None = None,
+    stop: Stop | None = None,
+    known: KnownPipelines | None = None,
+    suggestions: bool = True,
 ) -> SearchResult:
-    """As ``search``, for a question already put."""
+    """As ``search``, for a question already put.
+
+    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits.
+    """
     started = time.perf_counter()
     _check_top(top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions)
-    survey = survey_of(question, space, progress=progress).with_ties()
+    survey = survey_of(question, space, progress=progress, stop=stop, known=known).with_ties()
     listed = [(cell, survey.estimate(cell)) for cell in different_cells(survey.tables, top)]
     result = SearchResult(
         question=question,
@@ -80,7 +90,7 @@ def search_question(
         search_time=time.perf_counter() - started,
         best_where=survey.best_where,
     )
-    return result if result.estimates else suggest(result, restrictions)
+    return suggest(result, restrictions) if suggestions and not result.estimates else result
 
 
 def _check_top(top: int) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from shardplan.costs.collectives import domain_size
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import Question
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.schedules.registry import load_schedule
 
 Choices = Mapping[str, Sequence[object]]
 Given = Mapping[str, object]
@@ -22,7 +24,8 @@ PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")
 """Orders of Megatron-LM: data parallelism inside the pipeline, or the pipeline inside data parallelism."""
 SHARDED = ("sharding", "sharding_degree")
 RECOMPUTED = ("recompute", "recompute_num_layers")
-POINT = ("tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
+GRID = ("pp", "tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
+"""Degrees of a plan that the search combines freely; all others follow from them or are choices at each."""
 FEWEST_LOCAL_TOKENS = 512
 """Context parallelism leaves each rank at least so many tokens of a sequence."""
 MOST_MICROBATCH_TOKENS = 131_072
@@ -82,8 +85,10 @@ class Space:
 
         The smallest number is always declared, so that a pipeline too deep for the model is seen to break a rule.
         """
-        least = 2 if schedule == "interleaved" else 1
-        most = (self.num_layers + 2) // pp if pp > 1 and schedule in {None, "interleaved"} else 1
+        known = None if schedule is None else load_schedule(schedule)
+        least, most = (1, None) if known is None else (known.least_vp, known.most_vp)
+        if most is None:
+            most = (self.num_layers + 2) // pp if pp > 1 else least
         return tuple(vp for vp in self.axes.get("vp", range(least, max(least, most) + 1)) if self._admits("vp", vp))
 
     def declared(self) -> dict[str, tuple[Any, ...]]:
@@ -139,8 +144,8 @@ class Space:
         return value not in self.excluded.get(name, ())
 
 
-INNER = ("pp", "vp", *POINT, *SHARDED, *RECOMPUTED)
-"""Fields that have an axis of their own in a batch, or one batch each (pp)."""
+INNER = ("vp", "placement", *GRID, *SHARDED, *RECOMPUTED)
+"""Fields that differ among the plans of one family."""
 
 
 def declare(question: Question, restrictions: Restrictions) -> Space:
@@ -188,7 +193,7 @@ def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[
 
 def _domains(question: Question) -> tuple[int, ...]:
     """Ranks over which hybrid sharding shards: one fast domain, or eight."""
-    inner = question.network.sizes[0]
+    inner = domain_size(question.network.tiers[0], question.num_accelerators)
     return tuple(n for n in (inner, 8 * inner) if 1 < n < question.num_accelerators)
 
 
@@ -259,6 +264,8 @@ def _values(name: str, values: Sequence[object]) -> tuple[Any, ...]:
 def _checked(name: str, value: Any) -> Any:
     """A value that ``Plan`` accepts. dp follows from the other degrees, but it is a degree like them."""
     own_name = "tp" if name == "dp" else name
+    if name == "schedule" and isinstance(value, str):
+        load_schedule(value)
     try:
         return getattr(replace(Plan(), **{own_name: value}), own_name)
     except InputError as error:

@@ -11,10 +11,12 @@ import numpy as np
 
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.planner.evaluation import Objective, Table, best_chunks, evaluate, fastest
+from shardplan.planner.evaluation import Objective, Table, best_plan, evaluate, fastest
+from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
+from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import TiedPlans, tied_plans
 
 Progress = Callable[[int, int], None]
@@ -46,7 +48,7 @@ class Survey:
         """The full answer for the best plan at ``cell``; it is the one that the arrays gave."""
         index = None if self.tied is None else self.tied.index_of(cell)
         if self.tied is None or index is None:
-            plan, value = best_chunks(self.question, cell.family, cell.position, self.objective)
+            plan, value = best_plan(cell.tables, cell.position, self.objective)
         else:
             plan, value = self.tied.plan(index), self.tied.step_time[index]
         answer = estimate_plan(self.question, plan)
@@ -65,14 +67,21 @@ class Survey:
 
 
 def survey_of(
-    question: Question, space: Space, *, objective: Objective = fastest, progress: Progress | None = None
+    question: Question,
+    space: Space,
+    *,
+    objective: Objective = fastest,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+    known: KnownPipelines | None = None,
 ) -> Survey:
-    """Evaluates every valid plan of ``space``."""
+    """Evaluates every valid plan of ``space``. Raises ``SearchStopped`` where ``stop`` says so."""
     rejected: Counter[str] = Counter()
     found = list(families(question, space, rejected))
+    known = known or KnownPipelines()
     tables = []
     for done, family in enumerate(found, start=1):
-        tables.append(evaluate(question, family, objective))
+        tables.append(evaluate(question, family, objective, stop=stop, known=known))
         if progress is not None:
             progress(done, len(found))
     return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=objective)

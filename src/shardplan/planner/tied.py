@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +12,20 @@ from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import CELLS, Table, is_valid, outcomes
-from shardplan.planner.points import Family
+from shardplan.planner.evaluation import Table, Tables
+from shardplan.planner.listed import listed_near, outcomes
 from shardplan.planner.ranking import Cell
-
-NUM_AXES = 4
-"""Of the arrays over a family: sharding, recomputation, chunks per rank, points."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TiedPlans:
     """Every plan of the tables that fits and ties with the fastest: arrays of one length."""
 
-    families: tuple[Family, ...]
+    tables: tuple[Tables, ...]
     factor: float
     """Step times within this factor of the fastest are ties."""
     positions: NDArray[np.intp]
-    """Rows: family, sharding, recomputation, chunks per rank, point."""
+    """Rows: family, sharding, slot of recomputation, layout, point."""
     step_time: NDArray[np.float64]
     """[s]"""
     lost: NDArray[np.float64]
@@ -43,16 +39,17 @@ class TiedPlans:
 
     def plan(self, index: int) -> Plan:
         """The plan at ``index``."""
-        family, sharding, recomputation, chunks, point = (int(i) for i in self.positions[:, index])
-        return self.families[family].plan(sharding, recomputation, self.families[family].vps[chunks], point)
+        number, sharding, slot, layout, point = (int(i) for i in self.positions[:, index])
+        tables = self.tables[number]
+        return tables.family.plan(sharding, slot, int(tables.layouts.vp[layout]), point)
 
     def index_of(self, cell: Cell) -> int | None:
         """The fastest of the plans at ``cell``; None where none ties."""
-        number = next((i for i, family in enumerate(self.families) if family is cell.family), None)
+        number = next((i for i, tables in enumerate(self.tables) if tables is cell.tables), None)
         if number is None:
             return None
-        sharding, recomputation, point = cell.position
-        wanted = np.asarray([[number], [sharding], [recomputation], [point]])
+        sharding, slot, point = cell.position
+        wanted = np.asarray([[number], [sharding], [slot], [point]])
         found = np.flatnonzero((self.positions[[0, 1, 2, 4]] == wanted).all(axis=0))
         return int(found[self.step_time[found].argmin()]) if len(found) else None
 
@@ -63,12 +60,12 @@ def tied_plans(question: Question, tables: Sequence[Table]) -> TiedPlans | None:
     if not np.isfinite(fastest):
         return None
     factor = tie_factor()
-    asked = side_by_side(question, num_axes=NUM_AXES)
+    asked = side_by_side(question, num_axes=1)
     near = [table for table in tables if table.best.min() <= fastest * factor]
-    parts = [part for number, table in enumerate(near) for part in _ties_of(asked, table, number, fastest * factor)]
+    parts = [_ties_of(asked, table, number, fastest * factor) for number, table in enumerate(near)]
     positions, times, memory = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
     return TiedPlans(
-        families=tuple(table.family for table in near),
+        tables=tuple(table.tables for table in near),
         factor=factor,
         positions=positions,
         step_time=times[0],
@@ -77,32 +74,15 @@ def tied_plans(question: Question, tables: Sequence[Table]) -> TiedPlans | None:
     )
 
 
-def _ties_of(asked: Question, table: Table, number: int, limit: float) -> Iterator[tuple[Any, Any, Any]]:
+def _ties_of(
+    asked: Question, table: Table, number: int, limit: float
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
     """Positions, step times (a row for each profile) and peak memory of the plans of a table up to ``limit``."""
-    near = table.best <= limit
-    shardings, recomputations, points = (np.flatnonzero(near.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1)))
-    size = len(shardings) * len(recomputations) * len(table.family.vps) * (1 + len(GROUPS))
-    for part in np.array_split(points, -(-len(points) * size // CELLS)):
-        family = _part(table.family, shardings, recomputations, part)
-        step = outcomes(asked, family)
-        valid = is_valid(family)
-        shape = (len(shardings), len(recomputations), *valid.shape[2:])
-        times = np.broadcast_to(np.asarray(step.step_time), (1 + len(GROUPS), *shape))
-        tied = np.broadcast_to(valid & step.fits, shape) & (times[0] <= limit * (1 + 1e-12))
-        sharding, recomputation, chunks, point = np.nonzero(tied)
-        family_number = np.full_like(point, number)
-        places = (family_number, shardings[sharding], recomputations[recomputation], chunks, part[point])
-        memory = np.broadcast_to(np.asarray(step.peak_memory_bytes), shape)
-        yield np.stack(places), times[:, tied], memory[tied]
-
-
-def _part(family: Family, shardings: Any, recomputations: Any, points: Any) -> Family:
-    """The family with these positions of its axes alone."""
-    return replace(
-        family,
-        shardings=tuple(family.shardings[i] for i in shardings),
-        recomputations=tuple(family.recomputations[i] for i in recomputations),
-        points={field: values[points] for field, values in family.points.items()},
-        interleaves=family.interleaves[points],
-        shards=family.shards[np.ix_(shardings, points)],
-    )
+    near = listed_near(table, limit)
+    step = outcomes(asked, table.tables, near)
+    times = np.broadcast_to(np.asarray(step.step_time), (1 + len(GROUPS), len(near)))
+    memory, fits = (np.broadcast_to(np.asarray(part), (len(near),)) for part in (step.peak_memory_bytes, step.fits))
+    tied = np.flatnonzero(fits & (times[0] <= limit * (1 + 1e-12)))
+    kept = near.at(tied)
+    places = (np.full_like(kept.points, number), kept.shardings, kept.slots, kept.layouts, kept.points)
+    return np.stack(places), times[:, tied], memory[tied]

@@ -1,41 +1,214 @@
-"""What every pipeline schedule answers: how long a rank idles and how many micro-batches it keeps."""
+"""What every pipeline schedule answers: its rule, its idle time, what it keeps, and its passes in order."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar, Final, Literal, NamedTuple
 
-from shardplan.arrays import Numbers
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Flags, Numbers
 from shardplan.fields import dataclass
+
+NUM_SHIFTS: Final = 2.0
+"""Chunk passes that ranks make up for while the pace passes from one rank to another; fits simulations."""
+
+SUITS: Final = "the schedule suits the pipeline"
+"""Rule of validity of a schedule that names no rule of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PipelineRank:
-    """One rank of a pipeline, and the micro-batches that pass through it."""
+class Pipeline:
+    """A pipeline and the micro-batches that pass through it in one step: numbers, or arrays over plans."""
 
-    rank: Numbers
-    """Position, from 0."""
-    pp: int
+    pp: Numbers
+    """Ranks p."""
     vp: Numbers
+    """Model chunks of each rank v."""
     num_microbatches: Numbers
+    """Micro-batches M."""
     group_size: Numbers
-    """Micro-batches that one virtual stage runs before the next takes over."""
+    """Micro-batches g that one chunk runs before the next takes over."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passes:
+    """Seconds of one micro-batch through something: a whole rank with all its chunks, or the sum over all ranks."""
+
+    forward: Numbers
+    """F."""
+    input_gradient: Numbers
+    """B: the part of the backward pass that the previous stage waits for."""
+    weight_gradient: Numbers
+    """W: the part that only the optimizer waits for."""
+
+    @property
+    def backward(self) -> Numbers:
+        """Both gradients. [s]"""
+        return self.input_gradient + self.weight_gradient
+
+    @property
+    def total(self) -> Numbers:
+        """Forward and backward pass. [s]"""
+        return self.forward + self.backward
+
+    @property
+    def parts(self) -> tuple[Numbers, Numbers, Numbers]:
+        """F, B and W. [s]"""
+        return self.forward, self.input_gradient, self.weight_gradient
+
+    def __truediv__(self, number: Numbers) -> Passes:
+        return Passes(
+            forward=self.forward / number,
+            input_gradient=self.input_gradient / number,
+            weight_gradient=self.weight_gradient / number,
+        )
+
+    def __sub__(self, other: Passes) -> Passes:
+        return Passes(
+            forward=self.forward - other.forward,
+            input_gradient=self.input_gradient - other.input_gradient,
+            weight_gradient=self.weight_gradient - other.weight_gradient,
+        )
+
+
+Kind = Literal["F", "B", "W", "BW"]
+"""Forward, gradient of the input, gradient of the weights, or both gradients in one piece."""
+
+
+class Pass(NamedTuple):
+    """One piece of work of a rank."""
+
+    kind: Kind
+    chunk: int
+    """Which of the rank's chunks, from 0."""
+    microbatch: int
+    joined: bool = False
+    """Whether it runs together with the rank's next pass, as one block whose results are there at its end."""
+
+
+class Place(NamedTuple):
+    """Where a stage of the model is: a chunk of a rank."""
+
+    rank: int
+    chunk: int
 
 
 class PipelineSchedule(ABC):
     """A schedule of micro-batches through the stages of a pipeline."""
 
-    name: str
+    name: ClassVar[str]
+    """As a plan names it."""
+    title: ClassVar[str]
+    source: ClassVar[str]
+    """The paper that defines it."""
+    splits_backward: ClassVar[bool] = False
+    """Whether gradients of inputs and of weights are separate passes."""
+    parameter_copies: ClassVar[int] = 1
+    """Copies of the model that the ranks of one pipeline hold together."""
+    ends_meet: ClassVar[bool] = False
+    """Whether one rank holds the first and the last stage of the model, and so a table that both read once."""
+    least_vp: ClassVar[int] = 1
+    """Fewest chunks per rank."""
+    most_vp: ClassVar[int | None] = 1
+    """Most chunks per rank; any number where None."""
+    least_pp: ClassVar[int] = 1
+    """Fewest ranks."""
+    rule: ClassVar[str] = SUITS
+    """Name of the rule of validity that ``can_run`` decides."""
 
-    def idle_time(self, stage_time: Numbers, all_stages_time: Numbers, vp: Numbers) -> Numbers:
-        r"""Idle time of a rank in one step: one micro-batch's way through a chunk of each other stage. [s]
+    def takes_chunks(self, vp: Numbers) -> Flags:
+        """Whether the schedule runs with ``vp`` chunks per rank."""
+        enough = np.greater_equal(vp, self.least_vp)
+        return enough if self.most_vp is None else enough & np.less_equal(vp, self.most_vp)
 
-        .. math:: \sum_{i \ne r} t_i / v
+    def least_microbatches(self, pp: Numbers) -> Numbers:  # noqa: ARG002  # most schedules run with any number
+        """Fewest micro-batches with which the schedule is what it is."""
+        return 1
 
-        which is :math:`(p - 1) t / v` where stages are equal (arXiv 2104.04473, section 2.2). ``stage_time``: forward
-        and backward of one micro-batch on this rank; ``all_stages_time``: the sum over all ranks; ``vp``: chunks v.
-        """
-        return (all_stages_time - stage_time) / vp
+    def holds(self, at: Pipeline) -> Flags:
+        """The schedule's rule of validity, beyond the number of chunks."""
+        enough = np.greater_equal(at.num_microbatches, self.least_microbatches(at.pp))
+        return np.greater_equal(at.pp, self.least_pp) & enough
+
+    def can_run(self, at: Pipeline) -> Flags:
+        """Whether the pipeline has the chunks that the schedule takes and keeps its rule."""
+        return np.logical_and(self.takes_chunks(at.vp), self.holds(at))
+
+    def message(self, at: Pipeline) -> str:
+        """The values that break the rule, for one plan."""
+        if not self.takes_chunks(at.vp):
+            return f"schedule {self.name} with vp {at.vp}"
+        return f"schedule {self.name} with pp {at.pp}, vp {at.vp} and {at.num_microbatches} micro-batches per replica"
+
+    def hint(self, at: Pipeline, sequences: int) -> str:
+        """The knob to turn, for one plan; ``sequences``: of one micro-batch in all replicas together."""
+        if not self.takes_chunks(at.vp):
+            return self.hint_of_chunks()
+        if at.pp < self.least_pp:
+            return f"schedule {self.name} needs pp of {self.least_pp} or more: raise pp, or leave the schedule out"
+        least = self.least_microbatches(at.pp)
+        return (
+            f"schedule {self.name} needs {least} micro-batches per replica or more: "
+            f"set the global batch size to {least * sequences} or more, or lower pp"
+        )
+
+    def hint_of_chunks(self) -> str:
+        """The knob to turn where the schedule does not take ``vp`` chunks."""
+        if self.most_vp == 1:
+            return "set vp to 1, or the schedule to interleaved"
+        wanted = f"{self.least_vp}" if self.most_vp == self.least_vp else f"{self.least_vp} or more"
+        return f"set vp to {wanted}: schedule {self.name} needs {wanted} model chunks on each rank"
 
     @abstractmethod
-    def microbatches_in_flight(self, at: PipelineRank) -> Numbers:
-        """Micro-batches whose activations a rank keeps at its peak, in units of its whole stage."""
+    def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
+        """Seconds of one step in which a rank waits, from its first pass to its last.
+
+        ``own``: one micro-batch through this rank; ``everyone``: through all ranks; ``pace``: of uneven chunks, as
+        ``pace_of`` defines it. Exact for equal stages and free transfers.
+        """
+
+    @abstractmethod
+    def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:
+        """Micro-batches whose activations ``rank`` keeps at its peak, in units of its whole stage."""
+
+    @abstractmethod
+    def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:
+        """The passes of every rank in the order in which it runs them."""
+
+    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
+        """Where the forward passes of ``microbatch`` run, in order; its backward passes go the way back.
+
+        In a loop over the ranks, unless the schedule says otherwise: stage s is chunk s // p of rank s mod p.
+        """
+        return tuple(Place(stage % pp, stage // pp) for stage in range(pp * vp))
+
+    def placement(self, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
+        """For every rank, the places of its chunks in model order: those of rank r are r, p + r ... in a loop."""
+        held: list[dict[int, int]] = [{} for _ in range(pp)]
+        for microbatch in (0, 1):  # with two directions, one micro-batch takes either
+            for position, place in enumerate(self.path(pp, vp, 2, microbatch)):
+                held[place.rank][place.chunk] = position
+        return tuple(tuple(chunks[chunk] for chunk in sorted(chunks)) for chunks in held)
+
+
+def pace_of(work: NDArray[np.float64]) -> float:
+    r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
+
+    .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
+
+    1 for equal chunks. ``work``: of every chunk, chunks per rank v x ranks p, in any unit.
+    """
+    return float(work.max(axis=1).sum() / work.sum(axis=0).max())
+
+
+def pace_loss(at: Pipeline, own: Passes, pace: Numbers) -> Numbers:
+    r"""Time that ranks of uneven chunks wait for each round's slowest chunk, beyond the slowest rank. [s]
+
+    .. math:: M t \max\left(0, c - 1 - \frac{s}{p v}\right)
+
+    with pace c and s = 2 shifts, which ranks make up for from round to round.
+    """
+    lost = np.maximum(0.0, np.asarray(pace) - 1 - NUM_SHIFTS / (np.asarray(at.pp) * at.vp))
+    return at.num_microbatches * own.total * np.where(np.asarray(at.vp) > 1, lost, 0.0)

@@ -5,38 +5,82 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
-from shardplan.schedules.base import PipelineRank, PipelineSchedule
-
-NUM_SHIFTS = 2.0
-"""Chunk passes that ranks make up for while the pace passes from one rank to another."""
+from shardplan.arrays import Flags, Numbers
+from shardplan.schedules.base import NUM_SHIFTS, Pass, Passes, Pipeline, PipelineSchedule, pace_loss, pace_of
+from shardplan.schedules.one_f_one_b import INTERLEAVING, alternate
 
 
 class Interleaved(PipelineSchedule):
-    r"""The pipeline fills in chunks of :math:`1/v` of a stage: bubble :math:`\sum_{i \ne r} t_i / v`."""
+    r"""The pipeline fills in chunks of :math:`1/v` of a stage: bubble :math:`\sum_{i \ne r} t_i / v`.
+
+    With equal stages the bubble is :math:`(p - 1)(F + B + W) / v` (section 2.2.2), for every group size g that the rule
+    admits: :math:`p \le g \le M`, and M mod g is 0 or at least p.
+    """
 
     name = "interleaved"
+    title = "Interleaved 1F1B"
+    source = "arXiv 2104.04473, section 2.2.2"
+    least_vp = 2
+    most_vp = None
+    rule = INTERLEAVING
 
-    def microbatches_in_flight(self, at: PipelineRank) -> Numbers:
+    def holds(self, at: Pipeline) -> Flags:
+        """Megatron's rule: groups of g micro-batches, pp <= g <= M, and M mod g is 0 or at least pp."""
+        pp, m, g = np.asarray(at.pp), np.asarray(at.num_microbatches), np.maximum(at.group_size, 1)
+        left = np.mod(m, g)
+        return (pp > 1) & (pp <= g) & (g <= m) & ((left == 0) | (left >= pp))
+
+    def message(self, at: Pipeline) -> str:
+        """The counts that make groups."""
+        return (
+            f"{at.num_microbatches} micro-batches per replica with pp {at.pp}, vp {at.vp} "
+            f"and micro-batch groups of {at.group_size}"
+        )
+
+    def hint(self, at: Pipeline, sequences: int) -> str:
+        """A global batch of whole groups, near this one."""
+        if at.pp == 1 or at.vp == 1:
+            return "interleaving needs pp and vp of 2 or more: set vp to 1 or raise pp"
+        if at.group_size < at.pp:
+            return f"set the micro-batch group size to pp {at.pp} or more, or vp to 1"
+        near = max(round(float(at.num_microbatches / at.group_size)), 1) * at.group_size * sequences
+        return (
+            f"micro-batches per replica must be a multiple of the group size {at.group_size} "
+            f"(or leave a rest of at least pp): set the global batch size to {near}, or vp to 1"
+        )
+
+    def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
+        """One micro-batch's way through a chunk of every other stage, and what uneven chunks lose. [s]"""
+        return (everyone.total - own.total) / at.vp + pace_loss(at, own, pace)
+
+    def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:
         r"""Rank r warms up with :math:`2 (p - r - 1) + (v - 1) g` chunk passes and keeps one more.
 
         Each is :math:`1/v` of a stage. With the usual group :math:`g = p` the first rank keeps
         :math:`p (1 + \frac{p - 1}{p v})` (arXiv 2205.05198, section 4.2.3).
         """
-        chunks = 2 * (at.pp - np.asarray(at.rank) - 1) + (at.vp - 1) * at.group_size + 1
+        chunks = 2 * (at.pp - np.asarray(rank) - 1) + (at.vp - 1) * at.group_size + 1
         return np.minimum(at.num_microbatches, chunks / at.vp)
+
+    def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:
+        """Chunk by chunk within each group of micro-batches; ranks alternate after their warm-up."""
+        turns = [
+            (chunk, microbatch)
+            for start in range(0, num_microbatches, group_size)
+            for chunk in range(vp)
+            for microbatch in range(start, min(start + group_size, num_microbatches))
+        ]
+        forward = [Pass("F", chunk, microbatch) for chunk, microbatch in turns]
+        backward = [Pass("BW", vp - 1 - chunk, microbatch) for chunk, microbatch in turns]
+        warm_up = (vp - 1) * group_size
+        return tuple(alternate(forward, backward, 2 * (pp - rank - 1) + warm_up) for rank in range(pp))
 
 
 def unevenness(work: NDArray[np.float64]) -> float:
-    r"""Share by which unlike chunks slow the pipeline beyond its slowest rank; 0 without interleaving.
+    r"""Share by which uneven chunks slow the pipeline beyond its slowest rank; 0 without interleaving.
 
-    Ranks hand work on chunk by chunk, so that each round k of chunks runs at the pace of its slowest, but for what
-    ranks make up for from round to round:
+    .. math:: \max\left(0, c - 1 - \frac{s}{p v}\right)
 
-    .. math:: \max\left(0, \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}} - 1 - \frac{s}{p v}\right)
-
-    ``work``: of every chunk, chunks per rank v x ranks p, in any unit. The number of shifts s = 2 fits simulations of
-    the schedule, pass by pass.
+    with the pace c of ``work`` (chunks per rank v x ranks p) and s = 2 shifts, as in ``pace_loss``.
     """
-    slowest_rank, slowest_of_rounds = work.sum(axis=0).max(), work.max(axis=1).sum()
-    return max(0.0, float(slowest_of_rounds / slowest_rank) - 1 - NUM_SHIFTS / work.size)
+    return max(0.0, pace_of(work) - 1 - NUM_SHIFTS / work.size)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, all_hold
-from shardplan.errors import PlanError
+from shardplan.errors import PlanError, nearest_names
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.degrees import Degrees, Setting, columns, data_parallel_degree, num_microbatches, replicas
@@ -19,6 +19,8 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
+from shardplan.schedules.base import SUITS, Pipeline
+from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, is_known, list_schedules, load_schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,38 +56,41 @@ def _all_divided(part: Numbers, wholes: tuple[int, ...]) -> Flags:
     return all_hold(_divides(part, whole) for whole in wholes)
 
 
-def _interleaving_holds(s: Setting, d: Degrees) -> Flags:
-    """Megatron's interleaved schedule: groups of g micro-batches, pp <= g <= M, and M mod g is 0 or at least pp."""
-    m = num_microbatches(s, d)
-    g = np.where(np.asarray(d.microbatch_group_size) > 0, d.microbatch_group_size, d.pp)
-    left = np.mod(m, g)
-    grouped = (d.pp <= g) & (g <= m) & ((left == 0) | (left >= d.pp))
-    interleaved = np.greater(d.vp, 1) & np.greater(d.pp, 1) & grouped
-    return np.where(d.interleaved, interleaved, np.equal(d.vp, 1))
+def _pipeline(s: Setting, d: Degrees) -> Pipeline:
+    """What the rules of schedules read."""
+    group_size = np.where(np.asarray(d.microbatch_group_size) > 0, d.microbatch_group_size, d.pp)
+    return Pipeline(pp=d.pp, vp=d.vp, num_microbatches=num_microbatches(s, d), group_size=group_size)
 
 
-def _interleaving_message(s: Setting, p: Plan) -> str:
-    m, d = int(num_microbatches(s, Degrees.of(p))), Degrees.of(p)
-    if not d.interleaved:
-        return f"schedule {p.effective_schedule} with vp {p.vp}"
-    g = p.microbatch_group_size or p.pp
-    return f"{m} micro-batches per replica with pp {p.pp}, vp {p.vp} and micro-batch groups of {g}"
+def _schedule_holds(s: Setting, d: Degrees, rule: str) -> Flags:
+    """Whether the schedule can run, where ``rule`` is its rule."""
+    if d.plan.schedule in (None, INTERLEAVED.name):  # as vp has it
+        at = _pipeline(s, d)
+        holds = np.where(d.interleaved, INTERLEAVED.can_run(at), ONE_F_ONE_B.can_run(at))
+        return holds if rule == INTERLEAVED.rule else True
+    if not is_known(d.plan.effective_schedule):
+        return True  # another rule says so
+    schedule = load_schedule(d.plan.effective_schedule)
+    return schedule.can_run(_pipeline(s, d)) if schedule.rule == rule else True
 
 
-def _interleaving_hint(s: Setting, p: Plan) -> str:
-    if p.effective_schedule != "interleaved":
-        return "set vp to 1, or the schedule to interleaved"
-    if p.pp == 1 or p.vp == 1:
-        return "interleaving needs pp and vp of 2 or more: set vp to 1 or raise pp"
-    g, dp = p.microbatch_group_size or p.pp, p.dp(s.num_accelerators)
-    if g < p.pp:
-        return f"set the micro-batch group size to pp {p.pp} or more, or vp to 1"
-    unit = dp * p.micro_batch_size * g
-    near = max(round(s.job.global_batch_size / unit), 1) * unit
-    return (
-        f"micro-batches per replica must be a multiple of the group size {g} (or leave a rest of at least pp): "
-        f"set the global batch size to {near}, or vp to 1"
-    )
+def _schedule_message(s: Setting, p: Plan) -> str:
+    return load_schedule(p.effective_schedule).message(_pipeline(s, Degrees.of(p)))
+
+
+def _schedule_hint(s: Setting, p: Plan) -> str:
+    sequences = p.dp(s.num_accelerators) * p.micro_batch_size
+    return load_schedule(p.effective_schedule).hint(_pipeline(s, Degrees.of(p)), sequences)
+
+
+def _schedule_rule(rule: str) -> Rule:
+    return Rule(rule, lambda s, d: _schedule_holds(s, d, rule), _schedule_message, _schedule_hint)
+
+
+def _known_hint(_s: Setting, p: Plan) -> str:
+    nearest = nearest_names(p.effective_schedule, list_schedules())
+    guess = f"did you mean {' or '.join(nearest)}? " if nearest else ""
+    return f"{guess}one of {', '.join(list_schedules())}"
 
 
 def _batch_hint(s: Setting, p: Plan) -> str:
@@ -102,8 +107,12 @@ def _layout_holds(s: Setting, d: Degrees) -> Flags:
     layers = d.plan.stage_layers
     if layers is None:
         return d.pp * d.vp <= s.model.num_hidden_layers + np.where(np.asarray(d.vp) > 1, 2, 0)
-    per_rank = [sum(layers[rank :: d.plan.pp]) for rank in range(d.plan.pp)]
-    return len(layers) == d.plan.pp * d.plan.vp and sum(layers) == s.model.num_hidden_layers and min(per_rank) > 0
+    if len(layers) != d.plan.pp * d.plan.vp or sum(layers) != s.model.num_hidden_layers:
+        return False
+    schedule = load_schedule(d.plan.effective_schedule) if is_known(d.plan.effective_schedule) else INTERLEAVED
+    if not schedule.takes_chunks(d.plan.vp):
+        return True  # another rule says so
+    return all(any(layers[chunk] for chunk in rank) for rank in schedule.placement(d.plan.pp, d.plan.vp))
 
 
 def _layout_message(s: Setting, p: Plan) -> str:
@@ -249,8 +258,13 @@ RULES: tuple[Rule, ...] = (
         _batch_hint,
     ),
     Rule(
-        "interleaving has whole groups of micro-batches", _interleaving_holds, _interleaving_message, _interleaving_hint
+        "the schedule is known",
+        lambda _s, d: is_known(d.plan.effective_schedule),
+        lambda _s, p: f"unknown schedule '{p.schedule}'",
+        _known_hint,
     ),
+    _schedule_rule(INTERLEAVED.rule),
+    _schedule_rule(SUITS),
     Rule(
         "sharding groups divide the replicas",
         lambda s, d: np.where(

@@ -7,7 +7,7 @@ import numpy as np
 from shardplan.arrays import Numbers, share
 from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.workload.communication import context_exchange, summa_exchange, tensor_exchange
-from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.shard import Shard
 
 ALWAYS = ()
@@ -78,7 +78,7 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
         *_query_projection(config, shard, query),
         _linear("kv_down", ALWAYS, shard.split_tokens, shard.hidden_size, latent),
         _linear("kv_up", UP, shard.tokens, config.kv_lora_rank, up),
-        Pass(name="rope", modules=UP, forward_bytes=rotated, backward_bytes=rotated),
+        StreamPass(name="rope", modules=UP, forward_bytes=rotated, backward_bytes=rotated),
         *_indexer(config, shard),
         _core(config, shard),
         *_softmax_passes(config.num_heads, shard),
@@ -118,7 +118,8 @@ def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
         scored_keys=float(length),
         rate_length=np.minimum(_seen_at_once(shard), float(min(window or length, chunk or length))),
         fused=shard.job.attention == "flash",
-        merged_elements=_merged(shard, dims[1] * share(config.num_heads, shard.columns)),
+        steps=shard.batch.cp if shard.batch.cp_comm == "p2p" else 1,
+        merged_elements=_merged(shard, dims[1] * share(config.num_heads, shard.columns), causal=config.causal),
     )
 
 
@@ -128,13 +129,15 @@ def _seen_at_once(shard: Shard) -> Numbers:
     return length / shard.batch.cp if shard.batch.cp_comm == "p2p" else length
 
 
-def _merged(shard: Shard, width: Numbers) -> Numbers:
+def _merged(shard: Shard, width: Numbers, *, causal: bool) -> Numbers:
     """Elements of a ring's partial outputs, each of three quarters of the queries under a balanced causal mask.
 
-    A step attends with all queries to half of the keys, or with half of the queries to all (arXiv 2310.01889; zigzag
-    order of Transformer Engine).
+    A step then attends with all queries to half of the keys, or with half of the queries to all, so that all steps make
+    the same half of the products (arXiv 2310.01889; zigzag order of Transformer Engine). Without a mask every step
+    attends with all queries to all keys.
     """
-    return 0.75 * (shard.batch.cp - 1) * shard.tokens * width if shard.batch.cp_comm == "p2p" else 0.0
+    queries = (0.75 if causal else 1.0) * shard.tokens
+    return (shard.batch.cp - 1) * queries * width if shard.batch.cp_comm == "p2p" else 0.0
 
 
 def _locality(config: Attention | LatentAttention) -> tuple[int | None, int | None]:
@@ -181,7 +184,7 @@ def _rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Operat
     if not times:
         return ()
     moved = times * _rope(shard, rotated)
-    return (Pass(name="rope", modules=ALWAYS, forward_bytes=moved, backward_bytes=moved),)
+    return (StreamPass(name="rope", modules=ALWAYS, forward_bytes=moved, backward_bytes=moved),)
 
 
 def _saved_rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Saved, ...]:
@@ -206,7 +209,7 @@ def _softmax_passes(num_heads: int, shard: Shard) -> tuple[Operator, ...]:
     scores = _scores(num_heads, shard) * shard.element
     times = 2 + int(shard.job.dropout)
     return (
-        Pass(
+        StreamPass(
             name="softmax",
             modules=CORE,
             forward_bytes=times * scores,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers
-from shardplan.workload.ops import Collective, CollectiveKind, Dimension, Matmul, Operator
+from shardplan.workload.ops import Collective, CollectiveKind, Copies, Dimension, Matmul, Operator
 from shardplan.workload.shard import Shard
 
 
@@ -102,27 +102,42 @@ def heads_exchange(modules: tuple[str, ...], moved: Numbers) -> tuple[Collective
     return (there, replace(there, name="heads_back", direction="backward"))
 
 
+FP8_DISPATCH_BYTES = 1 + 4 / 128
+"""Bytes of an element in 8 bits with an fp32 scale for every 128 channels (arXiv 2412.19437, section 3.3.2)."""
+
+
 def expert_exchange(
-    shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers, *, copies: int
+    shard: Shard, modules: tuple[str, ...], assignments: Numbers, width: Numbers, *, copies: Copies
 ) -> tuple[Collective, ...]:
     """Dispatch of tokens to experts and back: all-to-all over ``ep``, then gathering over ``etp``.
 
     ``assignments``: token copies that this rank sends (tokens times experts per token); ``width``: channels of each;
-    ``copies``: of a token of which only one crosses a slow tier to each domain.
+    ``copies``: of a token, of which only one crosses a slow tier to each domain. Tokens travel to the experts in
+    ``moe_dispatch_format`` of the software, and so do gradients of the outputs in the backward pass; what comes back is
+    summed and keeps the format of activations (DeepSeek-V3, arXiv 2412.19437, section 3.3.3).
     """
-    sent = assignments * width * shard.element
-    spread = sent * shard.batch.etp
-    there = Collective(name="dispatch", modules=modules, kind="all_to_all", dimension="ep", bytes=sent, copies=copies)
-    return (
-        there,
-        replace(there, name="combine"),
-        replace(there, name="combine_back", direction="backward"),
-        replace(there, name="dispatch_back", direction="backward"),
-        Collective(name="expert_gather", modules=modules, kind="all_gather", dimension="etp", bytes=spread),
-        Collective(name="expert_scatter", modules=modules, kind="reduce_scatter", dimension="etp", bytes=spread),
-        _backward("expert_scatter_back", modules, "all_gather", "etp", spread),
-        _backward("expert_gather_back", modules, "reduce_scatter", "etp", spread),
+    there = assignments * width * _dispatched_bytes(shard)
+    back = assignments * width * shard.element
+    etp = shard.batch.etp
+    dispatch = Collective(
+        name="dispatch", modules=modules, kind="all_to_all", dimension="ep", bytes=there, copies=copies
     )
+    combine = replace(dispatch, name="combine", bytes=back)
+    return (
+        dispatch,
+        combine,
+        replace(dispatch, name="combine_back", direction="backward"),
+        replace(combine, name="dispatch_back", direction="backward"),
+        Collective(name="expert_gather", modules=modules, kind="all_gather", dimension="etp", bytes=there * etp),
+        Collective(name="expert_scatter", modules=modules, kind="reduce_scatter", dimension="etp", bytes=back * etp),
+        _backward("expert_scatter_back", modules, "all_gather", "etp", there * etp),
+        _backward("expert_gather_back", modules, "reduce_scatter", "etp", back * etp),
+    )
+
+
+def _dispatched_bytes(shard: Shard) -> float:
+    """Of an element on its way to the experts."""
+    return FP8_DISPATCH_BYTES if shard.job.software.moe_dispatch_format == "fp8" else shard.element
 
 
 def _gathered_rows(shard: Shard, local: Numbers, modules: tuple[str, ...]) -> tuple[Collective, ...]:

@@ -6,14 +6,16 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.model import ModelConfig
 from shardplan.workload.communication import tensor_exchange
 from shardplan.workload.mlp import norm
-from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import Block, Collective, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.shard import Shard
 
 
 def embedding(model: ModelConfig, shard: Shard) -> Block:
     """Rows of the table gathered forward, gradients added backward; patches are a matrix product."""
     moved = shard.tokens * shard.hidden_size * shard.element
-    operators: list[Operator] = [Pass(name="embedding", modules=(), forward_bytes=2 * moved, backward_bytes=3 * moved)]
+    operators: list[Operator] = [
+        StreamPass(name="embedding", modules=(), forward_bytes=2 * moved, backward_bytes=3 * moved)
+    ]
     if model.patch is not None:
         pixels = model.patch.num_channels * model.patch.patch_size**2
         width = shard.hidden_size / shard.columns
@@ -47,12 +49,16 @@ def head(model: ModelConfig, shard: Shard) -> Block:
     return (block + Block(operators=tuple(operators), collectives=exchange, saved=saved)).outside_layers()
 
 
-def _loss(num_logits: Numbers, shard: Shard) -> Pass:
+def _loss(num_logits: Numbers, shard: Shard) -> StreamPass:
     """Cross-entropy: one kernel that reads 16-bit logits and writes their gradient, or fp32 copies and a softmax."""
     software = shard.job.software
     if software.fused_loss or software.loss_kernel == "single":
-        return Pass(name="loss", modules=(), forward_bytes=2 * num_logits, backward_bytes=4 * num_logits, counted=True)
-    return Pass(name="loss", modules=(), forward_bytes=26 * num_logits, backward_bytes=20 * num_logits, counted=True)
+        return StreamPass(
+            name="loss", modules=(), forward_bytes=2 * num_logits, backward_bytes=4 * num_logits, counted=True
+        )
+    return StreamPass(
+        name="loss", modules=(), forward_bytes=26 * num_logits, backward_bytes=20 * num_logits, counted=True
+    )
 
 
 def logits(model: ModelConfig, shard: Shard) -> Numbers:

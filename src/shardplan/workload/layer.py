@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Flags, Numbers, where
 from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
@@ -103,9 +103,22 @@ def embedding_parameters(model: ModelConfig, batch: Batch) -> Parameters:
     return Parameters(table / batch.tp + (model.num_input_parameters - table))
 
 
-def head_parameters(model: ModelConfig, batch: Batch, *, holds_table: bool) -> Parameters:
-    """Final norm and head; a tied table is stored again where the first stage is elsewhere (``holds_table`` False)."""
-    again = model.num_embedding_parameters if model.tie_word_embeddings and not holds_table else 0
+def reads_table_last(model: ModelConfig) -> bool:
+    """Whether the last stage reads the input table: as its head, or to embed the tokens of multi-token prediction.
+
+    Where the first stage is elsewhere, both hold it (Megatron Core, GPTModel: ``pre_process or mtp_process``) and add
+    its gradients (finalize_model_grads.py, _allreduce_word_embedding_grads). DeepSeek-V3's own pipeline puts first and
+    last layers on one rank, which holds it once (arXiv 2412.19437, section 3.2.3).
+    """
+    return model.tie_word_embeddings or model.num_mtp_layers > 0
+
+
+def head_parameters(model: ModelConfig, batch: Batch, *, holds_table: Flags) -> Parameters:
+    """Final norm, head, and the input table where this rank reads it too (:func:`reads_table_last`) as one more copy.
+
+    ``holds_table``: whether the rank has the first stage as well, and with it the table.
+    """
+    again = where(holds_table, 0.0, float(model.num_embedding_parameters)) if reads_table_last(model) else 0.0
     final = model.norm_parameters if model.has_final_norm else 0
     return Parameters((model.num_head_parameters + again) / batch.tp + final)
 

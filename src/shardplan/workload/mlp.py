@@ -7,7 +7,7 @@ from dataclasses import replace
 from shardplan.arrays import Numbers
 from shardplan.inputs.layers import MLP
 from shardplan.workload.communication import summa_exchange, tensor_exchange
-from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import Block, Collective, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.shard import Shard
 
 NORM = ("layernorm",)
@@ -31,7 +31,7 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, 
     ]
     if shard.job.dropout and residual:
         saved.append(Saved(name="dropout_mask", modules=(), bytes=moved * 1.0))
-    passes = Pass(
+    passes = StreamPass(
         name="norm",
         modules=NORM,
         forward_bytes=5 * moved * shard.element,
@@ -70,19 +70,26 @@ def feed_forward(
     channels: int,
     width: Numbers,
     experts: Numbers | None = None,
+    load: Numbers = 1.0,
 ) -> Block:
-    """Two products with an activation between, on ``rows`` tokens, which ``experts`` groups share where given."""
+    """Two products with an activation between, on ``rows`` tokens, which ``experts`` groups share where given.
+
+    ``load``: the rows relative to those of the average rank.
+    """
     grouped = experts is not None
     count = experts if experts is not None else 1
     each = rows / count
     columns = width * (2 if gated else 1)
     operators: tuple[Operator, ...] = (
         Matmul(
-            name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped,
+            name=f"{name}_fc1", modules=modules, m=each, k=channels, n=columns, count=count, grouped=grouped, load=load,
             parts=(1, 1) if gated else (1,),
         ),
         activation(name, modules, shard, rows * width, gated=gated),
-        Matmul(name=f"{name}_fc2", modules=modules, m=each, k=width, n=channels, count=count, grouped=grouped),
+        Matmul(
+            name=f"{name}_fc2", modules=modules, m=each, k=width, n=channels, count=count, grouped=grouped,
+            load=load,
+        ),
     )  # fmt: skip
     saved = (
         Saved(name=f"{name}_fc1_output", modules=modules, bytes=rows * columns * shard.element),
@@ -101,10 +108,10 @@ def _unfused_gate(
     return (Saved(name=f"{name}_gate", modules=("activation", *modules), bytes=elements * shard.element),)
 
 
-def activation(name: str, modules: tuple[str, ...], shard: Shard, elements: Numbers, *, gated: bool) -> Pass:
+def activation(name: str, modules: tuple[str, ...], shard: Shard, elements: Numbers, *, gated: bool) -> StreamPass:
     """Activation function: reads one or two elements and writes one; backward reads its gradient too."""
     forward, backward = (3, 5) if gated else (2, 3)
-    return Pass(
+    return StreamPass(
         name=f"{name}_activation",
         modules=("activation", *modules),
         forward_bytes=forward * elements * shard.element,

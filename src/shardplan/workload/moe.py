@@ -1,11 +1,15 @@
-"""Mixture of experts under a plan: router, dispatch, grouped products, shared experts. Routing is taken as balanced."""
+"""Mixture of experts under a plan: router, dispatch, grouped products, shared experts."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.workload.communication import expert_exchange, tensor_exchange
 from shardplan.workload.mlp import feed_forward
-from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import ONE_BY_ONE, Block, Copies, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.shard import Shard
 
 MOE = ("moe",)
@@ -17,9 +21,12 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     r"""Every rank sends :math:`T k` token copies and works on :math:`T k\,etp` of them, shared by :math:`E/ep` experts.
 
     Token copies are permuted before and after: each is read and written about three and a half times in fused kernels.
+    All counts are of the most loaded rank, for which the others wait in the exchange (:func:`most_loaded`); it is taken
+    to be the same one in all layers, which is the most that memory must hold.
     """
     batch = shard.batch
-    assignments = shard.split_tokens * config.top_k
+    load = most_loaded(config, shard.job, batch.ep)
+    assignments = shard.split_tokens * config.top_k * load
     rows = assignments * batch.etp
     channels = config.latent_size or shard.hidden_size
     permuted = 3.5 * assignments * channels * shard.element
@@ -28,11 +35,11 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
             name="router", modules=MOE, m=shard.split_tokens, k=shard.hidden_size, n=config.num_experts,
             low_precision=False,
         ),
-        Pass(
+        StreamPass(
             name="routing", modules=MOE, forward_bytes=ROUTER_BYTES * shard.split_tokens * config.num_experts,
             backward_bytes=ROUTER_BYTES * shard.split_tokens * config.num_experts,
         ),
-        Pass(name="permute", modules=MOE, forward_bytes=permuted, backward_bytes=permuted),
+        StreamPass(name="permute", modules=MOE, forward_bytes=permuted, backward_bytes=permuted),
         *_latent_projections(config, shard),
     )  # fmt: skip
     saved = (
@@ -41,11 +48,31 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     )
     experts = feed_forward(
         "expert", MOE, shard, gated=config.gated, rows=rows, channels=channels,
-        width=config.intermediate_size / batch.etp, experts=config.num_experts / batch.ep,
+        width=config.intermediate_size / batch.etp, experts=config.num_experts / batch.ep, load=load,
     )  # fmt: skip
-    copies = 1 if shard.job.software.moe_dispatcher == "alltoall" else config.top_k
-    exchange = expert_exchange(shard, MOE, assignments, channels, copies=copies)
+    exchange = expert_exchange(shard, MOE, assignments, channels, copies=_copies(config, shard))
     return Block(operators=operators, collectives=exchange, saved=saved) + experts + _shared_experts(config, shard)
+
+
+def most_loaded(config: MixtureOfExperts, job: Job, ep: Numbers) -> Numbers:
+    r"""Token copies of the most loaded expert-parallel rank relative to the mean: the job's ``moe_imbalance``.
+
+    At most :math:`\min(ep, E / k)`: every token sends all of its k copies to the :math:`E/ep` experts of one rank, or
+    one to each where they are fewer. One where a single rank has all experts, and where experts take a fixed number of
+    tokens (``moe_capacity``).
+    """
+    if job.moe_imbalance == 1 or job.software.moe_capacity:
+        return 1.0
+    return np.minimum(job.moe_imbalance, np.minimum(ep, config.num_experts / config.top_k))
+
+
+def _copies(config: MixtureOfExperts, shard: Shard) -> Copies:
+    """Those of a token; the framework's all-to-all knows nothing of what they share."""
+    if shard.job.software.moe_dispatcher == "alltoall":
+        return ONE_BY_ONE
+    if config.topk_group == config.n_group:
+        return Copies(config.top_k)
+    return Copies(config.top_k, config.n_group, config.topk_group)
 
 
 def _latent_projections(config: MixtureOfExperts, shard: Shard) -> tuple[Operator, ...]:

@@ -36,6 +36,8 @@ class Matmul:
     """Whether the product runs in the recipe's number format (linear layers) or in its wider one (router, head)."""
     weight: bool = True
     """Whether the second matrix is a weight, whose gradient is accumulated."""
+    load: Numbers = 1.0
+    """Rows of the most loaded rank, which are these and set the time, relative to those of the average one."""
     parts: tuple[Numbers, ...] = (1,)
     """Relative columns of the weights that PyTorch modules multiply one by one (query, key, value; gate, up)."""
     op_sac: Numbers = 1.0
@@ -43,8 +45,8 @@ class Matmul:
 
     @property
     def flops(self) -> Numbers:
-        r"""Forward FLOP, :math:`2 m k n` each."""
-        return 2.0 * self.m * self.k * self.n * self.count
+        r"""Forward FLOP, :math:`2 m k n` each; of the average rank."""
+        return 2.0 * self.m * self.k * self.n * self.count / self.load
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +67,8 @@ class AttentionCore:
     rate_length: Numbers
     """Sequence length that sets the efficiency of the fused kernel (the window where there is one). [tokens]"""
     fused: bool = True
+    steps: Numbers = 1
+    """Kernels that it runs one after another: one for the keys of every rank of a ring."""
     merged_elements: Numbers = 0.0
     """Elements of partial outputs that ring attention adds up."""
     op_sac: Numbers = 1.0
@@ -77,7 +81,7 @@ class AttentionCore:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pass:
+class StreamPass:
     """A memory-bound kernel (norm, activation, rotation, permutation ...)."""
 
     name: str
@@ -95,7 +99,23 @@ class Pass:
     """Whether its bytes are those of the kernels that run, counted one by one, rather than of an ideally fused one."""
 
 
-Operator = Matmul | AttentionCore | Pass
+Operator = Matmul | AttentionCore | StreamPass
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of every token in an all-to-all; those for one domain of a network tier cross that tier once."""
+
+    count: int = 1
+    """Copies of a token: experts that it visits."""
+    num_groups: int = 1
+    """Groups into which the experts fall, in the order of the ranks that hold them."""
+    groups_reached: int = 1
+    """Groups in which all copies of a token lie (group-limited routing)."""
+
+
+ONE_BY_ONE = Copies()
+"""Every copy travels by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,8 +130,8 @@ class Collective:
     """The whole (gathered, unscattered) tensor; for all-to-all and p2p what one rank holds. [bytes]"""
     direction: Direction = "forward"
     count: Numbers = 1
-    copies: int = 1
-    """Copies of each token in an all-to-all; those for one domain of a network tier cross that tier once."""
+    copies: Copies = ONE_BY_ONE
+    """Copies of each token in an all-to-all."""
     asynchronous: Flags = False
     """Whether the linear layer runs it beside its own backward products."""
     op_sac: Numbers = 1.0

@@ -27,8 +27,6 @@ class Stage:
     has_embedding: Numbers
     has_head: Numbers
     num_mtp_layers: Numbers
-    unevenness: Numbers = 0.0
-    """Share by which chunks unlike those of other ranks slow every micro-batch; the same on all stages."""
 
     def holds(self, layers: tuple[Part, ...], embedding: Part, head: Part, mtp: Part) -> list[tuple[Numbers, Part]]:
         """How many of each part of a model it holds, those that it does not hold left out."""
@@ -82,7 +80,7 @@ def chunk_counts(
     return (before[:, ends] - before[:, ends - np.asarray(sizes)]).reshape(len(before), vp, pp)
 
 
-def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64], *, unevenness: float = 0.0) -> tuple[Stage, ...]:
+def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64]) -> tuple[Stage, ...]:
     """Every stage of a pipeline from the layers of its chunks."""
     per_rank, pp = counts.sum(axis=1), counts.shape[2]
     return tuple(
@@ -93,7 +91,6 @@ def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64], *, unevennes
             has_embedding=int(rank == 0),
             has_head=int(rank == pp - 1),
             num_mtp_layers=model.num_mtp_layers if rank == pp - 1 else 0,
-            unevenness=unevenness,
         )
         for rank, counts in enumerate(per_rank.T.tolist())
     )
@@ -127,27 +124,18 @@ def _parts(stage: Stage) -> tuple[Numbers, ...]:
     return (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
 
 
-def side_by_side(plans: Sequence[tuple[Stage, ...]]) -> tuple[Stage, ...]:
-    """Stages of several plans as arrays with a row for each plan; a plan with fewer of them repeats its first.
+def stacked(all_stages: Sequence[Stage]) -> Stage:
+    """Stages as one whose numbers are arrays with an element for each; what is the same in all stays a number."""
 
-    What is the same in all plans stays a number.
-    """
-    longest = max(len(kinds) for kinds in plans)
-    padded = [(*kinds, *(kinds[:1] * (longest - len(kinds)))) for kinds in plans]
-    return tuple(_rows(kinds) for kinds in zip(*padded, strict=True))
-
-
-def _rows(kinds: tuple[Stage, ...]) -> Stage:
     def column(values: Iterable[Numbers]) -> Numbers:
         numbers = [float(value) for value in values]
-        return numbers[0] if len(set(numbers)) == 1 else np.asarray(numbers)[:, None]
+        return numbers[0] if len(set(numbers)) == 1 else np.asarray(numbers)
 
     return Stage(
-        rank=column(stage.rank for stage in kinds),
-        num_layers=column(stage.num_layers for stage in kinds),
-        counts=tuple(column(counts) for counts in zip(*(stage.counts for stage in kinds), strict=True)),
-        has_embedding=column(stage.has_embedding for stage in kinds),
-        has_head=column(stage.has_head for stage in kinds),
-        num_mtp_layers=column(stage.num_mtp_layers for stage in kinds),
-        unevenness=column(stage.unevenness for stage in kinds),
+        rank=column(stage.rank for stage in all_stages),
+        num_layers=column(stage.num_layers for stage in all_stages),
+        counts=tuple(column(counts) for counts in zip(*(stage.counts for stage in all_stages), strict=True)),
+        has_embedding=column(stage.has_embedding for stage in all_stages),
+        has_head=column(stage.has_head for stage in all_stages),
+        num_mtp_layers=column(stage.num_mtp_layers for stage in all_stages),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardplan.arrays import Numbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.communication import heads_exchange, tensor_exchange
-from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import Block, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.shard import Shard
 
 
@@ -41,15 +41,15 @@ def _recurrent_mixer(
     # No module names the scan: core_attn is a part of attention layers, so only full recomputation runs a scan again.
     operators: tuple[Operator, ...] = (
         Matmul(name="in_proj", modules=(), m=tokens, k=shard.hidden_size, n=projected),
-        Pass(
+        StreamPass(
             name="conv", modules=(), forward_bytes=2 * tokens * conv * element,
             backward_bytes=(5 if convolves_again else 3) * tokens * conv * element,
         ),
-        Pass(
+        StreamPass(
             name="scan", modules=(), forward_bytes=tokens * inner, backward_bytes=2 * tokens * inner,
             scan=True, flops=scan_flops,
         ),
-        Pass(
+        StreamPass(
             name="gate", modules=(), forward_bytes=3 * tokens * inner * element,
             backward_bytes=5 * tokens * inner * element,
         ),

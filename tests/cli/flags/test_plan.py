@@ -20,6 +20,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import Overrides
 from shardplan.inputs.software import Software
+from shardplan.schedules.names import BUILT_IN
 
 
 def options(command: str) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def test_help_states_the_defaults() -> None:
 def test_help_states_the_choices() -> None:
     shown = options("estimate")
     for module, names in (
-        (plan, {"sharding": "Sharding", "schedule": "Schedule", "offload": "Offload", "cp_comm": "CpComm"}),
+        (plan, {"sharding": "Sharding", "offload": "Offload", "cp_comm": "CpComm"}),
         (
             software,
             {
@@ -71,6 +72,7 @@ def test_help_states_the_choices() -> None:
                 "kernels": "Kernels",
                 "cuda_graphs": "CudaGraphs",
                 "moe_dispatcher": "MoeDispatcher",
+                "moe_dispatch_format": "MoeDispatchFormat",
             },
         ),
         (job, {"precision": "Precision", "optimizer": "Optimizer", "attention": "AttentionKernel"}),
@@ -78,6 +80,8 @@ def test_help_states_the_choices() -> None:
         for field, name in names.items():
             for choice in get_args(getattr(module, name)):
                 assert choice in shown[field].help
+    for schedule in BUILT_IN:
+        assert schedule in shown["schedule"].help
 
 
 def test_every_command_has_one_way_to_write_json() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import answer, run
+from tests.cli.commands import answer, run, unwrapped
 
 from shardplan.cli.published.commands import EXAMPLES
 from shardplan.published.catalogue import load_method
@@ -145,7 +145,7 @@ def test_ours_stands_beside_each_number_of_the_calculator() -> None:
     errors = {error["figure"]: error for error in record["known_errors"]}
     assert errors["memory_per_gpu"]["theirs"] == pytest.approx(43.2e9, rel=1e-3)
     assert errors["pp_per_step_gb"]["ours"] < errors["pp_per_step_gb"]["theirs"]
-    text = run(*CALCULATOR).stdout
+    text = unwrapped(run(*CALCULATOR).stdout)
     for words in ("Recommends tp 2, pp 16, dp 2: 43.2 GB", "Our estimate of it:", "bubble", "Wrong with it"):
         assert words in text
 
@@ -161,7 +161,7 @@ def test_our_side_of_the_calculator_is_of_the_cluster_that_is_named() -> None:
 def test_where_there_is_no_estimate_of_ours_the_calculator_still_answers() -> None:
     result = run(*CALCULATOR, "--hidden-size", 9_999_999, "--num-layers", 1_000_000)
     assert result.exit_code == 0
-    assert "No estimate of ours:" in result.stdout
+    assert "No estimate of ours:" in unwrapped(result.stdout)
 
 
 def test_the_search_says_what_fits_and_what_the_corrections_change() -> None:
@@ -178,7 +178,7 @@ def test_the_search_says_what_fits_and_what_the_corrections_change() -> None:
         1024,
     )
     assert answer(*flags, status=1)["num_fitting"] == 0
-    assert "Nothing fits. Least memory:" in run(*flags).stdout
+    assert "Nothing fits. Least memory:" in unwrapped(run(*flags).stdout)
     corrected = answer(*flags, "--corrected")
     assert corrected["corrected"] == ["Q1", "Q2", "Q3", "Q5", "Q11"]
     assert corrected["num_fitting"] > 0
@@ -205,21 +205,21 @@ def test_one_configuration_is_priced_in_its_best_place_or_where_it_is_put() -> N
     assert answer(*flags)["configurations"] == placed
     assert placed[0]["throughput"] == pytest.approx(102.463805377367, rel=1e-12)
     assert answer(*flags, "--nv-tp", 1, "--nv-dp", 4)["configurations"][0]["throughput"] < placed[0]["throughput"]
-    assert "Fits: 102.464 samples/s" in run(*flags).stdout
+    assert "Fits: 102.464 samples/s" in unwrapped(run(*flags).stdout)
 
 
 def test_a_layer_of_data_movement_has_the_value_of_the_notebook() -> None:
     record = answer(*LAYER)
     assert record["result_secs"] == 3.2554072481051035e-05
     assert record["bound"] == "flop"
-    assert "arithmetic sets the time" in run(*LAYER).stdout
+    assert "arithmetic sets the time" in unwrapped(run(*LAYER).stdout)
 
 
 def test_the_limits_show_the_curve_the_cliff_and_the_claims() -> None:
     record = answer(*LIMITS)
     assert [point["training_flop"] for point in record["points"]] == pytest.approx([10.0**d for d in range(24, 33)])
     assert record["points"][-1]["utilisation"] == 0
-    text = run(*LIMITS).stdout
+    text = unwrapped(run(*LIMITS).stdout)
     for words in ("The cliff:", "Limits curve", "Claims of arXiv 2411.01137", "latency", "Assumed"):
         assert words in text
     short = answer(*LIMITS, "--training-time", "30days")["cliffs"]
@@ -269,8 +269,8 @@ def test_a_difference_is_the_answer_no(before: str, after: str, words: str, tmp_
     path.write_text((ROOT / "examples" / "reference.json").read_text().replace(before, after))
     result = run("published", "check", path)
     assert result.exit_code == 1
-    assert "FAILED" in result.stdout
-    assert words in result.stdout
+    assert "FAILED" in unwrapped(result.stdout)
+    assert words in unwrapped(result.stdout)
     record = answer("published", "check", path, status=1)
     assert record["passed"] is False
     assert record["files"][0]["num_failed"] == 1
@@ -284,16 +284,16 @@ def test_a_method_of_another_package_is_a_command_of_its_name(tmp_path: Path) ->
     record = answer("published", "mine", "--input", case)
     assert record["step_s"] == 0.25
     assert record["infinite"] is None
-    text = run("published", "mine", "--input", case).stdout
+    text = unwrapped(run("published", "mine", "--input", case).stdout)
     assert "step_s" in text
     assert "nested.rows" in text
     assert answer("published", "check", reference)["files"][0]["method"] == "mine"
     failed = run("published", "mine")
     assert failed.exit_code == 2
-    assert "method 'mine' fails: KeyError" in failed.stderr
-    assert "cannot be used" in run("published", "gone", "--input", case).stderr
+    assert "method 'mine' fails: KeyError" in unwrapped(failed.stderr)
+    assert "cannot be used" in unwrapped(run("published", "gone", "--input", case).stderr)
     reference.write_text('{"ours": 1}')
-    assert "method 'broken' fails: ZeroDivisionError" in run("published", "check", reference).stderr
+    assert "method 'broken' fails: ZeroDivisionError" in unwrapped(run("published", "check", reference).stderr)
 
 
 WRONG: dict[str, tuple[tuple[object, ...], str]] = {
@@ -374,7 +374,7 @@ def test_the_group_by_itself_shows_its_commands() -> None:
         result = run(*arguments)
         assert result.exit_code == 0
         for name in ("calculator", "subramanian2024", "data-movement", "searcher", "check"):
-            assert name in result.stdout
+            assert name in unwrapped(result.stdout)
         assert "METHOD" not in result.stdout
 
 
@@ -407,7 +407,7 @@ def test_help_loads_nothing_that_is_slow(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Usage: shardplan" in done.stdout
+    assert "Usage: shardplan" in unwrapped(done.stdout)
 
 
 DOCUMENTED = sorted(

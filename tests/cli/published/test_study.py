@@ -6,12 +6,11 @@ import csv
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import answer, run
+from tests.cli.commands import answer, run, unwrapped
 
 NAME = "subramanian2024"
 STUDY = ("study", NAME)
@@ -49,18 +48,17 @@ def test_every_figure_has_its_rows(record: dict[str, Any]) -> None:
 
 
 def test_the_command_prints_how_much_was_searched_in_what_time() -> None:
-    text = " ".join(run(*STUDY, columns=120).stdout.split())
+    text = unwrapped(run(*STUDY, columns=120).stdout)
     assert "9,183,444 candidates of 54 searches enumerated, priced and ranked in" in text
     assert "a second, one worker" in text
     for words in ("Days to train gpt3_1T", "Days to train vit_era5", "97.956", "1D fits nowhere."):
         assert words in text
 
 
-def test_the_whole_process_takes_less_than_five_seconds() -> None:
-    started = time.perf_counter()
+def test_the_study_is_a_process_of_its_own() -> None:
+    """How long it takes is a matter of benchmarks/published_study.py."""
     done = subprocess.run([sys.executable, "-m", "shardplan", *STUDY], capture_output=True, text=True, check=True)
-    assert "9,183,444 candidates" in done.stdout
-    assert time.perf_counter() - started < 5
+    assert "9,183,444 candidates" in unwrapped(done.stdout)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -72,13 +70,13 @@ def test_no_table_is_wider_than_the_terminal(columns: int) -> None:
 
 
 def test_tables_of_the_figures_show_published_values() -> None:
-    text = run(*STUDY, "--figure", "f3, F5", "--figure", "F6", "--figure", "F7,F8", columns=120).stdout
+    text = unwrapped(run(*STUDY, "--figure", "f3, F5", "--figure", "F6", "--figure", "F7,F8", columns=120).stdout)
     for words in ("182.91", "65.67", "4.69", "33.61", "6.95 to 17.51 days; B200 7.35", "B200-next 5.35", "all-gather"):
         assert words in text
     assert "F1:" not in text
     ranged = run(*STUDY, "--figure", "F6..F7").stdout
     assert [name in ranged for name in ("F5:", "F6:", "F7:", "F8:")] == [False, True, True, False]
-    a100 = run(*STUDY, "--figure", "F3", "--system", "a100", "--nvs", 4).stdout
+    a100 = unwrapped(run(*STUDY, "--figure", "F3", "--system", "a100", "--nvs", 4).stdout)
     assert "A100 in domains of 4" in a100
     assert "73.42" in a100
 
@@ -90,15 +88,15 @@ def test_workers_and_corrections() -> None:
     corrected = answer(*STUDY, "--corrected")
     assert corrected["corrected"] == ["Q1", "Q2", "Q3", "Q5", "Q11"]
     assert any((row["model"], row["strategy"]) == ("vit_era5", "1d") for row in corrected["best"])
-    assert "corrected: Q11" in run("study", "--corrected", "q11", NAME).stdout
-    assert "corrected: Q1, Q2, Q3, Q5, Q11" in run("study", "--corrected", NAME).stdout
+    assert "corrected: Q11" in unwrapped(run("study", "--corrected", "q11", NAME).stdout)
+    assert "corrected: Q1, Q2, Q3, Q5, Q11" in unwrapped(run("study", "--corrected", NAME).stdout)
 
 
 def test_figures_become_pages_pictures_and_tables(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "figures"
     result = run(*STUDY, "--figure", "F4,F8", "--out", folder)
     assert result.exit_code == 0, result.output
-    assert "F4: .html, .csv, .png" in result.stdout.replace("\n", "").replace("    ", "")
+    assert "F4: .html, .csv, .png" in unwrapped(result.stdout)
     assert sorted(path.name for path in folder.iterdir()) == [
         f"{name}.{suffix}" for name in ("F4", "F8") for suffix in ("csv", "html", "png")
     ]

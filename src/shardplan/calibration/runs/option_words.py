@@ -88,6 +88,7 @@ SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "kernels": words({name: name for name in get_args(Kernels)} | {"fused": "fused compiled"}),
     "cuda_graphs": GRAPHS,
     "loss_kernel": words({name: name for name in get_args(LossKernel)}),
+    "moe_dispatch_format": words({"activation": "activation bf16 fp16 bfloat16 16-bit", "fp8": "fp8 mxfp8 e4m3 8-bit"}),
 }
 """Fields of ``Software`` that are words; the others are switches, but for the dispatcher."""
 

@@ -39,6 +39,7 @@ from shardplan.calibration.runs.option_words import (
 from shardplan.calibration.runs.words import DTYPES, FLAGS, PRECISIONS, folded, guess, one_of
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import LinkType
+from shardplan.inputs.job import MOST_IMBALANCE
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
 from shardplan.inputs.software import Software
 
@@ -139,6 +140,15 @@ def _capacity(choices: Choices, key: str, value: str) -> None:
         choices.state(key, "software", moe_capacity=not none)
     else:
         choices.not_known(key, value, "a number above zero, or no")
+
+
+def _imbalance(choices: Choices, key: str, value: str) -> None:
+    """Load of the most loaded rank of experts; balanced routing is 1."""
+    ratio = {"no": 1.0, "none": 1.0, "balanced": 1.0, "forced": 1.0}.get(folded(value), _number(value))
+    if 1 <= ratio <= MOST_IMBALANCE:
+        choices.state(key, "job", moe_imbalance=ratio)
+    else:
+        choices.not_known(key, value, f"a number from 1 to {MOST_IMBALANCE:g}, or balanced")
 
 
 def _number(text: str) -> float:
@@ -293,6 +303,7 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "cuda_graph": _cuda_graph,
     "cuda_launch_blocking": _word("software", "blocking_launches", FLAGS),
     "moe_capacity_factor": _capacity,
+    "moe_imbalance": _imbalance,
     "optimizer_moments": _word("job", "moment_dtype", DTYPES),
     "optimizer": _word("job", "optimizer", OPTIMIZERS),
     "primary_weights": _primary_weights,

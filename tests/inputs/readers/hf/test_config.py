@@ -169,6 +169,48 @@ def test_latent_attention_with_and_without_a_query_rank() -> None:
         read({k: v for k, v in shipped("deepseek-v2-lite").items() if k != "q_lora_rank"})
 
 
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("deepseek-v2", (8, 3)),  # arXiv 2405.04434, section 2.2.2: at most 3 of 8 devices
+        ("deepseek-v2-lite", (1, 1)),  # greedy routing
+        ("deepseek-v3", (8, 4)),  # arXiv 2412.19437, section 4.2: at most 4 nodes
+        ("kimi-k2", (1, 1)),  # arXiv 2507.20534, section 2.3: no groups
+        ("glm-4.5", (1, 1)),
+        ("glm-5", (1, 1)),
+        ("mixtral-8x7b", (1, 1)),
+        ("nemotron-3-nano-30b-a3b", (1, 1)),
+    ],
+)
+def test_groups_that_limit_routing(name: str, groups: tuple[int, int]) -> None:
+    routed = next(layer.mlp for layer in load_model(name).layers if isinstance(layer.mlp, MixtureOfExperts))
+    assert (routed.n_group, routed.topk_group) == groups
+
+
+def test_groups_that_a_file_leaves_out_are_those_of_the_family() -> None:
+    bare = {k: v for k, v in shipped("deepseek-v3").items() if k not in ("n_group", "topk_group")}
+    assert read(bare).layers == load_model("deepseek-v3").layers
+    ungrouped = read(bare, n_group=None, topk_group=None).layers[-1].mlp
+    assert isinstance(ungrouped, MixtureOfExperts)
+    assert (ungrouped.n_group, ungrouped.topk_group) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"n_group": 7}, "n_group divides the number of experts"),
+        ({"topk_group": 9}, "topk_group is at most n_group"),
+        ({"n_group": 128, "topk_group": 3}, "hold at least top_k experts"),
+        ({"n_group": 0}, "n_group"),
+        ({"topk_group": "four"}, "topk_group"),
+    ],
+)
+def test_groups_that_cannot_be(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(shipped("deepseek-v3"), **changes)
+    assert said in f"{caught.value.message} {caught.value.rule}"
+
+
 def test_sparse_attention_has_an_indexer() -> None:
     mixer = load_model("glm-5").layers[0].mixer
     assert isinstance(mixer, LatentAttention)

@@ -10,7 +10,7 @@ from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.fields import ConfigFields
 from shardplan.inputs.readers.hf.moe import feed_forwards
-from shardplan.inputs.readers.hf.parts import attention, decoder, experts, mlp, sparse_step, stack
+from shardplan.inputs.readers.hf.parts import attention, decoder, experts, grouped, mlp, sparse_step, stack
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 _LETTERS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -95,7 +95,7 @@ def _nemotron_experts(fields: ConfigFields) -> MixtureOfExperts:
     fields.require("mlp_bias", expected=False)
     shared = fields.count("moe_shared_expert_intermediate_size", 0, minimum=0)
     return replace(
-        experts(fields, shared_width=shared),
+        grouped(fields, experts(fields, shared_width=shared)),
         gated=False,
         latent_size=fields.optional_count("moe_latent_size"),
     )

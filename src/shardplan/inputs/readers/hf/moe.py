@@ -15,6 +15,7 @@ from shardplan.inputs.readers.hf.parts import (
     decoder,
     experts,
     first_k_dense,
+    grouped,
     latent_attention,
     mlp,
     repeated,
@@ -68,14 +69,19 @@ def qwen3_moe(fields: ConfigFields) -> ModelConfig:
     return decoder(fields, stack(qwen_windows(fields, base), moe))
 
 
+_GROUPS: Final[Mapping[str, tuple[int, int]]] = dict.fromkeys(("deepseek_v3", "deepseek_v32", "kimi_k2"), (8, 4))
+"""``n_group`` and ``topk_group`` of the class in ``transformers``, for files that leave them out; other families: 1."""
+
+
 def _deepseek(
     fields: ConfigFields, mixer: Attention | LatentAttention, *, first_k: int, shared: int
 ) -> tuple[Layer, ...]:
-    """First layers dense, then routed and shared experts of one width."""
+    """First layers dense, then routed and shared experts of one width, in groups where the router knows them."""
     fields.require("mlp_bias", expected=False)
     sparse = first_k_dense(fields, first_k) if fields.has("num_experts") else (False,) * fields.num_layers
     num_shared = fields.optional_count("n_shared_experts", shared, minimum=0) or 0
-    moe = feed_forwards(fields, sparse, lambda: experts(fields, num_shared=num_shared))
+    groups = _GROUPS.get(fields.model_type, (1, 1))
+    moe = feed_forwards(fields, sparse, lambda: grouped(fields, experts(fields, num_shared=num_shared), groups))
     return stack([mixer] * len(sparse), moe)
 
 

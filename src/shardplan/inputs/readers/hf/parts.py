@@ -103,6 +103,14 @@ def experts(
     )
 
 
+def grouped(fields: ConfigFields, moe: MixtureOfExperts, default: tuple[int, int] = (1, 1)) -> MixtureOfExperts:
+    """``moe`` with the groups of its router; ``default``: of the family. Greedy routing (DeepSeek-V2) knows none."""
+    if fields.values.get("topk_method") == "greedy":
+        return moe
+    n_group = fields.optional_count("n_group", default[0]) or 1
+    return replace(moe, n_group=n_group, topk_group=fields.optional_count("topk_group", min(default[1], n_group)) or 1)
+
+
 def first_k_dense(fields: ConfigFields, first_k: int) -> tuple[bool, ...]:
     """Whether each layer has experts: all from ``first_k_dense_replace`` on, or what ``mlp_layer_types`` says."""
     n = fields.num_layers

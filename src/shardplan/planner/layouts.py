@@ -1,0 +1,167 @@
+"""How pipelines of every depth and number of chunks share the layers: kinds of stage, as compositions of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.estimation.layout import pipeline_of
+from shardplan.estimation.question import Question
+from shardplan.inputs.model import ModelConfig
+from shardplan.planner.points import Family
+from shardplan.workload.stage import Stage, kinds_of_stage, layers_before
+
+Composition = tuple[float, ...]
+"""Layers of every kind, embedding, head and prediction blocks of a stage."""
+Shape = tuple[int, int, tuple[int, ...] | None, str | None]
+"""Depth, chunks per rank, and the layers of every chunk and the schedule where these are given."""
+Pipelines = tuple[tuple[tuple[Composition, int], ...], tuple[tuple[Composition, ...], ...]]
+"""Kinds of stage with the first rank of each, and chunks in groups of which the slowest counts."""
+
+
+class KnownPipelines:
+    """Pipelines of the models that have been asked about lately, so that many questions share them. Thread-safe."""
+
+    def __init__(self, most: int = 8) -> None:
+        self._most = most
+        self._models: dict[int, tuple[ModelConfig, dict[Shape, Pipelines]]] = {}
+
+    def of(self, model: ModelConfig, shapes: Sequence[Shape]) -> list[Pipelines]:
+        """Kinds of stage and rounds of chunks of every shape."""
+        known = self._of_model(model)
+        missing = [shape for shape in shapes if shape not in known]
+        if missing:
+            before = layers_before(model)
+            known |= {shape: _pipelines(model, shape, before) for shape in missing}
+        return [known[shape] for shape in shapes]
+
+    def _of_model(self, model: ModelConfig) -> dict[Shape, Pipelines]:
+        held, pipelines = self._models.get(id(model), (None, {}))
+        if held is not model:
+            pipelines = {}
+            for oldest in list(self._models)[: max(len(self._models) - self._most + 1, 0)]:
+                self._models.pop(oldest, None)
+            self._models[id(model)] = model, pipelines
+        return pipelines
+
+
+def _pipelines(model: ModelConfig, shape: Shape, before: NDArray[np.int64]) -> Pipelines:
+    pp, vp, layers, schedule = shape
+    all_stages, rounds = pipeline_of(model, pp, vp, layers, before=before, schedule=schedule)
+    kinds = kinds_of_stage(all_stages)
+    groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
+    return tuple((_parts(stage), int(stage.rank)) for stage in kinds), groups
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layouts:
+    """Pipelines as columns, one for each depth and number of chunks, and the compositions of their stages."""
+
+    compositions: NDArray[np.float64]
+    """Parts by composition: layers of every kind, then embedding, head and prediction blocks."""
+    first: NDArray[np.intp]
+    """The first layout of every depth; those of a depth lie together, fewest chunks first."""
+    vp: NDArray[np.float64]
+    num_kinds: NDArray[np.intp]
+    """Kinds of stage that can be slowest or fullest."""
+    composition: NDArray[np.intp]
+    """Composition by layout and kind of stage."""
+    rank: NDArray[np.float64]
+    """Position in the pipeline by layout and kind of stage."""
+
+    chunks: NDArray[np.float64]
+    """Parts by composition, as above, of model chunks; the first holds nothing."""
+    depth_of_chunk: NDArray[np.intp]
+    """Depth of the pipelines to which each of them belongs."""
+    rounds: NDArray[np.intp]
+    """Compositions of chunks by layout, group and member; of each group the slowest counts."""
+
+    @classmethod
+    def of(cls, question: Question, family: Family, known: KnownPipelines) -> Layouts:
+        """The pipelines of a family."""
+        given = family.switches.get("stage_layers"), family.switches.get("schedule")
+        shapes = [(pp, vp, *given) for pp, vps in zip(family.depths, family.vps, strict=True) for vp in vps]
+        depths = [depth for depth, vps in enumerate(family.vps) for _ in vps]
+        found = known.of(question.model, shapes)
+        kinds = [stages for stages, _ in found]
+        numbers: dict[Composition, int] = {}
+        chunks: dict[tuple[int, Composition], int] = {(0, (0,) * (len(question.model.layer_kinds) + 3)): 0}
+        composition = _padded([[numbers.setdefault(parts, len(numbers)) for parts, _ in stages] for stages in kinds])
+        rounds = [
+            [[chunks.setdefault((depth, parts), len(chunks)) for parts in group] for group in groups]
+            for depth, (_, groups) in zip(depths, found, strict=True)
+        ]
+        widest = max((len(group) for groups in rounds for group in groups), default=0)
+        flat = _padded([[n for group in groups for n in (*group, *[0] * (widest - len(group)))] for groups in rounds])
+        ends = np.cumsum([len(vps) for vps in family.vps])
+        return cls(
+            compositions=np.asarray(list(numbers), dtype=np.float64).T,
+            first=ends - [len(vps) for vps in family.vps],
+            vp=np.asarray([vp for _, vp, *_ in shapes], dtype=np.float64),
+            num_kinds=np.asarray([len(stages) for stages in kinds]),
+            composition=composition,
+            rank=_padded([[rank for _, rank in stages] for stages in kinds]).astype(np.float64),
+            chunks=np.asarray([parts for _, parts in chunks], dtype=np.float64).T,
+            depth_of_chunk=np.asarray([depth for depth, _ in chunks]),
+            rounds=flat.reshape(len(found), -1, max(widest, 1)),
+        )
+
+    def stage(self, layouts: NDArray[np.intp], kind: int) -> Stage:
+        """A kind of stage of listed layouts."""
+        stage = self.composed(self.composition[layouts, kind])
+        return Stage(
+            rank=_number(self.rank[layouts, kind]),
+            num_layers=stage.num_layers,
+            counts=(),
+            has_embedding=stage.has_embedding,
+            has_head=stage.has_head,
+            num_mtp_layers=stage.num_mtp_layers,
+        )
+
+    def composed(self, compositions: NDArray[np.intp]) -> Stage:
+        """Stages of listed compositions, whatever their place."""
+        return _stage_of(self.compositions[:, compositions])
+
+    def chunk(self, chunks: NDArray[np.intp]) -> Stage:
+        """Listed model chunks."""
+        return _stage_of(self.chunks[:, chunks])
+
+    def groups(self, layouts: NDArray[np.intp]) -> list[list[NDArray[np.intp]]]:
+        """Chunks of listed layouts in groups of which the slowest counts, those that none has left out."""
+        rounds = self.rounds[layouts]
+        groups = [[rounds[:, group, n] for n in range(rounds.shape[2])] for group in range(rounds.shape[1])]
+        kept = [[chunks for chunks in group if chunks.any()] for group in groups]
+        return [group for group in kept if group]
+
+
+def _stage_of(parts: NDArray[np.float64]) -> Stage:
+    *counts, embedding, head, mtp = parts
+    return Stage(
+        rank=0,
+        num_layers=_number(sum(counts)),
+        counts=tuple(_number(count) for count in counts),
+        has_embedding=_number(embedding),
+        has_head=_number(head),
+        num_mtp_layers=_number(mtp),
+    )
+
+
+def _padded(rows: list[list[int]]) -> NDArray[np.intp]:
+    """Rows of different lengths, filled up with zeros."""
+    table = np.zeros((len(rows), max(map(len, rows))), dtype=np.intp)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
+    return table
+
+
+def _parts(stage: Stage) -> Composition:
+    parts = (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
+    return tuple(float(part) for part in parts)
+
+
+def _number(values: NDArray[np.float64]) -> float | NDArray[np.float64]:
+    """One number where all are the same."""
+    return float(values[0]) if len(values) and values.min() == values.max() else values

@@ -1,0 +1,122 @@
+"""Plans of a family that have been picked out, priced as columns of one length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers
+from shardplan.estimation.layout import whole_model
+from shardplan.estimation.pricing import price
+from shardplan.estimation.question import Question
+from shardplan.estimation.step import Step, step_of
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
+from shardplan.planner.evaluation import CELLS, Table, Tables
+from shardplan.workload.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """Positions of plans in a family: columns of one length."""
+
+    shardings: NDArray[np.intp]
+    slots: NDArray[np.intp]
+    layouts: NDArray[np.intp]
+    points: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def at(self, index: NDArray[np.intp]) -> Listed:
+        """Those at these positions of the list."""
+        return Listed(
+            shardings=self.shardings[index],
+            slots=self.slots[index],
+            layouts=self.layouts[index],
+            points=self.points[index],
+        )
+
+
+def listed_near(table: Table, limit: float) -> Listed:
+    """The plans of all cells of a table whose best is up to ``limit``, over the chunks per rank."""
+    shardings, slots, points = np.nonzero(table.best <= limit)
+    family, layouts = table.family, table.tables.layouts
+    counts = family.num_chunks()[points]
+    cell = np.repeat(np.arange(len(points)), counts)
+    chunk = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
+    first = (layouts.first[family.points["depth"]] + family.first_chunks())[points[cell]]
+    return Listed(shardings=shardings[cell], slots=slots[cell], layouts=first + chunk, points=points[cell])
+
+
+def outcomes(question: Question, tables: Tables, plans: Listed) -> Step:
+    """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
+    parts = [(index, _priced(question, tables, plans.at(index))) for index in _alike(tables, plans)]
+    return Step(
+        step_time=_together([(index, step.step_time) for index, step in parts], len(plans)),
+        peak_memory_bytes=_together([(index, step.peak_memory_bytes) for index, step in parts], len(plans)),
+        fits=_together([(index, step.fits) for index, step in parts], len(plans)),
+    )
+
+
+def _alike(tables: Tables, plans: Listed) -> Iterator[NDArray[np.intp]]:
+    """Positions of plans with one placement and as many kinds of stage, some thousands at a time."""
+    kinds = tables.layouts.num_kinds[plans.layouts]
+    placements = tables.family.points["placement"][plans.points]
+    code = kinds * (len(tables.family.placements) + 1) + placements
+    for value in np.unique(code):
+        index = np.flatnonzero(code == value)
+        yield from (index[start : start + CELLS // 4] for start in range(0, len(index), CELLS // 4))
+
+
+def _priced(question: Question, tables: Tables, plans: Listed) -> Step:
+    """Outcome of plans that are alike."""
+    family, layouts = tables.family, tables.layouts
+    placement = family.placements[int(family.points["placement"][plans.points[0]])]
+    batch = replace(_batch(tables, plans), placement=placement)
+    kinds = [_stage(tables, plans, kind) for kind in range(int(layouts.num_kinds[plans.layouts[0]]))]
+    rounds = [[layouts.chunk(chunks) for chunks in group] for group in layouts.groups(plans.layouts)]
+    return step_of(question, batch, price(question, batch), kinds, whole_model(question.model), rounds=rounds)
+
+
+def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:
+    stage = tables.layouts.stage(plans.layouts, kind)
+    composed = tables.layouts.composed(tables.layouts.composition[plans.layouts, kind])
+    return replace(stage, counts=composed.counts)
+
+
+def _batch(tables: Tables, plans: Listed) -> Batch:
+    """Listed plans in numbers: every field a column."""
+    family = tables.family
+    batch = tables.batch_at(plans.points, plans.layouts, np.arange(len(family.policies)))
+    modules = [recompute_modules(policy) for policy in family.policies]
+    kinds = np.asarray([kind for kind, _ in family.shardings])[plans.shardings]
+    degrees = np.asarray([float(degree or 0) for _, degree in family.shardings])[plans.shardings]
+    columns = np.arange(len(plans))
+    changes: dict[str, Any] = {
+        "recompute": {
+            name: np.asarray([name in listed for listed in modules])[plans.slots]
+            for name in (*RECOMPUTE_MODULES, OP_SAC)
+        },
+        "recompute_full": np.asarray([policy == "full" for policy in family.policies])[plans.slots],
+        "recompute_num_layers": np.asarray(batch.recompute_num_layers)[plans.slots, columns],
+        "shards_optimizer": kinds != "ddp",
+        "shards_gradients": np.isin(kinds, ("zero2", "zero3", "hsdp")),
+        "shards_weights": np.isin(kinds, ("zero3", "hsdp")),
+        "sharding_degree": np.where(degrees > 0, degrees, batch.replicas),
+    }
+    return replace(batch, **changes)
+
+
+def _together(parts: list[tuple[NDArray[np.intp], Numbers]], length: int) -> Any:
+    """Values of parts of a list in its order."""
+    values = [(index, np.asarray(value)) for index, value in parts]
+    front = np.broadcast_shapes(*(value.shape[:-1] for _, value in values))
+    whole = np.empty((*front, length), dtype=values[0][1].dtype)
+    for index, value in values:
+        whole[..., index] = value
+    return whole

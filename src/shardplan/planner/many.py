@@ -1,0 +1,34 @@
+"""Many questions at once: what they have in common is worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from shardplan.estimation.question import Question
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.result import SearchResult
+from shardplan.planner.search import search_question
+from shardplan.planner.space import Given
+from shardplan.planner.stopping import Stop
+
+
+def search_many(
+    questions: Iterable[Question],
+    *,
+    top: int = 1,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stop: Stop | None = None,
+) -> Iterator[SearchResult]:
+    """The answer to every question, in their order, each as it is found; the same as ``search_question`` gives.
+
+    Questions about one model share its pipelines, however much they differ in size, network, job and constants. An
+    answer names its changes where nothing fits only if it is asked for them (``SearchResult.suggestions`` stay empty).
+    ``stop`` is asked between pieces of work; raises ``SearchStopped`` where it says yes, all earlier answers given.
+    """
+    known = KnownPipelines()
+    for question in questions:
+        yield search_question(
+            question, top=top, fix=fix, limit=limit, exclude=exclude, stop=stop, known=known, suggestions=False
+        )

@@ -1,0 +1,107 @@
+"""DualPipe: micro-batches from both ends of the pipeline at once (DeepSeek-AI, arXiv 2412.19437, section 3.2.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers
+from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, Place
+from shardplan.schedules.notation import numbered
+
+
+class DualPipe(PipelineSchedule):
+    r"""Rank r holds stages r and p - 1 - r; half of the micro-batches enter at either end.
+
+    A forward and a backward pass of different micro-batches run as one block, in which each hides the other's
+    communication. Bubble, with blocks that take as long as their passes:
+
+    .. math:: \left(\frac p2 - 1\right) \left(F + \max(F, B) + \max(B - W, 0)\right)
+
+    which is the published :math:`(p/2 - 1)(F\&B + B' - 3 W)` with :math:`B' = B + W` and :math:`F\&B = F + B'` where
+    :math:`B \ge F` and :math:`B \ge W`. Rank pairs hold the model twice, and every rank keeps p + 1 micro-batches
+    (table 2). The published code runs the first block of the middle ranks in two pieces, which saves at most one
+    forward pass.
+    """
+
+    name = "dualpipe"
+    title = "DualPipe"
+    source = "arXiv 2412.19437, section 3.2.1, table 2; README of deepseek-ai/DualPipe"
+    splits_backward = True
+    ends_meet = True
+    parameter_copies = 2
+    least_pp = 2
+
+    def least_microbatches(self, pp: Numbers) -> Numbers:
+        """As many from either end as there are ranks."""
+        return 2 * pp
+
+    def holds(self, at: Pipeline) -> Flags:
+        """Ranks and micro-batches come in pairs."""
+        even = np.equal(np.mod(at.pp, 2), 0) & np.equal(np.mod(at.num_microbatches, 2), 0)
+        return np.logical_and(super().holds(at), even)
+
+    def hint(self, at: Pipeline, sequences: int) -> str:
+        """An even number of ranks or micro-batches."""
+        if not self.takes_chunks(at.vp):
+            return "set vp to 1: with schedule dualpipe each rank holds one stage for either direction"
+        if at.pp % 2:
+            return f"schedule {self.name} needs an even pp: set pp to {at.pp + 1} or another even number"
+        if at.num_microbatches % 2 and at.num_microbatches >= 2 * at.pp:
+            near = (at.num_microbatches + 1) * sequences
+            return f"schedule {self.name} needs an even number of micro-batches: set the global batch size to {near}"
+        return super().hint(at, sequences)
+
+    def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
+        """The bubble of p / 2 ranks that fold the pipeline in the middle. [s]"""
+        return folded_idle_time(np.asarray(at.pp) / 2 - 1, at, own, everyone)
+
+    def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:  # noqa: ARG002
+        """P + 1, each on one of the rank's two stages."""
+        kept: Numbers = np.minimum(at.num_microbatches, np.asarray(at.pp) + 1)
+        return kept
+
+    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
+        """The first half of the micro-batches goes down the ranks, the second half up."""
+        if microbatch < num_microbatches // 2:
+            return tuple(Place(rank, 0) for rank in range(pp))
+        return tuple(Place(rank, 1) for rank in reversed(range(pp)))
+
+    def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:  # noqa: ARG002
+        """Ranks of the second half mirror those of the first."""
+        half = num_microbatches // 2
+        first = [bidirectional(pp // 2, rank, half) for rank in range(pp // 2)]
+        down = [tuple(one._replace(microbatch=one.microbatch + one.chunk * half) for one in order) for order in first]
+        up = [tuple(_mirrored(one, half) for one in order) for order in reversed(first)]
+        return (*down, *up)
+
+
+def _mirrored(one: Pass, half: int) -> Pass:
+    """The same pass of the other direction."""
+    return one._replace(chunk=1 - one.chunk, microbatch=one.microbatch + (1 - one.chunk) * half)
+
+
+def folded_idle_time(turns: Numbers, at: Pipeline, own: Passes, everyone: Passes) -> Numbers:
+    r""":math:`n (F + \max(F, B) + \max(B - W, 0))` for n ``turns``, of the mean other rank; W of this rank. [s]"""
+    mean = (everyone - own) / np.maximum(np.asarray(at.pp) - 1, 1)
+    left = np.maximum(mean.input_gradient - own.weight_gradient, 0.0)
+    return np.maximum(turns, 0) * (mean.forward + np.maximum(mean.forward, mean.input_gradient) + left)
+
+
+def bidirectional(depth: int, rank: int, num_microbatches: int) -> tuple[Pass, ...]:
+    """Passes of one of ``depth`` ranks with two chunks, ``num_microbatches`` through each (README, figure).
+
+    The eight phases of the published schedule, from which counts follow: forward passes of chunk 0, of both chunks,
+    gradients of chunk 1 in two pieces, blocks of both directions, and the way out, where weight gradients wait.
+    """
+    left = depth - rank - 1
+    last = " ".join(f"{'BW' if turn <= rank else 'B'}{1 - turn % 2}" for turn in range(2 * rank + 2))
+    return numbered(
+        "F0 " * (2 * left)
+        + "F0 F1 " * (rank + 1)
+        + "B1 W F1 " * left
+        + "F0+BW1 F1+BW0 " * (num_microbatches - 2 * depth + rank + 1)
+        + "BW1 F1+BW0 " * left
+        + last
+        + " W B0" * left
+        + " W" * (rank + 1)
+    )

@@ -1,0 +1,98 @@
+"""Schedules by name: those that ship with shardplan, and those that other packages or programs add.
+
+A package adds one by an entry point of the group ``shardplan.schedules`` whose name is the schedule's own; a program by
+``register``, in its own process.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.schedules.base import PipelineSchedule
+from shardplan.schedules.names import BUILT_IN
+
+GROUP: Final = "shardplan.schedules"
+
+
+def _built_in(place: str) -> PipelineSchedule:
+    module, _, kind = place.partition(":")
+    schedule: PipelineSchedule = getattr(import_module(f"shardplan.schedules.{module}"), kind)()
+    return schedule
+
+
+SCHEDULES: Final = {name: _built_in(place) for name, place in BUILT_IN.items()}
+"""Those that ship with shardplan, then those that were added."""
+
+ONE_F_ONE_B: Final = SCHEDULES["1f1b"]
+INTERLEAVED: Final = SCHEDULES["interleaved"]
+
+
+def register(schedule: PipelineSchedule) -> None:
+    """Adds a schedule, so that plans can name it. Raises ``InputError`` where it is none, or its name is taken."""
+    fault = _fault(schedule)
+    if fault:
+        raise InputError(
+            f"schedule {type(schedule).__name__} cannot be added: {fault}",
+            rule="a schedule has a name of its own",
+            hint="derive it from shardplan.schedules.base.PipelineSchedule and give it another name",
+        )
+    SCHEDULES[schedule.name] = schedule
+
+
+def load_schedule(name: str) -> PipelineSchedule:
+    """The schedule called ``name``. Raises ``UnknownNameError``, or ``InputError`` where its package is at fault."""
+    if name in SCHEDULES:
+        return SCHEDULES[name]
+    schedule, fault = _installed().get(name, (None, ""))
+    if fault:
+        raise InputError(
+            f"schedule '{name}' cannot be used: {fault}",
+            rule=f"an entry point of the group {GROUP} leads to a PipelineSchedule",
+            hint="correct or remove the package that adds it",
+        )
+    if schedule is None:
+        known = list_schedules()
+        raise UnknownNameError("schedule", name, known, hint=f"one of {', '.join(known)}")
+    return schedule
+
+
+def is_known(name: str) -> bool:
+    """Whether a schedule has this name."""
+    return name in SCHEDULES or name in _installed()
+
+
+def list_schedules() -> list[str]:
+    """Names of all schedules, the built-in ones first."""
+    return list(dict.fromkeys((*SCHEDULES, *_installed())))
+
+
+@cache
+def _installed() -> dict[str, tuple[PipelineSchedule | None, str]]:
+    """What installed packages add: the schedule, or what is wrong with it. Built-in schedules cannot be replaced."""
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return {point.name: _load(point) for point in points if point.name not in BUILT_IN}
+
+
+def _load(point: EntryPoint) -> tuple[PipelineSchedule | None, str]:
+    try:
+        schedule = point.load()()
+    except Exception as error:  # noqa: BLE001  # another package's code may fail in any way
+        return None, f"{point.value} fails: {type(error).__name__}: {error!s:.200}"
+    if not isinstance(schedule, PipelineSchedule):
+        return None, f"{point.value} is not a PipelineSchedule"
+    if schedule.name != point.name:
+        return None, f"{point.value} calls itself '{schedule.name}', not '{point.name}'"
+    return schedule, ""
+
+
+def _fault(schedule: object) -> str:
+    """Why it cannot be registered, if so."""
+    if not isinstance(schedule, PipelineSchedule):
+        return "it is not a PipelineSchedule"
+    taken = SCHEDULES.get(schedule.name)
+    same = taken is None or type(taken) is type(schedule)
+    return "" if same else f"the name {schedule.name} is taken by {type(taken).__name__}"

@@ -1,0 +1,163 @@
+"""What a block exposes of its communication: bounded by the work that is there, at any bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import cluster, ideal_profile, llama, mixtral, tier
+from tests.strategies import Case, cases
+
+from shardplan.costs.block import BlockCost, Times, price_block
+from shardplan.costs.collectives import groups_of
+from shardplan.estimation.question import Question
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Profile
+from shardplan.workload.layer import layer_block
+from shardplan.workload.shard import Shard
+
+WINDOWS = ("tp_window", "cp_window", "ep_window")
+DIMENSIONS = ("tp", "cp", "ep")
+
+
+def blocks(question: Question, plan: Plan, *, bandwidth: float = 1.0) -> list[BlockCost]:
+    """Prices of every kind of layer, with all bandwidths multiplied."""
+    batch = Batch.of(plan, question.num_accelerators, question.job)
+    network = question.network
+    tiers = tuple(replace(each, bandwidth=each.bandwidth * bandwidth) for each in network.tiers)
+    scaled = replace(network, tiers=tiers)
+    shard = Shard.of(question.model.hidden_size, question.job, batch)
+    return [
+        price_block(layer_block(kind, shard), question.machine, scaled, groups_of(batch, scaled), batch)
+        for kind in question.model.layer_kinds
+    ]
+
+
+def passes(cost: BlockCost) -> tuple[Times, Times, Times]:
+    return cost.forward, cost.backward, cost.recomputed
+
+
+def under(question: Question, **constants: Any) -> Question:
+    return replace(question, given_profile=replace(question.profile, **constants))
+
+
+def pairs(case: Case, profile: dict[str, float], bandwidth: float) -> Iterator[tuple[Times, Times]]:
+    """Every pass of every layer with nothing hidden, and with what windows hide where everything overlaps."""
+    none = under(case.question, **dict.fromkeys(WINDOWS, 0.0))
+    plan = replace(case.plan, overlap_tp=True, overlap_ep=True)
+    shut = replace(case.plan, overlap_tp=False, overlap_ep=False)
+    whole = blocks(none, shut, bandwidth=bandwidth)
+    shown = blocks(under(case.question, **profile), plan, bandwidth=bandwidth)
+    for one, other in zip(whole, shown, strict=True):
+        yield from zip(passes(one), passes(other), strict=True)
+
+
+profiles = st.fixed_dictionaries(
+    dict.fromkeys((*WINDOWS, "tp_fill"), st.floats(0, 1)) | {"hidden_slowdown": st.floats(0, 1)}
+)
+
+
+@given(cases(), profiles, st.floats(-4, 4))
+def test_nothing_hides_behind_work_that_is_not_there(case: Case, profile: dict[str, float], decades: float) -> None:
+    """For every dimension exposed >= total - compute and exposed <= total; hidden times add up to compute at most."""
+    for whole, shown in pairs(case, profile, 10.0**decades):
+        assert float(shown.compute) == float(whole.compute)
+        hidden = 0.0
+        for name in DIMENSIONS:
+            total, exposed = float(getattr(whole, name)), float(getattr(shown, name))
+            assert total - float(whole.compute) <= exposed + 1e-9 * total
+            assert exposed <= total * (1 + 1e-12)
+            hidden += total - exposed
+        assert hidden <= float(whole.compute) * (1 + 1e-9) + 1e-9 * float(whole.total)
+        assert float(shown.free) == pytest.approx(
+            float(whole.compute) - hidden, rel=1e-6, abs=1e-9 * float(whole.total)
+        )
+
+
+@given(cases(), st.floats(0, 1))
+def test_a_network_without_end_shows_latencies_alone(case: Case, slowdown: float) -> None:
+    constants = dict.fromkeys(WINDOWS, 1.0) | {"tp_fill": 0.0, "hidden_slowdown": slowdown}
+    for whole, shown in pairs(case, constants, 1e30):
+        if float(whole.compute) > 0:
+            assert float(shown.tp + shown.cp + shown.ep) <= float(whole.tp + whole.cp + whole.ep)
+
+
+def on(model: Any, profile: Profile, outer: float, *, inner: float = 450, **fields: Any) -> tuple[Times, Times, Times]:
+    machine = cluster(tier("node", 8, inner, latency=0), tier("network", None, outer, latency=0))
+    job = Job(sequence_length=4096, global_batch_size=64)
+    question = Question(model=model, cluster=machine, num_accelerators=64, job=job, given_profile=profile)
+    (cost,) = blocks(question, Plan(**fields))
+    return passes(cost)
+
+
+@pytest.mark.parametrize("outer", [0.01, 1.0, 50.0])
+def test_experts_show_what_the_work_of_their_layer_cannot_hide(outer: float) -> None:
+    """At 1 GB/s an exchange of many times the layer's work shows almost whole, whatever overlaps."""
+    plan: dict[str, Any] = {"ep": 8, "tp": 8, "etp": 1, "placement": "tp-cp-ep-dp-pp"}
+    profile = ideal_profile(ep_window=1.0)
+    forward, backward, _ = on(mixtral(), profile, outer, **plan, overlap_ep=True)
+    plain, back, _ = on(mixtral(), profile, outer, **plan)
+    assert float(forward.ep) == pytest.approx(max(float(plain.ep - plain.compute), 0.0), rel=1e-9, abs=1e-12)
+    assert float(backward.ep) == pytest.approx(max(float(back.ep) - float(back.free), 0.0), rel=1e-9, abs=1e-12)
+
+
+def test_what_tensor_parallelism_hid_is_gone_for_experts() -> None:
+    """Both dimensions far longer than the work: products hide the one, what is no product hides the other."""
+    profile = ideal_profile(tp_window=1.0, ep_window=1.0)
+    plan: dict[str, Any] = {"tp": 16, "ep": 4, "etp": 1, "sequence_parallel": True}
+    forward, _, _ = on(mixtral(), profile, 0.001, inner=0.001, **plan, overlap_tp=True, overlap_ep=True)
+    whole, _, _ = on(mixtral(), profile, 0.001, inner=0.001, **plan)
+    assert float(whole.tp - forward.tp) == pytest.approx(float(whole.matmul), rel=1e-6)
+    assert float(whole.ep - forward.ep) == pytest.approx(float(whole.attention + whole.memory), rel=1e-6)
+    assert float(forward.free) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_blocks_without_communication_leave_all_their_work() -> None:
+    forward, backward, _ = on(llama(1024, 1, 8, 8, 4096), ideal_profile(), 50)
+    assert (forward.free, backward.free) == (forward.compute, backward.compute)
+
+
+def test_wires_are_busy_for_the_bytes_they_carry() -> None:
+    """Megatron's four exchanges of b s h elements (arXiv 2205.05198): 7/8 of each inside a node of 450 GB/s; one again.
+
+    Forward a gather and a scatter around attention and MLP each; backward their mirrors, and the inputs gathered again.
+    """
+    machine = cluster(tier("node", 8, 450), tier("network", None, 50))
+    job = Job(sequence_length=4096, global_batch_size=64)
+    question = Question(
+        model=llama(8192, 1, 64, 8, 28672), cluster=machine, num_accelerators=64, job=job, given_profile=ideal_profile()
+    )
+    (cost,) = blocks(question, Plan(tp=8, sequence_parallel=True, recompute="full"))
+    one = 4096 * 8192 * 2 * 7 / 8 / 450e9
+    assert [float(time) for time in cost.wires.forward] == pytest.approx([4 * one, 0.0])
+    assert [float(time) for time in cost.wires.backward] == pytest.approx([6 * one, 0.0])
+    assert [float(time) for time in cost.wires.recomputed] == pytest.approx([4 * one, 0.0])
+
+
+@given(cases(), st.floats(-4, 4))
+def test_no_communication_is_faster_than_its_wires(case: Case, decades: float) -> None:
+    """With efficiencies of one at most and nothing hidden, every pass takes as long as its busiest wire."""
+    question = replace(case.question, given_profile=ideal_profile())
+    plan = replace(case.plan, overlap_tp=False, overlap_ep=False)
+    for cost in blocks(question, plan, bandwidth=10.0**decades):
+        for name in ("forward", "backward", "recomputed"):
+            times: Times = getattr(cost, name)
+            busiest = max(float(time) for time in getattr(cost.wires, name))
+            assert busiest <= float(times.tp + times.cp + times.ep) * (1 + 1e-9) + 1e-15
+
+
+@given(cases())
+def test_wires_carry_all_that_is_sent(case: Case) -> None:
+    tiers = case.question.network.tiers
+    for cost in blocks(case.question, case.plan):
+        for index, each in enumerate(tiers):
+            sent = sum(float(moved[index]) for moved in cost.sent_bytes.values())
+            assert float(cost.wires.forward[index] + cost.wires.backward[index]) == pytest.approx(sent / each.bandwidth)
+            again = sum(float(moved[index]) for moved in cost.resent_bytes.values())
+            assert float(cost.wires.recomputed[index]) == pytest.approx(again / each.bandwidth)

@@ -1,0 +1,54 @@
+"""Mutants are faults: each parses, differs from the formula, and stays within it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.mutation.mutants import ROOMS, mutants_of, mutants_of_file
+from tests.mutation.run import mirrored, sample
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "shardplan"
+
+SOURCE = b'''"""Text with 1 + 1."""
+
+
+def size(count: int, rate: float = 2.0) -> float:
+    """Of \xc2\xb5 things. [bytes]"""
+    assert count + 1
+    return max(count * rate, 0.25) if count > 1 else -rate
+'''
+
+
+def test_every_kind_of_change_is_made() -> None:
+    changed = {(mutant.before, mutant.after) for mutant in mutants_of_file(SOURCE, "workload/x.py")}
+    assert changed >= {
+        ("2.0", "3.0"), ("2.0", "1.0"), ("0.25", "0.275"), ("0.25", "0.225"),
+        ("count * rate", "(count / rate)"), ("count * rate", "(count)"), ("count * rate", "(rate)"),
+        ("max(count * rate, 0.25)", "min(count * rate, 0.25)"), ("count > 1", "(count >= 1)"),
+        ("count > 1", "(count <= 1)"), ("-rate", "(rate)"),
+    }  # fmt: skip
+    assert not any("count + 1" in before for before, _ in changed)
+
+
+def test_mutants_parse_and_are_another_formula() -> None:
+    for room in ROOMS:
+        for path in (PACKAGE / room).glob("*.py"):
+            source = path.read_bytes()
+            original = ast.unparse(ast.parse(source))
+            for mutant in list(mutants_of_file(source, path.name))[::40]:
+                assert ast.unparse(ast.parse(mutant.applied(source))) != original, mutant.name
+
+
+def test_a_seed_gives_a_sample_of_all_rooms() -> None:
+    first, again, other = (sample(PACKAGE, list(ROOMS), 150, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert {mutant.path.split("/")[0] for mutant in first} == set(ROOMS)
+    assert len({mutant.key for mutant in mutants_of(PACKAGE)}) == len(mutants_of(PACKAGE))
+
+
+def test_mirrored_a_formula_are_those_of_its_folder_its_own_first() -> None:
+    own = mirrored(ROOT, "workload/attention.py")
+    assert own == [str(Path("tests/workload/test_attention.py")), str(Path("tests/workload"))]
+    assert mirrored(ROOT, "schedules/gpipe.py") == [str(Path("tests/schedules"))]

@@ -1,0 +1,75 @@
+"""The search done the slow way: every combination of the candidates checked and estimated on its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.degrees import Setting
+from shardplan.inputs.layers import MixtureOfExperts
+from shardplan.inputs.plan import Plan
+from shardplan.validity.rules import broken_rule
+
+Candidates = Mapping[str, Sequence[Any]]
+
+NEEDS = {"cp_comm": "cp", "sequence_parallel": "tp", "overlap_tp": "tp", "overlap_ep": "ep", "tp_kind": "tp"}
+"""Fields that mean nothing where this degree is one."""
+DEGREES = ("tp", "tp_rows", "cp", "pp", "ep", "etp")
+
+
+def valid_plans(asked: Question, candidates: Candidates) -> list[Plan]:
+    """Every valid plan of the product of candidates; of plans that are one in other words the first."""
+    setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
+    found: dict[Plan, Plan] = {}
+    for plan in _product(candidates):
+        if broken_rule(setting, plan) is None:
+            found.setdefault(meaning(asked, plan), plan)
+    return list(found.values())
+
+
+def _product(candidates: Candidates) -> Iterator[Plan]:
+    for values in itertools.product(*candidates.values()):
+        plan = Plan(**dict(zip(candidates, values, strict=True)))
+        yield replace(plan, sharding_degree=None) if plan.sharding == "ddp" else plan
+
+
+def meaning(asked: Question, plan: Plan) -> Plan:
+    """The plan without what has no effect in it: plans that mean the same are one."""
+    without = {name: None for name, degree in NEEDS.items() if getattr(plan, degree) == 1}
+    if not _has_replicas(asked, plan):
+        without |= {"sharding": None, "sharding_degree": None}
+    silent = {"dp": plan.dp(asked.num_accelerators), "pp": plan.pp}
+    order = tuple(name for name in plan.placement.split("-") if silent.get(name) != 1)
+    return _raw(plan, {**without, "placement": order})
+
+
+def _raw(plan: Plan, values: dict[str, Any]) -> Plan:
+    """A copy with values that no plan may have: it is compared, never used."""
+    copy = replace(plan)
+    for name, value in values.items():
+        object.__setattr__(copy, name, value)
+    return copy
+
+
+def _has_replicas(asked: Question, plan: Plan) -> bool:
+    n = asked.num_accelerators
+    experts = any(isinstance(kind.mlp, MixtureOfExperts) for kind in asked.model.layer_kinds)
+    return n > plan.tp * plan.pp or (experts and n > plan.pp * plan.ep * plan.etp)
+
+
+def estimates(asked: Question, candidates: Candidates) -> list[Estimate]:
+    """Of every valid plan."""
+    return [estimate_plan(asked, plan) for plan in valid_plans(asked, candidates)]
+
+
+def best_of_each(answers: Sequence[Estimate]) -> list[float]:
+    """The least step time for every combination of degrees that fits, best first. [s]"""
+    best: dict[tuple[int, ...], float] = {}
+    for answer in answers:
+        degrees = tuple(getattr(answer.plan, name) for name in DEGREES)
+        best[degrees] = min(answer.step_time, best.get(degrees, answer.step_time))
+    return sorted(best.values())

@@ -1,0 +1,112 @@
+"""Small random spaces, some of whose candidates break rules, and every plan of a family one by one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import strategies as st
+from tests.strategies import clusters, jobs, models
+
+from shardplan.estimation.question import Question
+from shardplan.inputs.plan import Plan
+from shardplan.planner.layouts import Layouts
+from shardplan.planner.points import Family, families
+from shardplan.planner.space import Restrictions, Space, declare
+
+CANDIDATES: dict[str, tuple[Any, ...]] = {
+    "tp": (1, 2, 4, 8, 3),
+    "cp": (1, 2, 3),
+    "pp": (1, 2, 4, 3, 5),
+    "ep": (1, 2, 4),
+    "etp": (1, 2),
+    "micro_batch_size": (1, 2, 3),
+    "sharding": ("zero1", "ddp", "zero2", "zero3", "hsdp"),
+    "recompute": ("none", "full", "selective", "mlp", "moe"),
+    "placement": ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-tp-cp-ep-pp"),
+}
+"""Candidates of fields that are always given, the first of them valid for most questions."""
+RARE: dict[str, tuple[Any, ...]] = {
+    "vp": (1, 2, 3),
+    "sharding_degree": (None, 2, 4),
+    "recompute_num_layers": (None, 1, 2),
+    "sequence_parallel": (True, False),
+    "cp_comm": ("p2p", "allgather", "a2a"),
+    "overlap_tp": (False, True),
+    "overlap_ep": (True, False),
+    "overlap_pp": (None, True),
+    "offload": ("none", "optimizer", "activations"),
+    "schedule": ("1f1b", "gpipe", "interleaved"),
+    "microbatch_group_size": (None, 4),
+    "dp": (1, 2, 4),
+}
+"""Candidates of fields that are mostly left alone."""
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    """Small models on up to 24 accelerators."""
+    model, n = draw(models()), draw(st.sampled_from((16, 8, 24, 4, 1)))
+    job = draw(jobs(n * draw(st.sampled_from((1, 2, 6)))))
+    return Question(model=model, cluster=draw(clusters()), num_accelerators=n, job=job)
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> dict[str, list[Any]]:
+    """The first candidate of most fields and often another, in any order; of few fields any two."""
+    rare = draw(st.lists(st.sampled_from(sorted(RARE)), max_size=3, unique=True))
+    if "schedule" in rare and "vp" in rare:
+        rare.remove("vp")
+    found = {}
+    for name, values in CANDIDATES.items():
+        size = draw(st.sampled_from((1, 1, 0))) + (name == "pp")
+        others = draw(st.lists(st.sampled_from(values[1:]), min_size=size, max_size=size, unique=True))
+        found[name] = draw(st.permutations([values[0], *others]))
+    return found | {
+        name: draw(st.lists(st.sampled_from(RARE[name]), min_size=1, max_size=2, unique=True)) for name in rare
+    }
+
+
+@st.composite
+def spaces(draw: st.DrawFn, *, most: int) -> tuple[Question, Space]:
+    """A question with a space of up to ``most`` combinations."""
+    question = draw(questions())
+    found = draw(
+        limits().map(lambda limit: declare(question, Restrictions(limit=limit))).filter(lambda s: size_of(s) <= most)
+    )
+    return question, found
+
+
+def size_of(space: Space) -> int:
+    """At most so many combinations."""
+    return math.prod(len(values) for values in space.declared().values())
+
+
+def families_of(question: Question, space: Space) -> list[Family]:
+    """Families with plans."""
+    return list(families(question, space, Counter()))
+
+
+def positions(family: Family) -> Iterator[tuple[int, int, int, int]]:
+    """Sharding, slot of recomputation, chunks per rank and point of every valid plan."""
+    for point in range(family.num_points):
+        depth = int(family.points["depth"][point])
+        for vp in family.vps[depth]:
+            for slot in range(len(family.policies)):
+                for sharding in range(len(family.shardings)):
+                    known = family.recomputes[slot, depth] and family.shards[sharding, point]
+                    if known and (vp == 1 or family.interleaves[point]):
+                        yield sharding, slot, vp, point
+
+
+def plans_of(family: Family) -> list[Plan]:
+    """Every valid plan."""
+    return [family.plan(*position) for position in positions(family)]
+
+
+def layout_of(layouts: Layouts, family: Family, vp: int, point: int) -> int:
+    """Which of the layouts a plan has."""
+    depth = int(family.points["depth"][point])
+    return int(layouts.first[depth]) + family.vps[depth].index(vp)

@@ -1,0 +1,131 @@
+"""Tables of a family against the estimate of each of its plans, one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+from hypothesis import given, settings
+from numpy.typing import NDArray
+from tests.planner.small import families_of, layout_of, positions, spaces
+
+from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.perturbation import GROUPS, perturbed, side_by_side
+from shardplan.estimation.priced import PricedPlan
+from shardplan.estimation.question import Question
+from shardplan.estimation.step import Step
+from shardplan.planner.evaluation import Table, best_plan, evaluate, smallest
+from shardplan.planner.listed import Listed, listed_near, outcomes
+from shardplan.planner.points import Family
+from shardplan.planner.space import Space
+
+SAME = 1e-12
+
+
+def time_of_all(step: Step) -> object:
+    """Step time, also of plans that do not fit."""
+    return step.step_time
+
+
+def same(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME * abs(other)
+
+
+def listed(table: Table) -> tuple[Listed, list[tuple[int, int, int, int]]]:
+    """All plans of a table, and their positions."""
+    family = table.family
+    every = [*positions(family)]
+    rows = [
+        (sharding, slot, layout_of(table.tables.layouts, family, vp, point), point)
+        for sharding, slot, vp, point in every
+    ]
+    shardings, slots, layouts, points = np.asarray(rows, dtype=np.intp).T
+    return Listed(shardings=shardings, slots=slots, layouts=layouts, points=points), every
+
+
+def least(family: Family, values: dict[tuple[int, int, int, int], float]) -> NDArray[np.float64]:
+    """The smallest value of every cell over its chunks per rank; infinite where it has no plan."""
+    best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
+    for (sharding, slot, _, point), value in values.items():
+        best[sharding, slot, point] = min(best[sharding, slot, point], value)
+    return best
+
+
+@settings(max_examples=25)
+@given(spaces(most=4000))
+def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Question, Space]) -> None:
+    question, space = asked
+    for family in families_of(question, space):
+        times, memories = evaluate(question, family, time_of_all), evaluate(question, family, smallest)
+        answers = {position: estimate_plan(question, family.plan(*position)) for position in positions(family)}
+        for table, name in ((times, "step_time"), (memories, "peak_memory_bytes")):
+            wanted = least(family, {position: getattr(answer, name) for position, answer in answers.items()})
+            np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
+        fitting = {position: answer for position, answer in answers.items() if answer.feasible}
+        table = evaluate(question, family)
+        wanted = least(family, {position: answer.step_time for position, answer in fitting.items()})
+        np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
+        assert table.num_evaluated == times.num_evaluated == len(answers)
+        assert table.num_feasible == times.num_feasible == len(fitting)
+
+
+@settings(max_examples=15)
+@given(spaces(most=4000))
+def test_the_best_plan_of_a_cell_is_the_one_whose_value_the_table_holds(asked: tuple[Question, Space]) -> None:
+    question, space = asked
+    for family in families_of(question, space):
+        for objective, name in ((time_of_all, "step_time"), (smallest, "peak_memory_bytes")):
+            table = evaluate(question, family, objective)
+            for sharding, slot, point in np.argwhere(np.isfinite(table.best)).tolist():
+                plan, value = best_plan(table.tables, (sharding, slot, point), objective)
+                assert same(value, float(table.best[sharding, slot, point]))
+                assert same(float(getattr(estimate_plan(question, plan), name)), value)
+
+
+@settings(max_examples=25)
+@given(spaces(most=4000))
+def test_plans_as_columns_are_these_plans_one_at_a_time(asked: tuple[Question, Space]) -> None:
+    question, space = asked
+    for family in families_of(question, space):
+        table = evaluate(question, family)
+        plans, every = listed(table)
+        together = outcomes(question, table.tables, plans)
+        for number, position in enumerate(every):
+            priced = PricedPlan.of(question, family.plan(*position))
+            assert same(float(np.asarray(together.step_time)[number]), priced.step_time)
+            assert same(float(np.asarray(together.peak_memory_bytes)[number]), priced.peak_memory_bytes)
+            assert bool(np.asarray(together.fits)[number]) == priced.fits
+
+
+@settings(max_examples=10)
+@given(spaces(most=4000))
+def test_columns_under_several_profiles_are_each_profile_alone(asked: tuple[Question, Space]) -> None:
+    question, space = asked
+    for family in families_of(question, space):
+        table = evaluate(question, family)
+        plans, every = listed(table)
+        under = [question, *map(partial(perturbed, question), GROUPS)]
+        times = np.asarray(outcomes(side_by_side(question, num_axes=1), table.tables, plans).step_time)
+        for row, one in zip(times, under, strict=True):
+            for time, position in zip(row.tolist(), every, strict=True):
+                assert same(time, PricedPlan.of(one, family.plan(*position)).step_time)
+
+
+@settings(max_examples=15)
+@given(spaces(most=4000))
+def test_plans_near_a_limit_are_those_of_all_cells_up_to_it(asked: tuple[Question, Space]) -> None:
+    question, space = asked
+    for family in families_of(question, space):
+        table = evaluate(question, family, time_of_all)
+        plans, _ = listed(table)
+        limit = float(np.median(table.best[np.isfinite(table.best)]))
+        near = listed_near(table, limit)
+        kept = table.best[plans.shardings, plans.slots, plans.points] <= limit
+        wanted = {row for row, is_kept in zip(rows_of(plans), kept.tolist(), strict=True) if is_kept}
+        assert sorted(rows_of(near)) == sorted(wanted)
+
+
+def rows_of(plans: Listed) -> list[tuple[int, ...]]:
+    columns = [getattr(plans, field.name).tolist() for field in fields(Listed)]
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,196 @@
+"""Rules on the open grid against every combination of a space checked on its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from tests.examples import SMALL, cluster
+from tests.planner.small import plans_of, positions, questions, spaces
+
+from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.planner.points import ANOTHER_DP, DUPLICATE, NEEDS, families
+from shardplan.planner.space import GRID, Restrictions, Space, declare
+from shardplan.validity.rules import RULES, Rule, broken_rule
+
+FIRST = (
+    "every stage has layers",
+    "recomputed modules exist in the model",
+    "gradients are sharded without a pipeline",
+)
+"""Rules that are checked for a pipeline depth as a whole, in this order."""
+INTERLEAVING, SHARDING = "interleaving has whole groups of micro-batches", "sharding groups divide the replicas"
+"""Rules that are checked last."""
+
+
+def setting_of(question: Question) -> Setting:
+    return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+
+
+def combinations(space: Space) -> Iterator[Plan]:
+    """The declared space, one plan after the other."""
+    grids = [name for name in GRID if name != "pp"]
+    for switches, pp in itertools.product(space.switches(), space.axes["pp"]):
+        for vp, (policy, layers), (kind, degree), placement, *values in itertools.product(
+            space.virtual_stages(pp, switches.get("schedule")),
+            space.recomputations(pp),
+            space.shardings(),
+            space.axes["placement"],
+            *(space.axes[name] for name in grids),
+        ):
+            yield Plan(
+                pp=pp, vp=vp, recompute=policy, recompute_num_layers=layers, sharding=kind,
+                sharding_degree=degree, placement=placement, **switches, **dict(zip(grids, values, strict=True)),
+            )  # fmt: skip
+
+
+def rule_named(name: str) -> Rule:
+    return next(rule for rule in RULES if rule.name == name)
+
+
+def why_not(setting: Setting, space: Space, plan: Plan) -> str | None:
+    """The first reason for which a search leaves a plan out."""
+
+    def breaks(name: str) -> bool:
+        return not bool(np.all(rule_named(name).holds(setting, Degrees.of(plan))))
+
+    dp = plan.dp(setting.num_accelerators)
+    others = [rule.name for rule in RULES if rule.name not in (*FIRST, INTERLEAVING, SHARDING)]
+    for name in FIRST:
+        if breaks(name):
+            return name
+    if space.dp is not None and dp not in space.dp:
+        return ANOTHER_DP
+    for name in others:
+        if breaks(name):
+            return name
+    if in_other_words(space, plan, dp):
+        return DUPLICATE
+    for name in (INTERLEAVING, SHARDING):
+        if breaks(name):
+            return name
+    return SHARDING if has_earlier_sharding(setting, space, plan) else None
+
+
+def in_other_words(space: Space, plan: Plan, dp: int) -> bool:
+    """Whether an earlier value of a switch or an earlier placement makes the same plan."""
+    for name, dimension in NEEDS.items():
+        if name in space.axes and getattr(plan, name) != space.axes[name][0] and getattr(plan, dimension) == 1:
+            return True
+    orders = space.axes["placement"]
+    earlier = orders[: orders.index(plan.placement)]
+    alone = [name for name, degree in (("dp", dp), ("pp", plan.pp)) if degree == 1]
+    return any(without(name, order) == without(name, plan.placement) for order in earlier for name in alone)
+
+
+def without(dimension: str, placement: str) -> list[str]:
+    return [part for part in placement.split("-") if part != dimension]
+
+
+def has_earlier_sharding(setting: Setting, space: Space, plan: Plan) -> bool:
+    """Whether nothing has replicas, so that an earlier kind of sharding that is valid makes the same plan."""
+    n = setting.num_accelerators
+    if n > plan.tp * plan.pp or (setting.num_experts and n > plan.pp * plan.ep * plan.etp):
+        return False
+    pairs = space.shardings()
+    earlier = pairs[: pairs.index((plan.sharding, plan.sharding_degree))]
+    return any(broken_rule(setting, with_sharding(plan, *pair)) is None for pair in earlier)
+
+
+def with_sharding(plan: Plan, kind: Any, degree: int | None) -> Plan:
+    fields = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+    return Plan(**fields | {"sharding": kind, "sharding_degree": degree})
+
+
+@settings(max_examples=30)
+@given(spaces(most=3000))
+def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Space]) -> None:
+    question, space = asked
+    setting, rejected = setting_of(question), Counter[str]()
+    found = [plan for family in families(question, space, rejected) for plan in plans_of(family)]
+    reasons = {plan: why_not(setting, space, plan) for plan in combinations(space)}
+    assert len(found) == len(set(found))
+    assert set(found) == {plan for plan, reason in reasons.items() if reason is None}
+    assert +rejected == Counter(reason for reason in reasons.values() if reason is not None)
+    assert all(broken_rule(setting, plan) is None for plan in found)
+
+
+@settings(max_examples=25)
+@given(spaces(most=1000))
+def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked: tuple[Question, Space]) -> None:
+    """Sharded over one rank, a layer's gathered weights and gradients are counted still; all else is the same."""
+    question, space = asked
+    setting = setting_of(question)
+    reasons = {plan: why_not(setting, space, plan) for plan in combinations(space)}
+    valid = {plan: reason for plan, reason in reasons.items() if broken_rule(setting, plan) is None}
+    for reason, kept, uneven in ((DUPLICATE, (None, SHARDING), ()), (SHARDING, (None,), ("buffers",))):
+        for other in [plan for plan, why in valid.items() if why == reason][-2:]:
+            wanted = pytest.approx(outcome(question, other, uneven), rel=1e-9)
+            alike = (plan for plan, why in valid.items() if why in kept and numbers(plan) == numbers(other))
+            assert any(outcome(question, plan, uneven) == wanted for plan in alike), other
+
+
+def numbers(plan: Plan) -> list[Any]:
+    """What plans that are the same in other words have in common."""
+    return [getattr(plan, name) for name in (*GRID, "vp", "recompute", "recompute_num_layers")]
+
+
+def outcome(question: Question, plan: Plan, left_out: tuple[str, ...]) -> tuple[float, float]:
+    """Step time and bytes of the fullest stage, without some of its parts."""
+    answer = estimate_plan(question, plan)
+    memory = max(sum(size for part, size in stage.items() if part not in left_out) for stage in answer.memory)
+    return answer.step_time, memory
+
+
+@settings(max_examples=20)
+@given(spaces(most=3000))
+def test_counts_of_a_family_are_those_of_its_plans(asked: tuple[Question, Space]) -> None:
+    question, space = asked
+    for family in families(question, space, Counter()):
+        chunks: Counter[int] = Counter()
+        for point in {(point, vp) for _, _, vp, point in positions(family)}:
+            chunks[point[0]] += 1
+        assert family.num_chunks().tolist() == [chunks[point] for point in range(family.num_points)]
+        assert len(set(zip(*(column.tolist() for column in family.points.values()), strict=True))) == family.num_points
+
+
+@settings(max_examples=20)
+@given(questions())
+def test_points_that_share_a_layout_differ_in_the_micro_batch_alone(question: Question) -> None:
+    for family in families(question, declare(question, Restrictions()), Counter()):
+        names = [name for name in family.points if name not in ("layout", "position", "micro_batch_size")]
+        rows = list(zip(*(family.points[name].tolist() for name in names), strict=True))
+        layouts = family.points["layout"].tolist()
+        assert len(set(rows)) == len(set(layouts)) == len(set(zip(rows, layouts, strict=True)))
+        sizes = list(zip(family.points["micro_batch_size"].tolist(), family.points["position"].tolist(), strict=True))
+        assert len({size for size, _ in sizes}) == len(set(sizes))
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(("hsdp", "zero3", "zero1"))])
+def test_without_replicas_the_first_valid_sharding_stands_for_all(order: tuple[str, ...]) -> None:
+    """hsdp needs a group smaller than the replicas, so it is never the one; the order does not matter."""
+    job = Job(sequence_length=2048, global_batch_size=64)
+    question = Question(model=SMALL, cluster=cluster(), num_accelerators=16, job=job)
+    limit: dict[str, Any] = {
+        "sharding": order,
+        "tp": (8,),
+        "pp": (2,),
+        "cp": (1,),
+        "vp": (1,),
+        "micro_batch_size": (1,),
+    }
+    limit |= {"recompute": ("none",), "placement": ("tp-cp-ep-dp-pp",)}
+    rejected: Counter[str] = Counter()
+    (family,) = families(question, declare(question, Restrictions(limit=limit)), rejected)
+    (plan,) = plans_of(family)
+    assert plan.sharding == next(kind for kind in order if kind != "hsdp")
+    assert +rejected == {SHARDING: len(declare(question, Restrictions(limit=limit)).shardings()) - 1}
