@@ -214,7 +214,7 @@ def test_lines_fit_the_terminal(columns: int, tmp_path: Path) -> None:
 WRONG = {
     "no file": (("none.csv",), "does not exist"),
     "a folder": ((".",), "is a directory"),
-    "a null character": (("a\0b.csv",), "is not a path"),
+    "a null character": (("a\0b.csv",), "no null characters"),
     "no runs": ((Path(__file__),), "column"),
     "a group that is none": (("--by", "famly"), "did you mean family?"),
     "a profile that is none": (("--profile", "hoper"), "did you mean hopper?"),

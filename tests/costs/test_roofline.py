@@ -12,7 +12,7 @@ from shardplan.costs.roofline import Machine, operator_times
 from shardplan.errors import InputError
 from shardplan.inputs.job import recipe_of
 from shardplan.inputs.profile import load_profile
-from shardplan.workload.ops import AttentionCore, Matmul, Operator, Pass
+from shardplan.workload.ops import AttentionCore, Matmul, Operator, StreamPass
 
 PEAK, BANDWIDTH = 1000e12, 3350e9
 
@@ -124,7 +124,7 @@ def test_unfused_attention_computes_the_whole_square() -> None:
 
 
 def test_passes_take_bytes_over_bandwidth() -> None:
-    norm = Pass(name="norm", modules=(), forward_bytes=5e9, backward_bytes=7e9)
+    norm = StreamPass(name="norm", modules=(), forward_bytes=5e9, backward_bytes=7e9)
     times = operator_times(norm, machine())
     forward, backward = times.forward, times.backward
     assert forward == pytest.approx(5e9 / BANDWIDTH)
@@ -142,7 +142,7 @@ shapes = st.floats(1, 1e5)
 operators: st.SearchStrategy[Operator] = st.one_of(
     st.builds(matmul, shapes, shapes, shapes, low_precision=st.booleans(), grouped=st.booleans()),
     st.builds(core, fused=st.booleans(), causal=st.booleans()),
-    st.builds(Pass, name=st.just("pass"), modules=st.just(()), forward_bytes=shapes, backward_bytes=shapes),
+    st.builds(StreamPass, name=st.just("pass"), modules=st.just(()), forward_bytes=shapes, backward_bytes=shapes),
 )
 
 

@@ -131,9 +131,6 @@ def check_same(one: SearchResult, other: SearchResult) -> None:
         assert one.ties.num_plans == other.ties.num_plans
 
 
-@pytest.mark.xfail(
-    strict=True, reason="without replicas the search keeps the first kind of sharding, whatever the others need"
-)
 def test_the_order_of_shardings_never_matters() -> None:
     """Alone a rank that shards by zero3 keeps buffers for gathered weights that ddp does without."""
     model = llama(4096, 8, 32, 8, 14336, vocab_size=128256)

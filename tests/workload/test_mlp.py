@@ -10,7 +10,7 @@ from shardplan.inputs.layers import MLP
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
 from shardplan.workload.mlp import mlp, norm
-from shardplan.workload.ops import Block, Matmul, Pass
+from shardplan.workload.ops import Block, Matmul, StreamPass
 from shardplan.workload.shard import Shard
 
 LENGTH, HIDDEN, MICRO = 2048, 1024, 2
@@ -64,11 +64,11 @@ def test_fp8_keeps_inputs_of_products_in_one_byte() -> None:
 def test_passes_move_whole_tensors() -> None:
     """Elements moved forward and backward, of two bytes."""
     (norms,) = norm(shard()).operators
-    assert isinstance(norms, Pass)
+    assert isinstance(norms, StreamPass)
     assert (norms.forward_bytes, norms.backward_bytes) == (5 * 2 * SBH, 7 * 2 * SBH)
     for gated, forward, backward in (False, 2, 3), (True, 3, 5):
         block = mlp(MLP(intermediate_size=HIDDEN, gated=gated), shard())
-        (function,) = (op for op in block.operators if isinstance(op, Pass))
+        (function,) = (op for op in block.operators if isinstance(op, StreamPass))
         assert (function.forward_bytes, function.backward_bytes) == (forward * 2 * SBH, backward * 2 * SBH)
 
 

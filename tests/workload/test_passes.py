@@ -18,7 +18,7 @@ from shardplan.workload.attention import attention
 from shardplan.workload.embedding import embedding, head
 from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.moe import mixture_of_experts
-from shardplan.workload.ops import Block, Pass
+from shardplan.workload.ops import Block, StreamPass
 from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 from shardplan.workload.state_space import linear_attention, state_space
@@ -143,7 +143,7 @@ def shard(*, hidden: int = HIDDEN, attention: Any = "flash", dropout: bool = Fal
 
 
 def check(block: Block, name: str, kind: str, number: float) -> None:
-    (found,) = (op for op in block.operators if isinstance(op, Pass) and op.name == name)
+    (found,) = (op for op in block.operators if isinstance(op, StreamPass) and op.name == name)
     forward, backward = bytes_of(kind)
     assert (found.forward_bytes, found.backward_bytes) == (number * forward, number * backward)
 

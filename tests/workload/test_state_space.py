@@ -8,7 +8,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
-from shardplan.workload.ops import Block, Matmul, Pass
+from shardplan.workload.ops import Block, Matmul, StreamPass
 from shardplan.workload.shard import Shard
 from shardplan.workload.state_space import linear_attention, state_space
 
@@ -90,8 +90,8 @@ def test_context_parallel_ranks_exchange_heads_against_sequence(cp_comm: Any) ->
     assert len(alone.collectives) == len(shared.collectives)  # for one rank they cost nothing
 
 
-def scan(block: Block) -> Pass:
-    (found,) = (op for op in block.operators if isinstance(op, Pass) and op.scan)
+def scan(block: Block) -> StreamPass:
+    (found,) = (op for op in block.operators if isinstance(op, StreamPass) and op.scan)
     return found
 
 

@@ -28,8 +28,8 @@ from shardplan.workload.ops import (
     Dimension,
     Matmul,
     Operator,
-    Pass,
     Saved,
+    StreamPass,
 )
 
 Item: TypeAlias = Operator | Collective | Saved
@@ -47,7 +47,8 @@ class Times:
     ep: Numbers = 0.0
     host: Numbers = 0.0
     free: Numbers = 0.0
-    """Computation that hides none of this communication, and so can hide other."""
+    """Computation that hides none of this communication, and so can hide other; with the time for which kernels wait
+    for their launch."""
 
     @property
     def compute(self) -> Numbers:
@@ -205,7 +206,7 @@ def _sum(amounts: Iterable[Numbers]) -> Numbers:
 def _compute_times(operators: list[tuple[Operator, OperatorTimes]], repeats: _Repeats) -> tuple[Times, Times, Times]:
     kinds: dict[str, list[tuple[Operator, OperatorTimes]]] = {}
     for operator, times in operators:
-        name = {Matmul: "matmul", AttentionCore: "attention", Pass: "memory"}[type(operator)]
+        name = {Matmul: "matmul", AttentionCore: "attention", StreamPass: "memory"}[type(operator)]
         kinds.setdefault(name, []).append((operator, times))
     return (
         Times(**{name: _sum(times.forward for _, times in each) for name, each in kinds.items()}),
@@ -292,4 +293,6 @@ def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Mach
     if machine.software.blocking_launches:
         return replace(times, host=issuing + waiting)
     device = times.total
-    return replace(times, host=smooth_maximum(device, issuing) - device + waiting)
+    # While kernels wait for their launch, what was sent before goes on.
+    behind = smooth_maximum(device, issuing) - device
+    return replace(times, host=behind + waiting, free=times.free + behind)

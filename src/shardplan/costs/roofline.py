@@ -14,7 +14,7 @@ from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.software import Software
-from shardplan.workload.ops import AttentionCore, Matmul, Operator, Pass
+from shardplan.workload.ops import AttentionCore, Matmul, Operator, StreamPass
 
 FLASH_BACKWARD_FLOPS = 2.5
 """A fused backward kernel makes five products where the forward one makes two (FlashAttention-2, arXiv 2307.08691)."""
@@ -68,7 +68,7 @@ def operator_times(operator: Operator, machine: Machine) -> OperatorTimes:
             return _matmul_times(operator, machine)
         case AttentionCore():
             return _attention_times(operator, machine)
-        case Pass():
+        case StreamPass():
             return _pass_times(operator, machine)
 
 
@@ -126,7 +126,7 @@ def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:
     return OperatorTimes(forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch)
 
 
-def _pass_factor(op: Pass, machine: Machine) -> Numbers:
+def _pass_factor(op: StreamPass, machine: Machine) -> Numbers:
     """Bytes that move for each byte (scan: each element) of the operator."""
     if op.counted:
         return 1.0
@@ -134,7 +134,7 @@ def _pass_factor(op: Pass, machine: Machine) -> Numbers:
     return profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor[machine.software.kernels]
 
 
-def _pass_times(op: Pass, machine: Machine) -> OperatorTimes:
+def _pass_times(op: StreamPass, machine: Machine) -> OperatorTimes:
     profile = machine.profile
     rate = machine.memory_rate / _pass_factor(op, machine)
     return OperatorTimes(

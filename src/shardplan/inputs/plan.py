@@ -69,7 +69,11 @@ class Plan:
     """Ranks over which it shards; all data- and context-parallel ranks where not given."""
     schedule: str | None = field(
         default=None,
-        metadata=about("Pipeline schedule by name, such as 1f1b, interleaved or zb-h1. Default: follows from vp."),
+        metadata=about(
+            "Pipeline schedule, which follows from vp where not given: 1f1b, interleaved, gpipe, breadth-first, zb-h1, "
+            "zb-h2, zb-v, dualpipe or dualpipe-v.",
+            metavar="NAME",
+        ),
     )
     """Pipeline schedule; follows from ``vp`` where not given: 1f1b for one chunk, interleaved for several."""
     microbatch_group_size: int | None = field(

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from shardplan.arrays import all_hold
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Degrees, Setting
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, Sharding
 from shardplan.planner.space import GRID, Space
 from shardplan.schedules.base import SUITS
 from shardplan.schedules.registry import INTERLEAVED, load_schedule
 from shardplan.validity.rules import RULES, Rule
 
 Points = dict[str, NDArray[np.int64]]
-Sharding = tuple[str, int | None]
+ShardingPair = tuple[str, int | None]
 Recomputation = tuple[str, int | None]
 
 NEEDS = {
@@ -53,7 +53,7 @@ class Family:
     the micro-batch alone, and ``position``, that of the micro-batch among its candidates."""
     vps: tuple[tuple[int, ...], ...]
     """Chunks per rank at every depth."""
-    shardings: tuple[Sharding, ...]
+    shardings: tuple[ShardingPair, ...]
     shards: NDArray[np.bool_]
     """For every kind of sharding and every point whether it is valid (and not another in other words)."""
     policies: tuple[str, ...]
@@ -129,7 +129,7 @@ class _Depth:
     pp: int
     vps: tuple[int, ...]
     recomputations: tuple[Recomputation, ...]
-    shardings: tuple[Sharding, ...]
+    shardings: tuple[ShardingPair, ...]
 
     @property
     def size(self) -> int:
@@ -288,8 +288,8 @@ class _Draft:
         holds = all_hold(rule.holds(self.setting, degrees) for rule in SCHEDULED)
         return np.broadcast_to(np.asarray(holds), points["tp"].shape)
 
-    def _shards(self, points: Points, depths: list[_Depth], shardings: tuple[Sharding, ...]) -> NDArray[np.bool_]:
-        """Where each kind of sharding is valid; without replicas all are the same, and the first valid one is it."""
+    def _shards(self, points: Points, depths: list[_Depth], shardings: tuple[ShardingPair, ...]) -> NDArray[np.bool_]:
+        """Where each kind of sharding is valid; without replicas all are one plan, for which the simplest stands."""
         degrees = self._at(points)
         admitted = np.asarray([[pair in depth.shardings for depth in depths] for pair in shardings])
         valid = np.stack([self._divides(degrees, pair) for pair in shardings]) & admitted[:, points["depth"]]
@@ -297,10 +297,12 @@ class _Draft:
         alone = n == points["tp"] * points["pp"]
         if self.setting.num_experts:
             alone &= n == points["pp"] * points["ep"] * points["etp"]
-        first = np.arange(len(shardings))[:, None] == valid.argmax(axis=0)
+        kinds = get_args(Sharding)
+        order = np.asarray([kinds.index(kind) for kind, _ in shardings])[:, None]
+        first = np.where(valid, order, len(kinds)).argmin(axis=0) == np.arange(len(shardings))[:, None]
         return valid & (~alone | first)
 
-    def _divides(self, degrees: Degrees, sharding: Sharding) -> NDArray[np.bool_]:
+    def _divides(self, degrees: Degrees, sharding: ShardingPair) -> NDArray[np.bool_]:
         kind, degree = sharding
         holds = SHARDING.holds(self.setting, replace(degrees, sharding_degree=degree or 0, hybrid=kind == "hsdp"))
         return np.broadcast_to(np.asarray(holds), np.shape(degrees.tp))

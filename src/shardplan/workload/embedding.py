@@ -6,7 +6,7 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.model import ModelConfig
 from shardplan.workload.communication import tensor_exchange
 from shardplan.workload.mlp import norm
-from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import Block, Collective, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
@@ -49,7 +49,7 @@ def head(model: ModelConfig, shard: Shard) -> Block:
     return (block + Block(operators=tuple(operators), collectives=exchange, saved=saved)).outside_layers()
 
 
-def _loss(num_logits: Numbers, shard: Shard) -> Pass:
+def _loss(num_logits: Numbers, shard: Shard) -> StreamPass:
     """Cross-entropy: one kernel that reads 16-bit logits and writes their gradient, or fp32 copies and a softmax."""
     software = shard.job.software
     if software.fused_loss or software.loss_kernel == "single":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from shardplan.arrays import Numbers
 from shardplan.inputs.layers import MLP
 from shardplan.workload.communication import summa_exchange, tensor_exchange
-from shardplan.workload.ops import Block, Collective, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import Block, Collective, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
@@ -104,7 +104,7 @@ def _unfused_gate(
     return (Saved(name=f"{name}_gate", modules=("activation", *modules), bytes=elements * shard.element),)
 
 
-def activation(name: str, modules: tuple[str, ...], shard: Shard, elements: Numbers, *, gated: bool) -> Pass:
+def activation(name: str, modules: tuple[str, ...], shard: Shard, elements: Numbers, *, gated: bool) -> StreamPass:
     """Activation function: reads one or two elements and writes one; backward reads its gradient too."""
     traffic = TRAFFIC["gated activation" if gated else "activation"]
     return traffic.at(f"{name}_activation", ("activation", *modules), elements, shard.element)

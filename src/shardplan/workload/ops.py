@@ -81,7 +81,7 @@ class AttentionCore:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pass:
+class StreamPass:
     """A memory-bound kernel (norm, activation, rotation, permutation ...)."""
 
     name: str
@@ -99,7 +99,7 @@ class Pass:
     """Whether its bytes are those of the kernels that run, counted one by one, rather than of an ideally fused one."""
 
 
-Operator = Matmul | AttentionCore | Pass
+Operator = Matmul | AttentionCore | StreamPass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardplan.arrays import Numbers
-from shardplan.workload.ops import Pass
+from shardplan.workload.ops import StreamPass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,10 +29,10 @@ class Traffic:
     counted: bool = False
     """Whether these are the kernels that run, one by one, rather than ideally fused ones."""
 
-    def at(self, name: str, modules: tuple[str, ...], number: Numbers, element: float) -> Pass:
+    def at(self, name: str, modules: tuple[str, ...], number: Numbers, element: float) -> StreamPass:
         """The pass over a ``number`` of elements, of ``element`` bytes each."""
         size = number * element if self.unit == "elements" else number
-        return Pass(
+        return StreamPass(
             name=name,
             modules=modules,
             forward_bytes=self.forward * size,

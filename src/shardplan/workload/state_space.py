@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardplan.arrays import Numbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.communication import heads_exchange, tensor_exchange
-from shardplan.workload.ops import Block, Matmul, Operator, Pass, Saved
+from shardplan.workload.ops import Block, Matmul, Operator, Saved, StreamPass
 from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
@@ -43,7 +43,7 @@ def _recurrent_mixer(
     operators: tuple[Operator, ...] = (
         Matmul(name="in_proj", modules=(), m=tokens, k=shard.hidden_size, n=projected),
         TRAFFIC["conv twice" if convolves_again else "conv"].at("conv", (), tokens * conv, element),
-        Pass(
+        StreamPass(
             name="scan", modules=(), forward_bytes=tokens * inner, backward_bytes=2 * tokens * inner,
             scan=True, flops=scan_flops,
         ),

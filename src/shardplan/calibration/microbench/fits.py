@@ -29,7 +29,7 @@ from shardplan.inputs.batch import Digit
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import Recipe
 from shardplan.inputs.profile import Profile
-from shardplan.workload.ops import Matmul, Pass
+from shardplan.workload.ops import Matmul, StreamPass
 
 ELEMENT_BYTES: Final = {"fp8": 1.0, "bf16": 2.0, "fp16": 2.0}
 ATTENTION: Final = (
@@ -70,7 +70,7 @@ def fit_passes(measurements: Measurements, base: Profile, part: Accelerator) -> 
     ideal = replace(base, memory_pass_factor=dict.fromkeys(base.memory_pass_factor, 1.0))
     samples = measurements.of(MemoryPass)
     operators = [
-        Pass(name=case.operation, modules=(), forward_bytes=case.bytes, backward_bytes=0) for case, _ in samples
+        StreamPass(name=case.operation, modules=(), forward_bytes=case.bytes, backward_bytes=0) for case, _ in samples
     ]
 
     def predict(profile: Profile) -> list[Numbers]:
@@ -109,7 +109,7 @@ def fit_attention(measurements: Measurements, base: Profile, part: Accelerator) 
 
     def predict(profile: Profile) -> list[Numbers]:
         return [
-            getattr(operator_times(attention_core(case), _machine(part, profile, case.precision)), case.direction)
+            operator_times(attention_core(case), _machine(part, profile, case.precision))[case.direction == "backward"]
             for case, _ in samples
         ]
 
