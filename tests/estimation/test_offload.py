@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import accelerator, cluster, llama, tier
@@ -27,11 +26,6 @@ def step_time(plan: Plan, *, node: float, network: float, **part: Any) -> float:
     return estimate(MODEL, on, Job(sequence_length=4096, global_batch_size=64), plan, num_accelerators=16).step_time
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="what outlasts the work is shared by forward and backward pass as these share the work, so that a pass that "
-    "gains less hides less of its reduction; each pass with its own transfers is never longer when it gets faster",
-)
 @given(
     st.builds(
         Plan,
