@@ -49,7 +49,7 @@ def under(question: Question, **constants: Any) -> Question:
 
 def pairs(case: Case, profile: dict[str, float], bandwidth: float) -> Iterator[tuple[Times, Times]]:
     """Every pass of every layer with nothing hidden, and with what windows hide where everything overlaps."""
-    none = under(case.question, **dict.fromkeys(WINDOWS, 0.0))
+    none = under(case.question, **dict.fromkeys(WINDOWS, 0.0), summa_panels=1)
     plan = replace(case.plan, overlap_tp=True, overlap_ep=True)
     shut = replace(case.plan, overlap_tp=False, overlap_ep=False)
     whole = blocks(none, shut, bandwidth=bandwidth)

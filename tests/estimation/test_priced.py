@@ -65,8 +65,9 @@ def test_an_array_of_stages_is_its_stages_one_by_one(case: Case) -> None:
     singly = [alone(priced, stage) for stage in priced.stages]
     times = [float(step.step_time) for step in singly]
     peaks = [float(step.peak_memory_bytes) for step in singly]
-    assert priced.step_time == pytest.approx(max(times), rel=SAME)
-    assert times[priced.slowest] == pytest.approx(max(times), rel=SAME)
+    if not priced.rounds:  # where ranks hold several chunks, a stage alone has no other's to wait for
+        assert priced.step_time == pytest.approx(max(times), rel=SAME)
+        assert times[priced.slowest] == pytest.approx(max(times), rel=SAME)
     assert [priced.memory_of(rank).total for rank in range(len(singly))] == pytest.approx(peaks, rel=SAME)
     assert priced.fits == all(bool(step.fits) for step in singly)
 
@@ -76,7 +77,8 @@ def test_all_stages_make_the_step_that_the_kinds_of_stage_make(case: Case) -> No
     """The way of a single plan and the way of a search."""
     priced = priced_of(case)
     kinds, whole = kinds_of_stage(priced.stages), whole_model(case.question.model)
-    step = step_of(case.question, priced.batch, priced.prices, kinds, whole)
+    rounds = [[chunk.as_stage() for chunk in group] for group in priced.rounds]
+    step = step_of(case.question, priced.batch, priced.prices, kinds, whole, rounds=rounds)
     assert priced.step_time == pytest.approx(float(step.step_time), rel=SAME)
     assert priced.peak_memory_bytes == pytest.approx(float(step.peak_memory_bytes), rel=SAME)
     assert priced.fits == bool(step.fits)
