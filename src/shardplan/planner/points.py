@@ -201,7 +201,7 @@ class _Draft:
 
         space, switches = self.space, self.switches
         chunks, policies = space.virtual_stages(pp, switches.get("schedule")), space.recomputations(pp)
-        vps = tuple(vp for vp in chunks if holds(LAYERS, vp=vp, **switches))
+        vps = tuple(vp for vp, fits in zip(chunks, self._hold_layers(pp, chunks), strict=True) if fits)
         fitting = {policy: holds(MODULES, recompute=policy) for policy in dict.fromkeys(each for each, _ in policies)}
         recomputations = tuple(pair for pair in policies if fitting[pair[0]])
         kinds = space.shardings()
@@ -213,6 +213,14 @@ class _Draft:
         unshared = (len(kinds) - len(shardings)) * points
         self.rejected[PIPELINED.name] += len(vps) * len(recomputations) * unshared
         return _Depth(pp=pp, vps=vps, recomputations=recomputations, shardings=shardings)
+
+    def _hold_layers(self, pp: int, chunks: tuple[int, ...]) -> list[bool]:
+        """For every number of chunks per rank whether all stages have layers."""
+        if self.switches.get("stage_layers") is None:
+            degrees = replace(Degrees.of(Plan(pp=pp, **self.switches)), vp=np.asarray(chunks))
+            return np.broadcast_to(LAYERS.holds(self.setting, degrees), (len(chunks),)).tolist()
+        plans = (Plan(pp=pp, vp=vp, **self.switches) for vp in chunks)
+        return [bool(np.all(LAYERS.holds(self.setting, Degrees.of(plan)))) for plan in plans]
 
     def _points(self, depths: list[_Depth]) -> Points:
         """Points that keep all rules; each rule sees those that kept the rules before it."""
