@@ -15,7 +15,7 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.defaults import default_job
-from shardplan.inputs.job import MOST_IMBALANCE, Job
+from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
