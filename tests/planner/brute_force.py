@@ -43,6 +43,8 @@ def meaning(asked: Question, plan: Plan) -> Plan:
     if not _has_replicas(asked, plan):
         without |= {"sharding": None, "sharding_degree": None}
     silent = {"dp": plan.dp(asked.num_accelerators), "pp": plan.pp}
+    if asked.model.is_moe:  # replicas of experts lie where those of the dense layers would
+        silent["dp"] *= asked.num_accelerators // (plan.pp * plan.ep * plan.etp)
     order = tuple(name for name in plan.placement.split("-") if silent.get(name) != 1)
     return _raw(plan, {**without, "placement": order})
 

@@ -39,6 +39,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Shares
 from shardplan.memory.activations import applied_share
 from shardplan.schedules.base import Passes
+from shardplan.schedules.pipeline import parameter_copies
 from shardplan.workload.stage import Stage, stacked
 
 BLOCK_TERMS = {
@@ -158,7 +159,8 @@ class PricedPlan:
             name: [m * float(blocks.total(stage, _fixed(in_layers, name, tier))) for tier in tiers]
             for name in ("tp", "cp", "ep", "etp")
         }
-        sent["dp"] = [float(states.total(stage, _fixed(in_states, tier))) for tier in tiers]
+        copies = parameter_copies(self.batch)
+        sent["dp"] = [copies * float(states.total(stage, _fixed(in_states, tier))) for tier in tiers]
         sent["pp"] = [2.0 * m * self.plan.vp * float(moved) for moved in self.prices.handover.bytes]
         names = [tier.name for tier in self.question.network.tiers]
         return {dimension: dict(zip(names, moved, strict=True)) for dimension, moved in sent.items() if any(moved)}
@@ -248,7 +250,8 @@ class PricedPlan:
 
     @cached_property
     def _states_memory(self) -> StateMemory:
-        return state_memory(self.question, self.batch, self._rows, self._states)
+        held = self._states.times(parameter_copies(self.batch))
+        return state_memory(self.question, self.batch, self._rows, held)
 
     @cached_property
     def _kept(self) -> ActivationMemory:

@@ -271,7 +271,8 @@ class Tables:
         if layouts is not None:
             fields["vp"] = vp = self.layouts.vp[layouts]
             if self.family.switches.get("overlap_pp") is None:
-                fields["overlap_pp"] = bool(vp[0] > 1) if np.all((vp > 1) == (vp[0] > 1)) else vp > 1
+                several = vp > 1
+                fields["overlap_pp"] = bool(several[0]) if np.all(several == several[0]) else several
         return replace(self._one, **fields)
 
     @cached_property

@@ -280,9 +280,11 @@ class _Draft:
                 needed: Any = math.prod(np.asarray(getattr(degrees, dimension)) for dimension in dimensions)
                 distinct = distinct & (needed > 1)
         orders = self.space.axes["placement"]
-        dp = self.setting.num_accelerators // (degrees.tp * degrees.cp * degrees.pp)
+        alone = self.setting.num_accelerators == degrees.tp * degrees.cp * degrees.pp
+        if self.setting.num_experts:  # whose replicas lie where those of the dense layers would
+            alone = alone & (self.setting.num_accelerators == degrees.ep * degrees.etp * degrees.pp)
         for earlier in orders[:placement]:
-            repeated = (dp == 1) & _same_without("dp", orders[placement], earlier)
+            repeated = alone & _same_without("dp", orders[placement], earlier)
             alike = (np.asarray(degrees.pp) == 1) & _same_without("pp", orders[placement], earlier)
             there = PLACED.holds(self.setting, replace(degrees, plan=replace(degrees.plan, placement=earlier)))
             distinct = distinct & ~((repeated | alike) & there)

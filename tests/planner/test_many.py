@@ -1,0 +1,124 @@
+"""Many questions at once, searches that are stopped, and every schedule inside a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.examples import GB, accelerator, cluster, llama, mixtral, tier
+from tests.planner.brute_force import estimates
+from tests.planner.test_brute_force import tight
+
+import shardplan
+from shardplan.estimation.question import Question
+from shardplan.inputs.job import Job
+from shardplan.planner.many import search_many
+from shardplan.planner.result import SearchResult
+from shardplan.planner.search import search_question
+from shardplan.planner.stopping import Deadline, SearchStopped
+
+MODEL = llama(1024, 10, 8, 8, 4096)
+LIMIT: dict[str, list[Any]] = {
+    "tp": [1, 2], "cp": [1], "pp": [1, 2, 4], "vp": [1, 2], "micro_batch_size": [1, 2], "sharding": ["zero1"],
+    "recompute": ["none", "full"], "recompute_num_layers": [None],
+}  # fmt: skip
+
+
+def question(num_accelerators: int = 8, *, network: float = 50, sequences: int = 64, model: Any = MODEL) -> Question:
+    on = cluster(tier("node", 4, 450), tier("network", None, network), part=accelerator(memory_bytes=80 * GB))
+    job = Job(sequence_length=2048, global_batch_size=sequences)
+    return Question(model=model, cluster=on, num_accelerators=num_accelerators, job=job)
+
+
+QUESTIONS = [
+    question(), question(16), question(network=5), question(sequences=128), question(model=mixtral()),
+    question(model=replace(MODEL, layers=MODEL.layers[:7])), question(16, network=400),
+]  # fmt: skip
+
+
+def test_many_questions_have_the_answers_of_each() -> None:
+    """In their order, also where they differ in the model, whose pipelines they do not share then."""
+    for one, together in zip(QUESTIONS, search_many(QUESTIONS, top=3, limit=LIMIT), strict=True):
+        alone = search_question(one, top=3, limit=LIMIT)
+        assert together.question is one
+        assert [answer.plan for answer in together.estimates] == [answer.plan for answer in alone.estimates]
+        assert [answer.step_time for answer in together.estimates] == [answer.step_time for answer in alone.estimates]
+        for name in ("num_plans_evaluated", "num_plans_feasible", "rejected", "ties", "space"):
+            assert getattr(together, name) == getattr(alone, name), name
+
+
+def test_a_question_without_an_answer_has_no_suggestions_among_many() -> None:
+    small = replace(question(), cluster=cluster(part=accelerator(memory_bytes=3 * GB)))
+    (answer,) = search_many([small], limit=LIMIT)
+    assert answer.estimates == answer.suggestions == ()
+    assert answer.num_plans_evaluated > answer.num_plans_feasible == 0
+
+
+def test_answers_come_one_by_one() -> None:
+    """A question is read when its turn comes."""
+    read: list[Question] = []
+
+    def put() -> Iterator[Question]:
+        for each in QUESTIONS:
+            read.append(each)
+            yield each
+
+    answers = search_many(put(), limit=LIMIT)
+    assert next(answers).question is QUESTIONS[0]
+    assert read == QUESTIONS[:1]
+
+
+def test_a_stopped_search_has_given_the_answers_before_it() -> None:
+    found: list[SearchResult] = []
+
+    def read() -> None:
+        for answer in search_many(QUESTIONS, limit=LIMIT, stop=lambda: len(found) == 2):
+            found.append(answer)  # noqa: PERF402  # each before the next is looked for
+
+    with pytest.raises(SearchStopped):
+        read()
+    assert [answer.question for answer in found] == QUESTIONS[:2]
+
+
+def test_no_time_is_no_search() -> None:
+    with pytest.raises(SearchStopped, match="stopped"):
+        search_question(question(), limit=LIMIT, stop=Deadline(0))
+    with pytest.raises(SearchStopped):
+        next(search_many([question()], limit=LIMIT, stop=Deadline(0)))
+    asked = question()
+    with pytest.raises(shardplan.ShardplanError):
+        shardplan.search(asked.model, asked.cluster, asked.job, num_accelerators=8, stop=Deadline(0))
+
+
+def test_enough_time_changes_nothing() -> None:
+    in_time, free = (search_question(question(), limit=LIMIT, stop=stop) for stop in (Deadline(3600), None))
+    assert [answer.plan for answer in in_time.estimates] == [answer.plan for answer in free.estimates]
+
+
+@pytest.mark.parametrize(
+    ("schedules", "vp"),
+    [
+        (["zb-h1", "1f1b"], [1]), (["zb-h2"], [1]), (["zb-v"], [2]), (["dualpipe"], [1]), (["dualpipe-v"], [2]),
+        (["gpipe", "dualpipe"], [1]), (["interleaved", "breadth-first"], [2]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("model", [MODEL, mixtral()], ids=["dense", "experts"])
+def test_schedules_in_a_search_are_those_of_single_plans(schedules: list[str], vp: list[int], model: Any) -> None:
+    """Counts of all plans, and the best of them one by one; depths of which none or some suit the schedule."""
+    asked = question(8, sequences=64, model=model)
+    limit = LIMIT | {"schedule": schedules, "vp": vp, "pp": [2, 4], "placement": ["tp-cp-ep-dp-pp"]}
+    limit |= {"ep": [1, 2], "etp": [1]} if model.is_moe else {}
+    asked = tight(asked, estimates(asked, limit))
+    singly = estimates(asked, limit)
+    assert {answer.plan.schedule for answer in singly} == set(schedules)
+    found = search_question(asked, limit=limit)
+    fitting = [answer for answer in singly if answer.feasible]
+    assert found.num_plans_evaluated == len(singly)
+    assert found.num_plans_feasible == len(fitting)
+    assert found.estimates[0].step_time == pytest.approx(min(each.step_time for each in fitting), rel=1e-12)
+    for answer in found.estimates:
+        (same,) = (each for each in singly if each.plan == answer.plan)
+        assert same.step_time == pytest.approx(answer.step_time, rel=1e-12)
+        assert same.peak_memory_bytes == pytest.approx(answer.peak_memory_bytes, rel=1e-12)
