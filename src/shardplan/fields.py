@@ -99,7 +99,7 @@ class Described(NamedTuple):
         if self.kind.choices:
             return f"one of {', '.join(self.kind.choices)}"
         if self.kind.base is float:
-            return f"a number {'from' if self.about.includes_least else 'above'} {least:g} and at most {most:g}"
+            return f"a number {'of at least' if self.about.includes_least else 'above'} {least:g} and at most {most:g}"
         whole = f"whole number from {least:,} to {most:,}"
         words = {bool: "true or false", int: f"a {whole}", tuple: f"a list such as 7,8,8,7, each a {whole}"}
         return words.get(self.kind.base, "text")

@@ -74,12 +74,9 @@ def why_not(setting: Setting, space: Space, plan: Plan) -> str | None:
     for name in others:
         if breaks(name):
             return name
-<<<<<<< HEAD
-    if in_other_words(setting, space, plan, dp):
-=======
     edp = setting.num_accelerators // (plan.pp * plan.ep * plan.etp) if setting.num_experts else 1
-    if in_other_words(space, plan, dp * edp):  # replicas of experts lie where those of the dense layers would
->>>>>>> w-port2
+    # Replicas of experts lie where those of the dense layers would.
+    if in_other_words(setting, space, plan, dp * edp):
         return DUPLICATE
     for name in (INTERLEAVING, SHARDING):
         if breaks(name):
