@@ -130,6 +130,10 @@ def distinct(codes: NDArray[np.intp], limit: int) -> tuple[NDArray[np.intp], NDA
     return values, position[codes]
 
 
+MOST_PER_ROW = 8
+"""Codes beyond so many for each row are numbered anew, so that tables of all codes stay small."""
+
+
 def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
     """One whole number for each row of some columns, equal for equal rows; and a number that all are below."""
     code, limit = np.zeros(len(columns[0]), dtype=np.intp), 1
@@ -137,4 +141,7 @@ def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
         values, position = np.unique(column, return_inverse=True)
         code = code * len(values) + position
         limit *= len(values)
+        if limit > MOST_PER_ROW * len(code):  # no more numbers than there are rows
+            values, code = np.unique(code, return_inverse=True)
+            limit = len(values)
     return code, limit

@@ -75,9 +75,9 @@ def test_nothing_hides_behind_work_that_is_not_there(case: Case, profile: dict[s
             assert exposed <= total * (1 + 1e-12)
             hidden += total - exposed
         assert hidden <= float(whole.compute) * (1 + 1e-9) + 1e-9 * float(whole.total)
-        assert float(shown.free) == pytest.approx(
-            float(whole.compute) - hidden, rel=1e-6, abs=1e-9 * float(whole.total)
-        )
+        left = float(whole.compute) - hidden  # and the time for which kernels wait for their launch
+        slack = 1e-6 * float(whole.compute) + 1e-9 * float(whole.total) + 1e-29
+        assert left - slack <= float(shown.free) <= left + float(shown.host) + slack
 
 
 @given(cases(), st.floats(0, 1))

@@ -52,7 +52,8 @@ def test_many_questions_have_the_answers_of_each() -> None:
 def test_a_question_without_an_answer_has_no_suggestions_among_many() -> None:
     small = replace(question(), cluster=cluster(part=accelerator(memory_bytes=3 * GB)))
     (answer,) = search_many([small], limit=LIMIT)
-    assert answer.estimates == answer.suggestions == ()
+    assert answer.estimates == ()
+    assert answer.suggestions == ()
     assert answer.num_plans_evaluated > answer.num_plans_feasible == 0
 
 
