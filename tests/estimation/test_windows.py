@@ -74,7 +74,8 @@ def spent(priced: PricedPlan, stage: Stage) -> Spent:
 
 def without_windows(question: Question) -> Question:
     """The same where no work hides any communication."""
-    closed = replace(question.profile, **dict.fromkeys(WINDOWS, 0.0), tp_fill=1.0, summa_panels=1)
+    changes: dict[str, Any] = dict.fromkeys(WINDOWS, 0.0) | {"tp_fill": 1.0, "summa_panels": 1}
+    closed = replace(question.profile, **changes)
     return replace(question, given_profile=closed)
 
 

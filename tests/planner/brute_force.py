@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.layers import MixtureOfExperts
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, Sharding
 from shardplan.validity.rules import broken_rule
 
 Candidates = Mapping[str, Sequence[Any]]
@@ -22,7 +22,7 @@ DEGREES = ("tp", "tp_rows", "cp", "pp", "ep", "etp")
 
 
 def valid_plans(asked: Question, candidates: Candidates) -> list[Plan]:
-    """Every valid plan of the product of candidates; of plans that are one in other words the first."""
+    """Every valid plan of the product of candidates; of plans that are one in other words the first, by the simplest sharding."""
     setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
     found: dict[Plan, Plan] = {}
     for plan in _product(candidates):
@@ -32,7 +32,11 @@ def valid_plans(asked: Question, candidates: Candidates) -> list[Plan]:
 
 
 def _product(candidates: Candidates) -> Iterator[Plan]:
-    for values in itertools.product(*candidates.values()):
+    kinds = get_args(Sharding)
+    simplest_first = {**candidates}
+    if "sharding" in candidates:
+        simplest_first["sharding"] = sorted(candidates["sharding"], key=kinds.index)
+    for values in itertools.product(*simplest_first.values()):
         plan = Plan(**dict(zip(candidates, values, strict=True)))
         yield replace(plan, sharding_degree=None) if plan.sharding == "ddp" else plan
 
