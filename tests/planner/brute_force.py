@@ -22,7 +22,7 @@ DEGREES = ("tp", "tp_rows", "cp", "pp", "ep", "etp")
 
 
 def valid_plans(asked: Question, candidates: Candidates) -> list[Plan]:
-    """Every valid plan of the product of candidates; of plans that are one in other words the first, by the simplest sharding."""
+    """Every valid plan of the product of candidates; of plans that are one in other words the first, simplest first."""
     setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
     found: dict[Plan, Plan] = {}
     for plan in _product(candidates):
