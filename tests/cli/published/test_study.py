@@ -96,7 +96,7 @@ def test_figures_become_pages_pictures_and_tables(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "figures"
     result = run(*STUDY, "--figure", "F4,F8", "--out", folder)
     assert result.exit_code == 0, result.output
-    assert "F4: .html, .csv, .png" in unwrapped(result.stdout)
+    assert "F4:.html,.csv,.png" in "".join(result.stdout.split())  # a long path breaks anywhere
     assert sorted(path.name for path in folder.iterdir()) == [
         f"{name}.{suffix}" for name in ("F4", "F8") for suffix in ("csv", "html", "png")
     ]
