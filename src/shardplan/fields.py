@@ -59,6 +59,8 @@ class About(NamedTuple):
     """Unit of a quantity; counts, shares and names have none."""
     includes_least: bool = False
     """Whether a number that need not be whole may be ``least`` itself."""
+    is_count: bool = False
+    """Whether a number may be written as a count: 15.6T."""
     metavar: str = ""
     """What stands for a value in the usage; by the field's type where it is not given."""
 

@@ -111,7 +111,8 @@ class Job:
     """Tokens of the most loaded expert-parallel rank relative to the mean. 1: balanced routing, as benchmarks force it.
     No rank gets more than all copies that its experts can take."""
     tokens: float | None = field(
-        default=None, metadata=about("Tokens to train on, for the time to train: 15.6e12, 15.6T.", least=0, most=1e18)
+        default=None,
+        metadata=about("Tokens to train on, for the time to train: 15.6e12, 15.6T.", least=0, most=1e18, is_count=True),
     )
     """Tokens to train on in all; gives the time to train."""
     software: Software = field(default_factory=Software)

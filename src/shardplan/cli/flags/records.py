@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from shardplan.cli.numbers import whole
+from shardplan.cli.numbers import number, whole
 from shardplan.errors import InputError
 from shardplan.fields import Described, described
 from shardplan.units import parse_count
@@ -71,8 +71,10 @@ def values_of(record: type[Any], given: Given) -> dict[str, Any]:
 def _value(field: Described, value: Any) -> Any:
     if field.kind.base is int:
         return whole(value, field.flag, least=int(field.about.least > 0), most=LONGEST)
-    if field.kind.base is float:
+    if field.kind.base is float and field.about.is_count:
         return float(parse_count(value, field=field.flag))
+    if field.kind.base is float:
+        return number(value, field.flag, least=field.about.least, most=field.about.most)
     return _whole_numbers(field, value) if field.kind.base is tuple else value
 
 
