@@ -67,9 +67,32 @@ def where(condition: Flags, yes: Numbers, no: Numbers) -> Numbers:
     return np.where(condition, yes, no)
 
 
+def one_number(values: Numbers) -> Numbers:
+    """The one number that all values are; the values where they differ."""
+    array = np.asarray(values)
+    return float(array.flat[0]) if array.size and array.min() == array.max() else values
+
+
+def is_number(value: Numbers, number: float) -> bool:
+    """Whether a value is this one number, rather than an array, so that what it is part of can be skipped."""
+    return isinstance(value, (int, float)) and value == number
+
+
 def is_zero(value: Numbers) -> bool:
-    """Whether a term is the number zero, so that what it is part of can be skipped."""
-    return isinstance(value, (int, float)) and value == 0
+    """Whether a term is the number zero."""
+    return is_number(value, 0)
+
+
+def plus(value: Numbers, other: Numbers) -> Numbers:
+    """The sum; a term that is the number zero costs nothing."""
+    if is_zero(other):
+        return value
+    return other if is_zero(value) else value + other
+
+
+def scaled(factor: Numbers, value: Numbers) -> Numbers:
+    """The product; a factor that is the number one costs nothing."""
+    return value if is_number(factor, 1) else factor * value
 
 
 def without_zeros(record: Record) -> Record:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tests.strategies import Case, cases
 
 from shardplan.calibration.runs.option_words import OVERLAPS
+from shardplan.estimation.charge import state_charge
 from shardplan.estimation.estimate import estimate, estimate_plan
-from shardplan.estimation.load import Loads, StageStates, StageWork
+from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.pricing import price
-from shardplan.estimation.step import Around, state_charge, state_times, work_times
+from shardplan.estimation.times import state_times, work_times
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job

@@ -15,7 +15,8 @@ from shardplan.estimation.band import band_of
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.priced import PricedPlan
-from shardplan.estimation.step import Step, host_holds, step_of
+from shardplan.estimation.stage_memory import host_holds
+from shardplan.estimation.step import Step, step_of
 from shardplan.workload.stage import Stage, kinds_of_stage
 
 SAME = 1e-12

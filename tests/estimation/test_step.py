@@ -12,22 +12,16 @@ from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, gpt, ideal_profile, llama, tier
 from tests.strategies import Case, cases
 
+from shardplan.estimation.charge import state_charge
 from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
 from shardplan.estimation.layout import pipeline_of, whole_model
-from shardplan.estimation.load import Loads, StageStates, StageWork
+from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import (
-    Around,
-    Step,
-    activation_memory,
-    state_charge,
-    state_memory,
-    state_times,
-    step_of,
-    work_times,
-)
+from shardplan.estimation.stage_memory import activation_memory, state_memory
+from shardplan.estimation.step import Step, step_of
+from shardplan.estimation.times import state_times, work_times
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job

@@ -13,10 +13,11 @@ from tests.strategies import Case, cases
 
 from shardplan.costs.block import BlockCost
 from shardplan.costs.collectives import wire_times
-from shardplan.estimation.load import Loads, StageStates, StageWork
+from shardplan.estimation.charge import state_charge
+from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Around, state_charge, state_times, work_times
+from shardplan.estimation.times import state_times, work_times
 from shardplan.inputs.plan import Plan
 from shardplan.memory.activations import applied_share
 from shardplan.workload.stage import Stage

@@ -7,12 +7,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tests.strategies import clusters, jobs, models
 
+from shardplan.arrays import Numbers
 from shardplan.estimation.question import Question
+from shardplan.estimation.step import Step, whole_step
 from shardplan.inputs.plan import Plan
 from shardplan.planner.layouts import Layouts
+from shardplan.planner.objective import Objective
 from shardplan.planner.points import Family, families
 from shardplan.planner.space import Restrictions, Space, declare
 
@@ -110,3 +115,18 @@ def layout_of(layouts: Layouts, family: Family, vp: int, point: int) -> int:
     """Which of the layouts a plan has."""
     depth = int(family.points["depth"][point])
     return int(layouts.first[depth]) + family.vps[depth].index(vp)
+
+
+class _TimeOfAll(Objective):
+    """Step time, also of plans that do not fit. [s]"""
+
+    def value(self, step: Step) -> Numbers:
+        """Time of the busiest stage."""
+        return step.busiest
+
+    def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The whole step."""
+        return np.asarray(whole_step(question, values))
+
+
+TIME_OF_ALL = _TimeOfAll()

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import partial
+from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
 from numpy.typing import NDArray
-from tests.planner.small import families_of, layout_of, positions, spaces
+from tests.planner.small import TIME_OF_ALL, families_of, layout_of, positions, spaces
 
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.perturbation import GROUPS, perturbed, side_by_side
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Step
-from shardplan.planner.evaluation import Table, best_plan, evaluate, smallest
+from shardplan.planner import evaluation
+from shardplan.planner.evaluation import Table, best_plan, evaluate
 from shardplan.planner.listed import Listed, listed_near, outcomes
+from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import Family
 from shardplan.planner.space import Space
 
 SAME = 1e-12
-
-
-def time_of_all(step: Step) -> object:
-    """Step time, also of plans that do not fit."""
-    return step.step_time
 
 
 def same(one: float, other: float) -> bool:
@@ -57,17 +54,19 @@ def least(family: Family, values: dict[tuple[int, int, int, int], float]) -> NDA
 def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Question, Space]) -> None:
     question, space = asked
     for family in families_of(question, space):
-        times, memories = evaluate(question, family, time_of_all), evaluate(question, family, smallest)
+        times, memories = evaluate(question, family, TIME_OF_ALL), evaluate(question, family, SMALLEST)
         answers = {position: estimate_plan(question, family.plan(*position)) for position in positions(family)}
         for table, name in ((times, "step_time"), (memories, "peak_memory_bytes")):
             wanted = least(family, {position: getattr(answer, name) for position, answer in answers.items()})
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
         fitting = {position: answer for position, answer in answers.items() if answer.feasible}
-        table = evaluate(question, family)
         wanted = least(family, {position: answer.step_time for position, answer in fitting.items()})
-        np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
-        assert table.num_evaluated == times.num_evaluated == len(answers)
-        assert table.num_feasible == times.num_feasible == len(fitting)
+        for few in (0, evaluation.FEW):  # a layout at a time, or several
+            with mock.patch.object(evaluation, "FEW", few):
+                table = evaluate(question, family)
+            np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
+            assert table.num_evaluated == times.num_evaluated == len(answers)
+            assert table.num_feasible == times.num_feasible == len(fitting)
 
 
 @settings(max_examples=8)
@@ -75,7 +74,7 @@ def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Q
 def test_the_best_plan_of_a_cell_is_the_one_whose_value_the_table_holds(asked: tuple[Question, Space]) -> None:
     question, space = asked
     for family in families_of(question, space):
-        for objective, name in ((time_of_all, "step_time"), (smallest, "peak_memory_bytes")):
+        for objective, name in ((TIME_OF_ALL, "step_time"), (SMALLEST, "peak_memory_bytes")):
             table = evaluate(question, family, objective)
             for sharding, slot, point in np.argwhere(np.isfinite(table.best)).tolist():
                 plan, value = best_plan(table.tables, (sharding, slot, point), objective)
@@ -117,7 +116,7 @@ def test_columns_under_several_profiles_are_each_profile_alone(asked: tuple[Ques
 def test_plans_near_a_limit_are_those_of_all_cells_up_to_it(asked: tuple[Question, Space]) -> None:
     question, space = asked
     for family in families_of(question, space):
-        table = evaluate(question, family, time_of_all)
+        table = evaluate(question, family, TIME_OF_ALL)
         plans, _ = listed(table)
         limit = float(np.median(table.best[np.isfinite(table.best)]))
         near = listed_near(table, limit)

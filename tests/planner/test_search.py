@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import GB, LLAMA_70B, SMALL, accelerator, cluster, llama, tier
+from tests.planner.small import TIME_OF_ALL
 from tests.strategies import clusters, jobs, models
 
 from shardplan.errors import InputError, UnknownNameError
@@ -117,10 +118,10 @@ def test_arrays_and_one_plan_at_a_time_agree(data: st.DataObject) -> None:
     asked = Question(model=model, cluster=data.draw(clusters()), num_accelerators=n, job=job)
     limit = {"offload": [data.draw(st.sampled_from(("none", "optimizer", "activations")))]}
     for family in families(asked, declare(asked, Restrictions(limit=limit)), Counter()):
-        table = evaluate(asked, family, lambda step: step.step_time)
+        table = evaluate(asked, family, TIME_OF_ALL)
         cells = np.argwhere(np.isfinite(table.best))
         sharding, slot, point = (int(i) for i in cells[data.draw(st.integers(0, len(cells) - 1))])
-        plan, value = best_plan(table.tables, (sharding, slot, point), lambda step: step.step_time)
+        plan, value = best_plan(table.tables, (sharding, slot, point), TIME_OF_ALL)
         answer = estimate_plan(asked, plan)
         assert value == pytest.approx(answer.step_time, rel=1e-12)
         assert table.best[sharding, slot, point] == pytest.approx(answer.step_time, rel=1e-12)

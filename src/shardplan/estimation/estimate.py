@@ -14,7 +14,7 @@ from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import StageMemory
+from shardplan.estimation.stage_memory import StageMemory
 from shardplan.frameworks.defaults import asked_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.cluster import Cluster

@@ -7,7 +7,9 @@ from operator import attrgetter
 
 from shardplan.arrays import Numbers
 from shardplan.costs.block import BlockCost
-from shardplan.estimation.pricing import HeldStates, Prices
+from shardplan.estimation.pricing import HeldStates, Prices, num_logits, output_bytes
+from shardplan.estimation.question import Question
+from shardplan.inputs.batch import Batch
 from shardplan.workload.layer import Parameters
 from shardplan.workload.parts import Parts, largest
 from shardplan.workload.stage import Stage
@@ -147,3 +149,24 @@ class Loads:
     def of(cls, prices: Prices) -> Loads:
         """Loads of everything that was priced."""
         return cls(blocks=prices.blocks.map(BlockLoad.of), states=prices.states.map(StateLoad.of))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Around:
+    """What the work of every stage of a plan has in common."""
+
+    handover_time: Numbers
+    """One micro-batch from one stage to the next, one way. [s]"""
+    output_bytes: Numbers
+    """Output of a stage for one micro-batch."""
+    logits: Numbers
+    """Logits of one micro-batch on the last stage."""
+
+    @classmethod
+    def of(cls, question: Question, batch: Batch, prices: Prices) -> Around:
+        """Of plans that have been priced."""
+        return cls(
+            handover_time=prices.handover.time,
+            output_bytes=output_bytes(question, batch),
+            logits=num_logits(question, batch),
+        )

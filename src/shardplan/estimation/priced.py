@@ -11,27 +11,27 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
 from shardplan.costs.block import BlockCost
+from shardplan.estimation.charge import state_charge
 from shardplan.estimation.layout import Rounds, pipeline_of, whole_model
-from shardplan.estimation.load import Loads, StageStates, StageWork
+from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import (
+from shardplan.estimation.stage_memory import (
     ActivationMemory,
-    Around,
     StageMemory,
     StateMemory,
+    activation_memory,
+    host_holds,
+    state_memory,
+)
+from shardplan.estimation.step import straggler_factor, whole_step
+from shardplan.estimation.times import (
     StateTimes,
     WorkTimes,
-    activation_memory,
     chunk_time,
-    host_holds,
     paced,
     pipeline_sum,
-    state_charge,
-    state_memory,
     state_times,
-    straggler_factor,
-    whole_step,
     work_times,
 )
 from shardplan.inputs.batch import Batch

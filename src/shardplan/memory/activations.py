@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Numbers, where
+from shardplan.arrays import Numbers, scaled, where
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.profile import Profile, Table
 from shardplan.inputs.software import Software
@@ -15,17 +15,23 @@ LOSS_KEPT = {"in_place": 4.0, "autograd": 4.0, "loss_parallel": 4.0, "single": 2
 
 def applied_share(num_layers: Numbers, batch: Batch) -> Numbers:
     """Share of a stage's layers to which recomputation applies."""
+    if isinstance(batch.recompute_num_layers, float) and np.isinf(batch.recompute_num_layers):
+        return 1.0
     return np.minimum(1.0, batch.recompute_num_layers / np.maximum(num_layers, 1))
 
 
 def kept_per_microbatch(kept: Numbers, freed: Numbers, share: Numbers) -> Numbers:
     """Activations of one micro-batch: all, less what recomputation frees on its share of the layers. [bytes]"""
-    return kept - share * freed
+    return kept - scaled(share, freed)
 
 
 def working_set(freed_of_a_layer: Numbers, share: Numbers) -> Numbers:
     """What recomputation brings back for one layer at a time, at most what it freed. [bytes]"""
-    return where(np.asarray(share) > 0, freed_of_a_layer, 0.0)
+    return (
+        freed_of_a_layer
+        if isinstance(share, float) and share > 0
+        else where(np.asarray(share) > 0, freed_of_a_layer, 0.0)
+    )
 
 
 def offloaded_share(num_layers: Numbers, batch: Batch) -> Numbers:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import one_number
 from shardplan.estimation.layout import pipeline_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.model import ModelConfig
@@ -113,7 +114,7 @@ class Layouts:
         """A kind of stage of listed layouts."""
         stage = self.composed(self.composition[layouts, kind])
         return Stage(
-            rank=_number(self.rank[layouts, kind]),
+            rank=one_number(self.rank[layouts, kind]),
             num_layers=stage.num_layers,
             counts=(),
             has_embedding=stage.has_embedding,
@@ -141,11 +142,11 @@ def _stage_of(parts: NDArray[np.float64]) -> Stage:
     *counts, embedding, head, mtp = parts
     return Stage(
         rank=0,
-        num_layers=_number(sum(counts)),
-        counts=tuple(_number(count) for count in counts),
-        has_embedding=_number(embedding),
-        has_head=_number(head),
-        num_mtp_layers=_number(mtp),
+        num_layers=one_number(sum(counts)),
+        counts=tuple(one_number(count) for count in counts),
+        has_embedding=one_number(embedding),
+        has_head=one_number(head),
+        num_mtp_layers=one_number(mtp),
     )
 
 
@@ -160,8 +161,3 @@ def _padded(rows: list[list[int]]) -> NDArray[np.intp]:
 def _parts(stage: Stage) -> Composition:
     parts = (*stage.counts, stage.has_embedding, stage.has_head, stage.num_mtp_layers)
     return tuple(float(part) for part in parts)
-
-
-def _number(values: NDArray[np.float64]) -> float | NDArray[np.float64]:
-    """One number where all are the same."""
-    return float(values[0]) if len(values) and values.min() == values.max() else values

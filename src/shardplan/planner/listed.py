@@ -16,7 +16,8 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
-from shardplan.planner.evaluation import CELLS, Table, Tables
+from shardplan.planner.evaluation import CELLS, Table
+from shardplan.planner.tables import Tables, sharding_fields
 from shardplan.workload.stage import Stage
 
 
@@ -57,7 +58,8 @@ def outcomes(question: Question, tables: Tables, plans: Listed) -> Step:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
     parts = [(index, _priced(question, tables, plans.at(index))) for index in _alike(tables, plans)]
     return Step(
-        step_time=_together([(index, step.step_time) for index, step in parts], len(plans)),
+        question=question,
+        busiest=_together([(index, step.busiest) for index, step in parts], len(plans)),
         peak_memory_bytes=_together([(index, step.peak_memory_bytes) for index, step in parts], len(plans)),
         fits=_together([(index, step.fits) for index, step in parts], len(plans)),
     )
@@ -92,24 +94,28 @@ def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:
 def _batch(tables: Tables, plans: Listed) -> Batch:
     """Listed plans in numbers: every field a column."""
     family = tables.family
-    batch = tables.batch_at(plans.points, plans.layouts, np.arange(len(family.policies)))
+    batch = tables.with_chunks(tables.batch_at(plans.points, np.arange(len(family.policies))), plans.layouts)
     modules = [recompute_modules(policy) for policy in family.policies]
     kinds = np.asarray([kind for kind, _ in family.shardings])[plans.shardings]
     degrees = np.asarray([float(degree or 0) for _, degree in family.shardings])[plans.shardings]
-    columns = np.arange(len(plans))
     changes: dict[str, Any] = {
         "recompute": {
             name: np.asarray([name in listed for listed in modules])[plans.slots]
             for name in (*RECOMPUTE_MODULES, OP_SAC)
         },
         "recompute_full": np.asarray([policy == "full" for policy in family.policies])[plans.slots],
-        "recompute_num_layers": np.asarray(batch.recompute_num_layers)[plans.slots, columns],
-        "shards_optimizer": kinds != "ddp",
-        "shards_gradients": np.isin(kinds, ("zero2", "zero3", "hsdp")),
-        "shards_weights": np.isin(kinds, ("zero3", "hsdp")),
-        "sharding_degree": np.where(degrees > 0, degrees, batch.replicas),
+        "recompute_num_layers": _of_slots(batch.recompute_num_layers, plans),
+        **sharding_fields(kinds, degrees, batch.replicas),
     }
     return replace(batch, **changes)
+
+
+def _of_slots(values: Numbers, plans: Listed) -> Numbers:
+    """Values by slot and point, or one for all, of listed plans."""
+    if not isinstance(values, np.ndarray):
+        return values
+    shape = len(values), len(plans)
+    return np.broadcast_to(values, shape)[plans.slots, np.arange(len(plans))]
 
 
 def _together(parts: list[tuple[NDArray[np.intp], Numbers]], length: int) -> Any:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.errors import UnknownNameError
-from shardplan.planner.evaluation import Table, Tables
+from shardplan.planner.evaluation import Table
 from shardplan.planner.points import Family
 from shardplan.planner.space import GRID
+from shardplan.planner.tables import Tables
 
 POLICIES = ("sharding", "sharding_degree", "recompute", "recompute_num_layers")
 """Fields that differ among the plans of one point."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
-from shardplan.planner.evaluation import smallest
+from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.result import SearchResult, Suggestion
@@ -34,7 +34,7 @@ def suggest(result: SearchResult, restrictions: Restrictions) -> SearchResult:
     if result.num_plans_evaluated == 0:
         near = (search(question, restrictions) for search in (_freed, _nearest_batches, _nearest_worlds))
         return replace(result, suggestions=tuple(itertools.chain(*near)))
-    survey = survey_of(question, declare(question, restrictions), objective=smallest)
+    survey = survey_of(question, declare(question, restrictions), objective=SMALLEST)
     cell = best_cell(survey.tables)
     assert cell is not None
     larger = _first(_more_accelerators(question, restrictions))

@@ -11,8 +11,9 @@ import numpy as np
 
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.planner.evaluation import Objective, Table, best_plan, evaluate, fastest
+from shardplan.planner.evaluation import Table, best_plan, evaluate
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
@@ -52,7 +53,7 @@ class Survey:
         else:
             plan, value = self.tied.plan(index), self.tied.step_time[index]
         answer = estimate_plan(self.question, plan)
-        told = answer.step_time if self.objective is fastest else answer.peak_memory_bytes
+        told = answer.step_time if self.objective is FASTEST else answer.peak_memory_bytes
         assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
         return answer
 
@@ -70,7 +71,7 @@ def survey_of(
     question: Question,
     space: Space,
     *,
-    objective: Objective = fastest,
+    objective: Objective = FASTEST,
     progress: Progress | None = None,
     stop: Stop | None = None,
     known: KnownPipelines | None = None,

@@ -12,9 +12,10 @@ from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Table, Tables
+from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import listed_near, outcomes
 from shardplan.planner.ranking import Cell
+from shardplan.planner.tables import Tables
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.arrays import Flags, Numbers, any_holds, is_number, plus
 from shardplan.fields import dataclass
 
 NUM_SHIFTS: Final = 2.0
@@ -46,12 +46,12 @@ class Passes:
     @property
     def backward(self) -> Numbers:
         """Both gradients. [s]"""
-        return self.input_gradient + self.weight_gradient
+        return plus(self.input_gradient, self.weight_gradient)
 
     @property
     def total(self) -> Numbers:
         """Forward and backward pass. [s]"""
-        return self.forward + self.backward
+        return plus(self.forward, self.backward)
 
     @property
     def parts(self) -> tuple[Numbers, Numbers, Numbers]:
@@ -210,5 +210,9 @@ def pace_loss(at: Pipeline, own: Passes, pace: Numbers) -> Numbers:
 
     with pace c and s = 2 shifts, which ranks make up for from round to round.
     """
+    if is_number(pace, 1.0) or is_number(at.vp, 1.0):
+        return 0.0
     lost = np.maximum(0.0, np.asarray(pace) - 1 - NUM_SHIFTS / (np.asarray(at.pp) * at.vp))
-    return at.num_microbatches * own.total * np.where(np.asarray(at.vp) > 1, lost, 0.0)
+    if not any_holds(lost):
+        return 0.0
+    return own.total * (at.num_microbatches * np.where(np.asarray(at.vp) > 1, lost, 0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.arrays import Flags, Numbers, plus
 from shardplan.schedules.base import NUM_SHIFTS, Pass, Passes, Pipeline, PipelineSchedule, pace_loss, pace_of
 from shardplan.schedules.one_f_one_b import INTERLEAVING, alternate
 
@@ -51,7 +51,7 @@ class Interleaved(PipelineSchedule):
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
         """One micro-batch's way through a chunk of every other stage, and what uneven chunks lose. [s]"""
-        return (everyone.total - own.total) / at.vp + pace_loss(at, own, pace)
+        return plus((everyone.total - own.total) / at.vp, pace_loss(at, own, pace))
 
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:
         r"""Rank r warms up with :math:`2 (p - r - 1) + (v - 1) g` chunk passes and keeps one more.

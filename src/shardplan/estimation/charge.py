@@ -1,0 +1,51 @@
+"""What the states of a stage cost a step and the bytes that they take, whatever else the step does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardplan.arrays import Numbers
+from shardplan.costs.optimizer import update_time
+from shardplan.estimation.load import StageStates
+from shardplan.estimation.question import Question
+from shardplan.estimation.stage_memory import state_memory
+from shardplan.inputs.batch import Batch
+from shardplan.memory.states import local_parameters
+from shardplan.schedules.pipeline import parameter_copies
+from shardplan.workload.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateCharge:
+    """What the states of a stage cost a step, before work hides any of it, and the bytes that they take."""
+
+    sharding_time: Numbers
+    """Weights gathered and gradients reduced in every micro-batch. [s]"""
+    reduce_time: Numbers
+    """Gradients reduced once per step. [s]"""
+    gather_time: Numbers
+    """Parameters gathered once per step. [s]"""
+    update_time: Numbers
+    """Optimizer. [s]"""
+    resident_bytes: Numbers
+    """What is there all the time."""
+    update_bytes: Numbers
+    """What the update needs besides."""
+    host_bytes: Numbers
+    """States that live in host memory."""
+
+
+def state_charge(question: Question, batch: Batch, stage: Stage, states: StageStates) -> StateCharge:
+    """What the states of a stage cost; schedules that run both ways through the ranks hold copies of them."""
+    states = states.times(parameter_copies(batch))
+    memory = state_memory(question, batch, stage, states)
+    updated = local_parameters(states.sum.parameters, batch)
+    return StateCharge(
+        sharding_time=states.sum.sharding_time,
+        reduce_time=states.sum.reduce_time,
+        gather_time=states.sum.gather_time,
+        update_time=update_time(updated, question.job, batch, question.machine),
+        resident_bytes=memory.weights + memory.gradients + memory.optimizer + memory.whole,
+        update_bytes=memory.update,
+        host_bytes=memory.on_host,
+    )

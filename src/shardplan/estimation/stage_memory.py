@@ -1,0 +1,189 @@
+"""Bytes of one rank of a stage: of its states, of its activations, and both at their peak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers, all_hold, any_holds, plus, scaled, where
+from shardplan.estimation.load import Around, StageStates, StageWork
+from shardplan.estimation.question import Question
+from shardplan.inputs.batch import Batch
+from shardplan.memory.activations import (
+    applied_share,
+    backward_set,
+    kept_per_microbatch,
+    loss_bytes,
+    offloaded_share,
+    on_device,
+    working_set,
+)
+from shardplan.memory.states import (
+    gathered_bytes,
+    host_state_bytes,
+    model_states,
+    reduction_bytes,
+    unsharded_gradient_bytes,
+    update_bytes,
+)
+from shardplan.schedules.pipeline import microbatches_in_flight
+from shardplan.workload.layer import Parameters
+from shardplan.workload.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateMemory:
+    """Bytes of the states of one rank."""
+
+    weights: Numbers
+    gradients: Numbers
+    optimizer: Numbers
+    whole: Numbers
+    """Gathered weights and gradients that are not yet sharded."""
+    update: Numbers
+    """What the update needs besides."""
+    on_host: Numbers
+    """States that live in host memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationMemory:
+    """Bytes of one rank that do not outlive a step."""
+
+    activations: Numbers
+    """Kept tensors, and what recomputation brings back of one layer."""
+    loss: Numbers
+    """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
+    passing: Numbers
+    """What a layer's backward pass needs besides what was kept: comes when the loss is gone, goes before the update."""
+    on_host: Numbers
+    """Kept activations that wait in host memory."""
+
+    @cached_property
+    def total(self) -> Numbers:
+        """All of it on the device; smallest axes first."""
+        return plus(self.passing, self.loss) + self.activations
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageMemory:
+    """Bytes of one rank of a stage."""
+
+    weights: Numbers
+    gradients: Numbers
+    optimizer: Numbers
+    activations: Numbers
+    """Kept tensors, and what recomputation brings back of one layer."""
+    logits: Numbers
+    """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
+    buffers: Numbers
+    """Gathered weights and gradients of a layer, of its tensors and of its sharded weights; and what the update, when
+    activations are gone, needs more than all that took."""
+    framework: Numbers
+
+    @classmethod
+    def of(cls, states: StateMemory, kept: ActivationMemory, framework: Numbers) -> StageMemory:
+        """Both halves together."""
+        return cls(
+            weights=states.weights,
+            gradients=states.gradients,
+            optimizer=states.optimizer,
+            activations=kept.activations,
+            logits=kept.loss,
+            buffers=states.whole + kept.passing + in_update(states.update, kept.total),
+            framework=framework,
+        )
+
+    @property
+    def total(self) -> Numbers:
+        """All of it."""
+        states = self.weights + self.gradients + self.optimizer + self.buffers
+        return states + (self.activations + self.logits + self.framework)
+
+
+def in_update(needed: Numbers, gone: Numbers) -> Numbers:
+    """What the update needs beyond activations, which are gone by then. [bytes]"""
+    return np.maximum(needed - gone, 0.0) if any_holds(needed) else 0.0
+
+
+def host_holds(question: Question, host: Sequence[Numbers]) -> Flags:
+    """Whether a node holds what its accelerators move to its memory (taken to be of one stage)."""
+    share = question.host_memory
+    if share is None or not any(any_holds(needed) for needed in host):
+        return True
+    return all_hold(needed <= share for needed in host)
+
+
+def state_memory(question: Question, batch: Batch, stage: Stage, states: StageStates) -> StateMemory:
+    """Bytes of the states of one rank of a stage."""
+    job, held = question.job, states.sum.parameters
+    resident = model_states(held, job, batch)
+    whole = gathered_bytes(states.part, states.layer, job, batch)
+    whole = whole + unsharded_gradient_bytes(_early(stage, states.part, states.layer), states.layer, job, batch)
+    return StateMemory(
+        weights=resident.weights,
+        gradients=resident.gradients,
+        optimizer=resident.optimizer,
+        whole=whole + reduction_bytes(states.part, states.layer, job, batch),
+        update=update_bytes(held, job, batch),
+        on_host=host_state_bytes(held, job, batch),
+    )
+
+
+def activation_memory(
+    question: Question, batch: Batch, around: Around, stage: Stage, work: StageWork
+) -> ActivationMemory:
+    """Bytes of one rank of a stage that hold activations and the loss, at their peak."""
+    profile, software = question.profile, question.job.software
+    share = applied_share(stage.num_layers, batch)
+    in_flight = microbatches_in_flight(stage.rank, batch)
+    present = on_device(in_flight, stage.num_layers, batch) if any_holds(batch.offload_activations) else in_flight
+    freed = scaled(share, work.sum.freed_bytes)
+    factor = profile.activation_factor[software.kernels]
+    recomputed = scaled(factor, np.minimum(working_set(work.freed_of_part, share), present * freed))
+    waiting = scaled(factor, present) * (work.sum.kept_bytes - freed)
+    passing = backward_set(work.kept_of_layer, profile)
+    return ActivationMemory(
+        activations=plus(waiting + recomputed, _kept_outputs(question, batch, around, stage, in_flight)),
+        loss=_beyond(_loss(question, batch, around, stage), recomputed + passing),
+        passing=passing,
+        on_host=_waiting_on_host(batch, stage, in_flight, work, share),
+    )
+
+
+def _waiting_on_host(batch: Batch, stage: Stage, in_flight: Numbers, work: StageWork, share: Numbers) -> Numbers:
+    """Kept activations of all micro-batches in flight that wait in host memory. [bytes]"""
+    if not any_holds(batch.offload_activations):
+        return 0.0
+    one = kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
+    return in_flight * offloaded_share(stage.num_layers, batch) * one
+
+
+def _early(stage: Stage, part: Parameters, layer: Parameters) -> Parameters:
+    """The part of a stage whose gradients can exist when activations do: its head, or a layer where it has none."""
+    ends = np.asarray(stage.has_head + stage.num_mtp_layers) > 0
+    return Parameters(where(ends, part.dense, layer.dense), where(ends, part.experts, layer.experts))
+
+
+def _beyond(peak: Numbers, gone: Numbers) -> Numbers:
+    """What a peak needs beyond what is gone by then; nothing where no plan has such a peak."""
+    return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0
+
+
+def _loss(question: Question, batch: Batch, around: Around, stage: Stage) -> Numbers:
+    """Logits and loss at their peak, where a stage has a head."""
+    heads = stage.has_head + stage.num_mtp_layers
+    if not any_holds(heads):
+        return 0.0
+    return loss_bytes(question.job.software, question.profile.logits_bytes, around.logits, heads, batch.tp_columns)
+
+
+def _kept_outputs(question: Question, batch: Batch, around: Around, stage: Stage, in_flight: Numbers) -> Numbers:
+    """Outputs of every chunk that a framework keeps till their backward pass; the last chunk's is the loss."""
+    if not question.job.software.stage_outputs or np.all(np.asarray(batch.pp) == 1):
+        return 0.0
+    kept = in_flight * (batch.vp - stage.has_head) * around.output_bytes
+    return where(np.equal(batch.pp, 1), 0.0, kept)

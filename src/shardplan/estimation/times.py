@@ -1,0 +1,282 @@
+"""Seconds of one micro-batch on a stage, of all of them through a pipeline, and of what states add to a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardplan.arrays import Numbers, any_holds, is_zero, largest, scaled, where
+from shardplan.costs.optimizer import host_rate
+from shardplan.costs.overlap import beside, beside_chunks
+from shardplan.estimation.charge import StateCharge
+from shardplan.estimation.load import Around, BlockLoad, StageWork
+from shardplan.estimation.question import Question
+from shardplan.inputs.batch import Batch
+from shardplan.memory.activations import applied_share, kept_per_microbatch, offloaded_share
+from shardplan.schedules.base import Passes
+from shardplan.schedules.pipeline import idle_time, splits_backward
+from shardplan.workload.parts import Parts
+from shardplan.workload.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkTimes:
+    """Seconds of one micro-batch on one stage."""
+
+    forward: Numbers
+    """Exposed communication included."""
+    backward: Numbers
+    """The same, recomputation included."""
+    plain: Numbers
+    """Both without recomputation."""
+    weight_gradient: Numbers
+    """The part of the backward pass that only the optimizer waits for."""
+    transfer: Numbers
+    """Exposed transfers to and from neighbours."""
+    offload: Numbers
+    """Exposed host transfers of activations."""
+    overhead: Numbers
+    """Fixed time."""
+    free_forward: Numbers
+    """Computation of the forward pass that hides nothing yet."""
+    free_backward: Numbers
+    """The same of the backward pass."""
+    windows: Windows
+
+    @cached_property
+    def microbatch(self) -> Numbers:
+        """All of it; smallest axes first."""
+        return self.backward + (self.forward + (self.transfer + self.offload + self.overhead))
+
+    @cached_property
+    def free(self) -> Numbers:
+        """Computation that hides nothing yet."""
+        return self.free_forward + self.free_backward
+
+    @cached_property
+    def sharding_window(self) -> Numbers:
+        """What can hide the traffic of sharded states in every micro-batch."""
+        return self.windows.sharding * self.free
+
+    @cached_property
+    def reduce_window(self) -> Numbers:
+        """What can hide the reduction of gradients in the last backward pass of one chunk."""
+        return self.windows.once * self.free_backward
+
+    @cached_property
+    def gather_window(self) -> Numbers:
+        """What can hide the gathering of parameters in the first forward pass of one chunk."""
+        return self.windows.once * self.free_forward
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Windows:
+    """Which share of the free computation can hide the traffic of states."""
+
+    num_microbatches: Numbers
+    vp: Numbers
+    group_size: Numbers
+    """Micro-batches that one chunk runs in turn."""
+    sharding: Numbers
+    """Share of it behind which the traffic of every micro-batch travels."""
+    once: Numbers
+    """Share of it, for one chunk, behind which the traffic of the step travels."""
+
+    @classmethod
+    def of(cls, question: Question, batch: Batch) -> Windows:
+        """Those of a plan."""
+        return cls(
+            num_microbatches=batch.num_microbatches,
+            vp=batch.vp,
+            group_size=np.minimum(batch.microbatch_group_size, batch.num_microbatches),
+            sharding=where(batch.overlap_dp, question.profile.fsdp_window, 0.0),
+            once=where(batch.overlap_dp, question.profile.dp_window, 0.0) / batch.vp,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateTimes:
+    """Seconds of one step that the states of one stage cost, as far as work does not hide them."""
+
+    sharded: Numbers
+    """Gathering of weights and reduction of gradients in all micro-batches."""
+    reduce: Numbers
+    """Reduction of gradients."""
+    gather: Numbers
+    """Gathering of parameters."""
+    update: Numbers
+    """Optimizer."""
+
+    @property
+    def total(self) -> Numbers:
+        """All of it; smallest axes first."""
+        times = (self.update, self.sharded, self.gather, self.reduce)
+        return sum((time for time in times if not is_zero(time)), start=0.0)
+
+
+def work_times(question: Question, batch: Batch, around: Around, stage: Stage, work: StageWork) -> WorkTimes:
+    """Times of one micro-batch on a stage under ``batch``.
+
+    Computation that hides none of a block's own communication hides, in this order and each part of it once: transfers
+    between stages, activations on their way to the host, and what states exchange.
+    """
+    share = applied_share(stage.num_layers, batch)
+    free_forward = work.sum.free_forward
+    free_backward = work.sum.free_backward + scaled(share, work.sum.free_recomputed)
+    kept = _sent_to_host(batch, work, share)
+    transfer, offload, left = _between(question, batch, around, kept, free_forward + free_backward)
+    return WorkTimes(
+        forward=work.sum.forward,
+        backward=work.sum.backward + scaled(share, work.sum.recomputed),
+        plain=work.sum.forward + work.sum.backward,
+        weight_gradient=work.sum.weight_gradient,
+        transfer=transfer,
+        offload=offload,
+        overhead=question.profile.microbatch_time,
+        free_forward=free_forward if left is None else free_forward * left,
+        free_backward=free_backward if left is None else free_backward * left,
+        windows=Windows.of(question, batch),
+    )
+
+
+def _between(
+    question: Question, batch: Batch, around: Around, kept: Numbers, free: Numbers
+) -> tuple[Numbers, Numbers, Numbers | None]:
+    """Exposed transfers to other stages and to the host, and the share of ``free`` that hides neither (None: all).
+
+    ``kept``: activations of a micro-batch. [bytes]
+    """
+    transfer, rest = _exposed_transfer(question, batch, around, free)
+    offload: Numbers = 0.0
+    if any_holds(batch.offload_activations):
+        offload, rest = _exposed_offload(question, batch, kept, rest)
+    return transfer, offload, None if rest is free else rest / np.maximum(free, 1e-30)
+
+
+def _sent_to_host(batch: Batch, work: StageWork, share: Numbers) -> Numbers:
+    """Activations of one micro-batch, where some may be sent to the host; else nothing. [bytes]"""
+    if not any_holds(batch.offload_activations):
+        return 0.0
+    return kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
+
+
+def chunk_time(stage: Stage, parts: Parts[BlockLoad]) -> Numbers:
+    """One micro-batch forward and backward through a model chunk, without recomputation. [s]"""
+    return parts.total(stage, lambda part: part.forward + part.backward)
+
+
+def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) -> Numbers:
+    r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
+
+    .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
+
+    ``rounds``: seconds of chunks in groups of which the slowest counts. 1 where there are none. Recomputation makes all
+    chunks slower alike and is left out.
+    """
+    if not rounds:
+        return 1.0
+    return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / largest(s.plain for s in stages)
+
+
+def paced(batch: Batch, times: WorkTimes, everyone: Passes, pace: Numbers) -> Numbers:
+    """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
+
+    ``everyone``: one micro-batch through all stages; ``pace``: of uneven chunks.
+    """
+    passes = batch.num_microbatches * times.microbatch
+    if np.all(np.asarray(batch.pp) == 1):
+        return passes
+    return passes + idle_time(passes_of(batch, times), everyone, batch, pace)
+
+
+def passes_of(batch: Batch, times: WorkTimes) -> Passes:
+    """One micro-batch through a stage, apart by gradient where the schedule runs these apart.
+
+    What comes between stages is shared by forward pass and input gradient.
+    """
+    if not splits_backward(batch):
+        return Passes(forward=times.microbatch, input_gradient=0.0, weight_gradient=0.0)
+    between = (times.transfer + times.offload + times.overhead) / 2
+    return Passes(
+        forward=times.forward + between,
+        input_gradient=times.backward - times.weight_gradient + between,
+        weight_gradient=times.weight_gradient,
+    )
+
+
+def state_times(question: Question, times: WorkTimes, load: StateCharge) -> StateTimes:
+    """What the states of a stage cost a step beyond the work that hides their traffic."""
+    profile, windows = question.profile, times.windows
+    sharded: Numbers = 0.0
+    left: Numbers | None = None
+    once = not (is_zero(load.reduce_time) and is_zero(load.gather_time))
+    if not is_zero(load.sharding_time):
+        each = beside(load.sharding_time, times.sharding_window, profile)
+        sharded = windows.num_microbatches * each
+        if once:  # What hides the traffic of every micro-batch cannot hide that of the step as well.
+            left = 1 - (load.sharding_time - each) / np.maximum(times.free, 1e-30)
+
+    def shown(time: Numbers, window: Callable[[], Numbers]) -> Numbers:
+        if is_zero(time):
+            return 0.0
+        own = window() if left is None else left * window()
+        return beside_chunks(time, own, windows.vp, windows.group_size, profile)
+
+    return StateTimes(
+        sharded=sharded,
+        reduce=shown(load.reduce_time, lambda: times.reduce_window),
+        gather=shown(load.gather_time, lambda: times.gather_window),
+        update=load.update_time,
+    )
+
+
+def pipeline_sum(question: Question, batch: Batch, around: Around, whole: Stage, work: StageWork) -> Passes:
+    """One micro-batch's time summed over all stages. [s]
+
+    A number of recomputed layers applies to each stage; where stages are unlike, their mean stands for all.
+    """
+    share = applied_share(whole.num_layers / batch.pp, batch)
+    passes = work.sum.forward + work.sum.backward
+    again = scaled(share, work.sum.recomputed)
+    free = (work.sum.free_forward + work.sum.free_backward) + scaled(share, work.sum.free_recomputed)
+    kept = _sent_to_host(batch, work, share) / batch.pp
+    transfer, offload, _ = _between(question, batch, around, kept, free / batch.pp)
+    between = batch.pp * (transfer + offload + question.profile.microbatch_time)
+    if not splits_backward(batch):
+        return Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)
+    forward = work.sum.forward + between / 2
+    weight_gradient = work.sum.weight_gradient
+    return Passes(
+        forward=forward,
+        input_gradient=(passes + between) + again - forward - weight_gradient,
+        weight_gradient=weight_gradient,
+    )
+
+
+def _exposed_transfer(question: Question, batch: Batch, around: Around, free: Numbers) -> tuple[Numbers, Numbers]:
+    """Transfers that show, and the free computation that is left.
+
+    Every chunk hands its output on and its input gradient back.
+    """
+    if not any_holds(around.handover_time):
+        return 0.0, free
+    time = 2.0 * batch.vp * around.handover_time
+    if not any_holds(batch.overlap_pp):
+        return time, free
+    shown = where(batch.overlap_pp, beside(time, question.profile.pp_window * free, question.profile), time)
+    return shown, free - (time - shown)
+
+
+def _exposed_offload(question: Question, batch: Batch, kept: Numbers, free: Numbers) -> tuple[Numbers, Numbers]:
+    """Kept activations that go to the host and come back: what shows, and the free computation that is left.
+
+    A number of offloaded layers is taken as that of a mean stage.
+    """
+    away = offloaded_share(question.model.num_hidden_layers / batch.pp, batch)
+    time = 2.0 * away * kept / host_rate(question.machine)
+    shown = beside(time, question.profile.offload_window * free, question.profile)
+    shown = where(batch.offload_activations, shown, 0.0)
+    return shown, free - where(batch.offload_activations, time - shown, 0.0)

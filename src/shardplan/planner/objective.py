@@ -1,0 +1,54 @@
+"""What a search looks for: the value of a plan, of which the least is the best."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers
+from shardplan.estimation.question import Question
+from shardplan.estimation.step import Step, whole_step
+
+
+class Objective(ABC):
+    """A number for every plan that grows with what is reported of it, so that either ranks the plans."""
+
+    @abstractmethod
+    def value(self, step: Step) -> Numbers:
+        """What plans are ranked by; infinite for those that are out of the question."""
+
+    @abstractmethod
+    def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What is reported of plans that are ranked by ``values``."""
+
+
+class _Fastest(Objective):
+    """Step time of the plans that fit. [s]"""
+
+    def value(self, step: Step) -> Numbers:
+        """Time of the busiest stage: the fixed time and the growth by stragglers are the same for all plans."""
+        if np.all(step.fits):
+            return step.busiest
+        with np.errstate(divide="ignore"):  # some times faster than np.where, whose branches are hard to predict
+            return np.divide(step.busiest, step.fits)
+
+    def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The whole step."""
+        return np.asarray(whole_step(question, values))
+
+
+class _Smallest(Objective):
+    """Peak memory, whether it fits or not. [bytes]"""
+
+    def value(self, step: Step) -> Numbers:
+        """Memory of the fullest stage."""
+        return step.peak_memory_bytes
+
+    def finished(self, question: Question, values: NDArray[np.float64]) -> NDArray[np.float64]:  # noqa: ARG002
+        """The same."""
+        return values
+
+
+FASTEST, SMALLEST = _Fastest(), _Smallest()

@@ -1,0 +1,328 @@
+"""What the plans of a family are made of, priced once.
+
+Three things are priced once each, on the plans that differ in what they name: blocks (degrees, micro-batch, place of
+the groups) by recomputation; states (degrees, depth, placement) by sharding; and what a stage holds of both (its
+composition). A plan picks its own out of these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers, coded, concatenated, distinct, gather, mapped, one_number, without_zeros
+from shardplan.costs.collectives import Group, groups_of, joined_groups
+from shardplan.estimation.charge import StateCharge, state_charge
+from shardplan.estimation.layout import whole_model
+from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork, StateLoad
+from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
+from shardplan.estimation.question import Question
+from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
+from shardplan.planner.layouts import KnownPipelines, Layouts
+from shardplan.planner.points import Family
+from shardplan.planner.space import GRID
+from shardplan.workload.parts import Parts
+from shardplan.workload.stage import Stage
+
+ROWS = 32_768
+"""Rows of a table that are priced together."""
+GROUPS = ("tp", "tp_rows", "cp", "ep", "etp")
+"""Groups on which the price of a block depends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """What the plans of a family are made of, priced once."""
+
+    question: Question
+    family: Family
+    known: KnownPipelines
+
+    @cached_property
+    def layouts(self) -> Layouts:
+        """Pipelines of every depth and number of chunks."""
+        return Layouts.of(self.question, self.family, self.known)
+
+    @cached_property
+    def dp(self) -> NDArray[np.float64]:
+        """Data-parallel degree of every point."""
+        points = self.family.points
+        return np.asarray(self.question.num_accelerators // (points["tp"] * points["cp"] * points["pp"]), dtype=float)
+
+    @cached_property
+    def num_microbatches(self) -> NDArray[np.float64]:
+        """Micro-batches of a replica at every point."""
+        return self.question.job.global_batch_size // (self.dp * self.family.points["micro_batch_size"])
+
+    @cached_property
+    def _layout_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Points, one for each set of degrees and placement; and for every point which of these it has."""
+        codes = self.family.points["layout"]
+        values, key = distinct(codes, int(codes.max()) + 1)
+        return _first_of(key, len(values)), key
+
+    @cached_property
+    def _groups(self) -> dict[str, Group]:
+        """Groups of every set of degrees and placement."""
+        batches = [*self._by_placement(self._layout_keys[0])]
+        groups = [groups_of(batch, self.question.network) for batch, _ in batches]
+        lengths = [len(points) for _, points in batches]
+        return {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
+
+    @cached_property
+    def _block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Points, one for each block that is priced; and for every point which of these it has."""
+        first, key = self._layout_keys
+        points = self.family.points
+        columns: list[Any] = [points[name][first] for name in GROUPS]
+        for group in (self._groups[name] for name in GROUPS):
+            columns += [*group.members[:-1], *group.largest[:-1], *group.domains[:-1]]
+        code, limit = coded(*(np.broadcast_to(column, first.shape) for column in columns))
+        values, code = distinct(code, limit)
+        sizes = int(points["position"].max()) + 1
+        codes = code[key] * sizes + points["position"]
+        blocks, block = distinct(codes, len(values) * sizes)
+        return _first_of(block, len(blocks)), block
+
+    @property
+    def block_of_point(self) -> NDArray[np.intp]:
+        """Which block every point has."""
+        return self._block_keys[1]
+
+    @cached_property
+    def _blocks(self) -> Parts[BlockLoad]:
+        first, _ = self._block_keys
+        groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
+        batch = self._batch(first, np.arange(len(self.family.policies)))
+        return price_blocks(self.question, batch, groups).map(BlockLoad.of)
+
+    @cached_property
+    def around(self) -> Around:
+        """What the stages of a plan have in common, for every point."""
+        first, block = self._block_keys
+        batch = self._batch(first, None)
+        handover = []
+        for part, points in self._by_placement(np.arange(self.family.num_points)):
+            groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self._layout_keys[1][points])
+            handover.append(np.broadcast_to(price_handover(self.question, part, groups).time, points.shape))
+        return Around(
+            handover_time=np.concatenate(handover),
+            output_bytes=gather(_row(output_bytes(self.question, batch), first), block),
+            logits=gather(_row(num_logits(self.question, batch), first), block),
+        )
+
+    @cached_property
+    def _work(self) -> tuple[StageWork, NDArray[np.intp]]:
+        """Work of every composition on every block where a plan has both; where it lies, by composition and block."""
+        first, block = self._block_keys
+        layouts = self.layouts
+        by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+        rows, position = self._pairs(by_layout, layouts.compositions.shape[1], block, len(first))
+        length = max(ROWS // len(self.family.policies), 1)
+        pieces = [rows[start : start + length] for start in range(0, len(rows), length)]
+        works = [
+            StageWork.of(layouts.composed(part // len(first)), gather(self._blocks, part % len(first)))
+            for part in pieces
+        ]
+        return concatenated(works, [len(part) for part in pieces]), position
+
+    @cached_property
+    def whole(self) -> tuple[Stage, StageWork]:
+        """All stages together, on every block."""
+        stage = whole_model(self.question.model)
+        return stage, StageWork.of(stage, self._blocks)
+
+    @cached_property
+    def charges(self) -> tuple[StateCharge, ...]:
+        """What states cost, for every sharding, by composition and set of degrees where a plan has both."""
+        first, _ = self._layout_keys
+        rows, _ = self._state_rows
+        batch = self._sharded(self._batch(first[rows % len(first)], None))
+        stage = self.layouts.composed(rows // len(first))
+        held = StageStates.of(stage, gather(self._states, rows % len(first)))
+        charge = state_charge(self.question, batch, stage, held)
+        return tuple(without_zeros(_of_sharding(charge, number)) for number in range(len(self.family.shardings)))
+
+    @property
+    def _states(self) -> Parts[StateLoad]:
+        """States of every part under every sharding, on every set of degrees."""
+        first, _ = self._layout_keys
+        parts, lengths = [], []
+        for batch, points in self._by_placement(first):
+            pipeline = gather(self._groups["pp"], self._layout_keys[1][points])
+            parts.append(price_states(self.question, self._sharded(batch), pipeline).map(StateLoad.of))
+            lengths.append(len(points))
+        return concatenated(parts, lengths)
+
+    def _sharded(self, batch: Batch) -> Batch:
+        """The same under every kind of sharding, on an axis of its own."""
+        kinds = np.asarray([kind for kind, _ in self.family.shardings])[:, None]
+        degrees = np.asarray([[degree or 0.0] for _, degree in self.family.shardings])
+        return replace(batch, **sharding_fields(kinds, degrees, batch.replicas))
+
+    @cached_property
+    def _chunk_times(self) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Seconds of every chunk on every block where a plan has both; where they lie, by chunk and block."""
+        first, block = self._block_keys
+        layouts = self.layouts
+        by_layout = [{0, *row.ravel()} for row in layouts.rounds]
+        rows, position = self._pairs(by_layout, layouts.chunks.shape[1], block, len(first))
+        both = self._blocks.map(lambda part: _row(part.forward + part.backward, first))
+        times = both.total(layouts.chunk(rows // len(first)), lambda time: gather(time, rows % len(first)))
+        return _row(times, rows), position
+
+    @cached_property
+    def _state_rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        first, key = self._layout_keys
+        layouts = self.layouts
+        by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+        return self._pairs(by_layout, layouts.compositions.shape[1], key, len(first))
+
+    def _pairs(
+        self, by_layout: list[set[Any]], num_compositions: int, key: NDArray[np.intp], num_keys: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Compositions and keys that a plan has together, as numbers composition x keys + key; where each lies."""
+        present = np.zeros((num_compositions, num_keys), dtype=bool)
+        ends = [*self.layouts.first[1:], len(self.layouts.vp)]
+        for depth, (start, end) in enumerate(zip(self.layouts.first, ends, strict=True)):
+            used = np.asarray(sorted(set().union(*by_layout[start:end])), dtype=np.intp)
+            keys, _ = distinct(key[self.family.points["depth"] == depth], num_keys)
+            present[np.ix_(used, keys)] = True
+        rows = np.flatnonzero(present)
+        position = np.zeros(present.size, dtype=np.intp)
+        position[rows] = np.arange(len(rows))
+        return rows, position
+
+    def _by_placement(self, points: NDArray[np.intp]) -> Iterator[tuple[Batch, NDArray[np.intp]]]:
+        """Listed points (sorted by placement) in numbers, one batch for each placement."""
+        placements = self.family.points["placement"][points]
+        for number, placement in enumerate(self.family.placements):
+            part = points[placements == number]
+            if len(part):
+                yield replace(self._batch(part, None), placement=placement), part
+
+    def _batch(self, points: NDArray[np.intp], slots: NDArray[np.intp] | None) -> Batch:
+        """Listed points in numbers; recomputation by slot, on an axis of its own."""
+        columns = {name: self.family.points[name][points].astype(np.float64) for name in GRID}
+        fields: dict[str, Any] = dict(columns)
+        fields["dp"] = self.dp[points]
+        fields["edp"] = self.question.num_accelerators // (columns["pp"] * columns["ep"] * columns["etp"])
+        fields["num_microbatches"] = self.num_microbatches[points]
+        fields["microbatch_group_size"] = self._one.microbatch_group_size if self._has_group else columns["pp"]
+        if slots is not None:
+            fields |= self._recompute_fields(points, slots)
+        return replace(self._one, **fields)
+
+    @cached_property
+    def _one(self) -> Batch:
+        """Any plan of the family in numbers, for the switches, which are the same in all."""
+        plan = self.family.plan(0, 0, self.family.vps[int(self.family.points["depth"][0])][0], 0)
+        plan = replace(plan, recompute="none", recompute_num_layers=None)
+        return Batch.of(plan, self.question.num_accelerators, self.question.job)
+
+    @property
+    def _has_group(self) -> bool:
+        return self.family.switches.get("microbatch_group_size") is not None
+
+    def _recompute_fields(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> dict[str, Any]:
+        policies = [self.family.policies[slot] for slot in slots]
+        modules = [recompute_modules(policy) for policy in policies]
+        return {
+            "recompute": {
+                name: np.asarray([name in listed for listed in modules])[:, None]
+                for name in (*RECOMPUTE_MODULES, OP_SAC)
+            },
+            "recompute_full": np.asarray([policy == "full" for policy in policies])[:, None],
+            "recompute_num_layers": self._num_layers[self._depths_of(points)][:, slots].T,
+        }
+
+    def _depths_of(self, points: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Depth of every point; of one where all have the same."""
+        depths = self.family.points["depth"][points]
+        return depths[:1] if depths.min() == depths.max() else depths
+
+    @cached_property
+    def _num_layers(self) -> NDArray[np.float64]:
+        """Layers to which recomputation applies, by depth and slot."""
+        return np.asarray([[np.inf if n is None else n for n in layers] for layers in self.family.layers])
+
+    def work_at(self, compositions: NDArray[np.intp], points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
+        """Work of stages of these compositions (one for each point, or one for all) at these points."""
+        first, block = self._block_keys
+        work, position = self._work
+        return _slotted(gather(work, position[compositions * len(first) + block[points]]), slots, self.family)
+
+    def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
+        """Work of all stages together at these points."""
+        return _slotted(gather(self.whole[1], self._block_keys[1][points]), slots, self.family)
+
+    def rounds_at(self, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> list[list[NDArray[np.float64]]]:
+        """Seconds of model chunks in groups of which the slowest counts."""
+        groups = self.layouts.groups(layouts)
+        if not groups:
+            return []
+        (times, position), (first, block) = self._chunk_times, self._block_keys
+        places = block[points]
+        return [[times[position[chunks * len(first) + places]] for chunks in group] for group in groups]
+
+    def charge_at(self, sharding: int, compositions: NDArray[np.intp], points: NDArray[np.intp]) -> StateCharge:
+        """What the states of stages of these compositions cost at these points."""
+        first, key = self._layout_keys
+        return gather(self.charges[sharding], self._state_rows[1][compositions * len(first) + key[points]])
+
+    def batch_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Batch:
+        """Plans of these points in numbers, their chunks per rank left open; what all have in common is one number."""
+        batch = self._batch(points, slots)
+        columns: dict[str, Any] = {
+            name: one_number(getattr(batch, name)) for name in (*GRID, "dp", "edp", "num_microbatches")
+        }
+        group = batch.microbatch_group_size if self._has_group else columns["pp"]
+        layers = one_number(batch.recompute_num_layers)
+        return replace(batch, **columns, microbatch_group_size=group, recompute_num_layers=layers)
+
+    def with_chunks(self, batch: Batch, layouts: NDArray[np.intp]) -> Batch:
+        """The same plans with the chunks per rank of these layouts."""
+        vp = one_number(self.layouts.vp[layouts])
+        if self.family.switches.get("overlap_pp") is not None:
+            return replace(batch, vp=vp)
+        several = np.greater(vp, 1)
+        return replace(batch, vp=vp, overlap_pp=several if several.ndim else bool(several))
+
+
+def sharding_fields(kinds: NDArray[np.str_], degrees: NDArray[np.float64], replicas: Numbers) -> dict[str, Any]:
+    """Fields of plans with these kinds of sharding, over so many ranks (0: all ``replicas``)."""
+    return {
+        "shards_optimizer": kinds != "ddp",
+        "shards_gradients": np.isin(kinds, ("zero2", "zero3", "hsdp")),
+        "shards_weights": np.isin(kinds, ("zero3", "hsdp")),
+        "sharding_degree": np.where(degrees > 0, degrees, replicas),
+    }
+
+
+def _of_sharding(charge: StateCharge, number: int) -> StateCharge:
+    """What the states cost under one of the shardings."""
+    return mapped(charge, lambda array: array[number if len(array) > 1 else 0] if array.ndim > 1 else array)
+
+
+def _first_of(key: NDArray[np.intp], num_keys: int) -> NDArray[np.intp]:
+    """The first position of every key."""
+    first = np.empty(num_keys, dtype=np.intp)
+    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)
+    return first
+
+
+def _row(values: Numbers, like: NDArray[Any]) -> NDArray[np.float64]:
+    return np.broadcast_to(np.asarray(values, dtype=np.float64), like.shape)
+
+
+def _slotted(work: StageWork, slots: NDArray[np.intp], family: Family) -> StageWork:
+    """``work`` of some slots of recomputation."""
+    if len(slots) == len(family.policies):
+        return work
+    return mapped(work, lambda array: array[slots] if array.ndim > 1 and len(array) == len(family.policies) else array)
