@@ -17,7 +17,7 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.planner import evaluation
 from shardplan.planner.evaluation import Table, best_plan, evaluate
-from shardplan.planner.listed import Listed, listed_near, outcomes
+from shardplan.planner.listed import Listed, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import Family
 from shardplan.planner.space import Space
@@ -119,7 +119,7 @@ def test_plans_near_a_limit_are_those_of_all_cells_up_to_it(asked: tuple[Questio
         table = evaluate(question, family, TIME_OF_ALL)
         plans, _ = listed(table)
         limit = float(np.median(table.best[np.isfinite(table.best)]))
-        near = listed_near(table, limit)
+        near = listed_of(table, table.best <= limit)
         kept = table.best[plans.shardings, plans.slots, plans.points] <= limit
         wanted = {row for row, is_kept in zip(rows_of(plans), kept.tolist(), strict=True) if is_kept}
         assert sorted(rows_of(near)) == sorted(wanted)

@@ -26,7 +26,7 @@ from shardplan.planner.robustness import ALIKE_TIME, has_headroom
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Restrictions, declare
 from shardplan.planner.survey import survey_of
-from shardplan.planner.tied import tied_plans
+from shardplan.planner.tied import priced_plans
 
 LIMIT = {**CANDIDATES, "placement": ["tp-cp-ep-dp-pp"], "recompute_num_layers": [None]}
 
@@ -127,8 +127,8 @@ def test_a_plan_at_a_cell_is_the_one_that_a_search_of_its_own_finds() -> None:
     """Tied plans are not priced again: they are what pricing the cell alone gives."""
     asked = question(memory=4 * GB)
     survey = survey_of(asked, declare(asked, Restrictions()))
-    with_ties = survey.with_ties()
-    assert with_ties.tied is not None
+    with_ties = survey.with_prices(())
+    assert with_ties.priced is not None
     for fields in ({}, {"tp": 2}, {"pp": 2}, {"pp": 4, "micro_batch_size": 1}, {"recompute": "full"}):
         alone, known = survey.best_where(**fields), with_ties.best_where(**fields)
         assert alone is not None
@@ -137,7 +137,7 @@ def test_a_plan_at_a_cell_is_the_one_that_a_search_of_its_own_finds() -> None:
 
 
 def test_without_plans_there_is_nothing_to_tie() -> None:
-    assert tied_plans(question(), ()) is None
+    assert priced_plans(question(), (), ()) is None
 
 
 def test_sure_constants_leave_the_choice_to_memory_and_time() -> None:

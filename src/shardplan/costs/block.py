@@ -91,16 +91,17 @@ class BlockCost:
     freed_bytes: Numbers
     """The part of them that recomputation frees."""
     block: Block
+    """Its tensors left out."""
     network: Network
     groups: dict[str, Group]
     repeats: _Repeats
 
-    @property
+    @cached_property
     def flops(self) -> Numbers:
         """Forward FLOP."""
         return _sum(operator.flops for operator in self.block.operators)
 
-    @property
+    @cached_property
     def recomputed_flops(self) -> Numbers:
         """Those of them that are done again."""
         return self.repeats.part((operator, operator.flops) for operator in self.block.operators)
@@ -149,7 +150,7 @@ def price_block(
     block: Block, machine: Machine, network: Network, groups: dict[str, Group], batch: Batch, *, routed: bool = False
 ) -> BlockCost:
     """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
-    repeats = _Repeats(batch)
+    repeats = _Repeats.of(batch)
     talk = _communication(block, network, groups, repeats)
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
     compute = _compute_times(operators, repeats)
@@ -165,35 +166,42 @@ def price_block(
         weight_gradient=_sum(times.weight_gradient for _, times in operators),
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
-        block=block,
+        block=replace(block, saved=()),
         network=network,
         groups=groups,
         repeats=repeats,
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Repeats:
-    """What recomputation runs again (of kept tensors: frees) under a batch. Full recomputation: all of a layer."""
+    """What recomputation runs again (of kept tensors: frees) under a plan. Full recomputation: all of a layer."""
 
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
+    modules: dict[str, Flags]
+    full: Flags
+    by_operator: Flags | None
+    """Where it is chosen operator by operator; None where no plan does so."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> _Repeats:
+        """Recomputation of plans."""
         by_operator = batch.recompute.get(OP_SAC, False)
-        self._by_operator = by_operator if any_holds(by_operator) else None
+        return cls(batch.recompute, batch.recompute_full, by_operator if any_holds(by_operator) else None)
 
     def share_of(self, item: Item) -> Numbers:
         """Share of ``item`` that is run again."""
         if item.modules == OUTSIDE:
             return 0.0
-        again: Flags = self._batch.recompute_full
+        again: Flags = self.full
         for module in item.modules:
-            again = np.logical_or(again, self._batch.recompute.get(module, False))
-        return again if self._by_operator is None else np.where(self._by_operator, item.op_sac, again)
+            again = np.logical_or(again, self.modules.get(module, False))
+        return again if self.by_operator is None else np.where(self.by_operator, item.op_sac, again)
 
     def part(self, amounts: Iterable[tuple[Item, Numbers]]) -> Numbers:
         """The part of a sum that is run again. Items that are so together are added first, on their fewer axes."""
         together: dict[Hashable, tuple[Item, Numbers]] = {}
         for item, amount in amounts:
-            key = item.modules if self._by_operator is None else id(item)
+            key = item.modules if self.by_operator is None else id(item)
             before = together.get(key)
             together[key] = item, amount if before is None else before[1] + amount
         return _sum(amount * self.share_of(item) for item, amount in together.values())

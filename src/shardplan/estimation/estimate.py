@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -107,15 +108,22 @@ def estimate(
 
 def estimate_plan(question: Question, plan: Plan) -> Estimate:
     """As ``estimate``, for a question already put."""
-    check_plan(plan, question.model, question.cluster, question.num_accelerators, question.job)
+    return estimate_plans(question, (plan,))[0]
+
+
+def estimate_plans(question: Question, plans: Sequence[Plan]) -> tuple[Estimate, ...]:
+    """As ``estimate``, for several plans, which are priced together."""
+    for plan in plans:
+        check_plan(plan, question.model, question.cluster, question.num_accelerators, question.job)
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            answer = answer_of(PricedPlan.of(question, plan))
+            answers = tuple(answer_of(priced) for priced in PricedPlan.of_all(question, plans))
     except ArithmeticError as error:
         raise _not_finite(str(error)) from None
-    if not math.isfinite(answer.step_time + answer.peak_memory_bytes):
-        raise _not_finite(f"{answer.step_time} s, {answer.peak_memory_bytes} bytes")
-    return answer
+    for answer in answers:
+        if not math.isfinite(answer.step_time + answer.peak_memory_bytes):
+            raise _not_finite(f"{answer.step_time} s, {answer.peak_memory_bytes} bytes")
+    return answers
 
 
 def _not_finite(what: str) -> InputError:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, concatenated, mapped
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
 from shardplan.estimation.layout import Rounds, pipeline_of, whole_model
@@ -40,6 +41,7 @@ from shardplan.inputs.readers.residuals import Shares
 from shardplan.memory.activations import applied_share
 from shardplan.schedules.base import Passes
 from shardplan.schedules.pipeline import parameter_copies
+from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage, stacked
 
 BLOCK_TERMS = {
@@ -64,18 +66,35 @@ class PricedPlan:
     stages: tuple[Stage, ...]
     rounds: Rounds
     """Model chunks in groups of which the slowest counts."""
+    prices: Prices
+    """Of every part, maybe of other plans as well."""
+    loads: Loads
+    """Of every part, of this plan alone."""
+    number: int = 0
+    """Position of this plan among those that ``prices`` are of."""
 
     @classmethod
     def of(cls, question: Question, plan: Plan) -> PricedPlan:
         """``plan`` (taken to be valid) as an answer to ``question``."""
-        laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
-        batch = Batch.of(plan, question.num_accelerators, question.job)
-        return cls(question=question, plan=plan, batch=batch, stages=laid_out, rounds=rounds)
+        return cls.of_all(question, (plan,))[0]
 
-    @cached_property
-    def prices(self) -> Prices:
-        """Prices of every part."""
-        return price(self.question, self.batch)
+    @classmethod
+    def of_all(cls, question: Question, plans: Sequence[Plan]) -> list[PricedPlan]:
+        """Several plans; those that need the same formulas are priced together."""
+        batches = [Batch.of(plan, question.num_accelerators, question.job) for plan in plans]
+        priced: dict[int, PricedPlan] = {}
+        for alike in _alike(batches):
+            prices = price(question, _columns([batches[number] for number in alike]))
+            loads = Loads.of(prices)
+            for at, number in enumerate(alike):
+                own = mapped(loads, partial(_element, at))
+                plan, batch = plans[number], batches[number]
+                held, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
+                priced[number] = cls(
+                    question=question, plan=plan, batch=batch, stages=held, rounds=rounds,
+                    prices=prices, loads=own, number=at,
+                )  # fmt: skip
+        return [priced[number] for number in range(len(plans))]
 
     @property
     def step_time(self) -> float:
@@ -111,9 +130,7 @@ class PricedPlan:
 
     def memory_of(self, stage: int) -> StageMemory:
         """Memory of one rank of a stage, by part."""
-        return StageMemory(
-            **{f.name: float(self._at(getattr(self._memory, f.name), stage)) for f in fields(StageMemory)}
-        )
+        return self._memories[stage]
 
     @cached_property
     def breakdown(self) -> dict[str, float]:
@@ -139,7 +156,7 @@ class PricedPlan:
         def executed(cost: BlockCost) -> Numbers:
             return 3.0 * cost.flops + share * cost.recomputed_flops
 
-        one_rank = float(self.prices.blocks.total(self._whole, executed))
+        one_rank = self._total(self.prices.blocks, self._whole, executed)
         return one_rank * float(self.batch.num_microbatches) * self.question.num_accelerators / self.plan.pp
 
     def communication(self) -> dict[str, dict[str, float]]:
@@ -156,12 +173,12 @@ class PricedPlan:
 
         blocks, states = self.prices.blocks, self.prices.states
         sent = {
-            name: [m * float(blocks.total(stage, _fixed(in_layers, name, tier))) for tier in tiers]
+            name: [m * self._total(blocks, stage, _fixed(in_layers, name, tier)) for tier in tiers]
             for name in ("tp", "cp", "ep", "etp")
         }
         copies = parameter_copies(self.batch)
-        sent["dp"] = [copies * float(states.total(stage, _fixed(in_states, tier))) for tier in tiers]
-        sent["pp"] = [2.0 * m * self.plan.vp * float(moved) for moved in self.prices.handover.bytes]
+        sent["dp"] = [copies * self._total(states, stage, _fixed(in_states, tier)) for tier in tiers]
+        sent["pp"] = [2.0 * m * self.plan.vp * float(self._own(moved)) for moved in self.prices.handover.bytes]
         names = [tier.name for tier in self.question.network.tiers]
         return {dimension: dict(zip(names, moved, strict=True)) for dimension, moved in sent.items() if any(moved)}
 
@@ -174,8 +191,8 @@ class PricedPlan:
             times: Numbers = getattr(cost.forward, name) + getattr(cost.backward, name)
             return times
 
-        terms = {term: m * float(blocks.total(stage, _fixed(both, name))) for name, term in BLOCK_TERMS.items()}
-        return terms | {"recompute": m * share * float(blocks.total(stage, lambda cost: cost.recomputed.total))}
+        terms = {term: m * self._total(blocks, stage, _fixed(both, name)) for name, term in BLOCK_TERMS.items()}
+        return terms | {"recompute": m * share * self._total(blocks, stage, lambda cost: cost.recomputed.total)}
 
     def _other_terms(self) -> dict[str, float]:
         """What comes between micro-batches and once a step, and how long the slowest stage waits for others. [s]"""
@@ -203,20 +220,17 @@ class PricedPlan:
         return whole_model(self.question.model)
 
     @cached_property
-    def _loads(self) -> Loads:
-        return Loads.of(self.prices)
-
-    @cached_property
     def _around(self) -> Around:
-        return Around.of(self.question, self.batch, self.prices)
+        around = Around.of(self.question, self.batch, self.prices)
+        return replace(around, handover_time=self._own(around.handover_time))
 
     @cached_property
     def _work(self) -> StageWork:
-        return StageWork.of(self._rows, self._loads.blocks)
+        return StageWork.of(self._rows, self.loads.blocks)
 
     @cached_property
     def _states(self) -> StageStates:
-        return StageStates.of(self._rows, self._loads.states)
+        return StageStates.of(self._rows, self.loads.states)
 
     @cached_property
     def _paced(self) -> Numbers:
@@ -225,13 +239,13 @@ class PricedPlan:
 
     @cached_property
     def _pace(self) -> float:
-        loads = self._loads.blocks
+        loads = self.loads.blocks
         chunks = [[float(chunk_time(chunk.as_stage(), loads)) for chunk in group] for group in self.rounds]
         return sum(max(group) for group in chunks) / float(np.max(self._times.plain)) if chunks else 1.0
 
     @cached_property
     def _everyone(self) -> Passes:
-        whole = StageWork.of(self._whole, self._loads.blocks)
+        whole = StageWork.of(self._whole, self.loads.blocks)
         return pipeline_sum(self.question, self.batch, self._around, self._whole, whole)
 
     @cached_property
@@ -262,6 +276,23 @@ class PricedPlan:
         memory = StageMemory.of(self._states_memory, self._kept, self.question.profile.framework_bytes)
         return replace(memory, **{f.name: self._each(getattr(memory, f.name)) for f in fields(StageMemory)})
 
+    @cached_property
+    def _memories(self) -> list[StageMemory]:
+        """Memory of one rank of every stage."""
+        columns = {f.name: getattr(self._memory, f.name).tolist() for f in fields(StageMemory)}
+        return [
+            StageMemory(**{name: values[stage] for name, values in columns.items()})
+            for stage in range(len(self.stages))
+        ]
+
+    def _total(self, parts: Parts[Any], stage: Stage, value: Callable[[Any], Numbers]) -> float:
+        """Sum of a number over everything that a stage holds."""
+        return float(parts.total(stage, lambda part: self._own(value(part))))
+
+    def _own(self, values: Numbers) -> Numbers:
+        """This plan's of what was priced for several."""
+        return _element(self.number, values) if isinstance(values, np.ndarray) else values
+
     def _each(self, values: Numbers) -> NDArray[np.float64]:
         """One number for every stage."""
         return np.broadcast_to(np.asarray(values, dtype=np.float64), (len(self.stages),))
@@ -278,3 +309,22 @@ def _fixed(value: Callable[..., Numbers], *arguments: object) -> Callable[[objec
 def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:
     tiers = sent.get(dimension)
     return tiers[tier] if tiers is not None else 0.0
+
+
+def _alike(batches: Sequence[Batch]) -> Iterable[list[int]]:
+    """Positions of plans for which the same formulas hold."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, each in enumerate(batches):
+        groups.setdefault((each.schedule, each.placement, each.tp_kind, each.cp_comm), []).append(number)
+    return groups.values()
+
+
+def _columns(batches: Sequence[Batch]) -> Batch:
+    """Plans in numbers as columns; what is the same in all stays one number."""
+    return concatenated([replace(batch, stage_layers=None) for batch in batches], [1] * len(batches))
+
+
+def _element(number: int, values: NDArray[Any]) -> float:
+    """The value at a position; the one value where all have the same."""
+    value: float = values[number].item() if values.size > 1 else values.item()
+    return value

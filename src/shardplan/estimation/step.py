@@ -8,7 +8,7 @@ time that can hide it. A search prices each half on the plans that differ in it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,32 +24,92 @@ from shardplan.estimation.times import WorkTimes, chunk_time, pace_of, paced, pi
 from shardplan.inputs.batch import Batch
 from shardplan.workload.stage import Stage
 
+Rounds = Sequence[Sequence[Numbers]]
+"""Seconds of model chunks in groups of which the slowest counts; none where ranks hold one chunk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkOfStages:
+    """What sharding does not change, of every kind of stage that can be slowest or fullest; computed when read."""
+
+    question: Question
+    batch: Batch
+    around: Around
+    kinds: Sequence[Stage]
+    works: Sequence[StageWork]
+    """Of every kind."""
+    whole: Stage
+    """All layers and ends at once, as the sum over stages."""
+    whole_work: StageWork
+    rounds: Callable[[], Rounds]
+
+    @cached_property
+    def times(self) -> list[WorkTimes]:
+        """One micro-batch, for every kind."""
+        return [
+            work_times(self.question, self.batch, self.around, stage, work)
+            for stage, work in zip(self.kinds, self.works, strict=True)
+        ]
+
+    @cached_property
+    def passes(self) -> list[Numbers]:
+        """All micro-batches and the time in which a stage waits for others, for every kind. [s]"""
+        everyone = pipeline_sum(self.question, self.batch, self.around, self.whole, self.whole_work)
+        pace = pace_of(self.rounds(), self.times)
+        return [paced(self.batch, times, everyone, pace) for times in self.times]
+
+    @cached_property
+    def kept(self) -> list[ActivationMemory]:
+        """Activations and loss, for every kind."""
+        return [
+            activation_memory(self.question, self.batch, self.around, stage, work)
+            for stage, work in zip(self.kinds, self.works, strict=True)
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Outcome of a plan, or arrays over plans."""
+    r"""Outcome of a plan, or arrays over plans: memory of the fullest stage, and the time of the slowest.
 
-    question: Question
-    busiest: Numbers
-    """What the slowest stage takes, but for what all plans have in common. [s]"""
-    peak_memory_bytes: Numbers
-    fits: Flags
+    .. math:: T = \left(\max_r \left[M (t_r + s_r) + e_r + idle_r\right] + t_0\right)(1 + g \log_2 (N/8))
+
+    with M micro-batches of time t, exposed sharding s, end-of-step time e, pipeline idle time, fixed time and growth by
+    stragglers. Each is computed when read: where nothing fits, nobody asks for the time.
+    """
+
+    work: WorkOfStages
+    charges: Sequence[StateCharge]
+    """What the states of every kind of stage cost."""
+
+    @property
+    def question(self) -> Question:
+        """What was asked."""
+        return self.work.question
+
+    @cached_property
+    def busiest(self) -> Numbers:
+        """What the slowest stage takes, but for what all plans have in common. [s]"""
+        stages = zip(self.work.passes, self.work.times, self.charges, strict=True)
+        return largest(passes + state_times(self.question, times, charge).total for passes, times, charge in stages)
 
     @cached_property
     def step_time(self) -> Numbers:
         """One optimizer step. [s]"""
         return whole_step(self.question, self.busiest)
 
+    @cached_property
+    def peak_memory_bytes(self) -> Numbers:
+        """Of one rank of the fullest stage."""
+        pairs = zip(self.charges, self.work.kept, strict=True)
+        return largest(peak_of(self.question, charge, kept) for charge, kept in pairs)
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PricedStage:
-    """A kind of stage: its work, and what its states cost."""
-
-    times: WorkTimes
-    passes: Numbers
-    """All micro-batches and the time in which it waits for other stages. [s]"""
-    kept: ActivationMemory
-    charge: StateCharge
+    @cached_property
+    def fits(self) -> Flags:
+        """Whether every device holds its stage, and every node what its accelerators move there."""
+        pairs = zip(self.charges, self.work.kept, strict=True)
+        host = host_holds(self.question, [charge.host_bytes + kept.on_host for charge, kept in pairs])
+        fits = self.peak_memory_bytes <= self.question.usable_memory
+        return fits if host is True else all_hold([fits, host])
 
 
 def step_of(
@@ -61,46 +121,20 @@ def step_of(
     *,
     rounds: Sequence[Sequence[Stage]] = (),
 ) -> Step:
-    """Step time and peak memory from the ``kinds`` of stage that can be slowest or fullest.
-
-    ``whole``: all layers and ends at once, as the sum over stages. ``rounds``: groups of model chunks of which the
-    slowest counts (``estimation.layout``); none where ranks hold one chunk.
-    """
-    loads, around = Loads.of(prices), Around.of(question, batch, prices)
-    everyone = pipeline_sum(question, batch, around, whole, StageWork.of(whole, loads.blocks))
-    works = [StageWork.of(stage, loads.blocks) for stage in kinds]
-    times = [work_times(question, batch, around, stage, work) for stage, work in zip(kinds, works, strict=True)]
-    pace = pace_of([[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds], times)
-    stages = [
-        PricedStage(
-            times=one,
-            passes=paced(batch, one, everyone, pace),
-            kept=activation_memory(question, batch, around, stage, work),
-            charge=state_charge(question, batch, stage, StageStates.of(stage, loads.states)),
-        )
-        for stage, work, one in zip(kinds, works, times, strict=True)
-    ]
-    return joined(question, stages)
-
-
-def joined(question: Question, stages: Sequence[PricedStage]) -> Step:
-    r"""The step that stages make together.
-
-    .. math:: T = \left(\max_r \left[M (t_r + s_r) + e_r + idle_r\right] + t_0\right)(1 + g \log_2 (N/8))
-
-    with M micro-batches of time t, exposed sharding s, end-of-step time e, pipeline idle time, fixed time and growth by
-    stragglers. Memory is that of the fullest stage.
-    """
-    busiest = largest(stage.passes + state_times(question, stage.times, stage.charge).total for stage in stages)
-    fullest = largest(peak_of(question, stage.charge, stage.kept) for stage in stages)
-    host = host_holds(question, [stage.charge.host_bytes + stage.kept.on_host for stage in stages])
-    fits = fullest <= question.usable_memory
-    return Step(
+    """Outcome of plans with these ``kinds`` of stage; ``rounds``: chunks in groups of which the slowest counts."""
+    loads = Loads.of(prices)
+    work = WorkOfStages(
         question=question,
-        busiest=busiest,
-        peak_memory_bytes=fullest,
-        fits=fits if host is True else all_hold([fits, host]),
+        batch=batch,
+        around=Around.of(question, batch, prices),
+        kinds=kinds,
+        works=[StageWork.of(stage, loads.blocks) for stage in kinds],
+        whole=whole,
+        whole_work=StageWork.of(whole, loads.blocks),
+        rounds=lambda: [[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds],
     )
+    charges = [state_charge(question, batch, stage, StageStates.of(stage, loads.states)) for stage in kinds]
+    return Step(work=work, charges=charges)
 
 
 def whole_step(question: Question, busiest: Numbers) -> Numbers:

@@ -18,9 +18,7 @@ from shardplan.arrays import Flags, Numbers, all_hold, gather
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.question import Question
-from shardplan.estimation.stage_memory import ActivationMemory, activation_memory
-from shardplan.estimation.step import PricedStage, Step, joined
-from shardplan.estimation.times import WorkTimes, pace_of, paced, pipeline_sum, work_times
+from shardplan.estimation.step import Step, WorkOfStages
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import Plan
 from shardplan.planner.layouts import KnownPipelines
@@ -60,8 +58,13 @@ def evaluate(
     known: KnownPipelines | None = None,
 ) -> Table:
     """Evaluates every valid plan of ``family``. Raises ``SearchStopped`` where ``stop`` says so."""
+    return evaluated(Tables(question=question, family=family, known=known or KnownPipelines()), objective, stop)
+
+
+def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None) -> Table:
+    """As ``evaluate``, of what has been priced already."""
     _keep_freed_memory()
-    tables = Tables(question=question, family=family, known=known or KnownPipelines())
+    question, family = tables.question, tables.family
     best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
     feasible = 0
     for at, pieces in _pieces(tables):
@@ -174,27 +177,26 @@ class _Piece:
         return cls(at=at, layouts=layouts, num_kinds=int(at.tables.layouts.num_kinds[layouts[0]]))
 
     @cached_property
-    def _halves(self) -> list[tuple[NDArray[np.intp], WorkTimes, Numbers, ActivationMemory]]:
-        """Of every kind of stage: composition, times, all micro-batches with waiting, activations."""
-        question, layouts = self.at.tables.question, self.at.tables.layouts
-        batch, around = self.at.tables.with_chunks(self.at.batch, self.layouts), self.at.around
-        everyone = pipeline_sum(question, batch, around, self.at.tables.whole[0], self.at.whole)
-        works = []
-        for kind in range(self.num_kinds):
-            compositions, stage = layouts.composition[self.layouts, kind], layouts.stage(self.layouts, kind)
-            work = self.at.work(compositions)
-            times = work_times(question, batch, around, stage, work)
-            works.append((compositions, times, activation_memory(question, batch, around, stage, work)))
-        pace = pace_of(self.at.tables.rounds_at(self.at.points, self.layouts), [times for _, times, _ in works])
-        return [(held, times, paced(batch, times, everyone, pace), kept) for held, times, kept in works]
+    def _work(self) -> WorkOfStages:
+        """What all kinds of sharding have in common."""
+        at, tables, layouts = self.at, self.at.tables, self.at.tables.layouts
+        kinds = range(self.num_kinds)
+        return WorkOfStages(
+            question=tables.question,
+            batch=tables.with_chunks(at.batch, self.layouts),
+            around=at.around,
+            kinds=[layouts.stage(self.layouts, kind) for kind in kinds],
+            works=[at.work(layouts.composition[self.layouts, kind]) for kind in kinds],
+            whole=tables.whole[0],
+            whole_work=at.whole,
+            rounds=lambda: tables.rounds_at(at.points, self.layouts),
+        )
 
     def step(self, sharding: int) -> Step:
         """Outcome of the plans under a kind of sharding: slots of recomputation by points."""
-        stages = [
-            PricedStage(times=times, passes=passes, kept=kept, charge=self.at.charge(sharding, compositions))
-            for compositions, times, passes, kept in self._halves
-        ]
-        return joined(self.at.tables.question, stages)
+        compositions = self.at.tables.layouts.composition[self.layouts]
+        charges = [self.at.charge(sharding, compositions[:, kind]) for kind in range(self.num_kinds)]
+        return Step(work=self._work, charges=charges)
 
 
 def _fill(

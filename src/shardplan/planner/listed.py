@@ -43,9 +43,9 @@ class Listed:
         )
 
 
-def listed_near(table: Table, limit: float) -> Listed:
-    """The plans of all cells of a table whose best is up to ``limit``, over the chunks per rank."""
-    shardings, slots, points = np.nonzero(table.best <= limit)
+def listed_of(table: Table, cells: NDArray[np.bool_]) -> Listed:
+    """The plans of some cells of a table, over the chunks per rank."""
+    shardings, slots, points = np.nonzero(cells)
     family, layouts = table.family, table.tables.layouts
     counts = family.num_chunks()[points]
     cell = np.repeat(np.arange(len(points)), counts)
@@ -54,12 +54,21 @@ def listed_near(table: Table, limit: float) -> Listed:
     return Listed(shardings=shardings[cell], slots=slots[cell], layouts=first + chunk, points=points[cell])
 
 
-def outcomes(question: Question, tables: Tables, plans: Listed) -> Step:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcomes:
+    """Of listed plans, in their order."""
+
+    step_time: NDArray[np.float64]
+    """[s]"""
+    peak_memory_bytes: NDArray[np.float64]
+    fits: NDArray[np.bool_]
+
+
+def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
     parts = [(index, _priced(question, tables, plans.at(index))) for index in _alike(tables, plans)]
-    return Step(
-        question=question,
-        busiest=_together([(index, step.busiest) for index, step in parts], len(plans)),
+    return Outcomes(
+        step_time=_together([(index, step.step_time) for index, step in parts], len(plans)),
         peak_memory_bytes=_together([(index, step.peak_memory_bytes) for index, step in parts], len(plans)),
         fits=_together([(index, step.fits) for index, step in parts], len(plans)),
     )

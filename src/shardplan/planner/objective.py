@@ -29,6 +29,8 @@ class _Fastest(Objective):
 
     def value(self, step: Step) -> Numbers:
         """Time of the busiest stage: the fixed time and the growth by stragglers are the same for all plans."""
+        if not np.any(step.fits):
+            return np.inf
         if np.all(step.fits):
             return step.busiest
         with np.errstate(divide="ignore"):  # some times faster than np.where, whose branches are hard to predict

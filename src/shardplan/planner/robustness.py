@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.band import band_of
-from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.planner.ranking import Cell
-from shardplan.planner.tied import TiedPlans
+from shardplan.planner.tied import PricedPlans
 
 ALIKE_TIME = 0.001
 """Pessimistic times within this share are alike: steps of one run vary by more."""
@@ -61,30 +60,32 @@ def has_headroom(estimate: Estimate) -> bool:
     return estimate.peak_memory_p90_bytes <= estimate.usable_memory_bytes
 
 
-def ties_of(question: Question, tied: TiedPlans, listed: Sequence[tuple[Cell, Estimate]]) -> Ties:
-    """The ties of a search, with the robustness of those of its ``listed`` plans, fastest first, that tie."""
-    headroom = tied.peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
-    places = {tied.index_of(cell): answer for cell, answer in listed}
-    best = _most_robust(tied, headroom, fastest=next(iter(places)))
-    recommended = places.get(best) or estimate_plan(question, tied.plan(best))
-    shown = [index for index in places if index is not None]
+def recommended_of(question: Question, priced: PricedPlans, fastest: int | None) -> int:
+    """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good."""
+    tied, times = priced.tied, priced.pessimistic_time
+    roomy = tied[_has_headroom(question, priced)[tied]]
+    left = roomy if len(roomy) else tied
+    left = left[times[left] <= times[left].min() * (1 + ALIKE_TIME)]
+    return fastest if fastest is not None and fastest in left else int(left[priced.step_time[left].argmin()])
+
+
+def ties_of(question: Question, priced: PricedPlans, shown: Sequence[int], recommended: tuple[int, Estimate]) -> Ties:
+    """The ties of a search, with the robustness of those of the plans ``shown``, and of that ``recommended``."""
+    tied = priced.tied
+    told = [index for index in dict.fromkeys((*shown, recommended[0])) if index in tied]
     return Ties(
-        factor=tied.factor,
-        num_plans=len(tied.step_time),
-        num_with_headroom=int(np.count_nonzero(headroom)),
-        recommended=recommended,
-        robustness={tied.plan(index): _robustness(tied, index) for index in dict.fromkeys((*shown, best))},
+        factor=priced.factor,
+        num_plans=len(tied),
+        num_with_headroom=int(np.count_nonzero(_has_headroom(question, priced)[tied])),
+        recommended=recommended[1],
+        robustness={priced.plan(index): _robustness(priced, index) for index in told},
     )
 
 
-def _most_robust(tied: TiedPlans, headroom: NDArray[np.bool_], *, fastest: int | None) -> int:
-    """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good."""
-    left = np.flatnonzero(headroom if headroom.any() else ~headroom)
-    times = tied.pessimistic_time[left]
-    left = left[times <= times.min() * (1 + ALIKE_TIME)]
-    return fastest if fastest is not None and fastest in left else int(left[tied.step_time[left].argmin()])
+def _has_headroom(question: Question, priced: PricedPlans) -> NDArray[np.bool_]:
+    return priced.peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
 
 
-def _robustness(tied: TiedPlans, index: int) -> Robustness:
-    lost = dict(zip(GROUPS, tied.lost[:, index].tolist(), strict=True))
-    return Robustness(lost_time=lost, pessimistic_time=float(tied.pessimistic_time[index]))
+def _robustness(priced: PricedPlans, index: int) -> Robustness:
+    lost = dict(zip(GROUPS, priced.lost[:, index].tolist(), strict=True))
+    return Robustness(lost_time=lost, pessimistic_time=float(priced.pessimistic_time[index]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from shardplan.errors import InputError
+from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import searched_in_stack
 from shardplan.frameworks.stack import Stack
@@ -14,13 +15,13 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.ranking import different_cells
+from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import ties_of
+from shardplan.planner.robustness import Ties, recommended_of, ties_of
 from shardplan.planner.space import Given, Restrictions, as_lists, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.suggestions import suggest
-from shardplan.planner.survey import Progress, survey_of
+from shardplan.planner.survey import Progress, Survey, survey_of
 
 
 def search(
@@ -77,20 +78,34 @@ def search_question(
     _check_top(top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions)
-    survey = survey_of(question, space, progress=progress, stop=stop, known=known).with_ties()
-    listed = [(cell, survey.estimate(cell)) for cell in different_cells(survey.tables, top)]
+    survey = survey_of(question, space, progress=progress, stop=stop, known=known)
+    cells = different_cells(survey.tables, top)
+    survey = survey.with_prices(cells)
+    estimates, ties = _answers(question, survey, cells)
     result = SearchResult(
         question=question,
         space=space.declared(),
-        estimates=tuple(estimate for _, estimate in listed),
-        ties=ties_of(question, survey.tied, listed) if survey.tied is not None and listed else None,
+        estimates=estimates,
+        ties=ties,
         num_plans_evaluated=survey.num_evaluated,
         num_plans_feasible=survey.num_feasible,
         rejected=dict((+survey.rejected).most_common()),
         search_time=time.perf_counter() - started,
         best_where=survey.best_where,
     )
-    return suggest(result, restrictions) if suggestions and not result.estimates else result
+    return suggest(result, restrictions, survey) if suggestions and not result.estimates else result
+
+
+def _answers(question: Question, survey: Survey, cells: list[Cell]) -> tuple[tuple[Estimate, ...], Ties | None]:
+    """Full answers for the plans of listed cells, fastest first, and the ties; nothing where nothing fits."""
+    if survey.priced is None or not cells:
+        return (), None
+    found = [index for cell in cells if (index := survey.priced.index_of(cell)) is not None]
+    best = recommended_of(question, survey.priced, fastest=found[0] if found else None)
+    plans = [survey.priced.plan(index) for index in found]
+    answers = estimate_plans(question, plans if best in found else [*plans, survey.priced.plan(best)])
+    recommended = answers[found.index(best) if best in found else -1]
+    return answers[: len(plans)], ties_of(question, survey.priced, found, (best, recommended))
 
 
 def _check_top(top: int) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.space import Restrictions, declare, divisors
-from shardplan.planner.survey import survey_of
+from shardplan.planner.survey import Survey, survey_of
 
 Change = tuple[str, Question, Restrictions]
 """In words with its flags, and what is asked then."""
@@ -24,32 +26,37 @@ MOST_TRIALS = 48
 """Batch sizes or world sizes that are tried on either side."""
 
 
-def suggest(result: SearchResult, restrictions: Restrictions) -> SearchResult:
-    """``result`` with what would help, each checked by a search.
+Trial = Callable[[Question, Restrictions], "Suggestion | None"]
+"""The best plan of a changed question that fits, if any."""
+
+
+def suggest(result: SearchResult, restrictions: Restrictions, survey: Survey) -> SearchResult:
+    """``result`` with what would help, each checked by a search; ``survey``: the one that it is the result of.
 
     Where plans are valid but too large: the smallest one, and changes that make plans fit. Where none is valid: the
     nearest batches and world sizes that have some.
     """
     question = result.question
+    trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known)
     if result.num_plans_evaluated == 0:
-        near = (search(question, restrictions) for search in (_freed, _nearest_batches, _nearest_worlds))
+        near = (search(question, restrictions, trial) for search in (_freed, _nearest_batches, _nearest_worlds))
         return replace(result, suggestions=tuple(itertools.chain(*near)))
-    survey = survey_of(question, declare(question, restrictions), objective=SMALLEST)
-    cell = best_cell(survey.tables)
+    smallest = survey.under(SMALLEST)
+    cell = best_cell(smallest.tables)
     assert cell is not None
-    larger = _first(_more_accelerators(question, restrictions))
-    lighter = _first_of_each(_lighter(question, restrictions))
-    found = itertools.chain(_freed(question, restrictions), lighter, larger)
-    return replace(result, smallest=survey.estimate(cell), suggestions=tuple(found))
+    larger = _first(_more_accelerators(question, restrictions), trial)
+    lighter = _first_of_each(_lighter(question, restrictions), trial)
+    found = itertools.chain(_freed(question, restrictions, trial), lighter, larger)
+    return replace(result, smallest=smallest.estimate(cell), suggestions=tuple(found))
 
 
-def _freed(question: Question, restrictions: Restrictions) -> Iterator[Suggestion]:
+def _freed(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """Each restricted field left free; all of them where none helps alone."""
     names = restrictions.fields
-    alone = [*_first_of_each((f"leave {name} free", question, restrictions.without(name)) for name in names)]
+    alone = [*_first_of_each(((f"leave {name} free", question, restrictions.without(name)) for name in names), trial)]
     yield from alone
     if len(names) > 1 and not alone:
-        yield from _first([(f"leave {', '.join(names)} free", question, Restrictions())])
+        yield from _first([(f"leave {', '.join(names)} free", question, Restrictions())], trial)
 
 
 def _lighter(question: Question, restrictions: Restrictions) -> Iterator[Change]:
@@ -81,7 +88,7 @@ def _more_accelerators(question: Question, restrictions: Restrictions) -> Iterat
             yield f"use {n:,} accelerators: --gpus {n}", replace(question, num_accelerators=n), restrictions
 
 
-def _nearest_batches(question: Question, restrictions: Restrictions) -> Iterator[Suggestion]:
+def _nearest_batches(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """The nearest global batch below and above that has plans, among multiples of divisors of the world size."""
     batch = question.job.global_batch_size
     units = divisors(question.num_accelerators)
@@ -96,10 +103,10 @@ def _nearest_batches(question: Question, restrictions: Restrictions) -> Iterator
             )
             for size in sizes[:MOST_TRIALS]
         ]
-        yield from _first(changes)
+        yield from _first(changes, trial)
 
 
-def _nearest_worlds(question: Question, restrictions: Restrictions) -> Iterator[Suggestion]:
+def _nearest_worlds(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:
     """The nearest number of accelerators below and above that has plans."""
     n = question.num_accelerators
     for step in (-1, 1):
@@ -109,29 +116,29 @@ def _nearest_worlds(question: Question, restrictions: Restrictions) -> Iterator[
             for size in sizes
             if 1 <= size <= MAX_NUM_ACCELERATORS
         ]
-        yield from _first(changes)
+        yield from _first(changes, trial)
 
 
-def _first_of_each(changes: Iterable[Change]) -> Iterator[Suggestion]:
+def _first_of_each(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
     for change in changes:
-        yield from _first([change])
+        yield from _first([change], trial)
 
 
-def _first(changes: Iterable[Change]) -> Iterator[Suggestion]:
+def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
     """The first change under which a plan fits."""
     for text, question, restrictions in changes:
-        best = _best(question, restrictions)
+        best = trial(question, restrictions)
         if best is not None:
             yield replace(best, change=text)
             return
 
 
-def _best(question: Question, restrictions: Restrictions) -> Suggestion | None:
+def _best(known: KnownPipelines, question: Question, restrictions: Restrictions) -> Suggestion | None:
     try:
         space = declare(question, restrictions)
         if next(families(question, space, Counter()), None) is None:
             return None
-        survey = survey_of(question, space)
+        survey = survey_of(question, space, known=known)
     except ShardplanError:  # the change contradicts a restriction
         return None
     estimate = survey.best_where()

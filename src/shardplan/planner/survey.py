@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
-from shardplan.planner.evaluation import Table, best_plan, evaluate
+from shardplan.inputs.plan import Plan
+from shardplan.planner.evaluation import Table, best_plan, evaluate, evaluated
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
-from shardplan.planner.tied import TiedPlans, tied_plans
+from shardplan.planner.tied import PricedPlans, priced_plans
 
 Progress = Callable[[int, int], None]
 """Called with families done and families in all."""
@@ -32,8 +33,8 @@ class Survey:
     tables: tuple[Table, ...]
     rejected: Counter[str]
     objective: Objective
-    tied: TiedPlans | None = None
-    """The plans that tie with the fastest, where they have been asked for."""
+    priced: PricedPlans | None = None
+    """The plans that tie with the fastest and those of listed cells, where they have been asked for."""
 
     @property
     def num_evaluated(self) -> int:
@@ -46,20 +47,32 @@ class Survey:
         return sum(table.num_feasible for table in self.tables)
 
     def estimate(self, cell: Cell) -> Estimate:
-        """The full answer for the best plan at ``cell``; it is the one that the arrays gave."""
-        index = None if self.tied is None else self.tied.index_of(cell)
-        if self.tied is None or index is None:
-            plan, value = best_plan(cell.tables, cell.position, self.objective)
-        else:
-            plan, value = self.tied.plan(index), self.tied.step_time[index]
-        answer = estimate_plan(self.question, plan)
-        told = answer.step_time if self.objective is FASTEST else answer.peak_memory_bytes
-        assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
-        return answer
+        """The full answer for the best plan at ``cell``."""
+        return self.estimates([cell])[0]
 
-    def with_ties(self) -> Survey:
-        """The same, with the plans that tie with the fastest; these need not be priced again."""
-        return replace(self, tied=tied_plans(self.question, self.tables))
+    def estimates(self, cells: Sequence[Cell]) -> tuple[Estimate, ...]:
+        """The full answers for the best plans at some cells; they are what the arrays gave."""
+        found = [self._best_of(cell) for cell in cells]
+        answers = estimate_plans(self.question, [plan for plan, _ in found])
+        for answer, (plan, value) in zip(answers, found, strict=True):
+            told = answer.step_time if self.objective is FASTEST else answer.peak_memory_bytes
+            assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
+        return answers
+
+    def _best_of(self, cell: Cell) -> tuple[Plan, float]:
+        index = None if self.priced is None else self.priced.index_of(cell)
+        if self.priced is None or index is None:
+            return best_plan(cell.tables, cell.position, self.objective)
+        return self.priced.plan(index), float(self.priced.step_time[index])
+
+    def with_prices(self, listed: Sequence[Cell]) -> Survey:
+        """The same, with the plans that tie with the fastest and those of listed cells priced."""
+        return replace(self, priced=priced_plans(self.question, self.tables, listed))
+
+    def under(self, objective: Objective) -> Survey:
+        """The same plans by another objective; what they are made of need not be priced again."""
+        tables = tuple(evaluated(table.tables, objective) for table in self.tables)
+        return replace(self, tables=tables, objective=objective, priced=None)
 
     def best_where(self, **wanted: Any) -> Estimate | None:
         """The best plan with these values of its fields, if any."""

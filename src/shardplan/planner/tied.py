@@ -1,4 +1,4 @@
-"""All plans that are too close to the fastest to call, priced as the constants are and where they are worse."""
+"""The plans that are close to the fastest, and others that are listed: priced again, and where constants are worse."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
-from shardplan.planner.listed import listed_near, outcomes
+from shardplan.planner.listed import listed_of, outcomes
 from shardplan.planner.ranking import Cell
 from shardplan.planner.tables import Tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class TiedPlans:
-    """Every plan of the tables that fits and ties with the fastest: arrays of one length."""
+class PricedPlans:
+    """Plans of the tables that fit: all that tie with the fastest, and those of listed cells."""
 
     tables: tuple[Tables, ...]
     factor: float
@@ -38,6 +38,11 @@ class TiedPlans:
         """Step time where all groups are worse, as independent of one another. [s]"""
         return self.step_time + np.sqrt((self.lost**2).sum(axis=0))
 
+    @property
+    def tied(self) -> NDArray[np.intp]:
+        """Positions of those that tie with the fastest, itself among them."""
+        return np.flatnonzero(self.step_time <= self.step_time.min() * self.factor * (1 + SAME))
+
     def plan(self, index: int) -> Plan:
         """The plan at ``index``."""
         number, sharding, slot, layout, point = (int(i) for i in self.positions[:, index])
@@ -45,7 +50,7 @@ class TiedPlans:
         return tables.family.plan(sharding, slot, int(tables.layouts.vp[layout]), point)
 
     def index_of(self, cell: Cell) -> int | None:
-        """The fastest of the plans at ``cell``; None where none ties."""
+        """The fastest of the plans at ``cell``; None where none is among these."""
         number = next((i for i, tables in enumerate(self.tables) if tables is cell.tables), None)
         if number is None:
             return None
@@ -55,17 +60,22 @@ class TiedPlans:
         return int(found[self.step_time[found].argmin()]) if len(found) else None
 
 
-def tied_plans(question: Question, tables: Sequence[Table]) -> TiedPlans | None:
-    """The plans of ``tables`` that tie with the fastest; None where nothing fits."""
+SAME = 1e-12
+"""Times that differ by less are the same: sums in another order."""
+
+
+def priced_plans(question: Question, tables: Sequence[Table], listed: Sequence[Cell]) -> PricedPlans | None:
+    """The plans of ``tables`` that tie with the fastest, and those of ``listed`` cells; None where nothing fits."""
     fastest = min((float(table.best.min()) for table in tables), default=np.inf)
     if not np.isfinite(fastest):
         return None
     factor = tie_factor()
     asked = side_by_side(question, num_axes=1)
-    near = [table for table in tables if table.best.min() <= fastest * factor]
-    parts = [_ties_of(asked, table, number, fastest * factor) for number, table in enumerate(near)]
+    known = {id(cell.tables) for cell in listed}
+    near = [table for table in tables if table.best.min() <= fastest * factor or id(table.tables) in known]
+    parts = [_of_table(asked, table, number, fastest * factor, listed) for number, table in enumerate(near)]
     positions, times, memory = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
-    return TiedPlans(
+    return PricedPlans(
         tables=tuple(table.tables for table in near),
         factor=factor,
         positions=positions,
@@ -75,15 +85,20 @@ def tied_plans(question: Question, tables: Sequence[Table]) -> TiedPlans | None:
     )
 
 
-def _ties_of(
-    asked: Question, table: Table, number: int, limit: float
+def _of_table(
+    asked: Question, table: Table, number: int, limit: float, listed: Sequence[Cell]
 ) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Positions, step times (a row for each profile) and peak memory of the plans of a table up to ``limit``."""
-    near = listed_near(table, limit)
-    step = outcomes(asked, table.tables, near)
-    times = np.broadcast_to(np.asarray(step.step_time), (1 + len(GROUPS), len(near)))
-    memory, fits = (np.broadcast_to(np.asarray(part), (len(near),)) for part in (step.peak_memory_bytes, step.fits))
-    tied = np.flatnonzero(fits & (times[0] <= limit * (1 + 1e-12)))
-    kept = near.at(tied)
-    places = (np.full_like(kept.points, number), kept.shardings, kept.slots, kept.layouts, kept.points)
-    return np.stack(places), times[:, tied], memory[tied]
+    """Positions, step times (a row for each profile) and peak memory of the plans of a table that count."""
+    shown = np.zeros(table.best.shape, dtype=bool)
+    for cell in listed:
+        if cell.tables is table.tables:
+            shown[cell.position] = True
+    plans = listed_of(table, (table.best <= limit) | shown)
+    step = outcomes(asked, table.tables, plans)
+    times = np.broadcast_to(step.step_time, (1 + len(GROUPS), len(plans)))
+    memory = np.broadcast_to(step.peak_memory_bytes, (len(plans),))
+    counts = shown[plans.shardings, plans.slots, plans.points] | (times[0] <= limit * (1 + SAME))
+    kept = np.flatnonzero(step.fits & counts)
+    left = plans.at(kept)
+    places = (np.full_like(left.points, number), left.shardings, left.slots, left.layouts, left.points)
+    return np.stack(places), times[:, kept], memory[kept]
