@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.examples import ideal_profile
 
 from shardplan.costs.overlap import (
+    all_windows,
     beside,
     beside_chunks,
     beside_products,
@@ -29,9 +30,11 @@ def test_what_runs_beside_a_window_shows_the_excess_or_its_slowdown(
 def test_interleaving_never_shows_more(time: float, window: float, chunks: int, group: int, slowdown: float) -> None:
     profile = ideal_profile(hidden_slowdown=slowdown)
     own = window / chunks
-    shown = beside_chunks(time, own, chunks, group, profile)
+    shown = beside_chunks(time, own, lambda: all_windows(own, chunks, group), chunks, profile)
     assert 0 <= shown <= beside(time, own, profile) * (1 + 1e-9) + 1e-300
-    assert beside_chunks(time, window, 1, group, profile) == beside(time, window, profile)
+    assert beside_chunks(time, window, lambda: all_windows(window, 1, group), 1, profile) == beside(
+        time, window, profile
+    )
 
 
 @given(times, times, st.sampled_from((1, 4, 8, 16)))

@@ -6,6 +6,8 @@ exchange of one dimension hides that of no other, so all dimensions together hid
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from shardplan.arrays import Numbers
@@ -21,20 +23,27 @@ def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
     return np.maximum(time - window, profile.hidden_slowdown * time)
 
 
-def beside_chunks(time: Numbers, own: Numbers, chunks: Numbers, group: Numbers, profile: Profile) -> Numbers:
+def beside_chunks(
+    time: Numbers, own: Numbers, all_chunks: Callable[[], Numbers], chunks: Numbers, profile: Profile
+) -> Numbers:
     r"""The same for the reduction (or gathering) of all v chunks of a pipeline rank, once per step.
 
     .. math:: \max\left(\frac{t}{v} - w,\; t - w (1 + g (v - 1)),\; c\,t\right)
 
-    ``own``: the window w of one micro-batch in one chunk. The last of the g = ``group`` micro-batches that a chunk runs
-    in turn completes its gradients; they travel while the g run in the next chunk. The last chunk has its own last pass
-    alone (Megatron Core, pipeline_parallel/schedules.py: gradients of a chunk are synchronised after its last
-    micro-batch).
+    ``own``: the window w of one micro-batch in one chunk; ``all_chunks``: that of the whole step (``all_windows``). The
+    last of g micro-batches that a chunk runs in turn completes its gradients; they travel while the g run in the next
+    chunk. The last chunk has its own last pass alone (Megatron Core, pipeline_parallel/schedules.py: gradients of a
+    chunk are synchronised after its last micro-batch).
     """
     if np.all(np.asarray(chunks) == 1):
         return beside(time, own, profile)
-    whole = time - own * (1 + group * (chunks - 1))
-    return np.maximum(np.maximum(time / chunks - own, whole), profile.hidden_slowdown * time)
+    longest = np.maximum(time / chunks - own, time - all_chunks())
+    return np.maximum(longest, profile.hidden_slowdown * time)
+
+
+def all_windows(own: Numbers, chunks: Numbers, group: Numbers) -> Numbers:
+    r"""Window of all chunks in one step, :math:`w (1 + g (v - 1))`."""
+    return own * (1 + group * (chunks - 1))
 
 
 def beside_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:

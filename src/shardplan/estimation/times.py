@@ -10,7 +10,7 @@ import numpy as np
 
 from shardplan.arrays import Numbers, any_holds, is_zero, largest, scaled, where
 from shardplan.costs.optimizer import host_rate
-from shardplan.costs.overlap import beside, beside_chunks
+from shardplan.costs.overlap import all_windows, beside, beside_chunks
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
@@ -67,9 +67,19 @@ class WorkTimes:
         return self.windows.once * self.free_backward
 
     @cached_property
+    def reduce_windows(self) -> Numbers:
+        """The same in the whole step."""
+        return self.windows.of_step(self.reduce_window)
+
+    @cached_property
     def gather_window(self) -> Numbers:
         """What can hide the gathering of parameters in the first forward pass of one chunk."""
         return self.windows.once * self.free_forward
+
+    @cached_property
+    def gather_windows(self) -> Numbers:
+        """The same in the whole step."""
+        return self.windows.of_step(self.gather_window)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +105,10 @@ class Windows:
             sharding=where(batch.overlap_dp, question.profile.fsdp_window, 0.0),
             once=where(batch.overlap_dp, question.profile.dp_window, 0.0) / batch.vp,
         )
+
+    def of_step(self, own: Numbers) -> Numbers:
+        """Window of a whole step where that of one chunk's last pass is ``own``. [s]"""
+        return all_windows(own, self.vp, self.group_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,26 +223,27 @@ def passes_of(batch: Batch, times: WorkTimes) -> Passes:
 
 def state_times(question: Question, times: WorkTimes, load: StateCharge) -> StateTimes:
     """What the states of a stage cost a step beyond the work that hides their traffic."""
-    profile, windows = question.profile, times.windows
+    profile, vp = question.profile, times.windows.vp
     sharded: Numbers = 0.0
     left: Numbers | None = None
     once = not (is_zero(load.reduce_time) and is_zero(load.gather_time))
     if not is_zero(load.sharding_time):
         each = beside(load.sharding_time, times.sharding_window, profile)
-        sharded = windows.num_microbatches * each
+        sharded = times.windows.num_microbatches * each
         if once:  # What hides the traffic of every micro-batch cannot hide that of the step as well.
             left = 1 - (load.sharding_time - each) / np.maximum(times.free, 1e-30)
 
-    def shown(time: Numbers, window: Callable[[], Numbers]) -> Numbers:
+    def shown(time: Numbers, own: Callable[[], Numbers], windows: Callable[[], Numbers]) -> Numbers:
         if is_zero(time):
             return 0.0
-        own = window() if left is None else left * window()
-        return beside_chunks(time, own, windows.vp, windows.group_size, profile)
+        if left is None:
+            return beside_chunks(time, own(), windows, vp, profile)
+        return beside_chunks(time, left * own(), lambda: left * windows(), vp, profile)
 
     return StateTimes(
         sharded=sharded,
-        reduce=shown(load.reduce_time, lambda: times.reduce_window),
-        gather=shown(load.gather_time, lambda: times.gather_window),
+        reduce=shown(load.reduce_time, lambda: times.reduce_window, lambda: times.reduce_windows),
+        gather=shown(load.gather_time, lambda: times.gather_window, lambda: times.gather_windows),
         update=load.update_time,
     )
 

@@ -32,6 +32,8 @@ from shardplan.workload.stage import Stage
 
 ROWS = 32_768
 """Rows of a table that are priced together."""
+ALONE = 512
+"""Rows of one composition that are priced apart from others: what a stage holds is then a number, not a column."""
 GROUPS = ("tp", "tp_rows", "cp", "ep", "etp")
 """Groups on which the price of a block depends."""
 
@@ -124,11 +126,11 @@ class Tables:
         layouts = self.layouts
         by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
         rows, position = self._pairs(by_layout, layouts.compositions.shape[1], block, len(first))
-        length = max(ROWS // len(self.family.policies), 1)
-        pieces = [rows[start : start + length] for start in range(0, len(rows), length)]
+        pieces = _pieces(rows, len(first), max(ROWS // len(self.family.policies), 1))
+        stages = [layouts.composed(part // len(first)) for part in pieces]
         works = [
-            StageWork.of(layouts.composed(part // len(first)), gather(self._blocks, part % len(first)))
-            for part in pieces
+            StageWork.of(stage, self._blocks.at(part % len(first), stage))
+            for stage, part in zip(stages, pieces, strict=True)
         ]
         return concatenated(works, [len(part) for part in pieces]), position
 
@@ -143,11 +145,18 @@ class Tables:
         """What states cost, for every sharding, by composition and set of degrees where a plan has both."""
         first, _ = self._layout_keys
         rows, _ = self._state_rows
+        states, length = self._states, max(ROWS // len(self.family.shardings), 1)
+        pieces = _pieces(rows, len(first), length)
+        parts = [self._charge(states, first, part) for part in pieces]
+        charge = concatenated(parts, [len(part) for part in pieces])
+        return tuple(without_zeros(_of_sharding(charge, number)) for number in range(len(self.family.shardings)))
+
+    def _charge(self, states: Parts[StateLoad], first: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
+        """What states cost under every sharding, of some compositions on some sets of degrees."""
         batch = self._sharded(self._batch(first[rows % len(first)], None))
         stage = self.layouts.composed(rows // len(first))
-        held = StageStates.of(stage, gather(self._states, rows % len(first)))
-        charge = state_charge(self.question, batch, stage, held)
-        return tuple(without_zeros(_of_sharding(charge, number)) for number in range(len(self.family.shardings)))
+        held = StageStates.of(stage, states.at(rows % len(first), stage))
+        return state_charge(self.question, batch, stage, held)
 
     @property
     def _states(self) -> Parts[StateLoad]:
@@ -174,8 +183,9 @@ class Tables:
         by_layout = [{0, *row.ravel()} for row in layouts.rounds]
         rows, position = self._pairs(by_layout, layouts.chunks.shape[1], block, len(first))
         both = self._blocks.map(lambda part: _row(part.forward + part.backward, first))
-        times = both.total(layouts.chunk(rows // len(first)), lambda time: gather(time, rows % len(first)))
-        return _row(times, rows), position
+        pieces = _pieces(rows, len(first), ROWS)
+        times = [_chunk_times(both, layouts.chunk(part // len(first)), part % len(first)) for part in pieces]
+        return np.concatenate(times), position
 
     @cached_property
     def _state_rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -293,6 +303,25 @@ class Tables:
             return replace(batch, vp=vp)
         several = np.greater(vp, 1)
         return replace(batch, vp=vp, overlap_pp=several if several.ndim else bool(several))
+
+
+def _pieces(rows: NDArray[np.intp], num_keys: int, length: int) -> list[NDArray[np.intp]]:
+    """Numbers composition x keys + key in pieces of some length; those of one composition alone where they are many."""
+    ends = np.flatnonzero(np.diff(rows // num_keys)) + 1
+    pieces: list[list[NDArray[np.intp]]] = [[]]
+    for alike in np.split(rows, ends):
+        if len(alike) >= ALONE:
+            pieces += [[alike[start : start + length]] for start in range(0, len(alike), length)] + [[]]
+        elif sum(map(len, pieces[-1])) + len(alike) > length:
+            pieces.append([alike])
+        else:
+            pieces[-1].append(alike)
+    return [np.concatenate(piece) for piece in pieces if piece]
+
+
+def _chunk_times(times: Parts[NDArray[np.float64]], chunks: Stage, keys: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Seconds of listed model chunks on listed blocks."""
+    return _row(times.total(chunks, lambda time: time[keys]), keys)
 
 
 def sharding_fields(kinds: NDArray[np.str_], degrees: NDArray[np.float64], replicas: Numbers) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, any_holds
+from shardplan.arrays import Numbers, any_holds, gather
 from shardplan.workload.stage import Stage
 
 Value = TypeVar("Value")
@@ -33,6 +34,19 @@ class Parts(Generic[Value]):
             embedding=change(self.embedding),
             head=change(self.head),
             mtp=change(self.mtp),
+        )
+
+    def at(self, index: NDArray[np.intp], stage: Stage) -> Parts[Value]:
+        """Values at listed positions, of the parts that a stage holds; nobody reads the others."""
+
+        def taken(count: Numbers, value: Value) -> Value:
+            return gather(value, index) if any_holds(count) else value
+
+        return Parts(
+            layers=tuple(taken(count, value) for count, value in zip(stage.counts, self.layers, strict=True)),
+            embedding=taken(stage.has_embedding, self.embedding),
+            head=taken(stage.has_head, self.head),
+            mtp=taken(stage.num_mtp_layers, self.mtp),
         )
 
     def held(self, stage: Stage) -> list[tuple[Numbers, Value]]:
