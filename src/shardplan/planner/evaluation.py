@@ -179,7 +179,7 @@ class _Piece:
     @cached_property
     def _work(self) -> WorkOfStages:
         """What all kinds of sharding have in common."""
-        at, tables, layouts = self.at, self.at.tables, self.at.tables.layouts
+        at, chosen, tables, layouts = self.at, self.layouts, self.at.tables, self.at.tables.layouts
         kinds = range(self.num_kinds)
         return WorkOfStages(
             question=tables.question,
@@ -189,7 +189,7 @@ class _Piece:
             works=[at.work(layouts.composition[self.layouts, kind]) for kind in kinds],
             whole=tables.whole[0],
             whole_work=at.whole,
-            rounds=lambda: tables.rounds_at(at.points, self.layouts),
+            rounds=lambda: tables.rounds_at(at.points, chosen),  # without ``self``: no circle keeps the arrays
         )
 
     def step(self, sharding: int) -> Step:
