@@ -37,7 +37,7 @@ def _list(names: Iterable[str]) -> str:
 
 def _or(names: Iterable[str]) -> str:
     """Names as alternatives: 1f1b, gpipe or interleaved."""
-    *others, last = names
+    *others, last = list(names) or ["nothing"]
     return f"{', '.join(others)} or {last}" if others else last
 
 
