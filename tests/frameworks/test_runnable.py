@@ -205,6 +205,16 @@ def test_what_a_framework_cannot_run_is_refused_with_what_it_can(
     assert len(refusal.message) < 200
 
 
+@pytest.mark.parametrize("name", list_stacks())
+def test_the_usual_plan_of_every_framework_runs(name: str) -> None:
+    precision = "fp16" if name == "megatron-lm-2021" else "bf16"
+    placement = {"placement": "tp-cp-ep-pp-dp"} if name == "meta-llama-3" else {}
+    assert _refused(name, _setting("llama-3.1-8b", 64, 512, precision=precision), placement) == ()
+    if load_stack(name).can_run_before:
+        for record in load_stack(name).can_run_before:
+            assert _refused(f"{name}@{record.version}", _setting("llama-3.1-8b", 64, 512), {}) == ()
+
+
 def test_a_stack_without_a_record_refuses_nothing() -> None:
     stack = replace(load_stack("deepspeed"), can_run=None)
     assert refusals(stack, Plan(pp=4, vp=8), DENSE) == ()

@@ -84,7 +84,7 @@ class Stack:
     can_run: Capabilities | None = field(default=None, repr=False)
     """What the framework can run in its newest version, or in the one that was asked for; None: no record."""
     can_run_before: tuple[Capabilities, ...] = field(default=(), repr=False)
-    """The same of earlier versions, the latest first."""
+    """The same of other versions, the latest first."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where each default comes from, by ``software.cuda_graphs`` and the like."""
     notes: str = field(default="", repr=False)
@@ -114,7 +114,9 @@ class Stack:
         known = [each.version for each in records]
         for record in records:
             if version and record.at(version):
-                return replace(self, can_run=record)
+                return replace(
+                    self, can_run=record, can_run_before=tuple(each for each in records if each is not record)
+                )
         hint = f"one of {', '.join(known)}, or no version for the newest" if known else "leave the version out"
         raise UnknownNameError(f"version of {self.name}", version[:60], known, hint=hint)
 
