@@ -12,15 +12,18 @@ from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.files import DATA, Document, read_document, shipped_document
-from shardplan.frameworks.capabilities import Capabilities, read_capabilities
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.software import Software
+
+if TYPE_CHECKING:
+    from shardplan.frameworks.capabilities import Capabilities
+
 
 STACKS: Final = DATA / "stacks"
 
@@ -226,6 +229,8 @@ def _records(document: Document, label: str) -> dict[str, Any]:
     """What the framework can run, in its newest version and in earlier ones."""
     if document.get("can_run") is None and "can_run_before" not in document:
         return {}
+    from shardplan.frameworks.capabilities import read_capabilities  # most questions name no stack
+
     given = _mapping(document.get("can_run"), "can_run", label)
     base = _alike(_text(given, "like", f"{label}: can_run"), label) if "like" in given else None
     newest = read_capabilities({name: value for name, value in given.items() if name != "like"}, "can_run", base)
