@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,10 @@ import yaml
 from docstrings import markdown
 
 from shardplan import units
+from shardplan.frameworks.capabilities import Capabilities
+from shardplan.frameworks.capability_rows import CapabilityRow, capability_rows, refusal_rows
+from shardplan.frameworks.conditions import FACTS
+from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.readers import catalog, hardware_files, model_index
 from shardplan.inputs.readers.hf import config as hf_config
 from shardplan.inputs.readers.hf import unsupported as hf_unsupported
@@ -212,6 +216,50 @@ def _schedule_cells(schedule: PipelineSchedule) -> list[str]:
     return [f"`{schedule.name}`", schedule.title, chunks, str(schedule.parameter_copies), apart, schedule.source]
 
 
+def frameworks() -> str:
+    """What every framework can run, in one line each."""
+    header = ["stack", "version", "schedules", "sharding with a pipeline", "recomputes", "layers", "context exchange"]
+    return _rows(header, [_framework_cells(load_stack(name)) for name in list_stacks()])
+
+
+def _framework_cells(stack: Stack) -> list[str]:
+    can = stack.can_run or Capabilities(version="", date="")
+    lists = (can.schedules, can.pipelined_shardings, can.recompute, can.layers, can.cp_comm)
+    return [f"`{stack.name}`", can.version, *(_listed(names) for names in lists)]
+
+
+def _listed(names: Iterable[str] | None) -> str:
+    return "not stated" if names is None else ", ".join(names) or "none"
+
+
+def capabilities() -> str:
+    """Every entry of every framework's record with its source, a section for each."""
+    return "\n\n".join(_capability_section(load_stack(name)) for name in list_stacks())
+
+
+def _capability_section(stack: Stack) -> str:
+    can = stack.can_run
+    if can is None:
+        return ""
+    read = f"Version {can.version}, {can.date}; {can.repository} {can.commit}".rstrip()
+    others = ", ".join(f"`{stack.name}@{each.version}`" for each in stack.can_run_before)
+    entries = [[row.title, row.value, _source(row)] for row in capability_rows(can)]
+    rules = [[row.title, row.value, _source(row)] for row in refusal_rows(can)]
+    parts = [f"### {stack.name}", f"{stack.full_name}. {read}." + (f" Other versions: {others}." if others else "")]
+    parts.append(_rows(["entry", "value", "source"], entries))
+    parts += [_rows(["it refuses besides", "instead", "source"], rules)] if rules else []
+    return "\n\n".join(parts)
+
+
+def _source(row: CapabilityRow) -> str:
+    return f"{row.source} (from memory)" if row.from_memory else row.source
+
+
+def conditions() -> str:
+    """Names that a condition of a record may use."""
+    return ", ".join(f"`{name}`" for name in FACTS)
+
+
 def passes() -> str:
     """Memory-bound kernels: what they read and write of an element."""
     header = ["pass", "forward", "backward", "kernels forward", "kernels backward"]
@@ -240,10 +288,13 @@ def _rows(header: list[str], rows: list[list[str]]) -> str:
 
 DIRECTIVES: dict[str, Callable[..., str]] = {
     "accelerators": accelerators,
+    "capabilities": capabilities,
     "clusters": clusters,
+    "conditions": conditions,
     "constants": constants,
     "families": families,
     "fields": fields_of,
+    "frameworks": frameworks,
     "instances": instances,
     "latencies": latencies,
     "models": models,

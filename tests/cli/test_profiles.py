@@ -120,6 +120,19 @@ def test_every_default_of_a_stack_has_its_source(name: str) -> None:
     assert [field for field in record["software"] if field not in text] == []
 
 
+@pytest.mark.parametrize("name", ["nanotron", "nemo", "hai-llm", "torchtitan@0.3"])
+def test_what_a_framework_can_run_is_shown_with_its_sources(name: str) -> None:
+    record, can = answer("stacks", name)["can_run"], load_stack(name).can_run
+    assert can is not None
+    assert (record["version"], record["date"]) == (can.version, can.date)
+    assert [*record["entries"]] == [*can.stated]
+    assert all(entry["source"] for entry in (*record["entries"].values(), *record["refuses"]))
+    text = " ".join(run("stacks", name, columns=120).stdout.split())
+    assert can.version in text
+    assert all(rule.instead in text for rule in can.refuses)
+    assert ("from memory" in text) == bool(can.from_memory)
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
 @pytest.mark.parametrize("arguments", [("profiles",), ("profiles", "hopper"), ("stacks",), ("stacks", "torchtitan")])
 def test_lines_fit_the_terminal(arguments: tuple[str, ...], columns: int) -> None:
@@ -137,6 +150,7 @@ def test_lines_fit_the_terminal(arguments: tuple[str, ...], columns: int) -> Non
         (("profiles", "x" * 5000), "unknown profile"),
         (("stacks", "torchtita"), "did you mean torchtitan"),
         (("stacks", "./none.yaml"), "does not exist"),
+        (("stacks", "torchtitan@9"), "unknown version of torchtitan"),
         (("stacks", ""), "unknown stack"),
     ],
 )

@@ -13,7 +13,8 @@ from shardplan.inputs.plan import Plan
 
 NAMES = {
     "megatron-bridge", "nemo", "megatron-lm", "megatron-lm-2021", "megatron-deepspeed", "deepspeed", "torchtitan",
-    "llm-foundry", "nanotron", "nemo-automodel", "maxtext", "mindspeed-llm", "internevo",
+    "llm-foundry", "nanotron", "nemo-automodel", "maxtext", "mindspeed-llm", "internevo", "hai-llm",
+    "meta-llama-3", "megascale",
 }  # fmt: skip
 
 

@@ -57,7 +57,8 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
 def stacks(*, output: OutputFlags, name: StackArgument = None) -> int:
     """List the training frameworks whose defaults are known, or show those of one.
 
-    Every default is shown with its source.
+    Every default is shown with its source, and so is all that the framework can run. torchtitan@0.3 shows what that
+    version can run, no version the newest.
     """
     target = JsonTarget(output.json)
     target.check()
@@ -87,7 +88,9 @@ def _plain(record: Any) -> dict[str, Any]:
 
 
 def _stack_record(stack: Stack) -> dict[str, Any]:
-    """Every default of a stack with its source."""
+    """Every default of a stack with its source, and what the framework can run."""
+    from shardplan.frameworks.capability_rows import capability_record
+
     return {
         "schema": "shardplan/stack/1",
         "name": stack.name,
@@ -103,5 +106,7 @@ def _stack_record(stack: Stack) -> dict[str, Any]:
         "stages_by_cost": stack.stages_by_cost,
         "experts_split_as_layers": stack.experts_split_as_layers,
         "sources": dict(stack.sources),
+        "can_run": None if stack.can_run is None else capability_record(stack.can_run),
+        "can_run_before": [capability_record(each) for each in stack.can_run_before],
         "notes": stack.notes,
     }

@@ -1,17 +1,18 @@
 """A stack: the documented defaults of one training framework, so that naming it gives its behaviour.
 
 ``data/stacks`` holds one file for each. A default is a field of :class:`Software`, :class:`Job` or :class:`Plan` with
-its source; what a user or a measured run states takes its place.
+its source; what a user or a measured run states takes its place. Beside the defaults the file records what the
+framework can run (:mod:`shardplan.frameworks.capabilities`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass
@@ -19,6 +20,10 @@ from shardplan.files import DATA, Document, read_document, shipped_document
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.software import Software
+
+if TYPE_CHECKING:
+    from shardplan.frameworks.capabilities import Capabilities
+
 
 STACKS: Final = DATA / "stacks"
 
@@ -43,6 +48,8 @@ _HEAD: Final = (
     "layers_per_chunk",
     "stages_by_cost",
     "experts_split_as_layers",
+    "can_run",
+    "can_run_before",
     "notes",
 )
 
@@ -77,6 +84,10 @@ class Stack:
     """Whether stages are closed by the cost of their layers and the head; otherwise layers are shared out evenly."""
     experts_split_as_layers: bool = False
     """Whether experts are split over the tensor-parallel ranks (``etp`` is ``tp``) where nothing is said."""
+    can_run: Capabilities | None = field(default=None, repr=False)
+    """What the framework can run in its newest version, or in the one that was asked for; None: no record."""
+    can_run_before: tuple[Capabilities, ...] = field(default=(), repr=False)
+    """The same of other versions, the latest first."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where each default comes from, by ``software.cuda_graphs`` and the like."""
     notes: str = field(default="", repr=False)
@@ -100,6 +111,18 @@ class Stack:
         """Arguments of ``Plan``."""
         return dict(self.plan)
 
+    def at_version(self, version: str) -> Stack:
+        """The same stack with what that version can run; ``0.3`` names 0.3.0. Raises ``UnknownNameError``."""
+        records = [each for each in (self.can_run, *self.can_run_before) if each is not None]
+        known = [each.version for each in records]
+        for record in records:
+            if version and record.at(version):
+                return replace(
+                    self, can_run=record, can_run_before=tuple(each for each in records if each is not record)
+                )
+        hint = f"one of {', '.join(known)}, or no version for the newest" if known else "leave the version out"
+        raise UnknownNameError(f"version of {self.name}", version[:60], known, hint=hint)
+
 
 def list_stacks() -> list[str]:
     """Names of the stacks that are shipped."""
@@ -107,11 +130,12 @@ def list_stacks() -> list[str]:
 
 
 def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
-    """A stack by name or by the path of its file. Raises InputError."""
+    """A stack by name, by name and version (``torchtitan@0.3``) or by the path of its file. Raises InputError."""
     text = os.fspath(name_or_path) if isinstance(name_or_path, str | os.PathLike) else repr(name_or_path)
     text = text if isinstance(text, str) else repr(text)
-    if text.lower() in list_stacks():
-        return _shipped(text.lower())
+    name, at, version = text.lower().partition("@")
+    if name in list_stacks():
+        return _shipped(name).at_version(version) if at else _shipped(name)
     if (
         isinstance(name_or_path, os.PathLike)
         or "/" in text
@@ -161,6 +185,7 @@ def _stack_from(document: Document, label: str) -> Stack:
             else _count(_value(chunk, "layers_per_chunk", label, sources), label),
             stages_by_cost=_flag(document, "stages_by_cost", label, sources),
             experts_split_as_layers=_flag(document, "experts_split_as_layers", label, sources),
+            **_records(document, label),
             sources=sources,
             notes=str(document.get("notes") or ""),
             **defaults,
@@ -200,6 +225,36 @@ def _value(entry: object, name: str, label: str, sources: dict[str, str]) -> Any
     return entry["value"]
 
 
+def _records(document: Document, label: str) -> dict[str, Any]:
+    """What the framework can run, in its newest version and in earlier ones."""
+    if document.get("can_run") is None and "can_run_before" not in document:
+        return {}
+    from shardplan.frameworks.capabilities import read_capabilities  # most questions name no stack
+
+    given = _mapping(document.get("can_run"), "can_run", label)
+    base = _alike(_text(given, "like", f"{label}: can_run"), label) if "like" in given else None
+    newest = read_capabilities({name: value for name, value in given.items() if name != "like"}, "can_run", base)
+    before = document.get("can_run_before", [])
+    if not isinstance(before, list):
+        raise InputError(
+            f"{label}: can_run_before is {str(before)[:60]!r}",
+            rule="can_run_before is a list of what differs from can_run in earlier versions",
+            hint='write can_run_before: [{version: "...", date: "...", ...}]',
+        )
+    return {
+        "can_run": newest,
+        "can_run_before": tuple(read_capabilities(each, "can_run_before", newest) for each in before),
+    }
+
+
+def _alike(name: str, label: str) -> Capabilities | None:
+    """The record of the shipped stack that another record is like."""
+    if name.partition("@")[0] not in list_stacks():
+        known = ", ".join(list_stacks())
+        raise UnknownNameError(f"stack after like in {label}", name[:60], list_stacks(), hint=f"one of {known}")
+    return load_stack(name).can_run
+
+
 def _flag(document: Document, name: str, label: str, sources: dict[str, str]) -> bool:
     raw = document.get(name)
     value = False if raw is None else _value(raw, name, label, sources)
@@ -216,7 +271,7 @@ def _mapping(raw: object, name: str, label: str) -> Mapping[str, Any]:
     return raw
 
 
-def _text(document: Document, name: str, label: str) -> str:
+def _text(document: Mapping[str, Any], name: str, label: str) -> str:
     value = document.get(name)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{label}: {name} is {str(value)[:60]!r}", rule=f"a stack has a {name}", hint=f"give {name}")

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
+from shardplan.frameworks.capabilities import Capabilities
+from shardplan.frameworks.capability_rows import capability_rows, refusal_rows
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.profile import Profile
 from shardplan.reports.profiles import ConstantRow, ProfileEntry
@@ -135,9 +137,36 @@ def show_stack(page: Page, stack: Stack) -> None:
         ]
     )
     _sources(page, sources)
+    if stack.can_run is not None:
+        _can_run(page, stack, stack.can_run)
     if stack.notes:
         page.console.print()
         page.bullets([stack.notes], style="dim")
+
+
+def _can_run(page: Page, stack: Stack, can: Capabilities) -> None:
+    """What the framework can run, and where each entry was read."""
+    rows, rules = capability_rows(can), refusal_rows(can)
+    origin = " ".join(part for part in (can.repository, can.commit) if part)
+    page.heading("Can run", f"version {can.version}, {can.date}" + (f", read at {origin}" if origin else ""))
+    sources = list(dict.fromkeys(row.source for row in (*rows, *rules)))
+    places = {source: str(place) for place, source in enumerate(sources, start=1)}
+    page.table(
+        [
+            Column(title="entry", cells=[row.title for row in rows], is_text=True),
+            Column(title="src", cells=[places[row.source] + "*" * row.from_memory for row in rows]),
+            Column(title="value", cells=[row.value for row in rows], is_text=True),
+        ]
+    )
+    if rules:
+        page.heading("Refuses besides", "the rule, its source, and what to do instead")
+        page.bullets(f"{row.title} ({places[row.source]}{'*' * row.from_memory}): {row.value}" for row in rules)
+    _sources(page, sources)
+    if any(row.from_memory for row in (*rows, *rules)):
+        page.line("* from memory, not looked up", style="dim")
+    others = [each.version for each in stack.can_run_before if each.version != can.version]
+    if others:
+        page.line(f"Other versions: {', '.join(f'{stack.name}@{version}' for version in others)}", style="dim")
 
 
 def _default(value: object) -> str:
