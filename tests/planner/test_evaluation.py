@@ -16,8 +16,8 @@ from shardplan.estimation.perturbation import GROUPS, perturbed, side_by_side
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.planner import evaluation
-from shardplan.planner.evaluation import Table, best_plan, evaluate
-from shardplan.planner.listed import Listed, listed_of, outcomes
+from shardplan.planner.evaluation import Table, evaluate
+from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import Family
 from shardplan.planner.space import Space
@@ -76,9 +76,9 @@ def test_the_best_plan_of_a_cell_is_the_one_whose_value_the_table_holds(asked: t
     for family in families_of(question, space):
         for objective, name in ((TIME_OF_ALL, "step_time"), (SMALLEST, "peak_memory_bytes")):
             table = evaluate(question, family, objective)
-            for sharding, slot, point in np.argwhere(np.isfinite(table.best)).tolist():
-                plan, value = best_plan(table.tables, (sharding, slot, point), objective)
-                assert same(value, float(table.best[sharding, slot, point]))
+            cells = [(int(k), int(s), int(p)) for k, s, p in np.argwhere(np.isfinite(table.best))]
+            for cell, (plan, value) in zip(cells, best_plans(table.tables, cells, objective), strict=True):
+                assert same(value, float(table.best[cell]))
                 assert same(float(getattr(estimate_plan(question, plan), name)), value)
 
 

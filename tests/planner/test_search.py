@@ -22,8 +22,8 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import best_plan, evaluate
-from shardplan.planner.listed import Listed, outcomes
+from shardplan.planner.evaluation import evaluate
+from shardplan.planner.listed import Listed, best_plans, outcomes
 from shardplan.planner.points import families
 from shardplan.planner.search import search, search_question
 from shardplan.planner.space import Restrictions, declare, divisors
@@ -121,7 +121,7 @@ def test_arrays_and_one_plan_at_a_time_agree(data: st.DataObject) -> None:
         table = evaluate(asked, family, TIME_OF_ALL)
         cells = np.argwhere(np.isfinite(table.best))
         sharding, slot, point = (int(i) for i in cells[data.draw(st.integers(0, len(cells) - 1))])
-        plan, value = best_plan(table.tables, (sharding, slot, point), TIME_OF_ALL)
+        ((plan, value),) = best_plans(table.tables, [(sharding, slot, point)], TIME_OF_ALL)
         answer = estimate_plan(asked, plan)
         assert value == pytest.approx(answer.step_time, rel=1e-12)
         assert table.best[sharding, slot, point] == pytest.approx(answer.step_time, rel=1e-12)

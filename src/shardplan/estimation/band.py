@@ -137,11 +137,11 @@ def band_among(
     ``doubts_without``: what would if the profile had no such errors.
     """
     known = _shipped_errors(quantity) if residuals is read_residuals() else _errors_among(residuals, quantity)
-    gaps = (*gaps_of(asked, part, quantity, (*known.runs, *own)), *doubts)
+    gaps = (*(gaps_of(asked, part, quantity, (*known.runs, *own)) if own else _gaps(known, asked, part)), *doubts)
     low, high = _ends(known, own, asked, gaps)
     told = None
     if own:
-        usual = (*gaps_of(asked, part, quantity, known.runs), *doubts_without)
+        usual = (*_gaps(known, asked, part), *doubts_without)
         low_without, high_without = _ends(known, (), asked, usual)
         told = told_of(own, quantity, (high - low) / max(high_without - low_without, 1e-9))
     others = next((gap.others for gap in gaps if gap.others), None)
@@ -175,6 +175,16 @@ def _errors_among(residuals: Sequence[Residual], quantity: str) -> _Errors:
 @cache
 def _shipped_errors(quantity: str) -> _Errors:
     return _errors_among(read_residuals(), quantity)
+
+
+def _gaps(known: _Errors, asked: Features, part: str) -> tuple[Gap, ...]:
+    """Respects in which a question lies outside the published runs, whatever the shares of its step."""
+    return _gaps_of(known, replace(asked, shares=EVEN), part)
+
+
+@lru_cache(maxsize=1024)
+def _gaps_of(known: _Errors, asked: Features, part: str) -> tuple[Gap, ...]:
+    return gaps_of(asked, part, known.quantity, known.runs)
 
 
 def _ends(known: _Errors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shardplan.arrays import Numbers
 from shardplan.costs.optimizer import update_time
 from shardplan.estimation.load import StageStates
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import state_memory
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.memory.states import local_parameters
 from shardplan.schedules.pipeline import parameter_copies

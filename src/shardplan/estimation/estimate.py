@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
+from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import asked_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.cluster import Cluster

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.registry import load_schedule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from shardplan.estimation.times import (
     state_times,
     work_times,
 )
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Shares

@@ -6,7 +6,7 @@ bytes and their traffic) name the degrees, the placement and the sharding; the w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from shardplan.costs.block import BlockCost, price_block
 from shardplan.costs.collectives import Group, collective_bytes, collective_time, groups_of, sharding_groups
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig

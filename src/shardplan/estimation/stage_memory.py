@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers, all_hold, any_holds, plus, scaled, where
 from shardplan.estimation.load import Around, StageStates, StageWork
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.memory.activations import (
     applied_share,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +20,7 @@ from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, host_holds
 from shardplan.estimation.times import WorkTimes, chunk_time, pace_of, paced, pipeline_sum, state_times, work_times
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.workload.stage import Stage
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +13,7 @@ from shardplan.costs.overlap import all_windows, beside, beside_chunks
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.memory.activations import applied_share, kept_per_microbatch, offloaded_share
 from shardplan.schedules.base import Passes

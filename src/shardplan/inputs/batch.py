@@ -8,11 +8,12 @@ either way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, ceil_divide
+from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
 

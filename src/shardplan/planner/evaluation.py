@@ -8,7 +8,7 @@ depth and number of chunks are worked on together, so that what follows from the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
@@ -19,8 +19,8 @@ from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, WorkOfStages
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.plan import Plan
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import Family
@@ -73,21 +73,6 @@ def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None) ->
     evaluated = int((family.num_chunks() * family.shards.sum(axis=0) * slots).sum())
     best = objective.finished(question, best)
     return Table(tables=tables, best=best, num_evaluated=evaluated, num_feasible=feasible)
-
-
-def best_plan(tables: Tables, cell: tuple[int, int, int], objective: Objective = FASTEST) -> tuple[Plan, float]:
-    """The best plan at a sharding, a slot of recomputation and a point: over the chunks per rank. With its value."""
-    sharding, slot, point = cell
-    family, layouts = tables.family, tables.layouts
-    first = int(layouts.first[family.points["depth"][point]] + family.first_chunks()[point])
-    at = _Points(tables=tables, points=np.asarray([point]), slots=np.asarray([slot]))
-    found: list[tuple[float, int]] = []
-    for layout in range(first, first + int(family.num_chunks()[point])):
-        value = objective.value(_Piece.of(at, np.asarray([layout])).step(sharding))
-        found.append((float(np.asarray(value).ravel()[0]), layout))
-    value, layout = min(found)
-    value = float(objective.finished(tables.question, np.asarray(value)))
-    return family.plan(sharding, slot, int(layouts.vp[layout]), point), value
 
 
 def _keep_freed_memory() -> None:

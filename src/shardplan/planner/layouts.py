@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import one_number
 from shardplan.estimation.layout import pipeline_of
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.planner.points import Family
 from shardplan.workload.stage import Stage, kinds_of_stage, layers_before

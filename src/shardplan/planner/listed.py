@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from shardplan.arrays import Numbers
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Step, step_of
+from shardplan.estimation.step import Step, step_of, whole_step
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
-from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
+from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
 from shardplan.planner.evaluation import CELLS, Table
+from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.tables import Tables, sharding_fields
 from shardplan.workload.stage import Stage
 
@@ -33,6 +35,11 @@ class Listed:
     def __len__(self) -> int:
         return len(self.points)
 
+    def plan(self, tables: Tables, index: int) -> Plan:
+        """The plan at a position of the list."""
+        sharding, slot, point = int(self.shardings[index]), int(self.slots[index]), int(self.points[index])
+        return tables.family.plan(sharding, slot, int(tables.layouts.vp[self.layouts[index]]), point)
+
     def at(self, index: NDArray[np.intp]) -> Listed:
         """Those at these positions of the list."""
         return Listed(
@@ -45,30 +52,55 @@ class Listed:
 
 def listed_of(table: Table, cells: NDArray[np.bool_]) -> Listed:
     """The plans of some cells of a table, over the chunks per rank."""
-    shardings, slots, points = np.nonzero(cells)
-    family, layouts = table.family, table.tables.layouts
+    plans, _ = _with_chunks(table.tables, *np.nonzero(cells))
+    return plans
+
+
+def best_plans(
+    tables: Tables, cells: Sequence[tuple[int, int, int]], objective: Objective = FASTEST
+) -> list[tuple[Plan, float]]:
+    """The best plan over the chunks per rank at each sharding, slot of recomputation and point. With its value."""
+    plans, cell = _with_chunks(tables, *np.asarray(cells, dtype=np.intp).T)
+    found = outcomes(tables.question, tables, plans)
+    values = objective.finished(tables.question, np.broadcast_to(objective.value(found), (len(plans),)))
+    best = [min(np.flatnonzero(cell == number).tolist(), key=values.__getitem__) for number in range(len(cells))]
+    return [(plans.plan(tables, index), float(values[index])) for index in best]
+
+
+def _with_chunks(
+    tables: Tables, shardings: NDArray[np.intp], slots: NDArray[np.intp], points: NDArray[np.intp]
+) -> tuple[Listed, NDArray[np.intp]]:
+    """The plans of listed cells over the chunks per rank, and the cell of each."""
+    family, layouts = tables.family, tables.layouts
     counts = family.num_chunks()[points]
     cell = np.repeat(np.arange(len(points)), counts)
     chunk = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
     first = (layouts.first[family.points["depth"]] + family.first_chunks())[points[cell]]
-    return Listed(shardings=shardings[cell], slots=slots[cell], layouts=first + chunk, points=points[cell])
+    return Listed(shardings=shardings[cell], slots=slots[cell], layouts=first + chunk, points=points[cell]), cell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcomes:
     """Of listed plans, in their order."""
 
-    step_time: NDArray[np.float64]
-    """[s]"""
+    question: Question
+    busiest: NDArray[np.float64]
+    """What the slowest stage takes, but for what all plans have in common. [s]"""
     peak_memory_bytes: NDArray[np.float64]
     fits: NDArray[np.bool_]
+
+    @property
+    def step_time(self) -> NDArray[np.float64]:
+        """One optimizer step. [s]"""
+        return np.asarray(whole_step(self.question, self.busiest))
 
 
 def outcomes(question: Question, tables: Tables, plans: Listed) -> Outcomes:
     """Outcome of listed plans in their order, under the constants of ``question``: arrays of these have axes before."""
     parts = [(index, _priced(question, tables, plans.at(index))) for index in _alike(tables, plans)]
     return Outcomes(
-        step_time=_together([(index, step.step_time) for index, step in parts], len(plans)),
+        question=question,
+        busiest=_together([(index, step.busiest) for index, step in parts], len(plans)),
         peak_memory_bytes=_together([(index, step.peak_memory_bytes) for index, step in parts], len(plans)),
         fits=_together([(index, step.fits) for index, step in parts], len(plans)),
     )

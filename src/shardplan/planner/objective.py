@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Flags, Numbers
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Step, whole_step
+from shardplan.estimation.step import whole_step
+
+
+class Outcome(Protocol):
+    """What objectives read of plans."""
+
+    @property
+    def busiest(self) -> Numbers:
+        """What the slowest stage takes, but for what all plans have in common. [s]"""
+
+    @property
+    def peak_memory_bytes(self) -> Numbers:
+        """Of one rank of the fullest stage."""
+
+    @property
+    def fits(self) -> Flags:
+        """Whether every device holds its stage."""
 
 
 class Objective(ABC):
     """A number for every plan that grows with what is reported of it, so that either ranks the plans."""
 
     @abstractmethod
-    def value(self, step: Step) -> Numbers:
+    def value(self, step: Outcome) -> Numbers:
         """What plans are ranked by; infinite for those that are out of the question."""
 
     @abstractmethod
@@ -27,7 +44,7 @@ class Objective(ABC):
 class _Fastest(Objective):
     """Step time of the plans that fit. [s]"""
 
-    def value(self, step: Step) -> Numbers:
+    def value(self, step: Outcome) -> Numbers:
         """Time of the busiest stage: the fixed time and the growth by stragglers are the same for all plans."""
         if not np.any(step.fits):
             return np.inf
@@ -44,7 +61,7 @@ class _Fastest(Objective):
 class _Smallest(Objective):
     """Peak memory, whether it fits or not. [bytes]"""
 
-    def value(self, step: Step) -> Numbers:
+    def value(self, step: Outcome) -> Numbers:
         """Memory of the fullest stage."""
         return step.peak_memory_bytes
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import all_hold
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.planner.space import GRID, Space

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.errors import UnknownNameError
+from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.points import Family
 from shardplan.planner.space import GRID

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields, replace
+from typing import Any
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.robustness import Ties
 
@@ -47,6 +49,10 @@ class SearchResult:
     best_where: Callable[..., Estimate | None] = field(default=lambda **_fields: None, repr=False, compare=False)
     """The best feasible plan with the given field values, such as ``best_where(tp=8, pp=4, recompute="none")``; fields:
     tp, cp, pp, ep, etp, micro_batch_size, recompute, recompute_num_layers, sharding."""
+    best_of_each: Callable[[Sequence[Mapping[str, Any]]], Sequence[Estimate | None]] = field(
+        default=lambda wanted: [None for _ in wanted], repr=False, compare=False
+    )
+    """The same for several sets of values, in less time than one by one."""
 
     @property
     def recommended(self) -> Estimate | None:

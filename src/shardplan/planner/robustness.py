@@ -13,7 +13,6 @@ where several are alike in it, the fastest of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from shardplan.estimation.band import band_of
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.tied import PricedPlans
 

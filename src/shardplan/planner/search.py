@@ -92,6 +92,7 @@ def search_question(
         rejected=dict((+survey.rejected).most_common()),
         search_time=time.perf_counter() - started,
         best_where=survey.best_where,
+        best_of_each=survey.best_of_each,
     )
     return suggest(result, restrictions, survey) if suggestions and not result.estimates else result
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardplan.errors import ShardplanError
+from shardplan.fields import dataclass
 
 Stop = Callable[[], bool]
 """Asked between pieces of work; the search ends where it says yes."""

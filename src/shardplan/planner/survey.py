@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Table, best_plan, evaluate, evaluated
+from shardplan.planner.evaluation import Table, evaluate, evaluated
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
 from shardplan.planner.ranking import Cell, best_cell
@@ -52,18 +54,27 @@ class Survey:
 
     def estimates(self, cells: Sequence[Cell]) -> tuple[Estimate, ...]:
         """The full answers for the best plans at some cells; they are what the arrays gave."""
-        found = [self._best_of(cell) for cell in cells]
+        found = self._best_of(cells)
         answers = estimate_plans(self.question, [plan for plan, _ in found])
         for answer, (plan, value) in zip(answers, found, strict=True):
             told = answer.step_time if self.objective is FASTEST else answer.peak_memory_bytes
             assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
         return answers
 
-    def _best_of(self, cell: Cell) -> tuple[Plan, float]:
-        index = None if self.priced is None else self.priced.index_of(cell)
-        if self.priced is None or index is None:
-            return best_plan(cell.tables, cell.position, self.objective)
-        return self.priced.plan(index), float(self.priced.step_time[index])
+    def _best_of(self, cells: Sequence[Cell]) -> list[tuple[Plan, float]]:
+        """The best plan at every cell, and its value; those that have been priced are not priced again."""
+        found: dict[int, tuple[Plan, float]] = {}
+        unknown: dict[int, list[int]] = {}
+        for number, cell in enumerate(cells):
+            index = None if self.priced is None else self.priced.index_of(cell)
+            if self.priced is not None and index is not None:
+                found[number] = self.priced.plan(index), float(self.priced.step_time[index])
+            else:
+                unknown.setdefault(id(cell.tables), []).append(number)
+        for numbers in unknown.values():
+            best = best_plans(cells[numbers[0]].tables, [cells[n].position for n in numbers], self.objective)
+            found |= dict(zip(numbers, best, strict=True))
+        return [found[number] for number in range(len(cells))]
 
     def with_prices(self, listed: Sequence[Cell]) -> Survey:
         """The same, with the plans that tie with the fastest and those of listed cells priced."""
@@ -76,8 +87,14 @@ class Survey:
 
     def best_where(self, **wanted: Any) -> Estimate | None:
         """The best plan with these values of its fields, if any."""
-        cell = best_cell(self.tables, **wanted)
-        return None if cell is None else self.estimate(cell)
+        return self.best_of_each([wanted])[0]
+
+    def best_of_each(self, wanted: Sequence[Mapping[str, Any]]) -> list[Estimate | None]:
+        """As ``best_where``, for several sets of values at once."""
+        cells = [best_cell(self.tables, **values) for values in wanted]
+        different = {(id(cell.tables), cell.position): cell for cell in cells if cell is not None}
+        answers = dict(zip(different, self.estimates([*different.values()]), strict=True))
+        return [None if cell is None else answers[id(cell.tables), cell.position] for cell in cells]
 
 
 def survey_of(

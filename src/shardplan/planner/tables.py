@@ -8,7 +8,7 @@ composition). A plan picks its own out of these tables.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.planner.layouts import KnownPipelines, Layouts

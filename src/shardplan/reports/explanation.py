@@ -7,12 +7,13 @@ from dataclasses import asdict, fields, replace
 from typing import Any, Final, Literal
 
 from shardplan.errors import ShardplanError
-from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share, step_split
+from shardplan.validity.rules import check_plan
 
 Change = dict[str, Any]
 Outcome = Literal["slower", "as fast", "does not fit", "breaks a rule", "not searched"]
@@ -124,7 +125,7 @@ def explain(result: SearchResult) -> Explanation | None:
         ),
         losses=tuple(share for share in split if share.name not in COMPUTE)[:MOST_LOSSES],
         memory_share=best.peak_memory_bytes / best.usable_memory_bytes,
-        alternatives=tuple(_judged(result, best, name, change) for name, change in _changes(result, best)),
+        alternatives=_alternatives(result, best),
     )
 
 
@@ -165,30 +166,39 @@ def _scaled(field: str, degree: int, candidates: Sequence[object]) -> Iterator[t
     yield f"{words} {degree} -> {above}", {field: above}
 
 
-def _judged(result: SearchResult, best: Estimate, name: str, change: Change) -> Alternative:
-    """What comes of a change."""
-    found = result.best_where(**change)
-    alone, broken_rule = _alone(result.question, best.plan, change)
-    return Alternative(
-        name=name,
-        change=change,
-        alone=None if alone is None else Difference.of(alone, best),
-        broken_rule=broken_rule,
-        best=None if found is None else Difference.of(found, best),
-        is_searched=all(value in result.space.get(field, (getattr(USUAL, field),)) for field, value in change.items()),
+def _alternatives(result: SearchResult, best: Estimate) -> tuple[Alternative, ...]:
+    """What comes of every change; all plans that it takes are priced together."""
+    changes = [*_changes(result, best)]
+    found = result.best_of_each([change for _, change in changes])
+    plans = [_alone(result.question, best.plan, change) for _, change in changes]
+    valid = dict.fromkeys(plan for plan, _ in plans if plan is not None)
+    answers = dict(zip(valid, estimate_plans(result.question, [*valid]), strict=True))
+    return tuple(
+        Alternative(
+            name=name,
+            change=change,
+            alone=None if plan is None else Difference.of(answers[plan], best),
+            broken_rule=broken_rule,
+            best=None if other is None else Difference.of(other, best),
+            is_searched=all(value in result.space.get(f, (getattr(USUAL, f),)) for f, value in change.items()),
+        )
+        for (name, change), other, (plan, broken_rule) in zip(changes, found, plans, strict=True)
     )
 
 
-def _alone(question: Question, plan: Plan, change: Change) -> tuple[Estimate | None, str | None]:
+def _alone(asked: Question, plan: Plan, change: Change) -> tuple[Plan | None, str | None]:
     """``plan`` with the change made, or the rule that it breaks. Chunks per rank follow the number of stages."""
     chunks = plan.vp * plan.pp // change.get("pp", plan.pp)
     broken = None
     for vp in dict.fromkeys((plan.vp, chunks, 1) if "pp" in change else (plan.vp,)):
         follows = {"vp": max(vp, 1), "schedule": None, "stage_layers": None} if "pp" in change else {}
         try:
-            return estimate_plan(question, replace(plan, **{**follows, **change})), None
+            changed = replace(plan, **{**follows, **change})
+            check_plan(changed, asked.model, asked.cluster, asked.num_accelerators, asked.job)
         except ShardplanError as error:
             broken = broken or f"{error.rule}: {error.message}"
+        else:
+            return changed, None
     return None, broken
 
 

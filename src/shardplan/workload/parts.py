@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, any_holds, gather
+from shardplan.fields import dataclass
 from shardplan.workload.stage import Stage
 
 Value = TypeVar("Value")

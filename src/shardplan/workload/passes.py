@@ -6,9 +6,8 @@ One row for each kind. Where a row is not ``counted``, it is the traffic of idea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shardplan.arrays import Numbers
+from shardplan.fields import dataclass
 from shardplan.workload.ops import StreamPass
 
 
