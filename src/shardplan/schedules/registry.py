@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.names import BUILT_IN
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "shardplan.schedules"
 
@@ -73,6 +75,8 @@ def list_schedules() -> list[str]:
 @cache
 def _installed() -> dict[str, tuple[PipelineSchedule | None, str]]:
     """What installed packages add: the schedule, or what is wrong with it. Built-in schedules cannot be replaced."""
+    from importlib.metadata import entry_points  # takes longer to import than all schedules
+
     points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     return {point.name: _load(point) for point in points if point.name not in BUILT_IN}
 
