@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.calibration.published import validation
 from tests.calibration.rows import CELLS, PUBLISHED, write
 
 from shardplan.calibration.validate import Validation, validate
@@ -62,7 +63,7 @@ def test_nothing_can_be_predicted(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def published() -> Validation:
-    return validate()
+    return validation()
 
 
 def test_no_published_run_is_dropped(published: Validation) -> None:

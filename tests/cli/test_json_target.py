@@ -15,7 +15,7 @@ from shardplan.errors import InputError
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda parts: st.lists(parts, max_size=40) | st.dictionaries(st.text(max_size=20), parts, max_size=6),
-    max_leaves=60,
+    max_leaves=30,
 )
 
 

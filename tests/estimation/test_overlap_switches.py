@@ -13,8 +13,9 @@ from tests.strategies import Case, cases
 
 from shardplan.calibration.runs.option_words import OVERLAPS
 from shardplan.estimation.charge import state_charge
-from shardplan.estimation.estimate import estimate, estimate_plan
+from shardplan.estimation.estimate import estimate
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
 from shardplan.estimation.times import state_times, work_times
 from shardplan.frameworks.stack import list_stacks, load_stack
@@ -32,7 +33,7 @@ PARTIAL: list[Mapping[str, Any]] = [{**NONE, name: True} for name in NONE] + [{*
 @given(cases(), st.sampled_from(PARTIAL))
 def test_overlap_never_slows_a_step(case: Case, some: Mapping[str, Any]) -> None:
     none, part, everything = (
-        estimate_plan(case.question, replace(case.plan, **switches)).step_time for switches in (NONE, some, ALL)
+        PricedPlan.of(case.question, replace(case.plan, **switches)).step_time for switches in (NONE, some, ALL)
     )
     assert none * (1 + 1e-9) >= part >= everything * (1 - 1e-9)
 
@@ -57,16 +58,14 @@ def test_nothing_of_the_states_is_hidden_without_overlap(case: Case) -> None:
 @pytest.mark.parametrize("cluster", ["dgx-h100", "dgx-b200", "gb200-nvl72"])
 def test_every_stack_can_run_without_overlap(stack: str, cluster: str) -> None:
     """A weak-scaling step of a dense 70B model, from 64 to 16,384 accelerators: slower without, by a bounded factor."""
-    chosen = load_stack(stack)
+    chosen, model, on = load_stack(stack), load_model("llama-3.1-70b"), load_cluster(cluster)
     fields = chosen.plan_fields() | {"sharding": "zero1", "offload": "none"}
     times = []
     for n in (64, 1024, 16384):
         job = Job(sequence_length=8192, global_batch_size=n, **chosen.job_fields("bf16"))
         plan = Plan(**fields | {"tp": 4, "pp": 4, "vp": 5})
         none, part, everything = (
-            estimate(
-                load_model("llama-3.1-70b"), load_cluster(cluster), job, replace(plan, **switches), num_accelerators=n
-            ).step_time
+            estimate(model, on, job, replace(plan, **switches), num_accelerators=n).step_time
             for switches in (NONE, {**NONE, "overlap_dp": True}, ALL)
         )
         assert none > part > everything

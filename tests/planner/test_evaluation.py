@@ -98,7 +98,7 @@ def test_plans_as_columns_are_these_plans_one_at_a_time(asked: tuple[Question, S
 
 
 @settings(max_examples=10)
-@given(spaces(most=4000))
+@given(spaces(most=1000))  # of every plan as many estimates as there are profiles
 def test_columns_under_several_profiles_are_each_profile_alone(asked: tuple[Question, Space]) -> None:
     question, space = asked
     for family in families_of(question, space):

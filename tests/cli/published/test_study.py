@@ -6,14 +6,39 @@ import csv
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.commands import answer, run, unwrapped
 
+from shardplan.cli.published.study import ALL
+from shardplan.published.subramanian2024.corrections import Corrections
+from shardplan.reports.methods import study
+from shardplan.reports.methods.study import StudyReport, run_study
+
 NAME = "subramanian2024"
 STUDY = ("study", NAME)
+
+
+@cache
+def _report(corrected: Corrections, figures: tuple[str, ...]) -> StudyReport:
+    """The whole study, done once."""
+    return run_study(figures, corrected=corrected)
+
+
+@pytest.fixture
+def _studied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands show the study that is kept: for tests of what they print."""
+
+    def kept(figures: Sequence[str], *, corrected: Corrections, **_: object) -> StudyReport:
+        report = _report(corrected, ALL if figures else ())
+        return replace(report, figures=tuple(each for each in report.figures if each.name in figures))
+
+    monkeypatch.setattr(study, "run_study", kept)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +87,7 @@ def test_the_study_is_a_process_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.usefixtures("_studied")
 def test_no_table_is_wider_than_the_terminal(columns: int) -> None:
     for flags in ((), ("--figure", "all")):
         lines = run(*STUDY, *flags, columns=columns).stdout.splitlines()
@@ -69,6 +95,7 @@ def test_no_table_is_wider_than_the_terminal(columns: int) -> None:
         assert [line for line in lines if line != line.rstrip()] == []
 
 
+@pytest.mark.usefixtures("_studied")
 def test_tables_of_the_figures_show_published_values() -> None:
     text = unwrapped(run(*STUDY, "--figure", "f3, F5", "--figure", "F6", "--figure", "F7,F8", columns=120).stdout)
     for words in ("182.91", "65.67", "4.69", "33.61", "6.95 to 17.51 days; B200 7.35", "B200-next 5.35", "all-gather"):
@@ -81,10 +108,14 @@ def test_tables_of_the_figures_show_published_values() -> None:
     assert "73.42" in a100
 
 
-def test_workers_and_corrections() -> None:
+def test_workers_change_nothing(record: dict[str, Any]) -> None:
     two = answer(*STUDY, "--workers", 2)
     assert two["num_workers"] == 2
-    assert two["best"] == answer(*STUDY)["best"]
+    assert two["best"] == record["best"]
+
+
+@pytest.mark.usefixtures("_studied")
+def test_corrections_are_those_that_are_named() -> None:
     corrected = answer(*STUDY, "--corrected")
     assert corrected["corrected"] == ["Q1", "Q2", "Q3", "Q5", "Q11"]
     assert any((row["model"], row["strategy"]) == ("vit_era5", "1d") for row in corrected["best"])
@@ -92,6 +123,7 @@ def test_workers_and_corrections() -> None:
     assert "corrected: Q1, Q2, Q3, Q5, Q11" in unwrapped(run("study", "--corrected", NAME).stdout)
 
 
+@pytest.mark.usefixtures("_studied")
 def test_figures_become_pages_pictures_and_tables(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "figures"
     result = run(*STUDY, "--figure", "F4,F8", "--out", folder)
