@@ -111,6 +111,8 @@ def test_sparse_attention_meets_the_selected_keys() -> None:
     block = latent_attention(config, shard(7168, length=length))
     assert core(block).keys == pytest.approx(2048, rel=0.01)
     index = next(op for op in block.operators if op.name == "index")
+    assert isinstance(index, AttentionCore)
+    assert (index.steps, index.merged_elements) == (1, 0)
     assert index.flops == 2 * length * (length / 2) * 64 * 128
 
 
@@ -196,3 +198,11 @@ def test_a_gated_output_is_projected_and_kept_with_the_queries() -> None:
     kept = {tensor.name: tensor.bytes for tensor in block.saved}
     assert kept["qkv"] == 2 * LENGTH * (2 * 16 + 2 * 4) * 64
     assert kept["core_output"] == 2 * LENGTH * 16 * 64
+
+
+def test_eight_bit_training_keeps_the_output_of_the_core_in_two_formats() -> None:
+    """In 16 bits for the core's backward pass, and in 8 bits as the input of the projection."""
+    job = Job(sequence_length=LENGTH, global_batch_size=1, precision="fp8")
+    narrow = Shard.of(1024, job, Batch.of(Plan(), 1, job))
+    block = attention(Attention(num_heads=16, num_kv_heads=16, head_dim=64), narrow)
+    assert {tensor.name: tensor.bytes for tensor in block.saved}["core_output"] == (2 + 1) * LENGTH * 1024
