@@ -87,3 +87,18 @@ def test_a_plan_selects_its_schedule() -> None:
     assert microbatches_in_flight(0, batch(4, 32, schedule="gpipe")) == 32
     assert microbatches_in_flight(0, batch(4, 32, vp=2)) == 4 + 3 / 2
     assert microbatches_in_flight(0, batch(4, 32, vp=2, microbatch_group_size=8)) == (2 * 3 + 8 + 1) / 2
+
+
+@pytest.mark.parametrize(
+    ("pp", "vp", "m", "g", "knob"),
+    [
+        (1, 2, 8, 1, "pp and vp of 2 or more"),
+        (4, 1, 8, 4, "pp and vp of 2 or more"),
+        (4, 2, 8, 2, "group size to pp 4 or more"),
+        (4, 2, 9, 4, "global batch size to 128,"),
+        (4, 2, 3, 4, "global batch size to 64,"),
+    ],
+)
+def test_hints_of_interleaving_name_the_knob_that_is_wrong(pp: int, vp: int, m: int, g: int, knob: str) -> None:
+    """Of 16 sequences a micro-batch: nine are near two groups of four, three near one."""
+    assert knob in SCHEDULES["interleaved"].hint(at(pp, vp, m, g), 16)
