@@ -2,5 +2,27 @@
 
 from __future__ import annotations
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+_ORDER = "[*range(num_chunks - 2, 0, -1), 0"
+_LONGER = "[*range(num_chunks - 2, -1, -1), 0"
+_SPREAD = "return _spread(num_layers, num_chunks, {}, num_chunks - 1])"
+_SPREAD_BEFORE_PREDICTION = "return (*_spread(num_layers - last, num_chunks - 1, {}]), last)"
+
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "costs/state_traffic.py",
+        "for count, exchange in zip(times, self.exchanges, strict=True):",
+        "for count, exchange in zip(times, self.exchanges, strict=False):",
+    ): "both callers make a number of times for each exchange, so the two are never of unlike length",
+    (
+        "workload/op_sac.py",
+        "if products and not products[-1].grouped:",
+        "if products and not products[-2].grouped:",
+    ): "a layer ends with the two products of one mixer or MLP, of which both are grouped or neither is",
+    (
+        "workload/stage.py", _SPREAD.format(_ORDER), _SPREAD.format(_LONGER),
+    ): "the range then ends with chunk 0, which comes next anyway; fewer layers are left over than there are chunks",
+    (
+        "workload/stage.py", _SPREAD_BEFORE_PREDICTION.format(_ORDER), _SPREAD_BEFORE_PREDICTION.format(_LONGER),
+    ): "the range then ends with chunk 0, which comes next anyway; fewer layers are left over than there are chunks",
+}  # fmt: skip
 """Reason by file and by its lines before and after the change."""

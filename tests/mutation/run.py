@@ -28,6 +28,14 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md")
 CAUGHT, SURVIVED, SLOW, SAME = "caught", "survived", "out of time", "equivalent"
 
+AT_ONCE = """
+from hypothesis import Phase
+
+settings.register_profile("at once", settings.get_profile("repeatable"), phases=(Phase.explicit, Phase.generate))
+settings.load_profile("at once")
+"""
+"""Settings of the copy's tests: the first example that fails is enough, no simpler one is sought."""
+
 Found = dict[str, dict[str, str]]
 """Name and outcome of every mutant by its key."""
 
@@ -104,7 +112,7 @@ def _outcome(project: Path, mutant: Mutant, timeout: float) -> tuple[str, float]
 
 def _tested(project: Path, tests: list[str], timeout: float | None = None) -> subprocess.CompletedProcess[str]:
     """The tests of a copy, run until one fails; none is expected to fail there."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(project / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=timeout
@@ -129,6 +137,8 @@ def _copy() -> Iterator[Path]:
                 shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / name, project / name)
+        with (project / "tests" / "conftest.py").open("a", encoding="utf-8") as settings:
+            settings.write(AT_ONCE)
         yield project
 
 
