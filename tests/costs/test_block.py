@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.software import Software
 from shardplan.workload.layer import layer_block
+from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 
 WINDOWS = ("tp_window", "cp_window", "ep_window")
@@ -185,3 +186,16 @@ def test_asynchronous_linear_layers_hide_four_of_six_exchanges() -> None:
         waiting = linear(ideal_profile(tp_window=window), asynchronous=asynchronous)
         assert float(waiting.tp) == pytest.approx(6 * one)
         assert float(waiting.free) == pytest.approx(float(waiting.compute))
+
+
+def test_an_empty_block_costs_nothing() -> None:
+    question = Question(
+        model=llama(512, 1, 8, 8, 2048), cluster=cluster(), num_accelerators=8,
+        job=Job(sequence_length=1024, global_batch_size=8), given_profile=ideal_profile(),
+    )  # fmt: skip
+    batch = Batch.of(Plan(), 8, question.job)
+    groups = groups_of(batch, question.network)
+    cost = price_block(Block(), question.machine, question.network, groups, batch)
+    for times in passes(cost):
+        assert [float(getattr(times, each.name)) for each in fields(times)] == pytest.approx([0.0] * 8)
+    assert (cost.kept_bytes, cost.freed_bytes, cost.weight_gradient, cost.flops) == (0, 0, 0, 0)

@@ -19,6 +19,7 @@ from shardplan.costs.collectives import (
     collective_time,
     domain_size,
     groups_of,
+    joined_groups,
     sharding_groups,
 )
 from shardplan.inputs.batch import Batch, Digit
@@ -538,3 +539,13 @@ def test_links_carry_the_share_of_their_bandwidth_that_is_achieved(
     share = 1.0 if kind == "p2p" else 7 / 8
     assert collective_time(kind, SIZE, of(8, inside=8), on) == pytest.approx(share * SIZE / (inside * 400e9))
     assert collective_time(kind, SIZE, of(8), on) == pytest.approx(share * SIZE / (between * 50e9))
+
+
+@given(kinds)
+def test_joined_lists_of_plans_are_answered_like_each_of_them(kind: CollectiveKind) -> None:
+    """A list of groups that fill their nodes, and one of groups of twelve that lie in two."""
+    on = network(tier("node", 8, 450), tier("network", None, 50), num_accelerators=48)
+    lists = [Group.of((Digit(np.array(sizes), 1),), on) for sizes in ([8, 16], [12, 12, 12])]
+    together = np.broadcast_to(collective_time(kind, SIZE, joined_groups(lists, (2, 3)), on), 5)
+    singly = [collective_time(kind, SIZE, Group.of((Digit(size, 1),), on), on) for size in (8, 16, 12, 12, 12)]
+    assert together.tolist() == pytest.approx([float(time) for time in singly], rel=1e-12)

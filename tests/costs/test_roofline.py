@@ -182,3 +182,16 @@ def test_partial_outputs_of_a_ring_are_added_up_in_fp32() -> None:
     alone, ring = (operator_times(replace(core(), merged_elements=merged), machine()) for merged in (0.0, 1e9))
     assert ring.forward - alone.forward == pytest.approx((2 + 4 + 4) * 1e9 / BANDWIDTH)
     assert ring.backward - alone.backward == pytest.approx((4 + 4 + 4) * 1e9 / BANDWIDTH)
+
+
+def test_additions_of_eager_kernels_pass_more_often() -> None:
+    ring = replace(core(), merged_elements=1e12)
+    fused, eager = (operator_times(ring, machine(memory_pass_factor={"fused": factor})) for factor in (1.0, 3.0))
+    assert eager.forward - fused.forward == pytest.approx(2 * 10 * 1e12 / BANDWIDTH)
+
+
+def test_unfused_attention_starts_two_products_forward_and_four_backward() -> None:
+    """Scores and their sum of values; backward two gradients of each."""
+    slow, fast = (operator_times(core(fused=False), machine(memory_pass_latency=time)) for time in (1.0, 0.0))
+    assert slow.forward - fast.forward == pytest.approx(2)
+    assert slow.backward - fast.backward == pytest.approx(4)
