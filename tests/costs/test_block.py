@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -19,7 +19,9 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
+from shardplan.inputs.software import Software
 from shardplan.workload.layer import layer_block
+from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 
 WINDOWS = ("tp_window", "cp_window", "ep_window")
@@ -161,3 +163,39 @@ def test_wires_carry_all_that_is_sent(case: Case) -> None:
             assert float(cost.wires.forward[index] + cost.wires.backward[index]) == pytest.approx(sent / each.bandwidth)
             again = sum(float(moved[index]) for moved in cost.resent_bytes.values())
             assert float(cost.wires.recomputed[index]) == pytest.approx(again / each.bandwidth)
+
+
+def linear(profile: Profile, *, asynchronous: bool, **fields: Any) -> Times:
+    """The backward pass of a Llama layer on eight tensor-parallel ranks."""
+    machine = cluster(tier("node", 8, 450, latency=0), tier("network", None, 50, latency=0))
+    job = Job(sequence_length=4096, global_batch_size=8, software=Software(async_tp_backward=asynchronous))
+    question = Question(
+        model=llama(8192, 1, 64, 8, 28672), cluster=machine, num_accelerators=8, job=job, given_profile=profile
+    )
+    (cost,) = blocks(question, Plan(tp=8, sequence_parallel=True, **fields))
+    return cost.backward
+
+
+def test_asynchronous_linear_layers_hide_four_of_six_exchanges() -> None:
+    """Of two blocks: inputs gathered again and their gradients scattered, beside products that last longer."""
+    one = 4096 * 8192 * 2 * 7 / 8 / 450e9
+    beside = linear(ideal_profile(tp_window=1.0), asynchronous=True)
+    assert float(beside.tp) == pytest.approx(2 * one)
+    assert float(beside.free) == pytest.approx(float(beside.compute) - 4 * one)
+    for window, asynchronous in (0.0, True), (1.0, False):
+        waiting = linear(ideal_profile(tp_window=window), asynchronous=asynchronous)
+        assert float(waiting.tp) == pytest.approx(6 * one)
+        assert float(waiting.free) == pytest.approx(float(waiting.compute))
+
+
+def test_an_empty_block_costs_nothing() -> None:
+    question = Question(
+        model=llama(512, 1, 8, 8, 2048), cluster=cluster(), num_accelerators=8,
+        job=Job(sequence_length=1024, global_batch_size=8), given_profile=ideal_profile(),
+    )  # fmt: skip
+    batch = Batch.of(Plan(), 8, question.job)
+    groups = groups_of(batch, question.network)
+    cost = price_block(Block(), question.machine, question.network, groups, batch)
+    for times in passes(cost):
+        assert [float(getattr(times, each.name)) for each in fields(times)] == pytest.approx([0.0] * 8)
+    assert (cost.kept_bytes, cost.freed_bytes, cost.weight_gradient, cost.flops) == (0, 0, 0, 0)

@@ -19,6 +19,7 @@ from shardplan.costs.collectives import (
     collective_time,
     domain_size,
     groups_of,
+    joined_groups,
     sharding_groups,
 )
 from shardplan.inputs.batch import Batch, Digit
@@ -237,6 +238,23 @@ def test_a_whole_slice_of_a_torus_reaches_all_of_its_axes(shape: tuple[int, ...]
     assert collective_time("all_gather", SIZE, Group(2, (2,)), two) == pytest.approx(SIZE / 2 / (600e9 / len(shape)))
 
 
+@pytest.mark.parametrize(("job", "size", "axes"), [(16, 4, 1), (16, 8, 2), (32, 8, 1), (32, 16, 2), (64, 8, 1)])
+def test_a_group_in_a_slice_of_a_torus_spans_the_axes_that_it_fills(job: int, size: int, axes: int) -> None:
+    """Slices of 16, 32 and 64 chips are 4 x 4, 8 x 4 and 8 x 8: eight of them are two lines of four or one of eight."""
+    pod = NetworkTier(
+        name="pod", size=256, bandwidth=600e9, latency=0, kind="ICI", topology="torus", torus_shape=(16, 16)
+    )
+    slices = network(pod, tier("network", None, 1), num_accelerators=job)
+    time = collective_time("all_gather", SIZE, Group(size, (size,)), slices)
+    assert time == pytest.approx(SIZE * (size - 1) / size / (300e9 * axes))
+
+
+def test_a_pipeline_is_as_slow_as_its_outermost_hop_on_three_tiers() -> None:
+    """Four stages in two nodes of a pod: no hop leaves the pod. Eight in two pods: the spine sees all of it."""
+    assert collective_bytes("p2p", SIZE, Group(4, (2, 4, 4))) == (0, SIZE, 0)
+    assert collective_bytes("p2p", SIZE, Group(8, (2, 4, 8))) == (0, 0, SIZE)
+
+
 # Placement: which tiers the groups of known layouts cross.
 
 NVL72 = cluster(tier("rack", 72, 900), tier("network", None, 50))
@@ -342,7 +360,12 @@ def test_network_is_cut_at_the_first_tier_that_holds_the_job() -> None:
 def test_efficiency_is_that_of_the_kind_of_link() -> None:
     nvlink = replace(tier("node", 8, 1), link_type="nvlink")
     table = {"nvlink": 0.8, "other": 0.5}
-    assert network(nvlink, tier("network", None, 1), network_efficiency=table).efficiency == (0.8, 0.5)
+    found = network(
+        nvlink, tier("network", None, 1), network_efficiency=table, all_to_all_efficiency=0.4, p2p_efficiency=0.9
+    )
+    assert found.efficiencies("all_gather") == (0.8, 0.5)
+    assert found.efficiencies("all_to_all") == (0.8, 0.4)
+    assert found.efficiencies("p2p") == (0.8, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -486,3 +509,43 @@ def test_groups_in_arrays_straddle_as_they_do_alone(kind: CollectiveKind, size: 
         )
         single = collective_time(kind, SIZE, Group.of(alone, on), on)
         assert np.asarray(together)[index] == pytest.approx(float(single), rel=1e-12)
+
+
+def test_thirteen_are_seven_and_six() -> None:
+    """A job of 13 on nodes of eight is spread over two of them; six hops join seven ranks, one the two nodes."""
+    on = network(tier("node", 8, 450, latency=1e-3), tier("network", None, 50, latency=1.0), num_accelerators=13)
+    thirteen = Group.of((Digit(13, 1),), on)
+    assert (thirteen.members, thirteen.largest, thirteen.domains) == ((6, 13), (7, 13), (2, 1))
+    assert collective_time("all_gather", 0.0, thirteen, on) == pytest.approx(1.006)
+
+
+def test_replicas_of_pairs_lie_where_their_pairs_do() -> None:
+    """511 pairs of context-parallel ranks: 127 nodes of four pairs and one of three."""
+    pairs = Group.of((Digit(2, 1), Digit(511, 2)), Network.of(cluster(), 1022, ideal_profile()))
+    assert (pairs.members, pairs.largest, pairs.domains) == ((6, 1022), (8, 1022), (128, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "between"), [("all_gather", 0.8, 0.5), ("all_to_all", 0.8, 0.4), ("p2p", 0.8, 0.25)]
+)
+def test_links_carry_the_share_of_their_bandwidth_that_is_achieved(
+    kind: CollectiveKind, inside: float, between: float
+) -> None:
+    fast = replace(tier("node", 8, 400, latency=0), link_type="nvlink")
+    on = network(
+        fast, tier("network", None, 50, latency=0), network_efficiency={"nvlink": 0.8, "other": 0.5},
+        all_to_all_efficiency=0.4, p2p_efficiency=0.25,
+    )  # fmt: skip
+    share = 1.0 if kind == "p2p" else 7 / 8
+    assert collective_time(kind, SIZE, of(8, inside=8), on) == pytest.approx(share * SIZE / (inside * 400e9))
+    assert collective_time(kind, SIZE, of(8), on) == pytest.approx(share * SIZE / (between * 50e9))
+
+
+@given(kinds)
+def test_joined_lists_of_plans_are_answered_like_each_of_them(kind: CollectiveKind) -> None:
+    """A list of groups that fill their nodes, and one of groups of twelve that lie in two."""
+    on = network(tier("node", 8, 450), tier("network", None, 50), num_accelerators=48)
+    lists = [Group.of((Digit(np.array(sizes), 1),), on) for sizes in ([8, 16], [12, 12, 12])]
+    together = np.broadcast_to(collective_time(kind, SIZE, joined_groups(lists, (2, 3)), on), 5)
+    singly = [collective_time(kind, SIZE, Group.of((Digit(size, 1),), on), on) for size in (8, 16, 12, 12, 12)]
+    assert together.tolist() == pytest.approx([float(time) for time in singly], rel=1e-12)

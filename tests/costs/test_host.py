@@ -134,3 +134,15 @@ def test_blocking_launches_let_host_and_device_take_turns() -> None:
     assert total == pytest.approx(device + 9e-6)
     assert forward(1e-6, blocking=False)[0] == pytest.approx(device)
     assert forward(100.0, blocking=False)[0] == pytest.approx(900)
+
+
+def test_only_the_forward_pass_waits_for_what_the_host_learns() -> None:
+    """Numbers of tokens are known when gradients come: backward the calls and twice the dispatcher's time."""
+    job = Job(sequence_length=4096, global_batch_size=8, **software(moe_dispatcher="alltoall"))
+    machine = machine_of(job.software, job)
+    batch = Batch.of(Plan(), 8, job)
+    network = Network.of(cluster(), 8, machine.profile)
+    block = layer_block(mixtral().layer_kinds[0], Shard.of(mixtral().hidden_size, job, batch))
+    cost = price_block(block, machine, network, groups_of(batch, network), batch, routed=True)
+    assert float(cost.forward.total) == pytest.approx(12 + 2 * 8 * 0.01 + 100 + 40)
+    assert float(cost.backward.total) == pytest.approx(17 + 4 * 8 * 0.01 + 2 * 100)

@@ -73,3 +73,11 @@ def test_every_step_of_a_ring_hides_its_own_transfer(
         max(time / (ranks - 1) - window * attention / ranks, slowdown * time / (ranks - 1)) for _ in range(ranks - 1)
     ]
     assert beside_ring(time, attention, ranks, profile) == pytest.approx(sum(steps), rel=1e-9, abs=1e-9)
+
+
+def test_gradients_of_every_chunk_but_the_last_travel_behind_a_group_of_passes() -> None:
+    """Three chunks of passes of 2 s, four in turn: 8 s behind each of the first two, 2 s behind the last."""
+    assert all_windows(2.0, 3, 4) == 8 + 8 + 2
+    assert all_windows(2.0, 1, 4) == 2
+    assert beside_chunks(30.0, 2.0, 18.0, 3, ideal_profile()) == 30 - 18
+    assert beside_chunks(15.0, 2.0, 18.0, 3, ideal_profile()) == 15 / 3 - 2

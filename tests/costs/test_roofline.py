@@ -163,3 +163,35 @@ def test_better_machines_are_never_slower(operator: Operator, precision: str, fa
     for better in times(memory_bandwidth=factor * BANDWIDTH), times(peak_flops=faster):
         assert better[0] <= base[0]
         assert better[1] <= base[1]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_a_wave_of_few_tiles_takes_its_share_of_a_whole_one(weight: float) -> None:
+    """One row too many for 132 tiles makes two waves: twice the time, or less where the next kernel fills the rest."""
+    part = accelerator(memory_bandwidth=1e30)
+    full, more = (
+        operator_times(matmul(rows, 4096, 128), machine(part=part, matmul_wave_weight=weight)).forward
+        for rows in (128 * 132, 128 * 132 + 1)
+    )
+    assert full == pytest.approx(2 * 128 * 132 * 4096 * 128 / PEAK)
+    assert more / full == pytest.approx(1 + weight, rel=1e-3)
+
+
+def test_partial_outputs_of_a_ring_are_added_up_in_fp32() -> None:
+    """Forward a 16-bit output read, its fp32 sum read and written: 10 bytes; backward fp32 gradients, three times 4."""
+    alone, ring = (operator_times(replace(core(), merged_elements=merged), machine()) for merged in (0.0, 1e9))
+    assert ring.forward - alone.forward == pytest.approx((2 + 4 + 4) * 1e9 / BANDWIDTH)
+    assert ring.backward - alone.backward == pytest.approx((4 + 4 + 4) * 1e9 / BANDWIDTH)
+
+
+def test_additions_of_eager_kernels_pass_more_often() -> None:
+    ring = replace(core(), merged_elements=1e12)
+    fused, eager = (operator_times(ring, machine(memory_pass_factor={"fused": factor})) for factor in (1.0, 3.0))
+    assert eager.forward - fused.forward == pytest.approx(2 * 10 * 1e12 / BANDWIDTH)
+
+
+def test_unfused_attention_starts_two_products_forward_and_four_backward() -> None:
+    """Scores and their sum of values; backward two gradients of each."""
+    slow, fast = (operator_times(core(fused=False), machine(memory_pass_latency=time)) for time in (1.0, 0.0))
+    assert slow.forward - fast.forward == pytest.approx(2)
+    assert slow.backward - fast.backward == pytest.approx(4)

@@ -171,3 +171,25 @@ def test_wires_of_states_are_busy_for_the_bytes_they_carry() -> None:
     once = traffic(sharding="zero1")
     assert float(once.step_wires[1]) == pytest.approx(2 * 2 * PSI * 7 / 64 / 50e9)
     assert float(once.reduce_time + once.gather_time) >= max(map(float, once.step_wires))
+
+
+def test_fully_sharded_states_travel_whole_in_every_micro_batch_alone() -> None:
+    """A layer's weights in one gather for either pass, its gradients in one scatter: three rings of eight nodes."""
+    hops_take_a_second = cluster(tier("node", 8, 1e9, latency=0.0), tier("network", None, 1e9, latency=1.0))
+    job = Job(sequence_length=1024, global_batch_size=64, grad_dtype="bf16")
+    batch = Batch.of(Plan(sharding="zero3"), 64, job)
+    network = Network.of(hops_take_a_second, 64, ideal_profile())
+    full = state_traffic(Parameters(PSI), job, batch, network, sharding_groups(batch, network))
+    assert float(full.microbatch_time) == pytest.approx(3 * 7)
+    assert (full.gather_time, full.reduce_time) == (0, 0)
+
+
+def test_groups_of_hybrid_sharding_sum_their_shards_once_per_step() -> None:
+    """An all-reduce over eight nodes of an eighth of the gradients: 2 x 7/8 of it on the slow network."""
+    ideal = cluster(tier("node", 8, 450, latency=0), tier("network", None, 50, latency=0))
+    job = Job(sequence_length=1024, global_batch_size=64, grad_dtype="bf16")
+    batch = Batch.of(Plan(sharding="hsdp", sharding_degree=8), 64, job)
+    network = Network.of(ideal, 64, ideal_profile())
+    hybrid = state_traffic(Parameters(PSI), job, batch, network, sharding_groups(batch, network))
+    assert float(hybrid.reduce_time) == pytest.approx(2 * 7 / 8 * 2 * PSI / 8 / 50e9)
+    assert hybrid.gather_time == 0

@@ -15,7 +15,14 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import load_profile
-from shardplan.memory.activations import applied_share, backward_set, kept_per_microbatch, working_set
+from shardplan.memory.activations import (
+    applied_share,
+    backward_set,
+    kept_per_microbatch,
+    offloaded_share,
+    on_device,
+    working_set,
+)
 
 # Korthikanti et al., arXiv 2205.05198: models of table 3 (hidden size, layers, heads, micro-batch, tensor degree).
 GPT_22B = (gpt(6144, 48, 64), 4, 8)
@@ -143,6 +150,24 @@ def test_applied_share() -> None:
     assert applied_share(12, batch(20)) == 1
     assert applied_share(12, batch(0)) == 0
     assert applied_share(0, batch(0)) == 0
+
+
+def offloading(num_layers: int) -> Batch:
+    plan = Plan(offload="activations", offload_num_layers=num_layers)
+    return Batch.of(plan, 1, Job(sequence_length=1, global_batch_size=1))
+
+
+def test_offloaded_share() -> None:
+    assert offloaded_share(12, offloading(3)) == 0.25
+    assert offloaded_share(1, offloading(1)) == 1
+    assert offloaded_share(12, offloading(20)) == 1
+    assert offloaded_share(12, batch(None)) == 0
+
+
+def test_what_waits_on_the_host_waits_of_every_micro_batch() -> None:
+    """Of eight micro-batches of 32 layers half are away, but for the two layers on their way."""
+    assert 32 * on_device(8, 32, offloading(16)) == 8 * 16 + 2
+    assert 32 * on_device(8, 32, offloading(1)) == 8 * 31 + 1
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1), st.floats(0, 1))

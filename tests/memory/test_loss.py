@@ -26,7 +26,7 @@ def loss(kernel: LossKernel, *, heads: int = 1, tp: int = 1, fused: bool = False
 )
 def test_bytes_per_logit(kernel: LossKernel, alone: float, shared: float) -> None:
     assert loss(kernel) == alone * 1e9
-    assert loss(kernel, tp=8) == shared * 1e9
+    assert loss(kernel, tp=8) == loss(kernel, tp=2) == shared * 1e9
     assert loss(kernel, fused=True) == 0.5e9
     assert loss(kernel, heads=0) == 0
 

@@ -38,6 +38,8 @@ class Mutant:
     end: int
     before: str
     after: str
+    lines: tuple[str, str]
+    """The lines that hold the piece, before and after."""
     file_digest: str
     """Of the whole file: where this differs the mutant is another."""
 
@@ -45,6 +47,11 @@ class Mutant:
     def name(self) -> str:
         """What it changes where."""
         return f"{self.path}:{self.line}: {_short(self.before)} -> {_short(self.after)}"
+
+    @property
+    def fault(self) -> tuple[str, str, str]:
+        """The same for the same change of the same lines, wherever they are in the file."""
+        return (self.path, *self.lines)
 
     @property
     def key(self) -> str:
@@ -79,11 +86,14 @@ def mutants_of_file(source: bytes, path: str) -> Iterator[Mutant]:
     for node in _formulas(ast.parse(source)):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        first, last = starts[node.lineno - 1], starts[node.end_lineno or 0]
         before = source[start:end].decode()
         for after in dict.fromkeys(_changes(node)):
+            lines = source[first:last], source[first:start] + after.encode() + source[end:last]
             yield Mutant(
-                path=path, line=node.lineno, start=start, end=end, before=before, after=after, file_digest=digest
-            )
+                path=path, line=node.lineno, start=start, end=end, before=before, after=after, file_digest=digest,
+                lines=(_short(lines[0].decode()), _short(lines[1].decode())),
+            )  # fmt: skip
 
 
 def _formulas(tree: ast.AST) -> Iterator[ast.expr]:

@@ -2,14 +2,15 @@
 
 Each of a random sample of mutants is written into a copy of the project, where the tests of the folder that mirrors the
 formula's run until one fails. FILE keeps what was found, so that the same command goes on where it was stopped.
+Mutants that equivalent.py lists change no result: they are counted apart, not run.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -20,11 +21,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.mutation.equivalent import EQUIVALENT
 from tests.mutation.mutants import ROOMS, Mutant, mutants_of
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md")
-CAUGHT, SURVIVED, SLOW = "caught", "survived", "out of time"
+CAUGHT, SURVIVED, SLOW, SAME = "caught", "survived", "out of time", "equivalent"
+
+AT_ONCE = """
+from hypothesis import Phase
+
+settings.register_profile("at once", settings.get_profile("repeatable"), phases=(Phase.explicit, Phase.generate))
+settings.load_profile("at once")
+"""
+"""Settings of the copy's tests: the first example that fails is enough, no simpler one is sought."""
 
 Found = dict[str, dict[str, str]]
 """Name and outcome of every mutant by its key."""
@@ -35,21 +45,33 @@ def main() -> int:
     flags = _flags().parse_args()
     chosen = sample(ROOT / "src" / "shardplan", flags.rooms, flags.sample, flags.seed)
     found: Found = json.loads(flags.json.read_text(encoding="utf-8")) if flags.json.exists() else {}
-    left = [mutant for mutant in chosen if mutant.key not in found][: flags.most]
+    left = [mutant for mutant in chosen if mutant.fault not in EQUIVALENT and _left(found, mutant, again=flags.again)]
     with _copy() as project:
-        _check_passing(project, {Path(mutant.path).parent for mutant in left})
-        for mutant in left:
+        _check_passing(project, {Path(mutant.path).parent for mutant in left[: flags.most]})
+        for mutant in left[: flags.most]:
             outcome, seconds = _outcome(project, mutant, flags.timeout)
             found[mutant.key] = {"mutant": mutant.name, "outcome": outcome}
             flags.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             _say(f"{outcome:11} {seconds:5.0f} s  {mutant.name}")
-    known = [found[mutant.key] for mutant in chosen if mutant.key in found]
+    known = [_known(found, mutant) for mutant in chosen if mutant.fault in EQUIVALENT or mutant.key in found]
     counts = Counter(each["outcome"] for each in known)
     _say(f"\n{len(known)} of {len(chosen)}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    stopped, able = counts[CAUGHT] + counts[SLOW], len(known) - counts[SAME]
+    _say(f"caught of those that change a result: {stopped / max(able, 1):.1%}")
     for each in known:
         if each["outcome"] == SURVIVED:
             _say(f"  {each['mutant']}")
     return int(counts[SURVIVED] > 0)
+
+
+def _left(found: Found, mutant: Mutant, *, again: bool) -> bool:
+    """Whether a mutant is still to be run; ``again``: also where it survived before."""
+    return mutant.key not in found or (again and found[mutant.key]["outcome"] == SURVIVED)
+
+
+def _known(found: Found, mutant: Mutant) -> dict[str, str]:
+    same = {"mutant": mutant.name, "outcome": SAME}
+    return same if mutant.fault in EQUIVALENT else found[mutant.key]
 
 
 def _say(line: str) -> None:
@@ -58,9 +80,12 @@ def _say(line: str) -> None:
 
 
 def sample(package: Path, rooms: list[str], size: int, seed: int) -> list[Mutant]:
-    """A random sample, the same for the same seed and sources."""
-    everything = mutants_of(package, rooms)
-    return random.Random(seed).sample(everything, min(size, len(everything)))  # noqa: S311  # a sample, no secret
+    """A random sample, in which a change of one formula leaves the mutants of the others as they were."""
+
+    def drawn(mutant: Mutant) -> bytes:
+        return hashlib.sha256("\n".join((str(seed), *mutant.fault)).encode()).digest()
+
+    return sorted(mutants_of(package, rooms), key=drawn)[:size]
 
 
 def mirrored(project: Path, path: str) -> list[str]:
@@ -74,22 +99,20 @@ def _outcome(project: Path, mutant: Mutant, timeout: float) -> tuple[str, float]
     """What the tests say of a mutant, and how long they took. [s]"""
     file = project / "src" / "shardplan" / mutant.path
     source = file.read_bytes()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mirrored(project, mutant.path)]
-    environment = {**os.environ, "PYTHONPATH": str(project / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     started = time.monotonic()
     file.write_bytes(mutant.applied(source))
     try:
-        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, check=False, timeout=timeout)
+        failed = _tested(project, mirrored(project, mutant.path), timeout).returncode
     except subprocess.TimeoutExpired:
         return SLOW, time.monotonic() - started
     finally:
         file.write_bytes(source)
-    return (CAUGHT if done.returncode else SURVIVED), time.monotonic() - started
+    return (CAUGHT if failed else SURVIVED), time.monotonic() - started
 
 
 def _tested(project: Path, tests: list[str], timeout: float | None = None) -> subprocess.CompletedProcess[str]:
     """The tests of a copy, run until one fails; none is expected to fail there."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(project / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=timeout
@@ -114,6 +137,8 @@ def _copy() -> Iterator[Path]:
                 shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / name, project / name)
+        with (project / "tests" / "conftest.py").open("a", encoding="utf-8") as settings:
+            settings.write(AT_ONCE)
         yield project
 
 
@@ -125,6 +150,7 @@ def _flags() -> argparse.ArgumentParser:
     flags.add_argument("--seed", type=int, default=1, help="random seed of the sample (default: 1)")
     flags.add_argument("--sample", type=int, default=150, help="mutants in the sample (default: 150)")
     flags.add_argument("--most", type=int, help="mutants to run now (default: all that are left)")
+    flags.add_argument("--again", action="store_true", help="also run those that survived before")
     flags.add_argument("--timeout", type=float, default=600, help="seconds for the tests of a mutant (default: 600)")
     flags.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS), help="folders (default: all)")
     return flags

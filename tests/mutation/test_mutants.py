@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.mutation.equivalent import EQUIVALENT
 from tests.mutation.mutants import ROOMS, mutants_of, mutants_of_file
 from tests.mutation.run import mirrored, sample
 
@@ -46,6 +47,19 @@ def test_a_seed_gives_a_sample_of_all_rooms() -> None:
     assert first == again != other
     assert {mutant.path.split("/")[0] for mutant in first} == set(ROOMS)
     assert len({mutant.key for mutant in mutants_of(PACKAGE)}) == len(mutants_of(PACKAGE))
+
+
+def test_a_larger_sample_or_one_of_fewer_rooms_holds_the_same_mutants() -> None:
+    small, large = (sample(PACKAGE, list(ROOMS), size, 1) for size in (100, 200))
+    assert large[:100] == small
+    costs = [mutant for mutant in large if mutant.path.startswith("costs/")]
+    assert sample(PACKAGE, ["costs"], len(costs), 1) == costs
+
+
+def test_every_equivalent_mutant_is_one_of_the_formulas_as_they_are() -> None:
+    """An entry whose lines were changed names no mutant any more."""
+    assert set(EQUIVALENT) <= {mutant.fault for mutant in mutants_of(PACKAGE)}
+    assert all(EQUIVALENT.values())
 
 
 def test_mirrored_a_formula_are_those_of_its_folder_its_own_first() -> None:

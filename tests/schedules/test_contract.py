@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -185,6 +188,19 @@ def test_a_broken_rule_is_explained(
     assume(not schedule.can_run(at))
     assert str(at.vp) in schedule.message(at)
     assert schedule.hint(at, sequences)
+
+
+@every_schedule
+@given(sizes(), st.integers(1, 64))
+def test_a_batch_that_a_hint_names_runs(
+    schedule: PipelineSchedule, size: tuple[int, int, int, int], sequences: int
+) -> None:
+    at = Pipeline(pp=size[0], vp=size[1], num_microbatches=size[2], group_size=size[3])
+    assume(not schedule.can_run(at))
+    named = re.search(r"global batch size to (\d+)", schedule.hint(at, sequences))
+    if named:
+        assert int(named[1]) % sequences == 0
+        assert schedule.can_run(replace(at, num_microbatches=int(named[1]) // sequences))
 
 
 @every_schedule

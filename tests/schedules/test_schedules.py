@@ -12,7 +12,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.schedules.base import Passes, Pipeline, PipelineSchedule
-from shardplan.schedules.pipeline import idle_time, microbatches_in_flight
+from shardplan.schedules.pipeline import holds_both_ends, idle_time, microbatches_in_flight
 from shardplan.schedules.registry import SCHEDULES
 
 chunks = st.integers(1, 8)
@@ -87,3 +87,27 @@ def test_a_plan_selects_its_schedule() -> None:
     assert microbatches_in_flight(0, batch(4, 32, schedule="gpipe")) == 32
     assert microbatches_in_flight(0, batch(4, 32, vp=2)) == 4 + 3 / 2
     assert microbatches_in_flight(0, batch(4, 32, vp=2, microbatch_group_size=8)) == (2 * 3 + 8 + 1) / 2
+
+
+@pytest.mark.parametrize(
+    ("pp", "vp", "m", "g", "knob"),
+    [
+        (1, 2, 8, 1, "pp and vp of 2 or more"),
+        (4, 1, 8, 4, "pp and vp of 2 or more"),
+        (4, 2, 8, 2, "group size to pp 4 or more"),
+        (4, 2, 9, 4, "global batch size to 128,"),
+        (4, 2, 3, 4, "global batch size to 64,"),
+    ],
+)
+def test_hints_of_interleaving_name_the_knob_that_is_wrong(pp: int, vp: int, m: int, g: int, knob: str) -> None:
+    """Of 16 sequences a micro-batch: nine are near two groups of four, three near one."""
+    assert knob in SCHEDULES["interleaved"].hint(at(pp, vp, m, g), 16)
+
+
+def test_one_rank_holds_both_ends_of_a_model_alone_or_where_the_pipeline_turns_round() -> None:
+    """In a V and with two directions the first rank has the last stage too (arXiv 2405.15362; arXiv 2412.19437)."""
+    plans = [
+        batch(1, 8), batch(4, 8), batch(4, 8, vp=2), batch(4, 8, schedule="zb-v", vp=2),
+        batch(4, 8, schedule="dualpipe"), batch(4, 8, schedule="zb-h1"),
+    ]  # fmt: skip
+    assert [bool(holds_both_ends(plan)) for plan in plans] == [True, False, False, True, True, False]

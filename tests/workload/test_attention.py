@@ -12,6 +12,7 @@ from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.workload.attention import attention, latent_attention, mean_keys
 from shardplan.workload.ops import AttentionCore, Block, Matmul
 from shardplan.workload.shard import Shard
@@ -111,6 +112,8 @@ def test_sparse_attention_meets_the_selected_keys() -> None:
     block = latent_attention(config, shard(7168, length=length))
     assert core(block).keys == pytest.approx(2048, rel=0.01)
     index = next(op for op in block.operators if op.name == "index")
+    assert isinstance(index, AttentionCore)
+    assert (index.steps, index.merged_elements) == (1, 0)
     assert index.flops == 2 * length * (length / 2) * 64 * 128
 
 
@@ -196,3 +199,22 @@ def test_a_gated_output_is_projected_and_kept_with_the_queries() -> None:
     kept = {tensor.name: tensor.bytes for tensor in block.saved}
     assert kept["qkv"] == 2 * LENGTH * (2 * 16 + 2 * 4) * 64
     assert kept["core_output"] == 2 * LENGTH * 16 * 64
+
+
+def test_eight_bit_training_keeps_the_output_of_the_core_in_two_formats() -> None:
+    """In 16 bits for the core's backward pass, and in 8 bits as the input of the projection."""
+    job = Job(sequence_length=LENGTH, global_batch_size=1, precision="fp8")
+    narrow = Shard.of(1024, job, Batch.of(Plan(), 1, job))
+    block = attention(Attention(num_heads=16, num_kv_heads=16, head_dim=64), narrow)
+    assert {tensor.name: tensor.bytes for tensor in block.saved}["core_output"] == (2 + 1) * LENGTH * 1024
+
+
+def test_rotated_queries_and_keys_are_kept_beside_a_packed_projection() -> None:
+    """The packed output holds the values, so it cannot go: 16 + 4 more heads of 64 channels in 16 bits."""
+    kept = []
+    for packed in (False, True):
+        job = Job(sequence_length=LENGTH, global_batch_size=1, software=Software(packed_projection=packed))
+        of = Shard.of(1024, job, Batch.of(Plan(), 1, job))
+        block = attention(Attention(num_heads=16, num_kv_heads=4, head_dim=64), of)
+        kept.append(sum(float(tensor.bytes) for tensor in block.saved))
+    assert kept[1] - kept[0] == 2 * LENGTH * (16 + 4) * 64

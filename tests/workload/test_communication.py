@@ -112,6 +112,23 @@ def test_blocks_of_a_grid_are_broadcast() -> None:
     assert broadcasts == pytest.approx(3 * weights, rel=1e-14)
 
 
+def test_inputs_of_a_grid_are_broadcast_along_its_rows() -> None:
+    """Every column of a row needs all channels of its tokens: of h for three products, of f for the last."""
+    items = collectives(LLAMA_70B, "tp", tp=8, tp_kind="summa", tp_rows=2)
+    inputs = 2 * (TOKENS / 2) * (3 * 8192 + 28672)
+    broadcasts = sum(float(item.bytes * item.count) for item in items if item.kind == "broadcast")
+    assert broadcasts == pytest.approx(3 * inputs, rel=1e-14)
+
+
+def test_rows_of_a_grid_gather_the_keys_and_values_of_the_whole_sequence() -> None:
+    """Queries of half of the tokens meet the keys of all, of two of eight heads; gradients are scattered back."""
+    items = [
+        item for item in collectives(LLAMA_70B, "tp_rows", tp=8, tp_kind="summa", tp_rows=2) if item.kind != "broadcast"
+    ]
+    assert [item.kind for item in items] == ["all_gather", "all_gather", "reduce_scatter"]
+    assert {float(item.bytes) for item in items} == {2.0 * TOKENS * 2 * 2 * 128}
+
+
 def with_linear(
     model: ModelConfig, *, asynchronous: bool, sequence_parallel: bool, gathered_inputs: bool = False
 ) -> list[Collective]:

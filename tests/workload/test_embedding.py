@@ -95,3 +95,17 @@ def test_a_classifier_sees_one_token_of_each_image() -> None:
     model = load_model("vit-b-16")
     assert model.num_labels
     assert flops(head(model, shard(model, micro_batch_size=4))) == 2 * 4 * 768 * model.num_labels
+
+
+@pytest.mark.parametrize("tp", [1, 8])
+def test_a_masked_language_model_transforms_before_its_head(tp: int) -> None:
+    """BERT (arXiv 1810.04805) predicts masked words behind one more dense layer: 2 T h (h + V) FLOP."""
+    model = replace(gpt(1024, 4, 16), has_head_transform=True)
+    assert tp * flops(head(model, shard(model, tp=tp))) == 2 * LENGTH * 1024 * (1024 + 51200)
+
+
+def test_the_final_norm_stands_before_the_head() -> None:
+    """It keeps its input and its output, 4 s b h bytes (arXiv 2205.05198, section 4.3); without it nothing is kept."""
+    for present, kept in (True, 4 * LENGTH * 1024), (False, 0):
+        model = replace(gpt(1024, 4, 16), has_final_norm=present)
+        assert sum(float(tensor.bytes) for tensor in head(model, shard(model)).saved) == kept

@@ -11,7 +11,7 @@ from tests.strategies import Case, cases
 
 from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
-from shardplan.inputs.layers import Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.workload.layer import (
@@ -238,3 +238,23 @@ def test_prediction_blocks_hold_a_joining_projection_and_three_norms_more_than_a
             - layer_parameters(model, model.layers[-1], batch(tp, tp=tp)).dense
         )
         assert more == 2 * 7168**2 + 3 * 7168
+
+
+def test_a_layer_without_a_mixer_holds_its_mlp_and_its_norm() -> None:
+    """Two matrices of h x 4 h over tensor ranks, and the h weights of a norm on each of them."""
+    h = 1024
+    layer = Layer(mixer=None, mlp=MLP(intermediate_size=4 * h, gated=False), num_norms=1)
+    assert layer_parameters(llama(h, 1, 16, 4, 4 * h), layer, batch(4, tp=4)).dense == 8 * h * h / 4 + h
+
+
+def test_norms_behind_a_block_keep_their_output_in_16_bits() -> None:
+    """Sandwich norms (Gemma 2, arXiv 2408.00118): what they give is added, not multiplied in eight bits."""
+    h, tokens = 1024, SEQUENCE * MICRO
+    job = Job(sequence_length=SEQUENCE, global_batch_size=MICRO, precision="fp8")
+    numbers = Batch.of(Plan(micro_batch_size=MICRO), 1, job)
+    mixer = Attention(num_heads=16, num_kv_heads=16, head_dim=64)
+    two, four = (
+        sum(float(tensor.bytes) for tensor in layer_block(layer, Shard.of(h, job, numbers)).saved)
+        for layer in (Layer(mixer=mixer, mlp=MLP(intermediate_size=h, gated=False), num_norms=n) for n in (2, 4))
+    )
+    assert four - two == 2 * (2 + 2) * tokens * h

@@ -88,3 +88,12 @@ def test_eager_kernels_keep_the_activated_gate_as_well() -> None:
         config = MLP(intermediate_size=4 * HIDDEN, gated=gated)
         fused, apart = (sum(float(t.bytes) for t in mlp(config, each).saved) for each in (shard(tp=2), eager))
         assert apart - fused == more
+
+
+def test_columns_of_a_grid_add_up_the_mean_and_the_square_of_every_token() -> None:
+    """Two numbers of 16 bits for each token of a row, both ways; ranks that hold whole tokens send nothing."""
+    assert norm(shard(tp=8)).collectives == ()
+    there, back = norm(shard(tp=8, tp_kind="summa", tp_rows=2)).collectives
+    assert (there.direction, back.direction) == ("forward", "backward")
+    for item in there, back:
+        assert (item.kind, item.dimension, item.bytes) == ("all_reduce", "tp", 2 * 2 * LENGTH * MICRO / 2)

@@ -142,3 +142,34 @@ def test_router_and_dispatch_are_of_split_tokens() -> None:
     alone, split = ({tensor.name: tensor.bytes for tensor in block(deepseek_v3(), tp=tp).saved} for tp in (1, 4))
     assert alone["dispatched"] == 4 * split["dispatched"] == 2 * LENGTH * 8 * 7168
     assert alone["routing"] == 4 * split["routing"]
+
+
+def test_shared_experts_exchange_as_a_dense_mlp_does() -> None:
+    """A gather and a scatter of b s h elements each way, one gather again (arXiv 2205.05198); routed ones dispatch."""
+    for model, exchanges in (deepseek_v3(), 5), (mixtral(), 0):
+        over_tensor_ranks = [item for item in block(model, tp=8).collectives if item.dimension == "tp"]
+        assert sum(float(item.bytes * item.count) for item in over_tensor_ranks) == exchanges * 2 * LENGTH * 7168
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "model", "copies"),
+    [
+        ("alltoall", deepseek_v3(), (1, 1, 1)),
+        ("deepep", deepseek_v3(), (8, 8, 4)),
+        ("deepep", mixtral(), (2, 1, 1)),
+    ],
+)
+def test_copies_of_a_token_go_one_by_one_unless_the_dispatcher_knows_them(
+    dispatcher: Any, model: ModelConfig, copies: tuple[int, int, int]
+) -> None:
+    """DeepSeek-V3: eight experts in at most four of eight groups (arXiv 2412.19437, section 2.1.2); Mixtral: two."""
+    job = Job(sequence_length=LENGTH, global_batch_size=64, software=Software(moe_dispatcher=dispatcher))
+    config = model.layers[-1].mlp
+    assert isinstance(config, MixtureOfExperts)
+    of = mixture_of_experts(config, Shard.of(model.hidden_size, job, Batch.of(Plan(ep=8), 64, job)))
+    found = {
+        (item.copies.count, item.copies.num_groups, item.copies.groups_reached)
+        for item in of.collectives
+        if item.dimension == "ep"
+    }
+    assert found == {copies}

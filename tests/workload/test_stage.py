@@ -138,3 +138,10 @@ def test_a_stage_holds_what_it_counts() -> None:
     parts = (("dense", "experts"), "embedding", "head", "block")
     assert first.holds(*parts) == [(3, "dense"), (first.counts[1], "experts"), (1, "embedding")]
     assert last.holds(*parts) == [(last.counts[1], "experts"), (1, "head"), (2, "block")]
+
+
+@given(st.integers(2, 200), st.integers(2, 32))
+def test_before_a_prediction_block_later_chunks_are_filled_first(num_layers: int, num_chunks: int) -> None:
+    """Earlier stages keep more micro-batches in memory, so none of them holds more layers than a later one."""
+    sizes = chunk_layers(num_layers, min(num_layers, num_chunks), 1)[:-1]
+    assert list(sizes) == sorted(sizes)

@@ -1,0 +1,46 @@
+"""Mutants that change no result, each with the reason: no test can catch them."""
+
+from __future__ import annotations
+
+_ORDER = "[*range(num_chunks - 2, 0, -1), 0"
+_LONGER = "[*range(num_chunks - 2, -1, -1), 0"
+_SPREAD = "return _spread(num_layers, num_chunks, {}, num_chunks - 1])"
+_SPREAD_BEFORE_PREDICTION = "return (*_spread(num_layers - last, num_chunks - 1, {}]), last)"
+
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "costs/collectives.py", "largest: Numbers = 1", "largest: Numbers = 2",
+    ): "what lies below the innermost tier is asked of the tiers around it only",
+    (
+        "costs/state_traffic.py",
+        "for count, exchange in zip(times, self.exchanges, strict=True):",
+        "for count, exchange in zip(times, self.exchanges, strict=False):",
+    ): "both callers make a number of times for each exchange, so the two are never of unlike length",
+    (
+        "schedules/dualpipe.py",
+        "if at.num_microbatches % 2 and at.num_microbatches >= 2 * at.pp:",
+        "if (at.num_microbatches) and at.num_microbatches >= 2 * at.pp:",
+    ): "a hint is asked for where a rule is broken: with even ranks and enough micro-batches, by an odd number of them",
+    (
+        "schedules/dualpipe_v.py",
+        "kept: Numbers = np.minimum(at.num_microbatches, np.asarray(at.pp) + 0.5)",
+        "kept: Numbers = (np.asarray(at.pp) + 0.5)",
+    ): "the schedule runs with 2 p micro-batches or more",
+    (
+        "schedules/interleaved.py",
+        "def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:",
+        "def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 0.0) -> Numbers:",
+    ): "a pace of one loses nothing, and so does a lower one",
+    (
+        "workload/op_sac.py",
+        "if products and not products[-1].grouped:",
+        "if products and not products[-2].grouped:",
+    ): "a layer ends with the two products of one mixer or MLP, of which both are grouped or neither is",
+    (
+        "workload/stage.py", _SPREAD.format(_ORDER), _SPREAD.format(_LONGER),
+    ): "the range then ends with chunk 0, which comes next anyway; fewer layers are left over than there are chunks",
+    (
+        "workload/stage.py", _SPREAD_BEFORE_PREDICTION.format(_ORDER), _SPREAD_BEFORE_PREDICTION.format(_LONGER),
+    ): "the range then ends with chunk 0, which comes next anyway; fewer layers are left over than there are chunks",
+}  # fmt: skip
+"""Reason by file and by its lines before and after the change."""
