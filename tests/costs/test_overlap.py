@@ -79,5 +79,5 @@ def test_gradients_of_every_chunk_but_the_last_travel_behind_a_group_of_passes()
     """Three chunks of passes of 2 s, four in turn: 8 s behind each of the first two, 2 s behind the last."""
     assert all_windows(2.0, 3, 4) == 8 + 8 + 2
     assert all_windows(2.0, 1, 4) == 2
-    assert beside_chunks(30.0, 2.0, 18.0, 3, ideal_profile()) == 30 - 18
-    assert beside_chunks(15.0, 2.0, 18.0, 3, ideal_profile()) == 15 / 3 - 2
+    assert beside_chunks(30.0, 2.0, lambda: 18.0, 3, ideal_profile()) == 30 - 18
+    assert beside_chunks(15.0, 2.0, lambda: 18.0, 3, ideal_profile()) == 15 / 3 - 2

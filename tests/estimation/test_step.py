@@ -141,8 +141,8 @@ def steps(case: Case) -> tuple[Step, Step]:
 @given(cases())
 def test_kinds_of_stage_stand_for_all_stages(case: Case) -> None:
     every, kinds = steps(case)
-    for field in fields(Step):
-        assert getattr(kinds, field.name) == getattr(every, field.name), field.name
+    for name in ("step_time", "peak_memory_bytes", "fits"):
+        assert getattr(kinds, name) == getattr(every, name), name
 
 
 def test_a_loss_in_pieces_brings_no_gradients_to_a_stage_without_a_head() -> None:
