@@ -15,9 +15,9 @@ from tests.strategies import Case, cases
 from shardplan.costs.block import BlockCost, Times, price_block
 from shardplan.costs.collectives import groups_of
 from shardplan.estimation.question import Question
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.software import Software
 from shardplan.workload.layer import layer_block
@@ -30,13 +30,13 @@ DIMENSIONS = ("tp", "cp", "ep")
 
 def blocks(question: Question, plan: Plan, *, bandwidth: float = 1.0) -> list[BlockCost]:
     """Prices of every kind of layer, with all bandwidths multiplied."""
-    batch = Batch.of(plan, question.num_accelerators, question.job)
+    numbers = PlanNumbers.of(plan, question.num_accelerators, question.job)
     network = question.network
     tiers = tuple(replace(each, bandwidth=each.bandwidth * bandwidth) for each in network.tiers)
     scaled = replace(network, tiers=tiers)
-    shard = Shard.of(question.model.hidden_size, question.job, batch)
+    shard = Shard.of(question.model.hidden_size, question.job, numbers)
     return [
-        price_block(layer_block(kind, shard), question.machine, scaled, groups_of(batch, scaled), batch)
+        price_block(layer_block(kind, shard), question.machine, scaled, groups_of(numbers, scaled), numbers)
         for kind in question.model.layer_kinds
     ]
 
@@ -193,9 +193,9 @@ def test_an_empty_block_costs_nothing() -> None:
         model=llama(512, 1, 8, 8, 2048), cluster=cluster(), num_accelerators=8,
         job=Job(sequence_length=1024, global_batch_size=8), given_profile=ideal_profile(),
     )  # fmt: skip
-    batch = Batch.of(Plan(), 8, question.job)
-    groups = groups_of(batch, question.network)
-    cost = price_block(Block(), question.machine, question.network, groups, batch)
+    numbers = PlanNumbers.of(Plan(), 8, question.job)
+    groups = groups_of(numbers, question.network)
+    cost = price_block(Block(), question.machine, question.network, groups, numbers)
     for times in passes(cost):
         assert [float(getattr(times, each.name)) for each in fields(times)] == pytest.approx([0.0] * 8)
     assert (cost.kept_bytes, cost.freed_bytes, cost.weight_gradient, cost.flops) == (0, 0, 0, 0)

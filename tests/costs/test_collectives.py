@@ -23,10 +23,10 @@ from shardplan.costs.collectives import (
     joined_groups,
     sharding_groups,
 )
-from shardplan.inputs.batch import Batch, Digit
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import Digit, PlanNumbers
 from shardplan.workload.ops import CollectiveKind, Copies
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
@@ -269,8 +269,10 @@ PODS = cluster(tier("node", 8, 450), tier("pod", 3072, 50), tier("spine", None, 
 
 
 def groups(on: Cluster, num_accelerators: int, **fields: Any) -> dict[str, Group]:
-    batch = Batch.of(Plan(**fields), num_accelerators, Job(sequence_length=8192, global_batch_size=num_accelerators))
-    return groups_of(batch, Network.of(on, num_accelerators, ideal_profile()))
+    numbers = PlanNumbers.of(
+        Plan(**fields), num_accelerators, Job(sequence_length=8192, global_batch_size=num_accelerators)
+    )
+    return groups_of(numbers, Network.of(on, num_accelerators, ideal_profile()))
 
 
 def members(on: Cluster, num_accelerators: int, name: str, **fields: Any) -> tuple[int, ...]:
@@ -328,10 +330,10 @@ def test_equal_domains_hold_what_divides_the_job(size: int | None, num_accelerat
 @given(cases())
 def test_every_group_has_its_ranks(case: Case) -> None:
     question = case.question
-    batch = Batch.of(case.plan, question.num_accelerators, question.job)
-    placed = groups_of(batch, question.network)
-    sizes = {name: getattr(batch, name) for name in ("cp", "dp", "pp", "ep", "etp", "edp")}
-    for name, size in (sizes | {"tp": batch.tp_columns, "tp_rows": batch.tp_rows}).items():
+    numbers = PlanNumbers.of(case.plan, question.num_accelerators, question.job)
+    placed = groups_of(numbers, question.network)
+    sizes = {name: getattr(numbers, name) for name in ("cp", "dp", "pp", "ep", "etp", "edp")}
+    for name, size in (sizes | {"tp": numbers.tp_columns, "tp_rows": numbers.tp_rows}).items():
         assert placed[name].size == size
         assert placed[name].members[-1] == placed[name].size
         assert all(1 <= m <= placed[name].size for m in placed[name].members)
@@ -352,8 +354,8 @@ def test_groups_inside_one_domain_count_only_the_ranks_there(tp: int, cp: int, p
 def test_shards_are_the_innermost_ranks() -> None:
     """hsdp shards inside the node and replicates across (arXiv 2304.11277, section 3.2.2)."""
     plan = Plan(sharding="hsdp", sharding_degree=8)
-    batch = Batch.of(plan, 64, Job(sequence_length=8192, global_batch_size=64))
-    placed = sharding_groups(batch, Network.of(cluster(), 64, ideal_profile()))
+    numbers = PlanNumbers.of(plan, 64, Job(sequence_length=8192, global_batch_size=64))
+    placed = sharding_groups(numbers, Network.of(cluster(), 64, ideal_profile()))
     assert placed["shard"].members == (8, 8)
     assert placed["replica"].members == (1, 8)
 
@@ -434,8 +436,8 @@ def test_every_call_has_its_latencies() -> None:
 
 def test_fully_sharded_ranks_span_data_and_context_parallelism_around_tensor_parallelism() -> None:
     """A 2-D mesh of FSDP2: shards lie over dp x cp ranks, tp accelerators apart (four of eight to a node at tp 2)."""
-    batch = Batch.of(Plan(tp=2, cp=2, sharding="zero3"), 64, Job(sequence_length=8192, global_batch_size=64))
-    placed = sharding_groups(batch, Network.of(cluster(), 64, ideal_profile()))
+    numbers = PlanNumbers.of(Plan(tp=2, cp=2, sharding="zero3"), 64, Job(sequence_length=8192, global_batch_size=64))
+    placed = sharding_groups(numbers, Network.of(cluster(), 64, ideal_profile()))
     assert placed["shard"].members == (4, 32)
     assert placed["replica"].members == (1, 1)
 

@@ -9,10 +9,10 @@ from shardplan.costs.block import price_block
 from shardplan.costs.collectives import Network, groups_of
 from shardplan.costs.host import HostWork, host_work
 from shardplan.costs.roofline import Machine
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.workload.layer import layer_block
 from shardplan.workload.shard import Shard
@@ -23,10 +23,10 @@ CALL = 1.0
 
 def work(model: ModelConfig = LLAMA_70B, job: dict[str, Any] | None = None, **plan: Any) -> HostWork:
     question = Job(sequence_length=4096, global_batch_size=8, **(job or {}))
-    batch = Batch.of(Plan(**plan), 8, question)
+    numbers = PlanNumbers.of(Plan(**plan), 8, question)
     machine = machine_of(question.software, question)
-    groups = groups_of(batch, Network.of(cluster(), 8, machine.profile))
-    block = layer_block(model.layer_kinds[0], Shard.of(model.hidden_size, question, batch))
+    groups = groups_of(numbers, Network.of(cluster(), 8, machine.profile))
+    block = layer_block(model.layer_kinds[0], Shard.of(model.hidden_size, question, numbers))
     routed = model is not LLAMA_70B
     return host_work(block, machine, groups, routed=routed)
 
@@ -106,10 +106,10 @@ def test_recomputation_repeats_calls_dispatcher_and_wait() -> None:
     machine = machine_of(job.software, job)
 
     def again(recompute: str) -> float:
-        batch = Batch.of(Plan(recompute=recompute), 8, job)
+        numbers = PlanNumbers.of(Plan(recompute=recompute), 8, job)
         network = Network.of(cluster(), 8, machine.profile)
-        block = layer_block(mixtral().layer_kinds[0], Shard.of(mixtral().hidden_size, job, batch))
-        cost = price_block(block, machine, network, groups_of(batch, network), batch, routed=True)
+        block = layer_block(mixtral().layer_kinds[0], Shard.of(mixtral().hidden_size, job, numbers))
+        cost = price_block(block, machine, network, groups_of(numbers, network), numbers, routed=True)
         return float(cost.recomputed.host)
 
     assert again("none") == pytest.approx(0, abs=1e-12)
@@ -124,10 +124,10 @@ def test_blocking_launches_let_host_and_device_take_turns() -> None:
         job = Job(sequence_length=4096, global_batch_size=8, **software(blocking_launches=blocking))
         profile = ideal_profile(kernel_launch_time={"fused": call, "eager": call})
         machine = Machine(accelerator=accelerator(), profile=profile, recipe=job.recipe, software=job.software)
-        batch = Batch.of(Plan(), 8, job)
+        numbers = PlanNumbers.of(Plan(), 8, job)
         network = Network.of(cluster(), 8, profile)
-        block = layer_block(LLAMA_70B.layer_kinds[0], Shard.of(LLAMA_70B.hidden_size, job, batch))
-        times = price_block(block, machine, network, groups_of(batch, network), batch).forward
+        block = layer_block(LLAMA_70B.layer_kinds[0], Shard.of(LLAMA_70B.hidden_size, job, numbers))
+        times = price_block(block, machine, network, groups_of(numbers, network), numbers).forward
         return float(times.total), float(times.compute)
 
     total, device = forward(1e-6, blocking=True)
@@ -140,9 +140,9 @@ def test_only_the_forward_pass_waits_for_what_the_host_learns() -> None:
     """Numbers of tokens are known when gradients come: backward the calls and twice the dispatcher's time."""
     job = Job(sequence_length=4096, global_batch_size=8, **software(moe_dispatcher="alltoall"))
     machine = machine_of(job.software, job)
-    batch = Batch.of(Plan(), 8, job)
+    numbers = PlanNumbers.of(Plan(), 8, job)
     network = Network.of(cluster(), 8, machine.profile)
-    block = layer_block(mixtral().layer_kinds[0], Shard.of(mixtral().hidden_size, job, batch))
-    cost = price_block(block, machine, network, groups_of(batch, network), batch, routed=True)
+    block = layer_block(mixtral().layer_kinds[0], Shard.of(mixtral().hidden_size, job, numbers))
+    cost = price_block(block, machine, network, groups_of(numbers, network), numbers, routed=True)
     assert float(cost.forward.total) == pytest.approx(12 + 2 * 8 * 0.01 + 100 + 40)
     assert float(cost.backward.total) == pytest.approx(17 + 4 * 8 * 0.01 + 2 * 100)

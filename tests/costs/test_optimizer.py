@@ -7,9 +7,9 @@ from tests.examples import accelerator, ideal_profile
 
 from shardplan.costs.optimizer import host_rate, update_time
 from shardplan.costs.roofline import Machine
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 
 PARAMETERS = 1e9
 
@@ -18,7 +18,7 @@ def time(*, offload: Any = "none", link: float | None = 64e9, **job_fields: Any)
     job = Job(sequence_length=1, global_batch_size=1, **job_fields)
     profile = ideal_profile(optimizer_bytes_per_parameter=42, host_memory_bandwidth=40e9)
     machine = Machine(accelerator=accelerator(host_link_bandwidth=link), profile=profile, recipe=job.recipe)
-    return float(update_time(PARAMETERS, job, Batch.of(Plan(offload=offload), 1, job), machine))
+    return float(update_time(PARAMETERS, job, PlanNumbers.of(Plan(offload=offload), 1, job), machine))
 
 
 def test_adam_on_the_device_takes_its_memory_traffic() -> None:

@@ -11,9 +11,9 @@ from tests.examples import cluster, ideal_profile, tier
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import Group, Network, sharding_groups
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.workload.layer import Parameters
 
@@ -32,9 +32,9 @@ def traffic(
 ) -> StateTraffic:
     software = Software(reduces_whole=reduces_whole)
     job = Job(sequence_length=1024, global_batch_size=num_accelerators, grad_dtype=grad_dtype, software=software)
-    batch = Batch.of(Plan(**fields), num_accelerators, job)
+    numbers = PlanNumbers.of(Plan(**fields), num_accelerators, job)
     network = Network.of(cluster(), num_accelerators, ideal_profile())
-    return state_traffic(Parameters(dense, experts), job, batch, network, sharding_groups(batch, network))
+    return state_traffic(Parameters(dense, experts), job, numbers, network, sharding_groups(numbers, network))
 
 
 def sent(of: StateTraffic, num_microbatches: int = 1) -> float:
@@ -74,9 +74,9 @@ def test_nothing_is_gathered_for_the_next_forward_pass_where_every_rank_updates_
 
 def test_a_tied_table_is_summed_over_the_first_and_the_last_stage() -> None:
     """Two ranks all-reduce: each sends as many bytes as the table's gradients have."""
-    batch = Batch.of(Plan(pp=8), 64, job := Job(sequence_length=1024, global_batch_size=64, grad_dtype="fp32"))
+    numbers = PlanNumbers.of(Plan(pp=8), 64, job := Job(sequence_length=1024, global_batch_size=64, grad_dtype="fp32"))
     network = Network.of(cluster(), 64, ideal_profile())
-    alone = state_traffic(Parameters(PSI, 0.0), job, batch, network, sharding_groups(batch, network))
+    alone = state_traffic(Parameters(PSI, 0.0), job, numbers, network, sharding_groups(numbers, network))
     apart = with_tied_table(alone, 0.25 * PSI, job, Group(2, (1, 2)), network)
     assert sent(apart) - sent(alone) == pytest.approx(4 * 0.25 * PSI)
     slow = network.tiers[-1].bandwidth
@@ -132,9 +132,9 @@ def test_times_on_ideal_links() -> None:
     """Without latency a reduce-scatter over eight in a node takes S 7/8 over the bandwidth."""
     ideal = cluster(tier("node", 8, 450, latency=0), tier("network", None, 50, latency=0))
     job = Job(sequence_length=1024, global_batch_size=8, grad_dtype="bf16")
-    batch = Batch.of(Plan(), 8, job)
+    numbers = PlanNumbers.of(Plan(), 8, job)
     network = Network.of(ideal, 8, ideal_profile())
-    of = state_traffic(Parameters(PSI), job, batch, network, sharding_groups(batch, network))
+    of = state_traffic(Parameters(PSI), job, numbers, network, sharding_groups(numbers, network))
     assert of.reduce_time == pytest.approx(2 * PSI * 7 / 8 / 450e9)
     assert of.gather_time == pytest.approx(2 * PSI * 7 / 8 / 450e9)
 
@@ -144,9 +144,9 @@ def test_latency_of_a_step_does_not_grow_with_the_replicas() -> None:
     hops_take_a_second = cluster(tier("node", 8, 1e6, latency=0.0), tier("network", None, 1e6, latency=1.0))
     for n, hops in ((512, 63), (4096, 511)):
         job = Job(sequence_length=1024, global_batch_size=n, grad_dtype="bf16")
-        batch = Batch.of(Plan(), n, job)
+        numbers = PlanNumbers.of(Plan(), n, job)
         network = Network.of(hops_take_a_second, n, ideal_profile())
-        found = state_traffic(Parameters(PSI, 0.0), job, batch, network, sharding_groups(batch, network))
+        found = state_traffic(Parameters(PSI, 0.0), job, numbers, network, sharding_groups(numbers, network))
         assert float(found.reduce_time) == pytest.approx(hops * PSI / (n * 1e6), rel=1e-2)
 
 
@@ -177,9 +177,9 @@ def test_fully_sharded_states_travel_whole_in_every_micro_batch_alone() -> None:
     """A layer's weights in one gather for either pass, its gradients in one scatter: three rings of eight nodes."""
     hops_take_a_second = cluster(tier("node", 8, 1e9, latency=0.0), tier("network", None, 1e9, latency=1.0))
     job = Job(sequence_length=1024, global_batch_size=64, grad_dtype="bf16")
-    batch = Batch.of(Plan(sharding="zero3"), 64, job)
+    numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, job)
     network = Network.of(hops_take_a_second, 64, ideal_profile())
-    full = state_traffic(Parameters(PSI), job, batch, network, sharding_groups(batch, network))
+    full = state_traffic(Parameters(PSI), job, numbers, network, sharding_groups(numbers, network))
     assert float(full.microbatch_time) == pytest.approx(3 * 7)
     assert (full.gather_time, full.reduce_time) == (0, 0)
 
@@ -188,8 +188,8 @@ def test_groups_of_hybrid_sharding_sum_their_shards_once_per_step() -> None:
     """An all-reduce over eight nodes of an eighth of the gradients: 2 x 7/8 of it on the slow network."""
     ideal = cluster(tier("node", 8, 450, latency=0), tier("network", None, 50, latency=0))
     job = Job(sequence_length=1024, global_batch_size=64, grad_dtype="bf16")
-    batch = Batch.of(Plan(sharding="hsdp", sharding_degree=8), 64, job)
+    numbers = PlanNumbers.of(Plan(sharding="hsdp", sharding_degree=8), 64, job)
     network = Network.of(ideal, 64, ideal_profile())
-    hybrid = state_traffic(Parameters(PSI), job, batch, network, sharding_groups(batch, network))
+    hybrid = state_traffic(Parameters(PSI), job, numbers, network, sharding_groups(numbers, network))
     assert float(hybrid.reduce_time) == pytest.approx(2 * 7 / 8 * 2 * PSI / 8 / 50e9)
     assert hybrid.gather_time == 0

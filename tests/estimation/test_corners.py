@@ -14,19 +14,19 @@ from shardplan.costs.collectives import Network, collective_bytes, groups_of, sh
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, Layer, MixtureOfExperts
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.validity.rules import broken_rule
 from shardplan.workload.layer import layer_block
 from shardplan.workload.shard import Shard
 
 
-def batch_of(plan: Plan, n: int, gbs: int | None = None) -> Batch:
-    return Batch.of(plan, n, Job(sequence_length=4096, global_batch_size=gbs or n))
+def batch_of(plan: Plan, n: int, gbs: int | None = None) -> PlanNumbers:
+    return PlanNumbers.of(plan, n, Job(sequence_length=4096, global_batch_size=gbs or n))
 
 
 # Tiers whose used domains do not nest: negative bytes.
@@ -63,7 +63,7 @@ def test_grid_broadcasts_whole_rows_of_both_factors() -> None:
     rows = 2
     job = Job(sequence_length=2048, global_batch_size=1)
     plan = Plan(tp=8, tp_kind="summa", tp_rows=rows)
-    shard = Shard.of(8192, job, Batch.of(plan, 8, job))
+    shard = Shard.of(8192, job, PlanNumbers.of(plan, 8, job))
     block = layer_block(LLAMA_70B.layers[0], shard)
     m = 2048 / rows
     inner = {"qkv": 8192, "proj": 64 * 128, "mlp_fc1": 8192, "mlp_fc2": 28672}

@@ -19,9 +19,9 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
 from shardplan.estimation.times import state_times, work_times
 from shardplan.frameworks.stack import list_stacks, load_stack
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.workload.stage import stages
 
@@ -41,14 +41,14 @@ def test_overlap_never_slows_a_step(case: Case, some: Mapping[str, Any]) -> None
 @given(cases())
 def test_nothing_of_the_states_is_hidden_without_overlap(case: Case) -> None:
     question, plan = case.question, replace(case.plan, **NONE)
-    batch = Batch.of(plan, question.num_accelerators, question.job)
-    prices = price(question, batch)
-    loads, around = Loads.of(prices), Around.of(question, batch, prices)
+    numbers = PlanNumbers.of(plan, question.num_accelerators, question.job)
+    prices = price(question, numbers)
+    loads, around = Loads.of(prices), Around.of(question, numbers, prices)
     for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers):
         load = StageStates.of(stage, loads.states)
-        work = work_times(question, batch, around, stage, StageWork.of(stage, loads.blocks))
-        times = state_times(question, work, state_charge(question, batch, stage, load))
-        assert times.sharded == batch.num_microbatches * load.sum.sharding_time
+        work = work_times(question, numbers, around, stage, StageWork.of(stage, loads.blocks))
+        times = state_times(question, work, state_charge(question, numbers, stage, load))
+        assert times.sharded == numbers.num_microbatches * load.sum.sharding_time
         assert times.reduce == pytest.approx(load.sum.reduce_time, rel=1e-12)
         assert times.gather == pytest.approx(load.sum.gather_time, rel=1e-12)
         assert work.transfer == 2 * plan.vp * prices.handover.time

@@ -57,7 +57,7 @@ def test_one_accelerator_waits_for_none(case: Case) -> None:
 
 def alone(priced: PricedPlan, stage: Stage) -> Step:
     """Outcome of a plan all of whose stages wait for this one."""
-    return step_of(priced.question, priced.batch, priced.prices, (stage,), whole_model(priced.question.model))
+    return step_of(priced.question, priced.numbers, priced.prices, (stage,), whole_model(priced.question.model))
 
 
 @given(cases())
@@ -79,7 +79,7 @@ def test_all_stages_make_the_step_that_the_kinds_of_stage_make(case: Case) -> No
     priced = priced_of(case)
     kinds, whole = kinds_of_stage(priced.stages), whole_model(case.question.model)
     rounds = [[chunk.as_stage() for chunk in group] for group in priced.rounds]
-    step = step_of(case.question, priced.batch, priced.prices, kinds, whole, rounds=rounds)
+    step = step_of(case.question, priced.numbers, priced.prices, kinds, whole, rounds=rounds)
     assert priced.step_time == pytest.approx(float(step.step_time), rel=SAME)
     assert priced.peak_memory_bytes == pytest.approx(float(step.peak_memory_bytes), rel=SAME)
     assert priced.fits == bool(step.fits)

@@ -10,10 +10,10 @@ from tests.strategies import Case, cases
 from shardplan.estimation.load import Loads, StageStates, StageWork
 from shardplan.estimation.pricing import Prices, price
 from shardplan.estimation.question import Question
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.stage import stages
 
 
@@ -22,7 +22,7 @@ def prices(model: ModelConfig, num_accelerators: int, **fields: Any) -> Prices:
     question = Question(
         model=model, cluster=cluster(), num_accelerators=num_accelerators, job=job, given_profile=ideal_profile()
     )
-    return price(question, Batch.of(Plan(**fields), num_accelerators, job))
+    return price(question, PlanNumbers.of(Plan(**fields), num_accelerators, job))
 
 
 def test_stages_hand_on_split_activations() -> None:
@@ -44,7 +44,7 @@ def test_only_mixtures_wait_for_their_dispatcher() -> None:
     profile = ideal_profile(moe_host_time=1.0, moe_host_backward_ratio=2.0)
     for model, host in (LLAMA_70B, 0.0), (mixtral(), 3.0):
         question = Question(model=model, cluster=cluster(), num_accelerators=8, job=job, given_profile=profile)
-        (layer,) = price(question, Batch.of(Plan(), 8, job)).blocks.layers
+        (layer,) = price(question, PlanNumbers.of(Plan(), 8, job)).blocks.layers
         assert float(layer.forward.total + layer.backward.total) == pytest.approx(host, abs=0.2)
 
 
@@ -64,7 +64,7 @@ def test_the_copy_of_the_table_for_multi_token_prediction_is_reduced_with_the_fi
 @given(cases())
 def test_loads_of_stages_sum_to_the_load_of_the_model(case: Case) -> None:
     question, plan = case.question, case.plan
-    loads = Loads.of(price(question, Batch.of(plan, question.num_accelerators, question.job)))
+    loads = Loads.of(price(question, PlanNumbers.of(plan, question.num_accelerators, question.job)))
     pipeline = stages(question.model, plan.pp, plan.vp, plan.stage_layers)
     (whole,) = stages(question.model, 1, 1)
     for name in ("forward", "backward", "recomputed", "kept_bytes", "freed_bytes"):
@@ -79,7 +79,7 @@ def test_tiers_are_priced_apart() -> None:
     on = cluster(tier("node", 4, 450), tier("rack", 64, 100), tier("network", None, 50))
     job = Job(sequence_length=4096, global_batch_size=128)
     question = Question(model=LLAMA_70B, cluster=on, num_accelerators=128, job=job, given_profile=ideal_profile())
-    (layer,) = price(question, Batch.of(Plan(tp=8, sequence_parallel=False), 128, job)).blocks.layers
+    (layer,) = price(question, PlanNumbers.of(Plan(tp=8, sequence_parallel=False), 128, job)).blocks.layers
     node, rack, network = layer.sent_bytes["tp"]
     whole = 4 * 2 * 2 * 4096 * 8192
     assert (node, rack, network) == (whole * 3 / 4, whole / 8, 0)

@@ -22,11 +22,11 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import activation_memory, state_memory
 from shardplan.estimation.step import Step, step_of
 from shardplan.estimation.times import state_times, work_times
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.workload.stage import Stage, kinds_of_stage
 
@@ -127,13 +127,13 @@ def test_all_arithmetic_takes_flop_over_peak() -> None:
 def steps(case: Case) -> tuple[Step, Step]:
     """The step from every stage, and from the kinds of stage alone."""
     question, plan = case.question, case.plan
-    batch = Batch.of(plan, question.num_accelerators, question.job)
-    prices = price(question, batch)
+    numbers = PlanNumbers.of(plan, question.num_accelerators, question.job)
+    prices = price(question, numbers)
     pipeline, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
     chunks = [[chunk.as_stage() for chunk in group] for group in rounds]
 
     def outcome(kinds: tuple[Stage, ...]) -> Step:
-        return step_of(question, batch, prices, kinds, whole_model(question.model), rounds=chunks)
+        return step_of(question, numbers, prices, kinds, whole_model(question.model), rounds=chunks)
 
     return outcome(pipeline), outcome(kinds_of_stage(pipeline))
 
@@ -198,7 +198,7 @@ def test_a_better_part_never_slows_a_plan(case: Case, improve: Any) -> None:
         plan = replace(plan, offload="none", offload_num_layers=None)
     question = replace(case.question, job=replace(job, global_batch_size=3 * job.global_batch_size))
     before = PricedPlan.of(question, plan)
-    assert before.batch.num_microbatches > 2
+    assert before.numbers.num_microbatches > 2
     after = PricedPlan.of(replace(question, cluster=improve(question.cluster)), plan)
     assert after.step_time <= before.step_time * (1 + 1e-12)
     assert after.peak_memory_bytes == before.peak_memory_bytes
@@ -249,20 +249,20 @@ def test_recomputing_more_layers_never_needs_more_memory(case: Case, num_layers:
 @given(cases())
 def test_times_and_memory_are_positive(case: Case) -> None:
     question, plan = case.question, case.plan
-    batch = Batch.of(plan, question.num_accelerators, question.job)
-    prices = price(question, batch)
-    loads, around = Loads.of(prices), Around.of(question, batch, prices)
+    numbers = PlanNumbers.of(plan, question.num_accelerators, question.job)
+    prices = price(question, numbers)
+    loads, around = Loads.of(prices), Around.of(question, numbers, prices)
     pipeline, _ = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
     for stage in pipeline:
         work, states = StageWork.of(stage, loads.blocks), StageStates.of(stage, loads.states)
-        times = work_times(question, batch, around, stage, work)
+        times = work_times(question, numbers, around, stage, work)
         records = (
             times,
             times.windows,
-            activation_memory(question, batch, around, stage, work),
-            state_charge(question, batch, stage, states),
-            state_memory(question, batch, stage, states),
-            state_times(question, times, state_charge(question, batch, stage, states)),
+            activation_memory(question, numbers, around, stage, work),
+            state_charge(question, numbers, stage, states),
+            state_memory(question, numbers, stage, states),
+            state_times(question, times, state_charge(question, numbers, stage, states)),
             PricedPlan.of(question, plan).memory_of(int(stage.rank)),
         )
         for record in records:

@@ -48,11 +48,11 @@ class Spent:
 
 def spent(priced: PricedPlan, stage: Stage) -> Spent:
     """What a stage spends on a step."""
-    question, batch, prices = priced.question, priced.batch, priced.prices
-    m, share = float(batch.num_microbatches), float(applied_share(stage.num_layers, batch))
-    loads, around = Loads.of(prices), Around.of(question, batch, prices)
-    times = work_times(question, batch, around, stage, StageWork.of(stage, loads.blocks))
-    charge = state_charge(question, batch, stage, StageStates.of(stage, loads.states))
+    question, numbers, prices = priced.question, priced.numbers, priced.prices
+    m, share = float(numbers.num_microbatches), float(applied_share(stage.num_layers, numbers))
+    loads, around = Loads.of(prices), Around.of(question, numbers, prices)
+    times = work_times(question, numbers, around, stage, StageWork.of(stage, loads.blocks))
+    charge = state_charge(question, numbers, stage, StageStates.of(stage, loads.states))
     states = state_times(question, times, charge)
 
     def in_blocks(name: str) -> float:

@@ -10,10 +10,10 @@ from tests.examples import cluster, gpt, ideal_profile
 
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import load_profile
 from shardplan.memory.activations import (
     applied_share,
@@ -140,28 +140,28 @@ def test_offloaded_activations_leave_two_layers_on_the_device() -> None:
     assert kept == pytest.approx(2 * sbh * (34 + scores) / t, rel=1e-12)
 
 
-def batch(num_layers: int | None) -> Batch:
-    return Batch.of(Plan(recompute_num_layers=num_layers), 1, Job(sequence_length=1, global_batch_size=1))
+def numbers(num_layers: int | None) -> PlanNumbers:
+    return PlanNumbers.of(Plan(recompute_num_layers=num_layers), 1, Job(sequence_length=1, global_batch_size=1))
 
 
 def test_applied_share() -> None:
-    assert applied_share(12, batch(None)) == 1
-    assert applied_share(12, batch(3)) == 0.25
-    assert applied_share(12, batch(20)) == 1
-    assert applied_share(12, batch(0)) == 0
-    assert applied_share(0, batch(0)) == 0
+    assert applied_share(12, numbers(None)) == 1
+    assert applied_share(12, numbers(3)) == 0.25
+    assert applied_share(12, numbers(20)) == 1
+    assert applied_share(12, numbers(0)) == 0
+    assert applied_share(0, numbers(0)) == 0
 
 
-def offloading(num_layers: int) -> Batch:
+def offloading(num_layers: int) -> PlanNumbers:
     plan = Plan(offload="activations", offload_num_layers=num_layers)
-    return Batch.of(plan, 1, Job(sequence_length=1, global_batch_size=1))
+    return PlanNumbers.of(plan, 1, Job(sequence_length=1, global_batch_size=1))
 
 
 def test_offloaded_share() -> None:
     assert offloaded_share(12, offloading(3)) == 0.25
     assert offloaded_share(1, offloading(1)) == 1
     assert offloaded_share(12, offloading(20)) == 1
-    assert offloaded_share(12, batch(None)) == 0
+    assert offloaded_share(12, numbers(None)) == 0
 
 
 def test_what_waits_on_the_host_waits_of_every_micro_batch() -> None:

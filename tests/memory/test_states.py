@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, Sharding
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.memory.states import (
     States,
@@ -38,8 +38,8 @@ def states(
     **fields: Any,
 ) -> States:  # fmt: skip
     one = of or job()
-    batch = Batch.of(Plan(sharding=sharding, **fields), num_accelerators, one)
-    return model_states(Parameters(dense, experts), one, batch)
+    numbers = PlanNumbers.of(Plan(sharding=sharding, **fields), num_accelerators, one)
+    return model_states(Parameters(dense, experts), one, numbers)
 
 
 def total(held: States) -> float:
@@ -102,8 +102,8 @@ def test_sharding_more_never_holds_more(sharding: str, n: int, dense: float, exp
 @pytest.mark.parametrize("sharding", SHARDINGS)
 def test_replicas_update_every_parameter_once(sharding: Any) -> None:
     one = job()
-    batch = Batch.of(Plan(sharding=sharding, ep=8), 64, one)
-    updated = float(local_parameters(Parameters(PSI, 8 * PSI), batch))
+    numbers = PlanNumbers.of(Plan(sharding=sharding, ep=8), 64, one)
+    updated = float(local_parameters(Parameters(PSI, 8 * PSI), numbers))
     assert updated == pytest.approx(9 * PSI if sharding == "ddp" else PSI / 64 + 8 * PSI / 8)
 
 
@@ -112,9 +112,9 @@ def test_replicas_update_every_parameter_once(sharding: Any) -> None:
 )
 def test_an_update_brings_16_bit_gradients_to_fp32(grad_dtype: Any, moment_dtype: Any, size: int) -> None:
     one = job(grad_dtype=grad_dtype, moment_dtype=moment_dtype)
-    batch = Batch.of(Plan(), 64, one)
-    assert float(update_bytes(Parameters(PSI), one, batch)) == size * PSI / 64
-    away = Batch.of(Plan(offload="optimizer"), 64, one)
+    numbers = PlanNumbers.of(Plan(), 64, one)
+    assert float(update_bytes(Parameters(PSI), one, numbers)) == size * PSI / 64
+    away = PlanNumbers.of(Plan(offload="optimizer"), 64, one)
     assert float(update_bytes(Parameters(PSI), one, away)) == 0
 
 
@@ -122,34 +122,36 @@ def test_fully_sharded_training_gathers_two_layers_and_one_gradient() -> None:
     """FSDP (arXiv 2304.11277, section 3.2): the unit in use, the one fetched ahead, and the gradient being reduced."""
     layer, head = Parameters(1e9), Parameters(1.5e9)
     one = job()
-    batches = [Batch.of(Plan(sharding=sharding), 64, one) for sharding in SHARDINGS]
-    assert [float(gathered_bytes(layer, layer, one, batch)) for batch in batches] == [0, 0, 0, 2 * 2e9]
-    assert [float(unsharded_gradient_bytes(layer, layer, one, batch)) for batch in batches] == [0, 0, 2e9, 2e9]
-    assert float(gathered_bytes(head, layer, one, batches[-1])) == 2 * 2.5e9
+    numbered = [PlanNumbers.of(Plan(sharding=sharding), 64, one) for sharding in SHARDINGS]
+    assert [float(gathered_bytes(layer, layer, one, numbers)) for numbers in numbered] == [0, 0, 0, 2 * 2e9]
+    assert [float(unsharded_gradient_bytes(layer, layer, one, numbers)) for numbers in numbered] == [0, 0, 2e9, 2e9]
+    assert float(gathered_bytes(head, layer, one, numbered[-1])) == 2 * 2.5e9
 
 
 def test_a_loss_in_pieces_makes_the_gradient_of_the_head_early() -> None:
     layer, head = Parameters(1e9), Parameters(1.5e9)
     for fused, size in ((False, 2e9), (True, 3e9)):
         one = job(software=Software(fused_loss=fused))
-        batch = Batch.of(Plan(sharding="zero3"), 64, one)
-        assert float(unsharded_gradient_bytes(head, layer, one, batch)) == size
+        numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, one)
+        assert float(unsharded_gradient_bytes(head, layer, one, numbers)) == size
 
 
 def test_gradients_are_copied_where_they_are_reduced_in_fp32() -> None:
     """Unfused accumulation: two bytes that autograd writes and four that travel."""
     layer = Parameters(1e9)
     one = job(grad_dtype="fp32", software=Software(fused_accumulation=False))
-    batch = Batch.of(Plan(sharding="zero3"), 64, one)
-    assert float(unsharded_gradient_bytes(layer, layer, one, batch)) == 2e9
-    assert float(reduction_bytes(layer, layer, one, batch)) == 4e9
+    numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, one)
+    assert float(unsharded_gradient_bytes(layer, layer, one, numbers)) == 2e9
+    assert float(reduction_bytes(layer, layer, one, numbers)) == 4e9
     same = job(software=Software(fused_accumulation=False))
-    assert float(reduction_bytes(layer, layer, same, batch)) == 0
+    assert float(reduction_bytes(layer, layer, same, numbers)) == 0
 
 
 def test_a_fixed_bucket_is_of_half_a_billion_elements() -> None:
     layer, one = Parameters(1e9), job(software=Software(fixed_bucket=True))
-    sizes = [float(reduction_bytes(layer, layer, one, Batch.of(Plan(sharding=kind), 64, one))) for kind in SHARDINGS]
+    sizes = [
+        float(reduction_bytes(layer, layer, one, PlanNumbers.of(Plan(sharding=kind), 64, one))) for kind in SHARDINGS
+    ]
     assert sizes == [0, 0, 1e9, 1e9]
 
 
@@ -157,21 +159,23 @@ def test_compilers_gather_weight_by_weight() -> None:
     """Two matrices of a layer at once; a head is one matrix."""
     layer, head = Parameters(1e9), Parameters(1.5e9)
     one = job(software=Software(gathers_ahead=False))
-    batch = Batch.of(Plan(sharding="zero3"), 64, one)
-    assert float(gathered_bytes(layer, layer, one, batch)) == float(unsharded_gradient_bytes(layer, layer, one, batch))
-    assert [float(gathered_bytes(part, layer, one, batch)) for part in (layer, head)] == [1e9, 3e9]
+    numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, one)
+    assert float(gathered_bytes(layer, layer, one, numbers)) == float(
+        unsharded_gradient_bytes(layer, layer, one, numbers)
+    )
+    assert [float(gathered_bytes(part, layer, one, numbers)) for part in (layer, head)] == [1e9, 3e9]
 
 
 def test_the_host_keeps_states_and_gradients() -> None:
     one = job()
     for offload, size in (("none", 0), ("optimizer", (12 + 2) * 1e9 / 64)):
-        batch = Batch.of(Plan(offload=offload), 64, one)  # type: ignore[arg-type]  # both are kinds of offload
-        assert float(host_state_bytes(Parameters(1e9), one, batch)) == size
+        numbers = PlanNumbers.of(Plan(offload=offload), 64, one)  # type: ignore[arg-type]  # both are kinds of offload
+        assert float(host_state_bytes(Parameters(1e9), one, numbers)) == size
 
 
 def test_states_of_arrays() -> None:
     one = job()
-    plans = [Batch.of(Plan(sharding=sharding), 64, one) for sharding in SHARDINGS]
+    plans = [PlanNumbers.of(Plan(sharding=sharding), 64, one) for sharding in SHARDINGS]
     flags: Any = {
         name: np.array([getattr(plan, name) for plan in plans])
         for name in ("shards_optimizer", "shards_gradients", "shards_weights", "sharding_degree")

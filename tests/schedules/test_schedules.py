@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes, Pipeline, PipelineSchedule
 from shardplan.schedules.pipeline import holds_both_ends, idle_time, microbatches_in_flight
 from shardplan.schedules.registry import SCHEDULES
@@ -27,9 +27,9 @@ def passes(total: float) -> Passes:
     return Passes(forward=total / 3, input_gradient=total / 3, weight_gradient=total / 3)
 
 
-def batch(pp: int, num_microbatches: int, **fields: Any) -> Batch:
+def numbers(pp: int, num_microbatches: int, **fields: Any) -> PlanNumbers:
     job = Job(sequence_length=1024, global_batch_size=num_microbatches)
-    return Batch.of(Plan(pp=pp, **fields), pp, job)
+    return PlanNumbers.of(Plan(pp=pp, **fields), pp, job)
 
 
 @one_wave
@@ -49,7 +49,7 @@ def test_interleaving_divides_the_bubble(pp: int, vp: int) -> None:
 
 @pytest.mark.parametrize(("pp", "m", "vp", "fraction"), [(8, 64, 1, 7 / 64), (8, 64, 4, 7 / 256), (16, 16, 1, 15 / 16)])
 def test_bubble_fraction_of_a_plan(pp: int, m: int, vp: int, fraction: float) -> None:
-    plan = batch(pp, m, vp=vp)
+    plan = numbers(pp, m, vp=vp)
     assert idle_time(passes(1.0), passes(float(pp)), plan) / m == pytest.approx(fraction)
 
 
@@ -83,10 +83,10 @@ def test_gpipe_keeps_every_micro_batch(m: int) -> None:
 
 
 def test_a_plan_selects_its_schedule() -> None:
-    assert microbatches_in_flight(0, batch(4, 32)) == 4
-    assert microbatches_in_flight(0, batch(4, 32, schedule="gpipe")) == 32
-    assert microbatches_in_flight(0, batch(4, 32, vp=2)) == 4 + 3 / 2
-    assert microbatches_in_flight(0, batch(4, 32, vp=2, microbatch_group_size=8)) == (2 * 3 + 8 + 1) / 2
+    assert microbatches_in_flight(0, numbers(4, 32)) == 4
+    assert microbatches_in_flight(0, numbers(4, 32, schedule="gpipe")) == 32
+    assert microbatches_in_flight(0, numbers(4, 32, vp=2)) == 4 + 3 / 2
+    assert microbatches_in_flight(0, numbers(4, 32, vp=2, microbatch_group_size=8)) == (2 * 3 + 8 + 1) / 2
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_hints_of_interleaving_name_the_knob_that_is_wrong(pp: int, vp: int, m: 
 def test_one_rank_holds_both_ends_of_a_model_alone_or_where_the_pipeline_turns_round() -> None:
     """In a V and with two directions the first rank has the last stage too (arXiv 2405.15362; arXiv 2412.19437)."""
     plans = [
-        batch(1, 8), batch(4, 8), batch(4, 8, vp=2), batch(4, 8, schedule="zb-v", vp=2),
-        batch(4, 8, schedule="dualpipe"), batch(4, 8, schedule="zb-h1"),
+        numbers(1, 8), numbers(4, 8), numbers(4, 8, vp=2), numbers(4, 8, schedule="zb-v", vp=2),
+        numbers(4, 8, schedule="dualpipe"), numbers(4, 8, schedule="zb-h1"),
     ]  # fmt: skip
     assert [bool(holds_both_ends(plan)) for plan in plans] == [True, False, False, True, True, False]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.workload.attention import attention, latent_attention, mean_keys
 from shardplan.workload.ops import AttentionCore, Block, Matmul
@@ -26,7 +26,7 @@ DEEPSEEK_V3 = LatentAttention(
 def shard(hidden_size: int, *, length: int = LENGTH, kernel: Any = "flash", **fields: Any) -> Shard:
     plan = Plan(**fields)
     job = Job(sequence_length=length, global_batch_size=1, attention=kernel)
-    return Shard.of(hidden_size, job, Batch.of(plan, plan.tp * plan.cp, job))
+    return Shard.of(hidden_size, job, PlanNumbers.of(plan, plan.tp * plan.cp, job))
 
 
 def core(block: Block) -> AttentionCore:
@@ -204,7 +204,7 @@ def test_a_gated_output_is_projected_and_kept_with_the_queries() -> None:
 def test_eight_bit_training_keeps_the_output_of_the_core_in_two_formats() -> None:
     """In 16 bits for the core's backward pass, and in 8 bits as the input of the projection."""
     job = Job(sequence_length=LENGTH, global_batch_size=1, precision="fp8")
-    narrow = Shard.of(1024, job, Batch.of(Plan(), 1, job))
+    narrow = Shard.of(1024, job, PlanNumbers.of(Plan(), 1, job))
     block = attention(Attention(num_heads=16, num_kv_heads=16, head_dim=64), narrow)
     assert {tensor.name: tensor.bytes for tensor in block.saved}["core_output"] == (2 + 1) * LENGTH * 1024
 
@@ -214,7 +214,7 @@ def test_rotated_queries_and_keys_are_kept_beside_a_packed_projection() -> None:
     kept = []
     for packed in (False, True):
         job = Job(sequence_length=LENGTH, global_batch_size=1, software=Software(packed_projection=packed))
-        of = Shard.of(1024, job, Batch.of(Plan(), 1, job))
+        of = Shard.of(1024, job, PlanNumbers.of(Plan(), 1, job))
         block = attention(Attention(num_heads=16, num_kv_heads=4, head_dim=64), of)
         kept.append(sum(float(tensor.bytes) for tensor in block.saved))
     assert kept[1] - kept[0] == 2 * LENGTH * (16 + 4) * 64

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from tests.examples import GPT3_175B, LLAMA_70B, deepseek_v3, mixtral
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Collective
@@ -24,7 +24,7 @@ def collectives(model: ModelConfig, dimension: str, *, layer: int = 0, **fields:
     plan = Plan(micro_batch_size=MICRO, **fields)
     n = plan.tp * plan.cp * max(plan.ep * plan.etp, 1)
     job = Job(sequence_length=LENGTH, global_batch_size=n * MICRO)
-    shard = Shard.of(model.hidden_size, job, Batch.of(plan, n, job))
+    shard = Shard.of(model.hidden_size, job, PlanNumbers.of(plan, n, job))
     block = layer_block(model.layers[layer], shard)
     return [item for item in block.collectives if item.dimension == dimension]
 
@@ -134,8 +134,8 @@ def with_linear(
 ) -> list[Collective]:
     software = Software(async_tp_backward=asynchronous, gathered_inputs=gathered_inputs)
     job = Job(sequence_length=LENGTH, global_batch_size=8, software=software)
-    batch = Batch.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
-    block = layer_block(model.layers[0], Shard.of(model.hidden_size, job, batch))
+    numbers = PlanNumbers.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
+    block = layer_block(model.layers[0], Shard.of(model.hidden_size, job, numbers))
     return [item for item in block.collectives if item.dimension == "tp" and np.all(np.asarray(item.count) > 0)]
 
 
@@ -174,8 +174,8 @@ def test_linear_inputs_are_gathered_in_fp8_and_sums_scattered_in_16_bits(sequenc
     sizes = {}
     for precision in ("bf16", "fp8"):
         job = Job(sequence_length=LENGTH, global_batch_size=8, precision=precision)
-        batch = Batch.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
-        block = layer_block(LLAMA_70B.layers[0], Shard.of(8192, job, batch))
+        numbers = PlanNumbers.of(Plan(tp=8, sequence_parallel=sequence_parallel), 8, job)
+        block = layer_block(LLAMA_70B.layers[0], Shard.of(8192, job, numbers))
         sizes[precision] = {item.name: item.bytes for item in block.collectives if item.dimension == "tp"}
     halved = {name for name, size in sizes["fp8"].items() if size == sizes["bf16"][name] / 2}
     gathers = {f"{part}_{name}" for part in ("attention", "mlp") for name in ("gather", "scatter_back", "gather_again")}

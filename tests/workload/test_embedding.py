@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.examples import LLAMA_70B, deepseek_v3, gpt
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import embedding_parameters, head_parameters
@@ -19,14 +19,14 @@ from shardplan.workload.shard import Shard
 LENGTH = 4096
 
 
-def batch(**fields: Any) -> Batch:
+def numbers(**fields: Any) -> PlanNumbers:
     plan = Plan(**fields)
     job = Job(sequence_length=LENGTH, global_batch_size=plan.micro_batch_size)
-    return Batch.of(plan, plan.model_parallel_degree, job)
+    return PlanNumbers.of(plan, plan.model_parallel_degree, job)
 
 
 def shard(model: ModelConfig, **fields: Any) -> Shard:
-    return Shard.of(model.hidden_size, Job(sequence_length=LENGTH, global_batch_size=1), batch(**fields))
+    return Shard.of(model.hidden_size, Job(sequence_length=LENGTH, global_batch_size=1), numbers(**fields))
 
 
 def flops(block: Block) -> float:
@@ -52,12 +52,12 @@ def test_a_tied_table_is_stored_again_where_the_first_stage_is_elsewhere() -> No
     """Megatron-LM keeps a copy on the last stage and reduces its gradient with the first's."""
     tied = gpt(1024, 4, 16)
     table = 51200 * 1024
-    with_table = head_parameters(tied, batch(), holds_table=True).dense
-    without = head_parameters(tied, batch(), holds_table=False).dense
+    with_table = head_parameters(tied, numbers(), holds_table=True).dense
+    without = head_parameters(tied, numbers(), holds_table=False).dense
     assert without - with_table == table
     untied = gpt(1024, 4, 16, tied=False)
     for holds_table in (True, False):
-        assert head_parameters(untied, batch(), holds_table=holds_table).dense == table + 2 * 1024
+        assert head_parameters(untied, numbers(), holds_table=holds_table).dense == table + 2 * 1024
 
 
 def test_multi_token_prediction_embeds_tokens_on_the_last_stage() -> None:
@@ -65,15 +65,15 @@ def test_multi_token_prediction_embeds_tokens_on_the_last_stage() -> None:
     table = 129280 * 7168
     for num_modules, again in (0, 0), (1, table), (2, table):
         model = deepseek_v3(num_mtp_layers=num_modules)
-        last, whole = (head_parameters(model, batch(tp=2), holds_table=held).dense for held in (False, True))
+        last, whole = (head_parameters(model, numbers(tp=2), holds_table=held).dense for held in (False, True))
         assert last - whole == again / 2
     tied = replace(deepseek_v3(num_mtp_layers=1), tie_word_embeddings=True)
-    assert head_parameters(tied, batch(), holds_table=False).dense == table + 7168
+    assert head_parameters(tied, numbers(), holds_table=False).dense == table + 7168
 
 
 def test_tables_are_shared_by_tensor_ranks() -> None:
     model = gpt(1024, 4, 16)
-    assert embedding_parameters(model, batch(tp=8)).dense == 51200 * 1024 / 8
+    assert embedding_parameters(model, numbers(tp=8)).dense == 51200 * 1024 / 8
 
 
 def test_prediction_blocks_join_two_hidden_states() -> None:

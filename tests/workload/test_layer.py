@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.examples import GPT3_175B, LLAMA_405B, deepseek_v3, gpt, llama, mixtral
 from tests.strategies import Case, cases
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.layer import (
     Parameters,
     embedding_parameters,
@@ -26,12 +26,12 @@ from shardplan.workload.shard import Shard
 from shardplan.workload.stage import Stage, stages
 
 
-def batch(num_accelerators: int = 1, **fields: Any) -> Batch:
+def batch(num_accelerators: int = 1, **fields: Any) -> PlanNumbers:
     plan = Plan(**fields)
-    return Batch.of(plan, num_accelerators, Job(sequence_length=4096, global_batch_size=num_accelerators))
+    return PlanNumbers.of(plan, num_accelerators, Job(sequence_length=4096, global_batch_size=num_accelerators))
 
 
-def held_by(stage: Stage, model: ModelConfig, numbers: Batch) -> Parameters:
+def held_by(stage: Stage, model: ModelConfig, numbers: PlanNumbers) -> Parameters:
     """Parameters of one rank of a stage."""
     held = Parameters()
     for count, kind in zip(stage.counts, model.layer_kinds, strict=True):
@@ -68,7 +68,7 @@ def repeated_in_all(model: ModelConfig, tp: int, columns: int) -> float:
 
 
 def check_that_ranks_hold_the_model(model: ModelConfig, plan: Plan, num_accelerators: int) -> None:
-    numbers = Batch.of(plan, num_accelerators, Job(sequence_length=4096, global_batch_size=num_accelerators))
+    numbers = PlanNumbers.of(plan, num_accelerators, Job(sequence_length=4096, global_batch_size=num_accelerators))
     held = [held_by(stage, model, numbers) for stage in stages(model, plan.pp, plan.vp, plan.stage_layers)]
     dense = sum(float(one.dense) * plan.tp for one in held)
     experts = sum(float(one.experts) * plan.ep * plan.etp for one in held)
@@ -117,7 +117,7 @@ def test_one_rank_holds_what_the_paper_says() -> None:
 @given(cases())
 def test_larger_tensor_degree_never_holds_more(case: Case) -> None:
     model = case.question.model
-    numbers = Batch.of(case.plan, case.question.num_accelerators, case.question.job)
+    numbers = PlanNumbers.of(case.plan, case.question.num_accelerators, case.question.job)
     wider = replace(numbers, tp=2 * case.plan.tp)
     for stage in stages(model, case.plan.pp, case.plan.vp, case.plan.stage_layers):
         narrow, wide = held_by(stage, model, numbers), held_by(stage, model, wider)
@@ -128,7 +128,7 @@ def test_larger_tensor_degree_never_holds_more(case: Case) -> None:
 @given(cases(), st.sampled_from((2, 4)))
 def test_expert_degrees_divide_experts_alone(case: Case, more: int) -> None:
     model = case.question.model
-    numbers = Batch.of(case.plan, case.question.num_accelerators, case.question.job)
+    numbers = PlanNumbers.of(case.plan, case.question.num_accelerators, case.question.job)
     for layer in model.layer_kinds:
         before = layer_parameters(model, layer, numbers)
         for spread in (replace(numbers, ep=more * case.plan.ep), replace(numbers, etp=more * case.plan.etp)):
@@ -144,7 +144,7 @@ def kept(model: ModelConfig, *, dropout: bool = True, attention: Any = "unfused"
     """Bytes that one layer keeps for the backward pass."""
     plan = Plan(micro_batch_size=MICRO, **fields)
     job = Job(sequence_length=SEQUENCE, global_batch_size=MICRO, dropout=dropout, attention=attention)
-    numbers = Batch.of(plan, plan.tp * plan.cp, job)
+    numbers = PlanNumbers.of(plan, plan.tp * plan.cp, job)
     block = layer_block(model.layers[0], Shard.of(model.hidden_size, job, numbers))
     return float(sum(float(tensor.bytes) for tensor in block.saved))
 
@@ -186,7 +186,7 @@ def test_gated_mlp_keeps_three_inner_tensors() -> None:
     assert kept(model, dropout=False, attention="flash") == pytest.approx(expected, rel=1e-12)
 
 
-def flops(layer: Layer, hidden_size: int, numbers: Batch, job: Job) -> float:
+def flops(layer: Layer, hidden_size: int, numbers: PlanNumbers, job: Job) -> float:
     block = layer_block(layer, Shard.of(hidden_size, job, numbers))
     return float(sum(float(operator.flops) for operator in block.operators))
 
@@ -199,7 +199,7 @@ def test_ranks_share_the_flop_of_a_layer(t: int, cp: int) -> None:
         model = gpt(6144, 48, 64, causal=causal)
         job = Job(sequence_length=SEQUENCE, global_batch_size=MICRO)
         plan = Plan(tp=t, cp=cp, micro_batch_size=MICRO)
-        each = flops(model.layers[0], 6144, Batch.of(plan, t * cp, job), job)
+        each = flops(model.layers[0], 6144, PlanNumbers.of(plan, t * cp, job), job)
         scores = 4 * MICRO * SEQUENCE**2 * 6144 / (2 if causal else 1)
         assert each * t * cp == pytest.approx(24 * MICRO * SEQUENCE * 6144**2 + scores, rel=1e-12)
 
@@ -211,7 +211,7 @@ def test_ranks_share_the_flop_of_experts(ep: int, etp: int, tp: int) -> None:
     n = 8
     job = Job(sequence_length=SEQUENCE, global_batch_size=n)
     plan = Plan(tp=tp, ep=ep, etp=etp)
-    block = layer_block(model.layers[0], Shard.of(4096, job, Batch.of(plan, n, job)))
+    block = layer_block(model.layers[0], Shard.of(4096, job, PlanNumbers.of(plan, n, job)))
     experts = sum(float(op.flops) for op in block.operators if op.name.startswith("expert_fc"))
     tokens = SEQUENCE * (n // tp)
     assert experts * n == pytest.approx(tokens * 2 * 2 * 3 * 4096 * 14336, rel=1e-12)
@@ -251,7 +251,7 @@ def test_norms_behind_a_block_keep_their_output_in_16_bits() -> None:
     """Sandwich norms (Gemma 2, arXiv 2408.00118): what they give is added, not multiplied in eight bits."""
     h, tokens = 1024, SEQUENCE * MICRO
     job = Job(sequence_length=SEQUENCE, global_batch_size=MICRO, precision="fp8")
-    numbers = Batch.of(Plan(micro_batch_size=MICRO), 1, job)
+    numbers = PlanNumbers.of(Plan(micro_batch_size=MICRO), 1, job)
     mixer = Attention(num_heads=16, num_kv_heads=16, head_dim=64)
     two, four = (
         sum(float(tensor.bytes) for tensor in layer_block(layer, Shard.of(h, job, numbers)).saved)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.ops import Block, Matmul, StreamPass
@@ -20,7 +20,7 @@ SBH = LENGTH * MICRO * HIDDEN
 def shard(*, precision: Any = "bf16", dropout: bool = False, **fields: Any) -> Shard:
     plan = Plan(micro_batch_size=MICRO, **fields)
     job = Job(sequence_length=LENGTH, global_batch_size=MICRO, precision=precision, dropout=dropout)
-    return Shard.of(HIDDEN, job, Batch.of(plan, plan.model_parallel_degree, job))
+    return Shard.of(HIDDEN, job, PlanNumbers.of(plan, plan.model_parallel_degree, job))
 
 
 def products(block: Block) -> list[Matmul]:
@@ -83,7 +83,7 @@ def test_eager_kernels_keep_the_activated_gate_as_well() -> None:
     """One more tensor of the inner width, where gate and product are kernels of their own; none without a gate."""
     job = Job(sequence_length=LENGTH, global_batch_size=MICRO, software=Software(kernels="eager"))
     plan = Plan(micro_batch_size=MICRO, tp=2)
-    eager = Shard.of(HIDDEN, job, Batch.of(plan, 2, job))
+    eager = Shard.of(HIDDEN, job, PlanNumbers.of(plan, 2, job))
     for gated, more in (False, 0), (True, 8 * SBH / 2):
         config = MLP(intermediate_size=4 * HIDDEN, gated=gated)
         fused, apart = (sum(float(t.bytes) for t in mlp(config, each).saved) for each in (shard(tp=2), eager))

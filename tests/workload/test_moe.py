@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from tests.examples import deepseek_v3, mixtral
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.ops import Block, Matmul
@@ -23,7 +23,7 @@ def block(model: ModelConfig, num_accelerators: int = 64, **fields: Any) -> Bloc
     job = Job(sequence_length=LENGTH, global_batch_size=num_accelerators)
     config = model.layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
-    return mixture_of_experts(config, Shard.of(model.hidden_size, job, Batch.of(plan, num_accelerators, job)))
+    return mixture_of_experts(config, Shard.of(model.hidden_size, job, PlanNumbers.of(plan, num_accelerators, job)))
 
 
 def matmuls(of: Block) -> dict[str, Matmul]:
@@ -70,7 +70,7 @@ def test_shared_experts_are_a_dense_mlp_over_tensor_ranks() -> None:
 def test_latent_experts_work_on_latent_channels() -> None:
     config = MixtureOfExperts(num_experts=8, top_k=2, intermediate_size=512, gated=False, latent_size=256)
     job = Job(sequence_length=LENGTH, global_batch_size=1)
-    products = matmuls(mixture_of_experts(config, Shard.of(1024, job, Batch.of(Plan(), 1, job))))
+    products = matmuls(mixture_of_experts(config, Shard.of(1024, job, PlanNumbers.of(Plan(), 1, job))))
     assert products["expert_fc1"].k == products["expert_fc2"].n == 256
     flops = sum(float(op.flops) for op in products.values())
     assert flops == 2 * LENGTH * config.num_active_parameters(1024)
@@ -80,7 +80,7 @@ def exchanged(**software: Any) -> dict[str, float]:
     job = Job(sequence_length=LENGTH, global_batch_size=64, precision="fp8", software=Software(**software))
     config = deepseek_v3().layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
-    of = mixture_of_experts(config, Shard.of(7168, job, Batch.of(Plan(ep=8), 64, job)))
+    of = mixture_of_experts(config, Shard.of(7168, job, PlanNumbers.of(Plan(ep=8), 64, job)))
     return {item.name: float(item.bytes) for item in of.collectives if item.dimension == "ep"}
 
 
@@ -98,7 +98,7 @@ def uneven(ratio: float, *, ep: int = 8, etp: int = 1, capacity: bool = False) -
     job = Job(sequence_length=LENGTH, global_batch_size=64, moe_imbalance=ratio, software=software)
     config = mixtral().layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
-    return mixture_of_experts(config, Shard.of(4096, job, Batch.of(Plan(ep=ep, etp=etp), 64, job)))
+    return mixture_of_experts(config, Shard.of(4096, job, PlanNumbers.of(Plan(ep=ep, etp=etp), 64, job)))
 
 
 def test_the_most_loaded_rank_sets_rows_exchange_and_memory() -> None:
@@ -166,7 +166,7 @@ def test_copies_of_a_token_go_one_by_one_unless_the_dispatcher_knows_them(
     job = Job(sequence_length=LENGTH, global_batch_size=64, software=Software(moe_dispatcher=dispatcher))
     config = model.layers[-1].mlp
     assert isinstance(config, MixtureOfExperts)
-    of = mixture_of_experts(config, Shard.of(model.hidden_size, job, Batch.of(Plan(ep=8), 64, job)))
+    of = mixture_of_experts(config, Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(ep=8), 64, job)))
     found = {
         (item.copies.count, item.copies.num_groups, item.copies.groups_reached)
         for item in of.collectives

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from shardplan.estimation.estimate import estimate
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_model
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block
@@ -22,7 +22,7 @@ def block_of(name: str, *, attention: Any = "flash", layer: int = 0, **fields: A
     model = load_model(name)
     job = Job(sequence_length=TOKENS, global_batch_size=64, attention=attention)
     plan = Plan(recompute="op_sac", **fields)
-    return layer_block(model.layer_kinds[layer], Shard.of(model.hidden_size, job, Batch.of(plan, 64, job)))
+    return layer_block(model.layer_kinds[layer], Shard.of(model.hidden_size, job, PlanNumbers.of(plan, 64, job)))
 
 
 def shares(parts: Any) -> dict[str, float]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.examples import gpt, mixtral
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.inputs.software import Software
 from shardplan.workload.attention import attention
@@ -139,7 +139,7 @@ def shard(*, hidden: int = HIDDEN, attention: Any = "flash", dropout: bool = Fal
         sequence_length=LENGTH, global_batch_size=1, attention=attention, dropout=dropout,
         software=Software(loss_kernel=loss),
     )  # fmt: skip
-    return Shard.of(hidden, job, Batch.of(Plan(), 1, job))
+    return Shard.of(hidden, job, PlanNumbers.of(Plan(), 1, job))
 
 
 def check(block: Block, name: str, kind: str, number: float) -> None:

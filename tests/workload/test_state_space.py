@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.ops import Block, Matmul, StreamPass
 from shardplan.workload.shard import Shard
@@ -23,7 +23,7 @@ DELTA_NET = LinearAttention(num_key_heads=16, num_value_heads=32, key_head_dim=1
 def shard(hidden_size: int, *, length: int = LENGTH, **fields: Any) -> Shard:
     plan = Plan(**fields)
     job = Job(sequence_length=length, global_batch_size=1)
-    return Shard.of(hidden_size, job, Batch.of(plan, plan.model_parallel_degree, job))
+    return Shard.of(hidden_size, job, PlanNumbers.of(plan, plan.model_parallel_degree, job))
 
 
 def matmul_flops(block: Block) -> float:

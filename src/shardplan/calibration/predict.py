@@ -21,7 +21,7 @@ from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.residuals import Shares
 from shardplan.units import format_time
@@ -47,7 +47,7 @@ class PosedRun:
     """A run with all that does not depend on the constants."""
 
     asked: AskedRun
-    batch: Batch
+    numbers: PlanNumbers
     kinds: tuple[Stage, ...]
     """Stages that can be slowest or fullest."""
     whole: Stage
@@ -61,7 +61,7 @@ class PosedRun:
         laid_out, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
         return cls(
             asked=asked,
-            batch=Batch.of(plan, question.num_accelerators, question.job),
+            numbers=PlanNumbers.of(plan, question.num_accelerators, question.job),
             kinds=kinds_of_stage(laid_out),
             whole=whole_model(question.model),
             rounds=tuple(tuple(chunk.as_stage() for chunk in group) for group in rounds),
@@ -75,8 +75,8 @@ class PosedRun:
     def step(self, profiles: Profiles) -> tuple[Question, Step]:
         """Outcome under the constants of its generation: numbers, or arrays over sets of constants."""
         question = self._question(profiles)
-        prices = price(question, self.batch)
-        return question, step_of(question, self.batch, prices, self.kinds, self.whole, rounds=self.rounds)
+        prices = price(question, self.numbers)
+        return question, step_of(question, self.numbers, prices, self.kinds, self.whole, rounds=self.rounds)
 
     def shares(self, profiles: Profiles) -> Shares:
         """Uncertain shares of the predicted step, under single constants."""

@@ -15,8 +15,8 @@ from shardplan.costs.host import host_work
 from shardplan.costs.overlap import beside, beside_products, beside_ring, pipelined_products
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import (
     OUTSIDE,
@@ -147,14 +147,20 @@ class BlockCost:
 
 
 def price_block(
-    block: Block, machine: Machine, network: Network, groups: dict[str, Group], batch: Batch, *, routed: bool = False
+    block: Block,
+    machine: Machine,
+    network: Network,
+    groups: dict[str, Group],
+    numbers: PlanNumbers,
+    *,
+    routed: bool = False,
 ) -> BlockCost:
-    """Price of ``block`` under ``batch``. ``routed``: whether a host-side dispatcher of experts runs in it."""
-    repeats = _Repeats.of(batch)
+    """Price of ``block`` under ``numbers``. ``routed``: whether a host-side dispatcher of experts runs in it."""
+    repeats = _Repeats.of(numbers)
     talk = _communication(block, network, groups, repeats)
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
     compute = _compute_times(operators, repeats)
-    forward, backward, again = (_join(c, t, machine, batch) for c, t in zip(compute, talk, strict=True))
+    forward, backward, again = (_join(c, t, machine, numbers) for c, t in zip(compute, talk, strict=True))
     host = host_work(block, machine, groups, routed=routed)
     freed = ((tensor, tensor.bytes) for tensor in block.saved if not tensor.layer_input)
     return BlockCost(
@@ -183,10 +189,10 @@ class _Repeats:
     """Where it is chosen operator by operator; None where no plan does so."""
 
     @classmethod
-    def of(cls, batch: Batch) -> _Repeats:
+    def of(cls, numbers: PlanNumbers) -> _Repeats:
         """Recomputation of plans."""
-        by_operator = batch.recompute.get(OP_SAC, False)
-        return cls(batch.recompute, batch.recompute_full, by_operator if any_holds(by_operator) else None)
+        by_operator = numbers.recompute.get(OP_SAC, False)
+        return cls(numbers.recompute, numbers.recompute_full, by_operator if any_holds(by_operator) else None)
 
     def share_of(self, item: Item) -> Numbers:
         """Share of ``item`` that is run again."""
@@ -256,41 +262,41 @@ def _single(group: Group) -> bool:
     return bool(np.all(np.asarray(group.size) == 1))
 
 
-def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, batch: Batch) -> Times:
+def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, numbers: PlanNumbers) -> Times:
     """Computation with what shows of its communication.
 
     Work is spent in this order, each part of it once: matrix products hide tensor-parallel exchanges, the attention
     core hides the ring, and what is left of all computation hides the exchange of experts, where another micro-batch
     runs meanwhile (``overlap_ep``). What is left then is ``free``.
     """
-    tp = _exposed_tp(talk, compute.matmul, machine.profile, batch)
+    tp = _exposed_tp(talk, compute.matmul, machine.profile, numbers)
     ring, waited = talk.get(RING, 0.0), talk.get("cp", 0.0)
-    ring_shown = beside_ring(ring, compute.attention, batch.cp, machine.profile)
+    ring_shown = beside_ring(ring, compute.attention, numbers.cp, machine.profile)
     left = compute.compute - ((talk.get("tp", 0.0) + talk.get(BESIDE, 0.0) - tp) + (ring - ring_shown))
     experts = talk.get("ep", 0.0)
-    ep = _exposed_ep(experts, left, machine.profile, batch)
+    ep = _exposed_ep(experts, left, machine.profile, numbers)
     return replace(compute, tp=tp, cp=waited + ring_shown, ep=ep, free=left - (experts - ep))
 
 
-def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, batch: Batch) -> Numbers:
+def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, numbers: PlanNumbers) -> Numbers:
     """Exchanges of tensor-parallel ranks that the block's products do not hide.
 
     ``overlap_tp``: all are pipelined with products. Else those of asynchronous linear layers run beside products.
     """
     waited = talk.get("tp", 0.0)
-    if batch.tp_kind == "summa":
+    if numbers.tp_kind == "summa":
         return pipelined_products(waited, products, profile)
     if not talk.keys() & {"tp", BESIDE}:
         return 0.0
-    pipelined = np.where(batch.overlap_tp, waited, 0.0)
+    pipelined = np.where(numbers.overlap_tp, waited, 0.0)
     return (waited - pipelined) + beside_products(pipelined + talk.get(BESIDE, 0.0), products, profile)
 
 
-def _exposed_ep(time: Numbers, work: Numbers, profile: Profile, batch: Batch) -> Numbers:
+def _exposed_ep(time: Numbers, work: Numbers, profile: Profile, numbers: PlanNumbers) -> Numbers:
     """Exchange of experts that the work of another micro-batch does not hide."""
-    if not (any_holds(batch.overlap_ep) and any_holds(time)):
+    if not (any_holds(numbers.overlap_ep) and any_holds(time)):
         return time
-    return np.where(batch.overlap_ep, beside(time, profile.ep_window * work, profile), time)
+    return np.where(numbers.overlap_ep, beside(time, profile.ep_window * work, profile), time)
 
 
 def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Machine) -> Times:

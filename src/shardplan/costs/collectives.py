@@ -20,8 +20,8 @@ import numpy as np
 from shardplan.arrays import Numbers, any_holds, concatenated
 from shardplan.costs.domains import parts_in_domains
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch, Digit, digits
 from shardplan.inputs.cluster import Cluster, NetworkTier
+from shardplan.inputs.plan_numbers import Digit, PlanNumbers, digits
 from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
 
@@ -199,29 +199,29 @@ def _with_parts(group: Group) -> Group:
     return Group(group.size, group.members, largest=group.members, domains=domains)
 
 
-def groups_of(batch: Batch, network: Network) -> dict[str, Group]:
+def groups_of(numbers: PlanNumbers, network: Network) -> dict[str, Group]:
     """The group of every parallel dimension; ``dpcp`` are the ranks that hold the same dense weights."""
-    parts = digits(batch)
-    if batch.tp_kind == "summa":
-        parts |= _grid(parts["tp"], batch)
+    parts = digits(numbers)
+    if numbers.tp_kind == "summa":
+        parts |= _grid(parts["tp"], numbers)
     else:
         parts["tp_rows"] = ()
     parts["dpcp"] = parts["cp"] + parts["dp"]
     return {name: Group.of(part, network) for name, part in parts.items()}
 
 
-def sharding_groups(batch: Batch, network: Network) -> dict[str, Group]:
+def sharding_groups(numbers: PlanNumbers, network: Network) -> dict[str, Group]:
     """The innermost ranks over which states are sharded, and the ranks that hold the same shard, dense and expert."""
-    parts = digits(batch)
-    dense = _split(parts["cp"] + parts["dp"], batch.sharding_degree)
-    experts = _split(parts["edp"], batch.expert_sharding_degree)
+    parts = digits(numbers)
+    dense = _split(parts["cp"] + parts["dp"], numbers.sharding_degree)
+    experts = _split(parts["edp"], numbers.expert_sharding_degree)
     names = ("shard", "replica", "expert_shard", "expert_replica")
     return {name: Group.of(part, network) for name, part in zip(names, (*dense, *experts), strict=True)}
 
 
-def _grid(parts: tuple[Digit, ...], batch: Batch) -> dict[str, tuple[Digit, ...]]:
+def _grid(parts: tuple[Digit, ...], numbers: PlanNumbers) -> dict[str, tuple[Digit, ...]]:
     """Columns of the tensor grid innermost, rows around them."""
-    columns, rows = _split(parts, batch.tp_columns)
+    columns, rows = _split(parts, numbers.tp_columns)
     return {"tp": columns, "tp_rows": rows}
 
 

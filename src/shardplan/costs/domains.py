@@ -8,7 +8,7 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Digit
+from shardplan.inputs.plan_numbers import Digit
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shardplan.arrays import Numbers, where
 from shardplan.costs.roofline import Machine
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
+from shardplan.inputs.plan_numbers import PlanNumbers
 
 
 def host_rate(machine: Machine) -> Numbers:
@@ -13,7 +13,7 @@ def host_rate(machine: Machine) -> Numbers:
     return (machine.accelerator.host_link_bandwidth or 16e9) * machine.profile.host_link_efficiency
 
 
-def update_time(local_parameters: Numbers, job: Job, batch: Batch, machine: Machine) -> Numbers:
+def update_time(local_parameters: Numbers, job: Job, numbers: PlanNumbers, machine: Machine) -> Numbers:
     r"""Time to update this rank's parameters, on the accelerator or on the host. [s]
 
     On the accelerator its memory traffic; on the host its own plus both transfers (ZeRO-Offload, arXiv 2101.06840).
@@ -24,4 +24,4 @@ def update_time(local_parameters: Numbers, job: Job, batch: Batch, machine: Mach
     on_device = local_parameters * traffic * profile.optimizer_pass_factor / machine.memory_rate
     transfers = local_parameters * (job.grad_bytes + job.recipe.weight_bytes) / host_rate(machine)
     on_host = local_parameters * 2.0 * (job.optimizer_bytes + job.grad_bytes) / profile.host_memory_bandwidth
-    return where(batch.offload_optimizer, on_host + transfers, on_device)
+    return where(numbers.offload_optimizer, on_host + transfers, on_device)

@@ -9,8 +9,8 @@ import numpy as np
 from shardplan.arrays import Numbers, any_holds
 from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.layer import Parameters
 from shardplan.workload.ops import CollectiveKind
 
@@ -77,7 +77,9 @@ class StateTraffic:
         return sent
 
 
-def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, groups: dict[str, Group]) -> StateTraffic:
+def state_traffic(
+    held: Parameters, job: Job, numbers: PlanNumbers, network: Network, groups: dict[str, Group]
+) -> StateTraffic:
     """Traffic of ``held`` under each sharding (ZeRO, arXiv 1910.02054, section 7; hsdp: FSDP, arXiv 2304.11277).
 
     ddp: gradients all-reduced. zero1: reduce-scattered, updated weights gathered. zero2: reduce-scattered in every
@@ -85,9 +87,9 @@ def state_traffic(held: Parameters, job: Job, batch: Batch, network: Network, gr
     zero3 within the shard group; shards are all-reduced once per step across groups. ``reduces_whole`` of the software:
     zero1 all-reduces gradients as ddp does.
     """
-    dense = _traffic(held.dense, job, batch, network, shard=groups["shard"], replica=groups["replica"])
+    dense = _traffic(held.dense, job, numbers, network, shard=groups["shard"], replica=groups["replica"])
     experts = _traffic(
-        held.experts, job, batch, network, shard=groups["expert_shard"], replica=groups["expert_replica"]
+        held.experts, job, numbers, network, shard=groups["expert_shard"], replica=groups["expert_replica"]
     )
     return StateTraffic(
         reduce_time=dense.reduce_time + experts.reduce_time,
@@ -113,18 +115,18 @@ def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group
 
 
 def _traffic(
-    parameters: Numbers, job: Job, batch: Batch, network: Network, *, shard: Group, replica: Group
+    parameters: Numbers, job: Job, numbers: PlanNumbers, network: Network, *, shard: Group, replica: Group
 ) -> StateTraffic:
     if not any_holds(parameters):
         return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
     gradients = parameters * job.grad_bytes
     weights = parameters * job.gathered_weight_bytes
-    often = np.where(batch.shards_gradients, 1.0, 0.0)
+    often = np.where(numbers.shards_gradients, 1.0, 0.0)
     # A sum that every rank gets whole: gathered behind the reduce-scatter, as the two make an all-reduce.
-    whole = 1.0 - (often if job.software.reduces_whole else np.where(batch.shards_optimizer, 1.0, 0.0))
-    sharded = np.where(batch.shards_optimizer, 1.0, 0.0)
-    twice = np.where(batch.shards_weights, 2.0, 0.0)
-    once = np.where(batch.shards_weights, 0.0, 1.0)
+    whole = 1.0 - (often if job.software.reduces_whole else np.where(numbers.shards_optimizer, 1.0, 0.0))
+    sharded = np.where(numbers.shards_optimizer, 1.0, 0.0)
+    twice = np.where(numbers.shards_weights, 2.0, 0.0)
+    once = np.where(numbers.shards_weights, 0.0, 1.0)
     buckets = parameters / np.maximum(LEAST_BUCKET, BUCKET_PER_RANK * np.asarray(shard.size * replica.size))
     one = np.where(np.asarray(parameters) > 0, 1.0, 0.0)  # a part without parameters calls nothing
     reduced = np.where(often > 0, one, buckets)

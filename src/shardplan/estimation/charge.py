@@ -8,7 +8,7 @@ from shardplan.estimation.load import StageStates
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import state_memory
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.states import local_parameters
 from shardplan.schedules.pipeline import parameter_copies
 from shardplan.workload.stage import Stage
@@ -34,16 +34,16 @@ class StateCharge:
     """States that live in host memory."""
 
 
-def state_charge(question: Question, batch: Batch, stage: Stage, states: StageStates) -> StateCharge:
+def state_charge(question: Question, numbers: PlanNumbers, stage: Stage, states: StageStates) -> StateCharge:
     """What the states of a stage cost; schedules that run both ways through the ranks hold copies of them."""
-    states = states.times(parameter_copies(batch))
-    memory = state_memory(question, batch, stage, states)
-    updated = local_parameters(states.sum.parameters, batch)
+    states = states.times(parameter_copies(numbers))
+    memory = state_memory(question, numbers, stage, states)
+    updated = local_parameters(states.sum.parameters, numbers)
     return StateCharge(
         sharding_time=states.sum.sharding_time,
         reduce_time=states.sum.reduce_time,
         gather_time=states.sum.gather_time,
-        update_time=update_time(updated, question.job, batch, question.machine),
+        update_time=update_time(updated, question.job, numbers, question.machine),
         resident_bytes=memory.weights + memory.gradients + memory.optimizer + memory.whole,
         update_bytes=memory.update,
         host_bytes=memory.on_host,

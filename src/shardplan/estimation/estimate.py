@@ -147,8 +147,8 @@ def answer_of(priced: PricedPlan) -> Estimate:
     sure_memory = band_of(question, "memory")
     return Estimate(
         plan=plan,
-        dp=int(priced.batch.dp),
-        num_microbatches=int(priced.batch.num_microbatches),
+        dp=int(priced.numbers.dp),
+        num_microbatches=int(priced.numbers.num_microbatches),
         step_time=step_time,
         step_time_p10=step_time * sure.low,
         step_time_p90=step_time * sure.high,
@@ -187,8 +187,8 @@ def _reason(priced: PricedPlan) -> str | None:
     need, usable = priced.peak_memory_bytes, float(priced.question.usable_memory)
     if need <= usable:
         return _host_reason(priced)
-    parts, batch = _parts(priced.memory_of(priced.fullest)), priced.batch
-    has_replicas = float(batch.replicas) > 1 or (priced.question.model.is_moe and float(batch.edp) > 1)
+    parts, numbers = _parts(priced.memory_of(priced.fullest)), priced.numbers
+    has_replicas = float(numbers.replicas) > 1 or (priced.question.model.is_moe and float(numbers.edp) > 1)
     most = max(parts, key=lambda name: parts[name])
     return (
         f"stage {priced.fullest} needs {format_bytes(need)} of {format_bytes(usable)} usable, "
@@ -208,7 +208,7 @@ def _host_reason(priced: PricedPlan) -> str:
         f"stage {fullest} keeps {format_bytes(needs)} of {what} for each accelerator in host memory, "
         f"{format_bytes(needs * per_node)} in a node of {per_node} with "
         f"{format_bytes(float(cluster.host_memory_bytes or 0))}: "
-        + knobs(what.partition(" ")[0], plan, question.job, has_replicas=float(priced.batch.replicas) > 1)
+        + knobs(what.partition(" ")[0], plan, question.job, has_replicas=float(priced.numbers.replicas) > 1)
         + fewer
     )
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.embedding import embedding, head, mtp_projection
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block
@@ -46,7 +46,7 @@ class PartFlops:
 def part_flops(model: ModelConfig, sequence_length: int) -> PartFlops:
     """FLOP of the parts of ``model`` at this sequence length."""
     job = Job(sequence_length=sequence_length, global_batch_size=1)
-    shard = Shard.of(model.hidden_size, job, Batch.of(Plan(), 1, job))
+    shard = Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(), 1, job))
     one_head = ends = _flops(head(model, shard))
     if model.num_mtp_layers:
         block = layer_block(model.mtp_layer, shard) + mtp_projection(shard)

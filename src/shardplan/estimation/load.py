@@ -10,7 +10,7 @@ from shardplan.costs.block import BlockCost
 from shardplan.estimation.pricing import HeldStates, Prices, num_logits, output_bytes
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.layer import Parameters
 from shardplan.workload.parts import Parts, largest
 from shardplan.workload.stage import Stage
@@ -164,10 +164,10 @@ class Around:
     """Logits of one micro-batch on the last stage."""
 
     @classmethod
-    def of(cls, question: Question, batch: Batch, prices: Prices) -> Around:
+    def of(cls, question: Question, numbers: PlanNumbers, prices: Prices) -> Around:
         """Of plans that have been priced."""
         return cls(
             handover_time=prices.handover.time,
-            output_bytes=output_bytes(question, batch),
-            logits=num_logits(question, batch),
+            output_bytes=output_bytes(question, numbers),
+            logits=num_logits(question, numbers),
         )

@@ -36,8 +36,8 @@ from shardplan.estimation.times import (
     work_times,
 )
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.residuals import Shares
 from shardplan.memory.activations import applied_share
 from shardplan.schedules.base import Passes
@@ -63,7 +63,7 @@ class PricedPlan:
 
     question: Question
     plan: Plan
-    batch: Batch
+    numbers: PlanNumbers
     stages: tuple[Stage, ...]
     rounds: Rounds
     """Model chunks in groups of which the slowest counts."""
@@ -82,17 +82,17 @@ class PricedPlan:
     @classmethod
     def of_all(cls, question: Question, plans: Sequence[Plan]) -> list[PricedPlan]:
         """Several plans; those that need the same formulas are priced together."""
-        batches = [Batch.of(plan, question.num_accelerators, question.job) for plan in plans]
+        numbered = [PlanNumbers.of(plan, question.num_accelerators, question.job) for plan in plans]
         priced: dict[int, PricedPlan] = {}
-        for alike in _alike(batches):
-            prices = price(question, _columns([batches[number] for number in alike]))
+        for alike in _alike(numbered):
+            prices = price(question, _columns([numbered[number] for number in alike]))
             loads = Loads.of(prices)
             for at, number in enumerate(alike):
                 own = mapped(loads, partial(_element, at))
-                plan, batch = plans[number], batches[number]
+                plan, numbers = plans[number], numbered[number]
                 held, rounds = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers, schedule=plan.schedule)
                 priced[number] = cls(
-                    question=question, plan=plan, batch=batch, stages=held, rounds=rounds,
+                    question=question, plan=plan, numbers=numbers, stages=held, rounds=rounds,
                     prices=prices, loads=own, number=at,
                 )  # fmt: skip
         return [priced[number] for number in range(len(plans))]
@@ -152,18 +152,18 @@ class PricedPlan:
     def hardware_flops(self) -> float:
         """FLOP executed in one step on all accelerators, recomputed ones included."""
         layers = self.question.model.num_hidden_layers
-        share = min(1.0, float(self.batch.recompute_num_layers) * self.plan.pp / layers)
+        share = min(1.0, float(self.numbers.recompute_num_layers) * self.plan.pp / layers)
 
         def executed(cost: BlockCost) -> Numbers:
             return 3.0 * cost.flops + share * cost.recomputed_flops
 
         one_rank = self._total(self.prices.blocks, self._whole, executed)
-        return one_rank * float(self.batch.num_microbatches) * self.question.num_accelerators / self.plan.pp
+        return one_rank * float(self.numbers.num_microbatches) * self.question.num_accelerators / self.plan.pp
 
     def communication(self) -> dict[str, dict[str, float]]:
         """Bytes that one rank of the slowest stage sends per step, by dimension and network tier."""
-        m, stage = float(self.batch.num_microbatches), self.stages[self.slowest]
-        share = float(applied_share(stage.num_layers, self.batch))
+        m, stage = float(self.numbers.num_microbatches), self.stages[self.slowest]
+        share = float(applied_share(stage.num_layers, self.numbers))
         tiers = range(len(self.question.network.tiers))
 
         def in_layers(cost: BlockCost, dimension: str, tier: int) -> Numbers:
@@ -177,7 +177,7 @@ class PricedPlan:
             name: [m * self._total(blocks, stage, _fixed(in_layers, name, tier)) for tier in tiers]
             for name in ("tp", "cp", "ep", "etp")
         }
-        copies = parameter_copies(self.batch)
+        copies = parameter_copies(self.numbers)
         sent["dp"] = [copies * self._total(states, stage, _fixed(in_states, tier)) for tier in tiers]
         sent["pp"] = [2.0 * m * self.plan.vp * float(self._own(moved)) for moved in self.prices.handover.bytes]
         names = [tier.name for tier in self.question.network.tiers]
@@ -185,8 +185,8 @@ class PricedPlan:
 
     def _work_terms(self) -> dict[str, float]:
         """What every micro-batch of the slowest stage takes in its blocks. [s]"""
-        m, stage = float(self.batch.num_microbatches), self.stages[self.slowest]
-        share, blocks = float(applied_share(stage.num_layers, self.batch)), self.prices.blocks
+        m, stage = float(self.numbers.num_microbatches), self.stages[self.slowest]
+        share, blocks = float(applied_share(stage.num_layers, self.numbers)), self.prices.blocks
 
         def both(cost: BlockCost, name: str) -> Numbers:
             times: Numbers = getattr(cost.forward, name) + getattr(cost.backward, name)
@@ -197,7 +197,7 @@ class PricedPlan:
 
     def _other_terms(self) -> dict[str, float]:
         """What comes between micro-batches and once a step, and how long the slowest stage waits for others. [s]"""
-        m, at = float(self.batch.num_microbatches), self.slowest
+        m, at = float(self.numbers.num_microbatches), self.slowest
         times, states = self._times, self._state_times
         one = float(self._at(times.microbatch, at))
         passes = float(self._at(self._paced, at))
@@ -222,7 +222,7 @@ class PricedPlan:
 
     @cached_property
     def _around(self) -> Around:
-        around = Around.of(self.question, self.batch, self.prices)
+        around = Around.of(self.question, self.numbers, self.prices)
         return replace(around, handover_time=self._own(around.handover_time))
 
     @cached_property
@@ -236,7 +236,7 @@ class PricedPlan:
     @cached_property
     def _paced(self) -> Numbers:
         """All micro-batches of a step, and waiting for other stages, on every stage. [s]"""
-        return paced(self.batch, self._times, self._everyone, self._pace)
+        return paced(self.numbers, self._times, self._everyone, self._pace)
 
     @cached_property
     def _pace(self) -> float:
@@ -247,15 +247,15 @@ class PricedPlan:
     @cached_property
     def _everyone(self) -> Passes:
         whole = StageWork.of(self._whole, self.loads.blocks)
-        return pipeline_sum(self.question, self.batch, self._around, self._whole, whole)
+        return pipeline_sum(self.question, self.numbers, self._around, self._whole, whole)
 
     @cached_property
     def _times(self) -> WorkTimes:
-        return work_times(self.question, self.batch, self._around, self._rows, self._work)
+        return work_times(self.question, self.numbers, self._around, self._rows, self._work)
 
     @cached_property
     def _state_times(self) -> StateTimes:
-        charge = state_charge(self.question, self.batch, self._rows, self._states)
+        charge = state_charge(self.question, self.numbers, self._rows, self._states)
         return state_times(self.question, self._times, charge)
 
     @cached_property
@@ -265,12 +265,12 @@ class PricedPlan:
 
     @cached_property
     def _states_memory(self) -> StateMemory:
-        held = self._states.times(parameter_copies(self.batch))
-        return state_memory(self.question, self.batch, self._rows, held)
+        held = self._states.times(parameter_copies(self.numbers))
+        return state_memory(self.question, self.numbers, self._rows, held)
 
     @cached_property
     def _kept(self) -> ActivationMemory:
-        return activation_memory(self.question, self.batch, self._around, self._rows, self._work)
+        return activation_memory(self.question, self.numbers, self._around, self._rows, self._work)
 
     @cached_property
     def _memory(self) -> StageMemory:
@@ -312,17 +312,17 @@ def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numb
     return tiers[tier] if tiers is not None else 0.0
 
 
-def _alike(batches: Sequence[Batch]) -> Iterable[list[int]]:
+def _alike(numbered: Sequence[PlanNumbers]) -> Iterable[list[int]]:
     """Positions of plans for which the same formulas hold."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for number, each in enumerate(batches):
+    for number, each in enumerate(numbered):
         groups.setdefault((each.schedule, each.placement, each.tp_kind, each.cp_comm), []).append(number)
     return groups.values()
 
 
-def _columns(batches: Sequence[Batch]) -> Batch:
+def _columns(numbered: Sequence[PlanNumbers]) -> PlanNumbers:
     """Plans in numbers as columns; what is the same in all stays one number."""
-    return concatenated([replace(batch, stage_layers=None) for batch in batches], [1] * len(batches))
+    return concatenated([replace(numbers, stage_layers=None) for numbers in numbered], [1] * len(numbered))
 
 
 def _element(number: int, values: NDArray[Any]) -> float:

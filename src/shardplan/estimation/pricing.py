@@ -16,9 +16,9 @@ from shardplan.costs.collectives import Group, collective_bytes, collective_time
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.pipeline import holds_both_ends
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import (
@@ -64,23 +64,23 @@ class Prices:
     handover: Handover
 
 
-def price(question: Question, batch: Batch) -> Prices:
-    """Prices under ``batch``: for one plan or for an array of them."""
-    groups = groups_of(batch, question.network)
+def price(question: Question, numbers: PlanNumbers) -> Prices:
+    """Prices under ``numbers``: for one plan or for an array of them."""
+    groups = groups_of(numbers, question.network)
     return Prices(
-        blocks=price_blocks(question, batch, groups),
-        states=price_states(question, batch, groups["pp"]),
-        handover=price_handover(question, batch, groups),
+        blocks=price_blocks(question, numbers, groups),
+        states=price_states(question, numbers, groups["pp"]),
+        handover=price_handover(question, numbers, groups),
     )
 
 
-def price_blocks(question: Question, batch: Batch, groups: Groups) -> Parts[BlockCost]:
+def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Parts[BlockCost]:
     """Prices of one micro-batch; of the groups those of ``tp``, ``cp``, ``ep`` and ``etp`` are read."""
     model, machine, network = question.model, question.machine, question.network
-    shard = Shard.of(model.hidden_size, question.job, batch)
+    shard = Shard.of(model.hidden_size, question.job, numbers)
 
     def cost(block: Block, *, routed: bool = False) -> BlockCost:
-        return price_block(block, machine, network, groups, batch, routed=routed)
+        return price_block(block, machine, network, groups, numbers, routed=routed)
 
     return Parts(
         layers=tuple(
@@ -96,41 +96,43 @@ def price_blocks(question: Question, batch: Batch, groups: Groups) -> Parts[Bloc
     )
 
 
-def price_states(question: Question, batch: Batch, pipeline: Group) -> Parts[HeldStates]:
+def price_states(question: Question, numbers: PlanNumbers, pipeline: Group) -> Parts[HeldStates]:
     """Parameters of every part, and their traffic among the ranks that hold the same."""
     model, job, network = question.model, question.job, question.network
-    groups = sharding_groups(batch, network)
+    groups = sharding_groups(numbers, network)
 
     def states(held: Parameters) -> HeldStates:
-        return HeldStates(parameters=held, traffic=state_traffic(held, job, batch, network, groups))
+        return HeldStates(parameters=held, traffic=state_traffic(held, job, numbers, network, groups))
 
     parts = Parts(
-        layers=tuple(states(layer_parameters(model, kind, batch)) for kind in model.layer_kinds),
-        embedding=states(embedding_parameters(model, batch)),
-        head=states(head_parameters(model, batch, holds_table=holds_both_ends(batch))),
-        mtp=states(mtp_parameters(model, batch) if model.num_mtp_layers else Parameters()),
+        layers=tuple(states(layer_parameters(model, kind, numbers)) for kind in model.layer_kinds),
+        embedding=states(embedding_parameters(model, numbers)),
+        head=states(head_parameters(model, numbers, holds_table=holds_both_ends(numbers))),
+        mtp=states(mtp_parameters(model, numbers) if model.num_mtp_layers else Parameters()),
     )
-    return replace(parts, head=_tied(parts.head, question, batch, pipeline))
+    return replace(parts, head=_tied(parts.head, question, numbers, pipeline))
 
 
-def price_handover(question: Question, batch: Batch, groups: Groups) -> Handover:
+def price_handover(question: Question, numbers: PlanNumbers, groups: Groups) -> Handover:
     """The output of a stage on its way to the next; of the groups those of ``pp`` and ``tp`` are read."""
     network, pair = question.network, _neighbours(groups["pp"])
-    output, gathered = _stage_output(question, Shard.of(question.model.hidden_size, question.job, batch), groups["tp"])
+    output, gathered = _stage_output(
+        question, Shard.of(question.model.hidden_size, question.job, numbers), groups["tp"]
+    )
     return Handover(
         time=collective_time("p2p", output, pair, network) + gathered, bytes=collective_bytes("p2p", output, pair)
     )
 
 
-def output_bytes(question: Question, batch: Batch) -> Numbers:
+def output_bytes(question: Question, numbers: PlanNumbers) -> Numbers:
     """Output of a stage for one micro-batch. [bytes]"""
-    shard = Shard.of(question.model.hidden_size, question.job, batch)
+    shard = Shard.of(question.model.hidden_size, question.job, numbers)
     return shard.split_tokens * (question.model.hidden_size * shard.element)
 
 
-def num_logits(question: Question, batch: Batch) -> Numbers:
+def num_logits(question: Question, numbers: PlanNumbers) -> Numbers:
     """Logits of one micro-batch on the last stage."""
-    return logits(question.model, Shard.of(question.model.hidden_size, question.job, batch))
+    return logits(question.model, Shard.of(question.model.hidden_size, question.job, numbers))
 
 
 def _mtp_block(model: ModelConfig, shard: Shard) -> Block:
@@ -146,15 +148,15 @@ def _stage_output(question: Question, shard: Shard, tensor_parallel: Group) -> t
         return output, 0.0
     parts = shard.tokens / shard.columns * hidden
     gather = collective_time("all_gather", shard.tokens * hidden, tensor_parallel, question.network)
-    return np.minimum(output, parts), where(shard.batch.sequence_parallel, 0.0, gather)
+    return np.minimum(output, parts), where(shard.numbers.sequence_parallel, 0.0, gather)
 
 
-def _tied(head: HeldStates, question: Question, batch: Batch, pipeline: Group) -> HeldStates:
+def _tied(head: HeldStates, question: Question, numbers: PlanNumbers, pipeline: Group) -> HeldStates:
     """The head, and with it a table that the first stage holds as well."""
     model = question.model
-    if not reads_table_last(model) or np.all(holds_both_ends(batch)):
+    if not reads_table_last(model) or np.all(holds_both_ends(numbers)):
         return head
-    table = where(holds_both_ends(batch), 0.0, model.num_embedding_parameters / batch.tp)
+    table = where(holds_both_ends(numbers), 0.0, model.num_embedding_parameters / numbers.tp)
     ends = _neighbours(pipeline)
     return replace(head, traffic=with_tied_table(head.traffic, table, question.job, ends, question.network))
 

@@ -11,7 +11,7 @@ from shardplan.arrays import Flags, Numbers, all_hold, any_holds, plus, scaled, 
 from shardplan.estimation.load import Around, StageStates, StageWork
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import (
     applied_share,
     backward_set,
@@ -117,49 +117,51 @@ def host_holds(question: Question, host: Sequence[Numbers]) -> Flags:
     return all_hold(needed <= share for needed in host)
 
 
-def state_memory(question: Question, batch: Batch, stage: Stage, states: StageStates) -> StateMemory:
+def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states: StageStates) -> StateMemory:
     """Bytes of the states of one rank of a stage."""
     job, held = question.job, states.sum.parameters
-    resident = model_states(held, job, batch)
-    whole = gathered_bytes(states.part, states.layer, job, batch)
-    whole = whole + unsharded_gradient_bytes(_early(stage, states.part, states.layer), states.layer, job, batch)
+    resident = model_states(held, job, numbers)
+    whole = gathered_bytes(states.part, states.layer, job, numbers)
+    whole = whole + unsharded_gradient_bytes(_early(stage, states.part, states.layer), states.layer, job, numbers)
     return StateMemory(
         weights=resident.weights,
         gradients=resident.gradients,
         optimizer=resident.optimizer,
-        whole=whole + reduction_bytes(states.part, states.layer, job, batch),
-        update=update_bytes(held, job, batch),
-        on_host=host_state_bytes(held, job, batch),
+        whole=whole + reduction_bytes(states.part, states.layer, job, numbers),
+        update=update_bytes(held, job, numbers),
+        on_host=host_state_bytes(held, job, numbers),
     )
 
 
 def activation_memory(
-    question: Question, batch: Batch, around: Around, stage: Stage, work: StageWork
+    question: Question, numbers: PlanNumbers, around: Around, stage: Stage, work: StageWork
 ) -> ActivationMemory:
     """Bytes of one rank of a stage that hold activations and the loss, at their peak."""
     profile, software = question.profile, question.job.software
-    share = applied_share(stage.num_layers, batch)
-    in_flight = microbatches_in_flight(stage.rank, batch)
-    present = on_device(in_flight, stage.num_layers, batch) if any_holds(batch.offload_activations) else in_flight
+    share = applied_share(stage.num_layers, numbers)
+    in_flight = microbatches_in_flight(stage.rank, numbers)
+    present = on_device(in_flight, stage.num_layers, numbers) if any_holds(numbers.offload_activations) else in_flight
     freed = scaled(share, work.sum.freed_bytes)
     factor = profile.activation_factor[software.kernels]
     recomputed = scaled(factor, np.minimum(working_set(work.freed_of_part, share), present * freed))
     waiting = scaled(factor, present) * (work.sum.kept_bytes - freed)
     passing = backward_set(work.kept_of_layer, profile)
     return ActivationMemory(
-        activations=plus(waiting + recomputed, _kept_outputs(question, batch, around, stage, in_flight)),
-        loss=_beyond(_loss(question, batch, around, stage), recomputed + passing),
+        activations=plus(waiting + recomputed, _kept_outputs(question, numbers, around, stage, in_flight)),
+        loss=_beyond(_loss(question, numbers, around, stage), recomputed + passing),
         passing=passing,
-        on_host=_waiting_on_host(batch, stage, in_flight, work, share),
+        on_host=_waiting_on_host(numbers, stage, in_flight, work, share),
     )
 
 
-def _waiting_on_host(batch: Batch, stage: Stage, in_flight: Numbers, work: StageWork, share: Numbers) -> Numbers:
+def _waiting_on_host(
+    numbers: PlanNumbers, stage: Stage, in_flight: Numbers, work: StageWork, share: Numbers
+) -> Numbers:
     """Kept activations of all micro-batches in flight that wait in host memory. [bytes]"""
-    if not any_holds(batch.offload_activations):
+    if not any_holds(numbers.offload_activations):
         return 0.0
     one = kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
-    return in_flight * offloaded_share(stage.num_layers, batch) * one
+    return in_flight * offloaded_share(stage.num_layers, numbers) * one
 
 
 def _early(stage: Stage, part: Parameters, layer: Parameters) -> Parameters:
@@ -173,17 +175,19 @@ def _beyond(peak: Numbers, gone: Numbers) -> Numbers:
     return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0
 
 
-def _loss(question: Question, batch: Batch, around: Around, stage: Stage) -> Numbers:
+def _loss(question: Question, numbers: PlanNumbers, around: Around, stage: Stage) -> Numbers:
     """Logits and loss at their peak, where a stage has a head."""
     heads = stage.has_head + stage.num_mtp_layers
     if not any_holds(heads):
         return 0.0
-    return loss_bytes(question.job.software, question.profile.logits_bytes, around.logits, heads, batch.tp_columns)
+    return loss_bytes(question.job.software, question.profile.logits_bytes, around.logits, heads, numbers.tp_columns)
 
 
-def _kept_outputs(question: Question, batch: Batch, around: Around, stage: Stage, in_flight: Numbers) -> Numbers:
+def _kept_outputs(
+    question: Question, numbers: PlanNumbers, around: Around, stage: Stage, in_flight: Numbers
+) -> Numbers:
     """Outputs of every chunk that a framework keeps till their backward pass; the last chunk's is the loss."""
-    if not question.job.software.stage_outputs or np.all(np.asarray(batch.pp) == 1):
+    if not question.job.software.stage_outputs or np.all(np.asarray(numbers.pp) == 1):
         return 0.0
-    kept = in_flight * (batch.vp - stage.has_head) * around.output_bytes
-    return where(np.equal(batch.pp, 1), 0.0, kept)
+    kept = in_flight * (numbers.vp - stage.has_head) * around.output_bytes
+    return where(np.equal(numbers.pp, 1), 0.0, kept)

@@ -21,7 +21,7 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, host_holds
 from shardplan.estimation.times import WorkTimes, chunk_time, pace_of, paced, pipeline_sum, state_times, work_times
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.stage import Stage
 
 Rounds = Sequence[Sequence[Numbers]]
@@ -33,7 +33,7 @@ class WorkOfStages:
     """What sharding does not change, of every kind of stage that can be slowest or fullest; computed when read."""
 
     question: Question
-    batch: Batch
+    numbers: PlanNumbers
     around: Around
     kinds: Sequence[Stage]
     works: Sequence[StageWork]
@@ -47,22 +47,22 @@ class WorkOfStages:
     def times(self) -> list[WorkTimes]:
         """One micro-batch, for every kind."""
         return [
-            work_times(self.question, self.batch, self.around, stage, work)
+            work_times(self.question, self.numbers, self.around, stage, work)
             for stage, work in zip(self.kinds, self.works, strict=True)
         ]
 
     @cached_property
     def passes(self) -> list[Numbers]:
         """All micro-batches and the time in which a stage waits for others, for every kind. [s]"""
-        everyone = pipeline_sum(self.question, self.batch, self.around, self.whole, self.whole_work)
+        everyone = pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work)
         pace = pace_of(self.rounds(), self.times)
-        return [paced(self.batch, times, everyone, pace) for times in self.times]
+        return [paced(self.numbers, times, everyone, pace) for times in self.times]
 
     @cached_property
     def kept(self) -> list[ActivationMemory]:
         """Activations and loss, for every kind."""
         return [
-            activation_memory(self.question, self.batch, self.around, stage, work)
+            activation_memory(self.question, self.numbers, self.around, stage, work)
             for stage, work in zip(self.kinds, self.works, strict=True)
         ]
 
@@ -114,7 +114,7 @@ class Step:
 
 def step_of(
     question: Question,
-    batch: Batch,
+    numbers: PlanNumbers,
     prices: Prices,
     kinds: Sequence[Stage],
     whole: Stage,
@@ -125,15 +125,15 @@ def step_of(
     loads = Loads.of(prices)
     work = WorkOfStages(
         question=question,
-        batch=batch,
-        around=Around.of(question, batch, prices),
+        numbers=numbers,
+        around=Around.of(question, numbers, prices),
         kinds=kinds,
         works=[StageWork.of(stage, loads.blocks) for stage in kinds],
         whole=whole,
         whole_work=StageWork.of(whole, loads.blocks),
         rounds=lambda: [[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds],
     )
-    charges = [state_charge(question, batch, stage, StageStates.of(stage, loads.states)) for stage in kinds]
+    charges = [state_charge(question, numbers, stage, StageStates.of(stage, loads.states)) for stage in kinds]
     return Step(work=work, charges=charges)
 
 

@@ -14,7 +14,7 @@ from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share, kept_per_microbatch, offloaded_share
 from shardplan.schedules.base import Passes
 from shardplan.schedules.pipeline import idle_time, splits_backward
@@ -96,14 +96,14 @@ class Windows:
     """Share of it, for one chunk, behind which the traffic of the step travels."""
 
     @classmethod
-    def of(cls, question: Question, batch: Batch) -> Windows:
+    def of(cls, question: Question, numbers: PlanNumbers) -> Windows:
         """Those of a plan."""
         return cls(
-            num_microbatches=batch.num_microbatches,
-            vp=batch.vp,
-            group_size=np.minimum(batch.microbatch_group_size, batch.num_microbatches),
-            sharding=where(batch.overlap_dp, question.profile.fsdp_window, 0.0),
-            once=where(batch.overlap_dp, question.profile.dp_window, 0.0) / batch.vp,
+            num_microbatches=numbers.num_microbatches,
+            vp=numbers.vp,
+            group_size=np.minimum(numbers.microbatch_group_size, numbers.num_microbatches),
+            sharding=where(numbers.overlap_dp, question.profile.fsdp_window, 0.0),
+            once=where(numbers.overlap_dp, question.profile.dp_window, 0.0) / numbers.vp,
         )
 
     def of_step(self, own: Numbers) -> Numbers:
@@ -131,17 +131,17 @@ class StateTimes:
         return sum((time for time in times if not is_zero(time)), start=0.0)
 
 
-def work_times(question: Question, batch: Batch, around: Around, stage: Stage, work: StageWork) -> WorkTimes:
-    """Times of one micro-batch on a stage under ``batch``.
+def work_times(question: Question, numbers: PlanNumbers, around: Around, stage: Stage, work: StageWork) -> WorkTimes:
+    """Times of one micro-batch on a stage under ``numbers``.
 
     Computation that hides none of a block's own communication hides, in this order and each part of it once: transfers
     between stages, activations on their way to the host, and what states exchange.
     """
-    share = applied_share(stage.num_layers, batch)
+    share = applied_share(stage.num_layers, numbers)
     free_forward = work.sum.free_forward
     free_backward = work.sum.free_backward + scaled(share, work.sum.free_recomputed)
-    kept = _sent_to_host(batch, work, share)
-    transfer, offload, left = _between(question, batch, around, kept, free_forward + free_backward)
+    kept = _sent_to_host(numbers, work, share)
+    transfer, offload, left = _between(question, numbers, around, kept, free_forward + free_backward)
     return WorkTimes(
         forward=work.sum.forward,
         backward=work.sum.backward + scaled(share, work.sum.recomputed),
@@ -152,27 +152,27 @@ def work_times(question: Question, batch: Batch, around: Around, stage: Stage, w
         overhead=question.profile.microbatch_time,
         free_forward=free_forward if left is None else free_forward * left,
         free_backward=free_backward if left is None else free_backward * left,
-        windows=Windows.of(question, batch),
+        windows=Windows.of(question, numbers),
     )
 
 
 def _between(
-    question: Question, batch: Batch, around: Around, kept: Numbers, free: Numbers
+    question: Question, numbers: PlanNumbers, around: Around, kept: Numbers, free: Numbers
 ) -> tuple[Numbers, Numbers, Numbers | None]:
     """Exposed transfers to other stages and to the host, and the share of ``free`` that hides neither (None: all).
 
     ``kept``: activations of a micro-batch. [bytes]
     """
-    transfer, rest = _exposed_transfer(question, batch, around, free)
+    transfer, rest = _exposed_transfer(question, numbers, around, free)
     offload: Numbers = 0.0
-    if any_holds(batch.offload_activations):
-        offload, rest = _exposed_offload(question, batch, kept, rest)
+    if any_holds(numbers.offload_activations):
+        offload, rest = _exposed_offload(question, numbers, kept, rest)
     return transfer, offload, None if rest is free else rest / np.maximum(free, 1e-30)
 
 
-def _sent_to_host(batch: Batch, work: StageWork, share: Numbers) -> Numbers:
+def _sent_to_host(numbers: PlanNumbers, work: StageWork, share: Numbers) -> Numbers:
     """Activations of one micro-batch, where some may be sent to the host; else nothing. [bytes]"""
-    if not any_holds(batch.offload_activations):
+    if not any_holds(numbers.offload_activations):
         return 0.0
     return kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
 
@@ -195,23 +195,23 @@ def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) ->
     return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / largest(s.plain for s in stages)
 
 
-def paced(batch: Batch, times: WorkTimes, everyone: Passes, pace: Numbers) -> Numbers:
+def paced(numbers: PlanNumbers, times: WorkTimes, everyone: Passes, pace: Numbers) -> Numbers:
     """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
 
     ``everyone``: one micro-batch through all stages; ``pace``: of uneven chunks.
     """
-    passes = batch.num_microbatches * times.microbatch
-    if np.all(np.asarray(batch.pp) == 1):
+    passes = numbers.num_microbatches * times.microbatch
+    if np.all(np.asarray(numbers.pp) == 1):
         return passes
-    return passes + idle_time(passes_of(batch, times), everyone, batch, pace)
+    return passes + idle_time(passes_of(numbers, times), everyone, numbers, pace)
 
 
-def passes_of(batch: Batch, times: WorkTimes) -> Passes:
+def passes_of(numbers: PlanNumbers, times: WorkTimes) -> Passes:
     """One micro-batch through a stage, apart by gradient where the schedule runs these apart.
 
     What comes between stages is shared by forward pass and input gradient.
     """
-    if not splits_backward(batch):
+    if not splits_backward(numbers):
         return Passes(forward=times.microbatch, input_gradient=0.0, weight_gradient=0.0)
     between = (times.transfer + times.offload + times.overhead) / 2
     return Passes(
@@ -248,19 +248,19 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
     )
 
 
-def pipeline_sum(question: Question, batch: Batch, around: Around, whole: Stage, work: StageWork) -> Passes:
+def pipeline_sum(question: Question, numbers: PlanNumbers, around: Around, whole: Stage, work: StageWork) -> Passes:
     """One micro-batch's time summed over all stages. [s]
 
     A number of recomputed layers applies to each stage; where stages are unlike, their mean stands for all.
     """
-    share = applied_share(whole.num_layers / batch.pp, batch)
+    share = applied_share(whole.num_layers / numbers.pp, numbers)
     passes = work.sum.forward + work.sum.backward
     again = scaled(share, work.sum.recomputed)
     free = (work.sum.free_forward + work.sum.free_backward) + scaled(share, work.sum.free_recomputed)
-    kept = _sent_to_host(batch, work, share) / batch.pp
-    transfer, offload, _ = _between(question, batch, around, kept, free / batch.pp)
-    between = batch.pp * (transfer + offload + question.profile.microbatch_time)
-    if not splits_backward(batch):
+    kept = _sent_to_host(numbers, work, share) / numbers.pp
+    transfer, offload, _ = _between(question, numbers, around, kept, free / numbers.pp)
+    between = numbers.pp * (transfer + offload + question.profile.microbatch_time)
+    if not splits_backward(numbers):
         return Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)
     forward = work.sum.forward + between / 2
     weight_gradient = work.sum.weight_gradient
@@ -271,27 +271,29 @@ def pipeline_sum(question: Question, batch: Batch, around: Around, whole: Stage,
     )
 
 
-def _exposed_transfer(question: Question, batch: Batch, around: Around, free: Numbers) -> tuple[Numbers, Numbers]:
+def _exposed_transfer(
+    question: Question, numbers: PlanNumbers, around: Around, free: Numbers
+) -> tuple[Numbers, Numbers]:
     """Transfers that show, and the free computation that is left.
 
     Every chunk hands its output on and its input gradient back.
     """
     if not any_holds(around.handover_time):
         return 0.0, free
-    time = 2.0 * batch.vp * around.handover_time
-    if not any_holds(batch.overlap_pp):
+    time = 2.0 * numbers.vp * around.handover_time
+    if not any_holds(numbers.overlap_pp):
         return time, free
-    shown = where(batch.overlap_pp, beside(time, question.profile.pp_window * free, question.profile), time)
+    shown = where(numbers.overlap_pp, beside(time, question.profile.pp_window * free, question.profile), time)
     return shown, free - (time - shown)
 
 
-def _exposed_offload(question: Question, batch: Batch, kept: Numbers, free: Numbers) -> tuple[Numbers, Numbers]:
+def _exposed_offload(question: Question, numbers: PlanNumbers, kept: Numbers, free: Numbers) -> tuple[Numbers, Numbers]:
     """Kept activations that go to the host and come back: what shows, and the free computation that is left.
 
     A number of offloaded layers is taken as that of a mean stage.
     """
-    away = offloaded_share(question.model.num_hidden_layers / batch.pp, batch)
+    away = offloaded_share(question.model.num_hidden_layers / numbers.pp, numbers)
     time = 2.0 * away * kept / host_rate(question.machine)
     shown = beside(time, question.profile.offload_window * free, question.profile)
-    shown = where(batch.offload_activations, shown, 0.0)
-    return shown, free - where(batch.offload_activations, time - shown, 0.0)
+    shown = where(numbers.offload_activations, shown, 0.0)
+    return shown, free - where(numbers.offload_activations, time - shown, 0.0)

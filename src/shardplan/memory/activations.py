@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardplan.arrays import Numbers, scaled, where
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile, Table
 from shardplan.inputs.software import Software
 
@@ -13,11 +13,11 @@ LOSS_KEPT = {"in_place": 4.0, "autograd": 4.0, "loss_parallel": 4.0, "single": 2
 """Bytes per logit that wait for the backward pass: the softmax or its logarithm in fp32, 16-bit logits, nothing."""
 
 
-def applied_share(num_layers: Numbers, batch: Batch) -> Numbers:
+def applied_share(num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
     """Share of a stage's layers to which recomputation applies."""
-    if isinstance(batch.recompute_num_layers, float) and np.isinf(batch.recompute_num_layers):
+    if isinstance(numbers.recompute_num_layers, float) and np.isinf(numbers.recompute_num_layers):
         return 1.0
-    return np.minimum(1.0, batch.recompute_num_layers / np.maximum(num_layers, 1))
+    return np.minimum(1.0, numbers.recompute_num_layers / np.maximum(num_layers, 1))
 
 
 def kept_per_microbatch(kept: Numbers, freed: Numbers, share: Numbers) -> Numbers:
@@ -34,14 +34,16 @@ def working_set(freed_of_a_layer: Numbers, share: Numbers) -> Numbers:
     )
 
 
-def offloaded_share(num_layers: Numbers, batch: Batch) -> Numbers:
+def offloaded_share(num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
     """Share of a stage's layers whose kept activations wait on the host."""
-    return where(batch.offload_activations, np.minimum(1.0, batch.offload_num_layers / np.maximum(num_layers, 1)), 0)
+    return where(
+        numbers.offload_activations, np.minimum(1.0, numbers.offload_num_layers / np.maximum(num_layers, 1)), 0
+    )
 
 
-def on_device(in_flight: Numbers, num_layers: Numbers, batch: Batch) -> Numbers:
+def on_device(in_flight: Numbers, num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
     """Micro-batches of kept activations on the device; of those that wait on the host the two layers on their way."""
-    away = offloaded_share(num_layers, batch)
+    away = offloaded_share(num_layers, numbers)
     return in_flight * (1 - away) + np.minimum(2.0 / np.maximum(num_layers, 1), away)
 
 

@@ -20,7 +20,7 @@ from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, WorkOfStages
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import Family
@@ -96,7 +96,7 @@ class _Points:
     _charges: dict[tuple[int, int], StateCharge] = field(default_factory=dict)
 
     @cached_property
-    def batch(self) -> Batch:
+    def numbers(self) -> PlanNumbers:
         """In numbers, the chunks per rank left open."""
         return self.tables.batch_at(self.points, self.slots)
 
@@ -168,7 +168,7 @@ class _Piece:
         kinds = range(self.num_kinds)
         return WorkOfStages(
             question=tables.question,
-            batch=tables.with_chunks(at.batch, self.layouts),
+            numbers=tables.with_chunks(at.numbers, self.layouts),
             around=at.around,
             kinds=[layouts.stage(self.layouts, kind) for kind in kinds],
             works=[at.work(layouts.composition[self.layouts, kind]) for kind in kinds],

@@ -15,8 +15,8 @@ from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of, whole_step
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_modules
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.evaluation import CELLS, Table
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.tables import Tables, sharding_fields
@@ -120,10 +120,10 @@ def _priced(question: Question, tables: Tables, plans: Listed) -> Step:
     """Outcome of plans that are alike."""
     family, layouts = tables.family, tables.layouts
     placement = family.placements[int(family.points["placement"][plans.points[0]])]
-    batch = replace(_batch(tables, plans), placement=placement)
+    numbers = replace(_batch(tables, plans), placement=placement)
     kinds = [_stage(tables, plans, kind) for kind in range(int(layouts.num_kinds[plans.layouts[0]]))]
     rounds = [[layouts.chunk(chunks) for chunks in group] for group in layouts.groups(plans.layouts)]
-    return step_of(question, batch, price(question, batch), kinds, whole_model(question.model), rounds=rounds)
+    return step_of(question, numbers, price(question, numbers), kinds, whole_model(question.model), rounds=rounds)
 
 
 def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:
@@ -132,10 +132,10 @@ def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:
     return replace(stage, counts=composed.counts)
 
 
-def _batch(tables: Tables, plans: Listed) -> Batch:
+def _batch(tables: Tables, plans: Listed) -> PlanNumbers:
     """Listed plans in numbers: every field a column."""
     family = tables.family
-    batch = tables.with_chunks(tables.batch_at(plans.points, np.arange(len(family.policies))), plans.layouts)
+    numbers = tables.with_chunks(tables.batch_at(plans.points, np.arange(len(family.policies))), plans.layouts)
     modules = [recompute_modules(policy) for policy in family.policies]
     kinds = np.asarray([kind for kind, _ in family.shardings])[plans.shardings]
     degrees = np.asarray([float(degree or 0) for _, degree in family.shardings])[plans.shardings]
@@ -145,10 +145,10 @@ def _batch(tables: Tables, plans: Listed) -> Batch:
             for name in (*RECOMPUTE_MODULES, OP_SAC)
         },
         "recompute_full": np.asarray([policy == "full" for policy in family.policies])[plans.slots],
-        "recompute_num_layers": _of_slots(batch.recompute_num_layers, plans),
-        **sharding_fields(kinds, degrees, batch.replicas),
+        "recompute_num_layers": _of_slots(numbers.recompute_num_layers, plans),
+        **sharding_fields(kinds, degrees, numbers.replicas),
     }
-    return replace(batch, **changes)
+    return replace(numbers, **changes)
 
 
 def _of_slots(values: Numbers, plans: Listed) -> Numbers:

@@ -23,8 +23,8 @@ from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork,
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.points import Family
 from shardplan.planner.space import GRID
@@ -73,9 +73,9 @@ class Tables:
     @cached_property
     def _groups(self) -> dict[str, Group]:
         """Groups of every set of degrees and placement."""
-        batches = [*self._by_placement(self._layout_keys[0])]
-        groups = [groups_of(batch, self.question.network) for batch, _ in batches]
-        lengths = [len(points) for _, points in batches]
+        numbered = [*self._by_placement(self._layout_keys[0])]
+        groups = [groups_of(numbers, self.question.network) for numbers, _ in numbered]
+        lengths = [len(points) for _, points in numbered]
         return {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
 
     @cached_property
@@ -102,22 +102,22 @@ class Tables:
     def _blocks(self) -> Parts[BlockLoad]:
         first, _ = self._block_keys
         groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
-        batch = self._batch(first, np.arange(len(self.family.policies)))
-        return price_blocks(self.question, batch, groups).map(BlockLoad.of)
+        numbers = self._batch(first, np.arange(len(self.family.policies)))
+        return price_blocks(self.question, numbers, groups).map(BlockLoad.of)
 
     @cached_property
     def around(self) -> Around:
         """What the stages of a plan have in common, for every point."""
         first, block = self._block_keys
-        batch = self._batch(first, None)
+        numbers = self._batch(first, None)
         handover = []
         for part, points in self._by_placement(np.arange(self.family.num_points)):
             groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self._layout_keys[1][points])
             handover.append(np.broadcast_to(price_handover(self.question, part, groups).time, points.shape))
         return Around(
             handover_time=np.concatenate(handover),
-            output_bytes=gather(_row(output_bytes(self.question, batch), first), block),
-            logits=gather(_row(num_logits(self.question, batch), first), block),
+            output_bytes=gather(_row(output_bytes(self.question, numbers), first), block),
+            logits=gather(_row(num_logits(self.question, numbers), first), block),
         )
 
     @cached_property
@@ -154,27 +154,27 @@ class Tables:
 
     def _charge(self, states: Parts[StateLoad], first: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
-        batch = self._sharded(self._batch(first[rows % len(first)], None))
+        numbers = self._sharded(self._batch(first[rows % len(first)], None))
         stage = self.layouts.composed(rows // len(first))
         held = StageStates.of(stage, states.at(rows % len(first), stage))
-        return state_charge(self.question, batch, stage, held)
+        return state_charge(self.question, numbers, stage, held)
 
     @property
     def _states(self) -> Parts[StateLoad]:
         """States of every part under every sharding, on every set of degrees."""
         first, _ = self._layout_keys
         parts, lengths = [], []
-        for batch, points in self._by_placement(first):
+        for numbers, points in self._by_placement(first):
             pipeline = gather(self._groups["pp"], self._layout_keys[1][points])
-            parts.append(price_states(self.question, self._sharded(batch), pipeline).map(StateLoad.of))
+            parts.append(price_states(self.question, self._sharded(numbers), pipeline).map(StateLoad.of))
             lengths.append(len(points))
         return concatenated(parts, lengths)
 
-    def _sharded(self, batch: Batch) -> Batch:
+    def _sharded(self, numbers: PlanNumbers) -> PlanNumbers:
         """The same under every kind of sharding, on an axis of its own."""
         kinds = np.asarray([kind for kind, _ in self.family.shardings])[:, None]
         degrees = np.asarray([[degree or 0.0] for _, degree in self.family.shardings])
-        return replace(batch, **sharding_fields(kinds, degrees, batch.replicas))
+        return replace(numbers, **sharding_fields(kinds, degrees, numbers.replicas))
 
     @cached_property
     def _chunk_times(self) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
@@ -210,7 +210,7 @@ class Tables:
         position[rows] = np.arange(len(rows))
         return rows, position
 
-    def _by_placement(self, points: NDArray[np.intp]) -> Iterator[tuple[Batch, NDArray[np.intp]]]:
+    def _by_placement(self, points: NDArray[np.intp]) -> Iterator[tuple[PlanNumbers, NDArray[np.intp]]]:
         """Listed points (sorted by placement) in numbers, one batch for each placement."""
         placements = self.family.points["placement"][points]
         for number, placement in enumerate(self.family.placements):
@@ -218,7 +218,7 @@ class Tables:
             if len(part):
                 yield replace(self._batch(part, None), placement=placement), part
 
-    def _batch(self, points: NDArray[np.intp], slots: NDArray[np.intp] | None) -> Batch:
+    def _batch(self, points: NDArray[np.intp], slots: NDArray[np.intp] | None) -> PlanNumbers:
         """Listed points in numbers; recomputation by slot, on an axis of its own."""
         columns = {name: self.family.points[name][points].astype(np.float64) for name in GRID}
         fields: dict[str, Any] = dict(columns)
@@ -231,11 +231,11 @@ class Tables:
         return replace(self._one, **fields)
 
     @cached_property
-    def _one(self) -> Batch:
+    def _one(self) -> PlanNumbers:
         """Any plan of the family in numbers, for the switches, which are the same in all."""
         plan = self.family.plan(0, 0, self.family.vps[int(self.family.points["depth"][0])][0], 0)
         plan = replace(plan, recompute="none", recompute_num_layers=None)
-        return Batch.of(plan, self.question.num_accelerators, self.question.job)
+        return PlanNumbers.of(plan, self.question.num_accelerators, self.question.job)
 
     @property
     def _has_group(self) -> bool:
@@ -287,23 +287,23 @@ class Tables:
         first, key = self._layout_keys
         return gather(self.charges[sharding], self._state_rows[1][compositions * len(first) + key[points]])
 
-    def batch_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Batch:
+    def batch_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
         """Plans of these points in numbers, their chunks per rank left open; what all have in common is one number."""
-        batch = self._batch(points, slots)
+        numbers = self._batch(points, slots)
         columns: dict[str, Any] = {
-            name: one_number(getattr(batch, name)) for name in (*GRID, "dp", "edp", "num_microbatches")
+            name: one_number(getattr(numbers, name)) for name in (*GRID, "dp", "edp", "num_microbatches")
         }
-        group = batch.microbatch_group_size if self._has_group else columns["pp"]
-        layers = one_number(batch.recompute_num_layers)
-        return replace(batch, **columns, microbatch_group_size=group, recompute_num_layers=layers)
+        group = numbers.microbatch_group_size if self._has_group else columns["pp"]
+        layers = one_number(numbers.recompute_num_layers)
+        return replace(numbers, **columns, microbatch_group_size=group, recompute_num_layers=layers)
 
-    def with_chunks(self, batch: Batch, layouts: NDArray[np.intp]) -> Batch:
+    def with_chunks(self, numbers: PlanNumbers, layouts: NDArray[np.intp]) -> PlanNumbers:
         """The same plans with the chunks per rank of these layouts."""
         vp = one_number(self.layouts.vp[layouts])
         if self.family.switches.get("overlap_pp") is not None:
-            return replace(batch, vp=vp)
+            return replace(numbers, vp=vp)
         several = np.greater(vp, 1)
-        return replace(batch, vp=vp, overlap_pp=several if several.ndim else bool(several))
+        return replace(numbers, vp=vp, overlap_pp=several if several.ndim else bool(several))
 
 
 def _pieces(rows: NDArray[np.intp], num_keys: int, length: int) -> list[NDArray[np.intp]]:

@@ -10,11 +10,11 @@ from shardplan.arrays import Numbers
 from shardplan.costs import collectives
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.published.base import MethodError
 from shardplan.published.fields import StrictFields, read_fields
 from shardplan.workload.embedding import embedding, head, mtp_projection
@@ -60,7 +60,7 @@ class LayerWork:
 
 def one_sequence(model: ModelConfig, job: Job) -> Shard:
     """The share of a rank that holds the whole model and one sequence."""
-    return Shard.of(model.hidden_size, job, Batch.of(Plan(sequence_parallel=False), 1, job))
+    return Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(sequence_parallel=False), 1, job))
 
 
 def layer_work(model: ModelConfig, job: Job) -> tuple[LayerWork, ...]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers, where
-from shardplan.inputs.batch import Batch
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes, Pipeline, PipelineSchedule
 from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, load_schedule
 
 
-def idle_time(own: Passes, everyone: Passes, batch: Batch, pace: Numbers = 1.0) -> Numbers:
+def idle_time(own: Passes, everyone: Passes, numbers: PlanNumbers, pace: Numbers = 1.0) -> Numbers:
     """Bubble of a rank that one micro-batch passes in ``own``; see ``PipelineSchedule.idle_time``. [s]"""
     # With one chunk per rank interleaving is plain 1F1B.
-    return (named_schedule(batch) or INTERLEAVED).idle_time(pipeline_of(batch), own, everyone, pace)
+    return (named_schedule(numbers) or INTERLEAVED).idle_time(pipeline_of(numbers), own, everyone, pace)
 
 
-def microbatches_in_flight(rank: Numbers, batch: Batch) -> Numbers:
+def microbatches_in_flight(rank: Numbers, numbers: PlanNumbers) -> Numbers:
     """Micro-batches that a rank keeps at its peak."""
-    at, named = pipeline_of(batch), named_schedule(batch)
+    at, named = pipeline_of(numbers), named_schedule(numbers)
     if named is not None:
         return named.microbatches_in_flight(at, rank)
-    many = np.asarray(batch.vp) > 1
+    many = np.asarray(numbers.vp) > 1
     if not np.any(many):
         return ONE_F_ONE_B.microbatches_in_flight(at, rank)
     return where(
@@ -31,34 +31,34 @@ def microbatches_in_flight(rank: Numbers, batch: Batch) -> Numbers:
     )
 
 
-def splits_backward(batch: Batch) -> bool:
+def splits_backward(numbers: PlanNumbers) -> bool:
     """Whether gradients of inputs and of weights are separate passes."""
-    named = named_schedule(batch)
+    named = named_schedule(numbers)
     return named is not None and named.splits_backward
 
 
-def parameter_copies(batch: Batch) -> int:
+def parameter_copies(numbers: PlanNumbers) -> int:
     """Copies of the model that the ranks of one pipeline hold together."""
-    named = named_schedule(batch)
+    named = named_schedule(numbers)
     return 1 if named is None else named.parameter_copies
 
 
-def holds_both_ends(batch: Batch) -> Flags:
+def holds_both_ends(numbers: PlanNumbers) -> Flags:
     """Whether one rank holds the first and the last stage of the model."""
-    named = named_schedule(batch)
-    return np.equal(batch.pp, 1) if named is None or not named.ends_meet else True
+    named = named_schedule(numbers)
+    return np.equal(numbers.pp, 1) if named is None or not named.ends_meet else True
 
 
-def named_schedule(batch: Batch) -> PipelineSchedule | None:
+def named_schedule(numbers: PlanNumbers) -> PipelineSchedule | None:
     """The schedule that the plans name; None where it follows from ``vp``."""
-    return None if batch.schedule is None else load_schedule(batch.schedule)
+    return None if numbers.schedule is None else load_schedule(numbers.schedule)
 
 
-def pipeline_of(batch: Batch) -> Pipeline:
+def pipeline_of(numbers: PlanNumbers) -> Pipeline:
     """What a schedule reads of a plan."""
     return Pipeline(
-        pp=batch.pp,
-        vp=batch.vp,
-        num_microbatches=batch.num_microbatches,
-        group_size=batch.microbatch_group_size,
+        pp=numbers.pp,
+        vp=numbers.vp,
+        num_microbatches=numbers.num_microbatches,
+        group_size=numbers.microbatch_group_size,
     )

@@ -118,7 +118,7 @@ def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
         scored_keys=float(length),
         rate_length=np.minimum(_seen_at_once(shard), float(min(window or length, chunk or length))),
         fused=shard.job.attention == "flash",
-        steps=shard.batch.cp if shard.batch.cp_comm == "p2p" else 1,
+        steps=shard.numbers.cp if shard.numbers.cp_comm == "p2p" else 1,
         merged_elements=_merged(shard, dims[1] * share(config.num_heads, shard.columns), causal=config.causal),
     )
 
@@ -126,7 +126,7 @@ def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
 def _seen_at_once(shard: Shard) -> Numbers:
     """Length that one kernel sees: a ring attends to one rank's keys and values at a time."""
     length = shard.job.sequence_length
-    return length / shard.batch.cp if shard.batch.cp_comm == "p2p" else length
+    return length / shard.numbers.cp if shard.numbers.cp_comm == "p2p" else length
 
 
 def _merged(shard: Shard, width: Numbers, *, causal: bool) -> Numbers:
@@ -137,7 +137,7 @@ def _merged(shard: Shard, width: Numbers, *, causal: bool) -> Numbers:
     attends with all queries to all keys.
     """
     queries = (0.75 if causal else 1.0) * shard.tokens
-    return (shard.batch.cp - 1) * queries * width if shard.batch.cp_comm == "p2p" else 0.0
+    return (shard.numbers.cp - 1) * queries * width if shard.numbers.cp_comm == "p2p" else 0.0
 
 
 def _locality(config: Attention | LatentAttention) -> tuple[int | None, int | None]:

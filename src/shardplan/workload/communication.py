@@ -32,13 +32,13 @@ def tensor_exchange(
     if shard.summa:
         return ()
     whole = shard.tokens * shard.hidden_size * shard.element
-    low = np.where(shard.batch.sequence_parallel, shard.linear_input / shard.element, 1.0)
+    low = np.where(shard.numbers.sequence_parallel, shard.linear_input / shard.element, 1.0)
     reduced = shard.tokens * width * shard.element
     gathered = reduced * (low if quantised_inputs else 1.0)
     returned = whole * (low if quantised_gradients else 1.0)
     beside = shard.job.software.async_tp_backward
-    again = np.where(shard.batch.sequence_parallel, 0.0 if shard.job.software.gathered_inputs else 1.0, 0.0)
-    late = beside & ~np.asarray(shard.batch.sequence_parallel)  # one all-reduce of the input's gradient
+    again = np.where(shard.numbers.sequence_parallel, 0.0 if shard.job.software.gathered_inputs else 1.0, 0.0)
+    late = beside & ~np.asarray(shard.numbers.sequence_parallel)  # one all-reduce of the input's gradient
     return (
         Collective(name=f"{name}_gather", modules=modules, kind="all_gather", dimension="tp", bytes=gathered),
         Collective(name=f"{name}_scatter", modules=modules, kind="reduce_scatter", dimension="tp", bytes=whole),
@@ -84,13 +84,13 @@ def context_exchange(shard: Shard, query: Numbers, keys_values: Numbers, output:
     values and output, heads against sequence, both ways (DeepSpeed-Ulysses, arXiv 2309.14509).
     """
     modules = ("core_attn",)
-    ranks = shard.batch.cp
+    ranks = shard.numbers.cp
     local = shard.tokens * keys_values * shard.element
     rows = _gathered_rows(shard, local, modules) if shard.summa else ()
-    if shard.batch.cp_comm == "p2p":
+    if shard.numbers.cp_comm == "p2p":
         ring = Collective(name="ring", modules=modules, kind="p2p", dimension="cp", bytes=local, count=ranks - 1)
         return (ring, _backward("ring_back", modules, "p2p", "cp", 2.0 * local, count=ranks - 1), *rows)
-    if shard.batch.cp_comm == "allgather":
+    if shard.numbers.cp_comm == "allgather":
         return (*_gathering(modules, "cp", local * ranks), *rows)
     moved = shard.tokens * (query + keys_values + output) * shard.element
     return (*heads_exchange(modules, moved), *rows)
@@ -118,7 +118,7 @@ def expert_exchange(
     """
     there = assignments * width * _dispatched_bytes(shard)
     back = assignments * width * shard.element
-    etp = shard.batch.etp
+    etp = shard.numbers.etp
     dispatch = Collective(
         name="dispatch", modules=modules, kind="all_to_all", dimension="ep", bytes=there, copies=copies
     )
@@ -141,7 +141,7 @@ def _dispatched_bytes(shard: Shard) -> float:
 
 
 def _gathered_rows(shard: Shard, local: Numbers, modules: tuple[str, ...]) -> tuple[Collective, ...]:
-    return _gathering(modules, "tp_rows", local * shard.batch.tp_rows)
+    return _gathering(modules, "tp_rows", local * shard.numbers.tp_rows)
 
 
 def _gathering(modules: tuple[str, ...], dimension: Dimension, whole: Numbers) -> tuple[Collective, ...]:

@@ -38,7 +38,7 @@ def head(model: ModelConfig, shard: Shard) -> Block:
             _loss(num_logits, shard),
         ]
     elif model.num_labels:
-        rows = shard.batch.micro_batch_size
+        rows = shard.numbers.micro_batch_size
         operators.append(Matmul(name="classifier", modules=(), m=rows, k=h, n=model.num_labels, low_precision=False))
     exchange: tuple[Collective, ...] = ()
     saved: tuple[Saved, ...] = ()

@@ -6,10 +6,10 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, where
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import OP_SAC
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.attention import attention, latent_attention
 from shardplan.workload.mlp import mlp, norm
@@ -31,7 +31,7 @@ def layer_block(layer: Layer, shard: Shard) -> Block:
     extra = layer.num_norms - (layer.mixer is not None) - (layer.mlp is not None)
     for _ in range(max(extra, 0)):
         block += norm(shard, linear_input=False)
-    return selected(block, shard) if np.any(shard.batch.recompute.get(OP_SAC, False)) else block
+    return selected(block, shard) if np.any(shard.numbers.recompute.get(OP_SAC, False)) else block
 
 
 def _mixer(mixer: Attention | LatentAttention | StateSpace | LinearAttention, shard: Shard) -> Block:
@@ -66,21 +66,21 @@ class Parameters:
         return Parameters(self.dense * factor, self.experts * factor)
 
 
-def layer_parameters(model: ModelConfig, layer: Layer, batch: Batch) -> Parameters:
+def layer_parameters(model: ModelConfig, layer: Layer, numbers: PlanNumbers) -> Parameters:
     """One rank's parameters of a layer: matrices over tp ranks, norms and routers on each, experts over ep and etp."""
     norms = layer.num_norms * model.norm_parameters
-    mixer = _mixer_parameters(layer.mixer, model.hidden_size, batch)
+    mixer = _mixer_parameters(layer.mixer, model.hidden_size, numbers)
     if not isinstance(layer.mlp, MixtureOfExperts):
         dense = layer.mlp.num_parameters(model.hidden_size) if layer.mlp else 0
-        return Parameters(norms + mixer + dense / batch.tp)
+        return Parameters(norms + mixer + dense / numbers.tp)
     h, moe = model.hidden_size, layer.mlp
     replicated = moe.router_parameters(h) + moe.latent_parameters(h)
-    experts = moe.expert_parameters(h) / (batch.ep * batch.etp)
-    return Parameters(norms + mixer + replicated + moe.shared_parameters(h) / batch.tp, experts)
+    experts = moe.expert_parameters(h) / (numbers.ep * numbers.etp)
+    return Parameters(norms + mixer + replicated + moe.shared_parameters(h) / numbers.tp, experts)
 
 
 def _mixer_parameters(
-    mixer: Attention | LatentAttention | StateSpace | LinearAttention | None, hidden_size: int, batch: Batch
+    mixer: Attention | LatentAttention | StateSpace | LinearAttention | None, hidden_size: int, numbers: PlanNumbers
 ) -> Numbers:
     """Projections over tensor-parallel ranks; key-value heads and latent projections repeated where they must be."""
     if mixer is None:
@@ -90,17 +90,17 @@ def _mixer_parameters(
     copies: Numbers = 1.0
     if isinstance(mixer, Attention):
         repeated = (1.0 if mixer.tied_kv else 2.0) * hidden_size * mixer.num_kv_heads * mixer.head_dim
-        copies = np.maximum(batch.tp_columns / mixer.num_kv_heads, 1)
-    elif isinstance(mixer, LatentAttention) and batch.tp_kind == "1d":
+        copies = np.maximum(numbers.tp_columns / mixer.num_kv_heads, 1)
+    elif isinstance(mixer, LatentAttention) and numbers.tp_kind == "1d":
         repeated = float(hidden_size * ((mixer.q_lora_rank or 0) + mixer.kv_lora_rank + mixer.qk_rope_head_dim))
-        copies = batch.tp
-    return (whole + repeated * (copies - 1)) / batch.tp
+        copies = numbers.tp
+    return (whole + repeated * (copies - 1)) / numbers.tp
 
 
-def embedding_parameters(model: ModelConfig, batch: Batch) -> Parameters:
+def embedding_parameters(model: ModelConfig, numbers: PlanNumbers) -> Parameters:
     """The input table over tensor-parallel ranks; positions, patches and their norm on each."""
     table = model.num_embedding_parameters
-    return Parameters(table / batch.tp + (model.num_input_parameters - table))
+    return Parameters(table / numbers.tp + (model.num_input_parameters - table))
 
 
 def reads_table_last(model: ModelConfig) -> bool:
@@ -113,17 +113,17 @@ def reads_table_last(model: ModelConfig) -> bool:
     return model.tie_word_embeddings or model.num_mtp_layers > 0
 
 
-def head_parameters(model: ModelConfig, batch: Batch, *, holds_table: Flags) -> Parameters:
+def head_parameters(model: ModelConfig, numbers: PlanNumbers, *, holds_table: Flags) -> Parameters:
     """Final norm, head, and the input table where this rank reads it too (:func:`reads_table_last`) as one more copy.
 
     ``holds_table``: whether the rank has the first stage as well, and with it the table.
     """
     again = where(holds_table, 0.0, float(model.num_embedding_parameters)) if reads_table_last(model) else 0.0
     final = model.norm_parameters if model.has_final_norm else 0
-    return Parameters((model.num_head_parameters + again) / batch.tp + final)
+    return Parameters((model.num_head_parameters + again) / numbers.tp + final)
 
 
-def mtp_parameters(model: ModelConfig, batch: Batch) -> Parameters:
+def mtp_parameters(model: ModelConfig, numbers: PlanNumbers) -> Parameters:
     """One multi-token-prediction block: a layer, a joining projection and three norms."""
     joined = 2 * model.hidden_size**2 + 3 * model.norm_parameters
-    return layer_parameters(model, model.mtp_layer, batch) + Parameters(joined)
+    return layer_parameters(model, model.mtp_layer, numbers) + Parameters(joined)

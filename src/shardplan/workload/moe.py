@@ -23,10 +23,10 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     exchange (:func:`most_loaded`); it is taken to be the same one in all layers, which is the most that memory must
     hold.
     """
-    batch = shard.batch
-    load = most_loaded(config, shard.job, batch.ep)
+    numbers = shard.numbers
+    load = most_loaded(config, shard.job, numbers.ep)
     assignments = shard.split_tokens * config.top_k * load
-    rows = assignments * batch.etp
+    rows = assignments * numbers.etp
     channels = config.latent_size or shard.hidden_size
     operators: tuple[Operator, ...] = (
         Matmul(
@@ -43,7 +43,7 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     )
     experts = feed_forward(
         "expert", MOE, shard, gated=config.gated, rows=rows, channels=channels,
-        width=config.intermediate_size / batch.etp, experts=config.num_experts / batch.ep, load=load,
+        width=config.intermediate_size / numbers.etp, experts=config.num_experts / numbers.ep, load=load,
     )  # fmt: skip
     exchange = expert_exchange(shard, MOE, assignments, channels, copies=_copies(config, shard))
     return Block(operators=operators, collectives=exchange, saved=saved) + experts + _shared_experts(config, shard)

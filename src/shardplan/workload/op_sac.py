@@ -84,7 +84,7 @@ def _of_saved(tensor: Saved, repeated: Shares, columns: Shares, shard: Shard) ->
     if tensor.name in {"core_output", "softmax_statistics"} and shard.job.attention == "flash":
         return 0.0
     if tensor.name == "dispatched":
-        return np.where(np.asarray(shard.batch.ep) > 1, 0.0, 1.0)
+        return np.where(np.asarray(shard.numbers.ep) > 1, 0.0, 1.0)
     names = [name for name in OUTPUTS.get(tensor.name, (tensor.name.removesuffix("_output"),)) if name in repeated]
     if not names:
         return 1.0
@@ -95,9 +95,9 @@ def _of_saved(tensor: Saved, repeated: Shares, columns: Shares, shard: Shard) ->
         whole = whole + columns[name]
     share = freed / whole
     if tensor.name == "norm_input":  # the sum behind the mixer; its scattered output is kept where there is one
-        return np.where(_scatters(shard) & (np.asarray(shard.batch.tp) > 1), 0.0, share)
+        return np.where(_scatters(shard) & (np.asarray(shard.numbers.tp) > 1), 0.0, share)
     return share
 
 
 def _scatters(shard: Shard) -> NDArray[np.bool_]:
-    return np.asarray(shard.batch.sequence_parallel)
+    return np.asarray(shard.numbers.sequence_parallel)

@@ -6,15 +6,15 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.fields import dataclass
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
+from shardplan.inputs.plan_numbers import PlanNumbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
     """One rank's share under a plan (or under each plan of a batch)."""
 
-    batch: Batch
+    numbers: PlanNumbers
     job: Job
     hidden_size: int
     tokens: Numbers
@@ -29,17 +29,17 @@ class Shard:
     """Bytes of a kept linear input element."""
 
     @classmethod
-    def of(cls, hidden_size: int, job: Job, batch: Batch) -> Shard:
-        """Shares of ``job``'s micro-batch under ``batch``."""
-        tokens = batch.micro_batch_size * job.sequence_length / batch.sequence_shards
-        splits = np.logical_or(batch.sequence_parallel, batch.tp_kind == "summa")
+    def of(cls, hidden_size: int, job: Job, numbers: PlanNumbers) -> Shard:
+        """Shares of ``job``'s micro-batch under ``numbers``."""
+        tokens = numbers.micro_batch_size * job.sequence_length / numbers.sequence_shards
+        splits = np.logical_or(numbers.sequence_parallel, numbers.tp_kind == "summa")
         return cls(
-            batch=batch,
+            numbers=numbers,
             job=job,
             hidden_size=hidden_size,
             tokens=tokens,
-            split_tokens=tokens / np.where(splits, batch.tp_columns, 1),
-            columns=batch.tp_columns,
+            split_tokens=tokens / np.where(splits, numbers.tp_columns, 1),
+            columns=numbers.tp_columns,
             element=job.recipe.activation_bytes,
             linear_input=(
                 job.recipe.linear_input_bytes if job.software.quantised_copies else job.recipe.activation_bytes
@@ -49,4 +49,4 @@ class Shard:
     @property
     def summa(self) -> bool:
         """Whether matrices are split along both dimensions."""
-        return self.batch.tp_kind == "summa"
+        return self.numbers.tp_kind == "summa"

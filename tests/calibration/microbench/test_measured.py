@@ -22,9 +22,9 @@ from shardplan.calibration.microbench.records import (
 )
 from shardplan.calibration.microbench.run import measure_on
 from shardplan.errors import InputError
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Constant, assemble, constants_of, load_profile
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.workload.layer import layer_block
@@ -159,7 +159,7 @@ def test_a_cluster_that_is_named_gives_the_rates_of_its_links() -> None:
 
 def test_the_layer_timed_has_the_operators_that_the_estimate_charges() -> None:
     model, job = llama(64, 1, 4, 4, 128), Job(sequence_length=16, global_batch_size=1)
-    block = layer_block(model.layers[0], Shard.of(64, job, Batch.of(Plan(), 1, job)))
+    block = layer_block(model.layers[0], Shard.of(64, job, PlanNumbers.of(Plan(), 1, job)))
     assert len(block.operators) == LAYER_OPERATORS
     assert sum(isinstance(operator, Matmul) for operator in block.operators) == LAYER_PRODUCTS
 

@@ -25,9 +25,9 @@ from shardplan.costs.collectives import Group, Network, collective_time
 from shardplan.costs.roofline import Machine, operator_times
 from shardplan.fields import dataclass
 from shardplan.files import DATA, Document, shipped_document
-from shardplan.inputs.batch import Digit
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import Recipe
+from shardplan.inputs.plan_numbers import Digit
 from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import Matmul, StreamPass
 

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from tests.strategies import Case, cases
 
-from shardplan.inputs.batch import Batch, digits
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers, digits
 
 
-def batch(num_accelerators: int, global_batch_size: int = 1024, **fields: Any) -> Batch:
-    return Batch.of(Plan(**fields), num_accelerators, Job(sequence_length=4096, global_batch_size=global_batch_size))
+def batch(num_accelerators: int, global_batch_size: int = 1024, **fields: Any) -> PlanNumbers:
+    return PlanNumbers.of(
+        Plan(**fields), num_accelerators, Job(sequence_length=4096, global_batch_size=global_batch_size)
+    )
 
 
 def ranks(parts: tuple[Any, ...]) -> list[int]:
@@ -95,7 +97,7 @@ def test_numbered_parts_of_a_dimension_are_placed_first() -> None:
 @given(cases())
 def test_every_dimension_has_all_its_ranks_and_each_accelerator_one_place(case: Case) -> None:
     n = case.question.num_accelerators
-    numbers = Batch.of(case.plan, n, case.question.job)
+    numbers = PlanNumbers.of(case.plan, n, case.question.job)
     laid = digits(numbers)
     for name in ("tp", "cp", "dp", "pp", "ep", "etp", "edp"):
         size = math.prod(int(part.size) for part in laid[name])
@@ -106,7 +108,7 @@ def test_every_dimension_has_all_its_ranks_and_each_accelerator_one_place(case: 
 
 @given(cases())
 def test_experts_and_dense_layers_agree_on_the_stage_of_every_accelerator(case: Case) -> None:
-    laid = digits(Batch.of(case.plan, case.question.num_accelerators, case.question.job))
+    laid = digits(PlanNumbers.of(case.plan, case.question.num_accelerators, case.question.job))
     inside = tuple(part for name in ("etp", "ep", "edp") for part in laid[name])
     dense = tuple(part for name in ("tp", "cp", "dp") for part in laid[name])
     assert ranks(inside) == ranks(dense)
@@ -115,7 +117,7 @@ def test_experts_and_dense_layers_agree_on_the_stage_of_every_accelerator(case: 
 @given(cases())
 def test_all_sequences_are_trained_on(case: Case) -> None:
     job = case.question.job
-    numbers = Batch.of(case.plan, case.question.num_accelerators, job)
+    numbers = PlanNumbers.of(case.plan, case.question.num_accelerators, job)
     assert numbers.dp * numbers.micro_batch_size * numbers.num_microbatches == job.global_batch_size
     assert numbers.dp * numbers.tp * numbers.cp * numbers.pp == case.question.num_accelerators
     assert np.mod(numbers.edp, numbers.expert_sharding_degree) == 0

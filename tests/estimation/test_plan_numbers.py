@@ -18,8 +18,8 @@ from shardplan.estimation.layout import Chunk, pipeline_of, whole_model
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, step_of
-from shardplan.inputs.batch import Batch
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.workload.stage import Stage, kinds_of_stage, stacked
 
 SAME = 1e-12
@@ -37,7 +37,7 @@ def on_own_axes(values: Any) -> Any:
     return array
 
 
-def joined(batches: Any) -> Batch:
+def joined(batches: Any) -> PlanNumbers:
     """Batches of single plans, in an array of objects, as one batch of arrays."""
     shape = batches.shape
 
@@ -46,10 +46,10 @@ def joined(batches: Any) -> Batch:
 
     numbers: dict[str, Any] = {
         field.name: gathered(lambda one, name=field.name: getattr(one, name))
-        for field in fields(Batch)
+        for field in fields(PlanNumbers)
         if field.name not in (*SINGLE, "recompute")
     }
-    first: Batch = batches.ravel()[0]
+    first: PlanNumbers = batches.ravel()[0]
     modules = {name: gathered(lambda one, name=name: one.recompute[name]) for name in first.recompute}
     return replace(first, recompute=modules, **numbers)
 
@@ -62,9 +62,9 @@ class Laid:
     rounds: tuple[tuple[Stage, ...], ...]
 
 
-def step(question: Question, batch: Batch, laid: Laid) -> Step:
-    prices, whole = price(question, batch), whole_model(question.model)
-    return step_of(question, batch, prices, laid.stages, whole, rounds=laid.rounds)
+def step(question: Question, numbers: PlanNumbers, laid: Laid) -> Step:
+    prices, whole = price(question, numbers), whole_model(question.model)
+    return step_of(question, numbers, prices, laid.stages, whole, rounds=laid.rounds)
 
 
 def laid_out(question: Question, plan: Plan) -> Laid:
@@ -103,8 +103,8 @@ def filled(stages: tuple[Stage, ...], by: Stage, most: int) -> tuple[Stage, ...]
 def check(question: Question, plans: list[Plan], together: Step, shape: tuple[int, ...]) -> None:
     """Every plan by itself against its element of the arrays."""
     for number, plan in enumerate(plans):
-        batch = Batch.of(plan, question.num_accelerators, question.job)
-        singly = step(question, batch, kinds_of(question, plan))
+        numbers = PlanNumbers.of(plan, question.num_accelerators, question.job)
+        singly = step(question, numbers, kinds_of(question, plan))
         for name in ("step_time", "peak_memory_bytes", "fits"):
             one = float(getattr(singly, name))
             among = float(np.broadcast_to(getattr(together, name), shape).flat[number])
@@ -159,10 +159,10 @@ def plain(case: Case, **changes: Any) -> Plan:
     )
 
 
-def batches_of(question: Question, plans: list[Plan], shape: tuple[int, ...]) -> Batch:
+def batches_of(question: Question, plans: list[Plan], shape: tuple[int, ...]) -> PlanNumbers:
     """Plans in numbers, as arrays of a shape."""
     singles = np.empty(len(plans), dtype=object)
-    singles[:] = [Batch.of(plan, question.num_accelerators, question.job) for plan in plans]
+    singles[:] = [PlanNumbers.of(plan, question.num_accelerators, question.job) for plan in plans]
     return joined(singles.reshape(shape))
 
 
@@ -199,8 +199,8 @@ def test_a_column_of_plans_is_its_plans_one_at_a_time(case: Case, data: st.DataO
 @given(cases())
 def test_a_batch_of_one_is_the_estimate(case: Case) -> None:
     question, plan = case.question, case.plan
-    batch = batches_of(question, [plan], (1, 1, 1, 1))
-    outcome = step(question, batch, laid_out(question, plan))
+    numbers = batches_of(question, [plan], (1, 1, 1, 1))
+    outcome = step(question, numbers, laid_out(question, plan))
     answer = estimate_plan(question, plan)
     assert np.asarray(outcome.step_time).item() == pytest.approx(answer.step_time, rel=SAME)
     assert np.asarray(outcome.peak_memory_bytes).item() == pytest.approx(answer.peak_memory_bytes, rel=SAME)

@@ -1,7 +1,7 @@
 """A plan in numbers: what the formulas read, for one plan or for an array of plans.
 
-``Batch.of`` turns a ``Plan`` into plain numbers. The search builds the same record with arrays, each field along an
-axis of its own, so that every formula runs over the product of just those axes that it names. Fields that select a
+``PlanNumbers.of`` turns a ``Plan`` into plain numbers. The search builds the same record with arrays, each field along
+an axis of its own, so that every formula runs over the product of just those axes that it names. Fields that select a
 formula rather than scale it (schedule, placement, exchange of context, kind of tensor parallelism) are single values
 either way.
 """
@@ -27,7 +27,7 @@ class Digit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
+class PlanNumbers:
     """Degrees, flags and derived counts of one plan, or arrays of them."""
 
     num_accelerators: int
@@ -79,7 +79,7 @@ class Batch:
     stage_layers: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, plan: Plan, num_accelerators: int, job: Job) -> Batch:
+    def of(cls, plan: Plan, num_accelerators: int, job: Job) -> PlanNumbers:
         """One plan's numbers (the plan is assumed valid for this world size and job)."""
         dp = plan.dp(num_accelerators)
         modules = recompute_modules(plan.recompute)
@@ -141,16 +141,16 @@ class Batch:
         return self.cp * self.tp_rows
 
 
-def digits(batch: Batch) -> dict[str, tuple[Digit, ...]]:
+def digits(numbers: PlanNumbers) -> dict[str, tuple[Digit, ...]]:
     """Where the ranks of every dimension lie, innermost digit first.
 
     Ranks are numbered in mixed radix along the placement; dense layers and experts number the same accelerators along
     (tp, cp, dp, pp) and (etp, ep, edp, pp) (parallel folding, arXiv 2504.14960).
     """
-    tokens = placement_tokens(batch.placement)
-    dense = _laid_out(tokens, {"tp": batch.tp, "cp": batch.cp, "dp": batch.dp, "pp": batch.pp})
+    tokens = placement_tokens(numbers.placement)
+    dense = _laid_out(tokens, {"tp": numbers.tp, "cp": numbers.cp, "dp": numbers.dp, "pp": numbers.pp})
     renamed = tuple(({"tp": "etp", "dp": "edp"}.get(name, name), None) for name, number in tokens if number is None)
-    experts = _laid_out(renamed, {"etp": batch.etp, "ep": batch.ep, "edp": batch.edp, "pp": batch.pp})
+    experts = _laid_out(renamed, {"etp": numbers.etp, "ep": numbers.ep, "edp": numbers.edp, "pp": numbers.pp})
     return {**experts, **dense}
 
 
