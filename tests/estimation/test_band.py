@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 
 from shardplan.estimation import band as bands
-from shardplan.estimation.band import band_among
+from shardplan.estimation.band import Band, errors_of
+from shardplan.estimation.band import band_among as band_among_errors
 from shardplan.estimation.gaps import UNMEASURED
 from shardplan.estimation.ties import NORMAL_P90, UNKNOWN_SD, difference_sd, tie_factor
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
 from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
+
+
+def band_among(asked: Features, part: str, quantity: str, residuals: Sequence[Residual], **others: Any) -> Band:
+    return band_among_errors(asked, part, errors_of(residuals, quantity), **others)
 
 
 def residual(time: float, *, family: str = "one", features: Features = H100, setting: str = "") -> Residual:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from shardplan.estimation.band import band_among
+from shardplan.estimation.band import KnownErrors, band_among, errors_of
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Residual
 
@@ -65,18 +65,19 @@ def covered_runs(
     band.
     """
     known = [run for run in residuals if run.has(quantity)]
-    others: dict[tuple[str, str], list[Residual]] = {}
+    others: dict[tuple[str, str], KnownErrors] = {}
     for family, generation in {(run.family, run.features.generation) for run in known}:
-        others[family, generation] = [
+        rest = [
             run for run in known if run.family != family and not (unmeasured and run.features.generation == generation)
         ]
+        others[family, generation] = errors_of(rest, quantity)
     found = [(run, others[run.family, run.features.generation]) for run in known]
     told = ratios or {run.id: getattr(run, quantity) for run in known}
-    return tuple(_covered(run, told[run.id], rest, quantity) for run, rest in found if rest)
+    return tuple(_covered(run, told[run.id], rest) for run, rest in found if rest.runs)
 
 
-def _covered(run: Residual, ratio: float, others: Sequence[Residual], quantity: str) -> Covered:
-    band = band_among(run.features, run.features.accelerator, quantity, others)
+def _covered(run: Residual, ratio: float, others: KnownErrors) -> Covered:
+    band = band_among(run.features, run.features.accelerator, others)
     measured = math.exp(-ratio)
     return Covered(
         id=run.id,

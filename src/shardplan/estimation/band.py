@@ -107,7 +107,8 @@ def band_of(
     doubts = doubts_of(question, quantity, own), doubts_of(question, quantity, ())
     if residuals is None:
         return _shipped_band(asked, part, quantity, own, doubts)
-    return band_among(asked, part, quantity, residuals, own=own, doubts=doubts[0], doubts_without=doubts[1])
+    known = errors_of(residuals, quantity)
+    return band_among(asked, part, known, own=own, doubts=doubts[0], doubts_without=doubts[1])
 
 
 Gaps = tuple[Gap, ...]
@@ -117,33 +118,31 @@ Gaps = tuple[Gap, ...]
 def _shipped_band(
     asked: Features, part: str, quantity: str, own: tuple[Residual, ...], doubts: tuple[Gaps, Gaps]
 ) -> Band:
-    shipped = read_residuals()
-    return band_among(asked, part, quantity, shipped, own=own, doubts=doubts[0], doubts_without=doubts[1])
+    return band_among(asked, part, _shipped(quantity), own=own, doubts=doubts[0], doubts_without=doubts[1])
 
 
 def band_among(
     asked: Features,
     part: str,
-    quantity: str,
-    residuals: Sequence[Residual],
+    known: KnownErrors,
     *,
     own: Sequence[Residual] = (),
     doubts: Sequence[Gap] = (),
     doubts_without: Sequence[Gap] = (),
 ) -> Band:
-    """Band of ``asked`` on the accelerator that is called ``part``, by these errors.
+    """Band of ``asked`` on the accelerator that is called ``part``, by ``known`` errors.
 
     ``own``: errors of runs that the profile in use was fitted to. ``doubts``: what else widens it, and
     ``doubts_without``: what would if the profile had no such errors.
     """
-    known = _shipped_errors(quantity) if residuals is read_residuals() else _errors_among(residuals, quantity)
-    gaps = (*(gaps_of(asked, part, quantity, (*known.runs, *own)) if own else _gaps(known, asked, part)), *doubts)
+    beyond = gaps_of(asked, part, known.quantity, (*known.runs, *own)) if own else _gaps(known, asked, part)
+    gaps = (*beyond, *doubts)
     low, high = _ends(known, own, asked, gaps)
     told = None
     if own:
         usual = (*_gaps(known, asked, part), *doubts_without)
         low_without, high_without = _ends(known, (), asked, usual)
-        told = told_of(own, quantity, (high - low) / max(high_without - low_without, 1e-9))
+        told = told_of(own, known.quantity, (high - low) / max(high_without - low_without, 1e-9))
     others = next((gap.others for gap in gaps if gap.others), None)
     return Band(
         low=math.exp(low),
@@ -161,47 +160,48 @@ def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Errors:
+class KnownErrors:
     """Runs that are evidence of one quantity; itself alone its equal, so that what is made of it can be kept."""
 
     runs: tuple[Residual, ...]
     quantity: str
 
 
-def _errors_among(residuals: Sequence[Residual], quantity: str) -> _Errors:
-    return _Errors(tuple(run for run in residuals if run.has(quantity)), quantity)
+def errors_of(residuals: Sequence[Residual], quantity: str) -> KnownErrors:
+    """Those of ``residuals`` that are evidence of ``time`` or ``memory``."""
+    return KnownErrors(tuple(run for run in residuals if run.has(quantity)), quantity)
 
 
 @cache
-def _shipped_errors(quantity: str) -> _Errors:
-    return _errors_among(read_residuals(), quantity)
+def _shipped(quantity: str) -> KnownErrors:
+    return errors_of(read_residuals(), quantity)
 
 
-def _gaps(known: _Errors, asked: Features, part: str) -> tuple[Gap, ...]:
+def _gaps(known: KnownErrors, asked: Features, part: str) -> tuple[Gap, ...]:
     """Respects in which a question lies outside the published runs, whatever the shares of its step."""
     return _gaps_of(known, replace(asked, shares=EVEN), part)
 
 
 @lru_cache(maxsize=1024)
-def _gaps_of(known: _Errors, asked: Features, part: str) -> tuple[Gap, ...]:
+def _gaps_of(known: KnownErrors, asked: Features, part: str) -> tuple[Gap, ...]:
     return gaps_of(asked, part, known.quantity, known.runs)
 
 
-def _ends(known: _Errors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:
+def _ends(known: KnownErrors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:
     """Logarithms of the ends of the band: never above zero, and never below."""
     factor = total_factor(gaps) * scale_of(asked, known.quantity)
     low, high = _ends_with(known, own, asked) if own else _ends_of_published(known, asked)
     return min(low, 0.0) * factor, max(high, 0.0) * factor
 
 
-def _ends_of_published(known: _Errors, asked: Features) -> tuple[float, float]:
+def _ends_of_published(known: KnownErrors, asked: Features) -> tuple[float, float]:
     """Quantiles of the published errors; of a part without runs the furthest of those of the parts that have some."""
     like = replace(asked, accelerators=1.0, sequence_length=1.0, cp=1.0, shares=EVEN)  # none of these is likeness
     ends = [_quantiles(known, replace(like, generation=each[0], accelerator=each[1])) for each in _parts(known, asked)]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
-def _parts(known: _Errors, asked: Features) -> set[tuple[str, str]]:
+def _parts(known: KnownErrors, asked: Features) -> set[tuple[str, str]]:
     """Generation and name: the part itself if it has runs; else those of its generation; else all that have."""
     every = {(run.features.generation, run.features.accelerator) for run in known.runs}
     of_generation = {each for each in every if each[0] == asked.generation}
@@ -209,11 +209,11 @@ def _parts(known: _Errors, asked: Features) -> set[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1024)
-def _quantiles(known: _Errors, like: Features) -> tuple[float, float]:
+def _quantiles(known: KnownErrors, like: Features) -> tuple[float, float]:
     return _both(_scaled(known.runs, known.quantity), _weights(known.runs, like))
 
 
-def _ends_with(known: _Errors, own: Sequence[Residual], asked: Features) -> tuple[float, float]:
+def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[float, float]:
     """Quantiles of published errors and of one's ``own`` together."""
     runs, weights = (*known.runs, *own), _weights(known.runs, asked)
     scale = min(asked.accelerators, largest_scale(comparable(asked, known.quantity, runs)))
