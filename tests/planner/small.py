@@ -17,7 +17,7 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
 from shardplan.inputs.plan import Plan
 from shardplan.planner.layouts import Layouts
-from shardplan.planner.objective import Objective, Outcome
+from shardplan.planner.objective import Objective, PlanOutcome
 from shardplan.planner.points import Family, families
 from shardplan.planner.space import Restrictions, Space, declare
 
@@ -120,7 +120,7 @@ def layout_of(layouts: Layouts, family: Family, vp: int, point: int) -> int:
 class _TimeOfAll(Objective):
     """Step time, also of plans that do not fit. [s]"""
 
-    def value(self, step: Outcome) -> Numbers:
+    def value(self, step: PlanOutcome) -> Numbers:
         """Time of the busiest stage."""
         return step.busiest
 

@@ -13,7 +13,7 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
 
 
-class Outcome(Protocol):
+class PlanOutcome(Protocol):
     """What objectives read of plans."""
 
     @property
@@ -33,7 +33,7 @@ class Objective(ABC):
     """A number for every plan that grows with what is reported of it, so that either ranks the plans."""
 
     @abstractmethod
-    def value(self, step: Outcome) -> Numbers:
+    def value(self, step: PlanOutcome) -> Numbers:
         """What plans are ranked by; infinite for those that are out of the question."""
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Objective(ABC):
 class _Fastest(Objective):
     """Step time of the plans that fit. [s]"""
 
-    def value(self, step: Outcome) -> Numbers:
+    def value(self, step: PlanOutcome) -> Numbers:
         """Time of the busiest stage: the fixed time and the growth by stragglers are the same for all plans."""
         if not np.any(step.fits):
             return np.inf
@@ -61,7 +61,7 @@ class _Fastest(Objective):
 class _Smallest(Objective):
     """Peak memory, whether it fits or not. [bytes]"""
 
-    def value(self, step: Outcome) -> Numbers:
+    def value(self, step: PlanOutcome) -> Numbers:
         """Memory of the fullest stage."""
         return step.peak_memory_bytes
 
