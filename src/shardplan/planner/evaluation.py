@@ -25,7 +25,7 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import Family
 from shardplan.planner.stopping import Stop, check
-from shardplan.planner.tables import Tables
+from shardplan.planner.tables import Depths, Tables
 
 CELLS = 32_768
 """Plans of one sharding per piece of work: arrays of this length stay in the second-level cache."""
@@ -92,6 +92,8 @@ class _Points:
     points: NDArray[np.intp]
     slots: NDArray[np.intp]
     """Slots of recomputation."""
+    depths: Depths
+    """Depths of the points, and of those that come with them."""
     _work: dict[int, StageWork] = field(default_factory=dict)
     _charges: dict[tuple[int, int], StateCharge] = field(default_factory=dict)
 
@@ -130,21 +132,20 @@ class _Points:
     def work(self, compositions: NDArray[np.intp]) -> StageWork:
         """Work of stages of these compositions."""
         if len(compositions) > 1:
-            return self.tables.work_at(compositions, self.points, self.slots)
-        known = self._work.get(int(compositions[0]))
-        if known is None:
-            known = self._work[int(compositions[0])] = self.tables.work_at(compositions, self.points, self.slots)
-        return known
+            return self.tables.work_at(self.depths, (compositions, self.points), self.slots)
+        key = int(compositions[0])
+        if key not in self._work:
+            self._work[key] = self.tables.work_at(self.depths, (compositions, self.points), self.slots)
+        return self._work[key]
 
     def charge(self, sharding: int, compositions: NDArray[np.intp]) -> StateCharge:
         """What the states of stages of these compositions cost."""
         if len(compositions) > 1:
-            return self.tables.charge_at(sharding, compositions, self.points)
+            return self.tables.charge_at(sharding, self.depths, (compositions, self.points))
         key = sharding, int(compositions[0])
-        known = self._charges.get(key)
-        if known is None:
-            known = self._charges[key] = self.tables.charge_at(sharding, compositions, self.points)
-        return known
+        if key not in self._charges:
+            self._charges[key] = self.tables.charge_at(sharding, self.depths, (compositions, self.points))
+        return self._charges[key]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +175,7 @@ class _Piece:
             works=[at.work(layouts.composition[self.layouts, kind]) for kind in kinds],
             whole=tables.whole[0],
             whole_work=at.whole,
-            rounds=lambda: tables.rounds_at(at.points, chosen),  # without ``self``: no circle keeps the arrays
+            rounds=lambda: tables.rounds_at(at.depths, at.points, chosen),  # no circle through ``self``
         )
 
     def step(self, sharding: int) -> Step:
@@ -226,7 +227,7 @@ def _pieces(tables: Tables) -> Iterator[tuple[_Points, Iterator[_Piece]]]:
             continue
         alike = range(int(first[points[0]]), int(first[points[0]] + counts[points[0]]))
         for part in _parts_of(points, length):
-            at = _points_at(tables, part)
+            at = _points_at(tables, part, (int(family.points["depth"][part[0]]),))
             yield (
                 at,
                 (
@@ -247,11 +248,12 @@ def _mixed(
     first = (layouts.first[family.points["depth"]] + family.first_chunks())[points]
     chunk = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     points, layout = np.repeat(points, counts), np.repeat(first, counts) + chunk
+    depths = tuple(np.unique(family.points["depth"][points]).tolist())
     kinds = 2 * layouts.num_kinds[layout] + (layouts.vp[layout] > 1)
     order = np.lexsort((points, pattern[points], kinds))
     for alike in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
         for part in _parts_of(alike, length):
-            at = _points_at(tables, points[part])
+            at = _points_at(tables, points[part], depths)
             yield at, iter([_Piece.of(at, layout[part])])
 
 
@@ -259,8 +261,8 @@ def _parts_of(points: NDArray[np.intp], length: int) -> Iterator[NDArray[np.intp
     return (points[start : start + length] for start in range(0, len(points), length))
 
 
-def _points_at(tables: Tables, points: NDArray[np.intp]) -> _Points:
+def _points_at(tables: Tables, points: NDArray[np.intp], together: Depths) -> _Points:
     """Points with the slots of recomputation that any of them may have."""
     depths = np.unique(tables.family.points["depth"][points])
     slots = np.flatnonzero(tables.family.recomputes[:, depths].any(axis=1))
-    return _Points(tables=tables, points=points, slots=slots)
+    return _Points(tables=tables, points=points, slots=slots, depths=together)

@@ -7,10 +7,11 @@ composition). A plan picks its own out of these tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import field, replace
 from functools import cached_property
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +23,26 @@ from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork, StateLoad
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
+from shardplan.estimation.step import Rounds
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.points import Family
+from shardplan.planner.rows import Rows
 from shardplan.planner.space import GRID
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
 ROWS = 32_768
 """Rows of a table that are priced together."""
-ALONE = 512
-"""Rows of one composition that are priced apart from others: what a stage holds is then a number, not a column."""
 GROUPS = ("tp", "tp_rows", "cp", "ep", "etp")
 """Groups on which the price of a block depends."""
+Depths = tuple[int, ...]
+"""Pipeline depths of plans that are worked on one after the other, as positions among those of the family."""
+Places = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""Compositions (one for each point, or one for all) and points."""
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +52,7 @@ class Tables:
     question: Question
     family: Family
     known: KnownPipelines
+    _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
 
     @cached_property
     def layouts(self) -> Layouts:
@@ -120,20 +127,16 @@ class Tables:
             logits=gather(_row(num_logits(self.question, numbers), first), block),
         )
 
-    @cached_property
-    def _work(self) -> tuple[StageWork, NDArray[np.intp]]:
-        """Work of every composition on every block where a plan has both; where it lies, by composition and block."""
-        first, block = self._block_keys
-        layouts = self.layouts
-        by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
-        rows, position = self._pairs(by_layout, layouts.compositions.shape[1], block, len(first))
-        pieces = _pieces(rows, len(first), max(ROWS // len(self.family.policies), 1))
-        stages = [layouts.composed(part // len(first)) for part in pieces]
+    def _work(self, depths: Depths) -> tuple[StageWork, Rows]:
+        """Work of every composition on every block that plans of these depths have."""
+        rows = self._rows(depths, self._stage_compositions, self._block_keys[1])
+        pieces = [*rows.pieces(max(ROWS // len(self.family.policies), 1))]
+        stages = [self.layouts.composed(rows.compositions[part]) for part in pieces]
         works = [
-            StageWork.of(stage, self._blocks.at(part % len(first), stage))
+            StageWork.of(stage, self._blocks.at(rows.keys[part], stage))
             for stage, part in zip(stages, pieces, strict=True)
         ]
-        return concatenated(works, [len(part) for part in pieces]), position
+        return concatenated(works, [part.stop - part.start for part in pieces]), rows
 
     @cached_property
     def whole(self) -> tuple[Stage, StageWork]:
@@ -141,25 +144,23 @@ class Tables:
         stage = whole_model(self.question.model)
         return stage, StageWork.of(stage, self._blocks)
 
-    @cached_property
-    def charges(self) -> tuple[StateCharge, ...]:
-        """What states cost, for every sharding, by composition and set of degrees where a plan has both."""
-        first, _ = self._layout_keys
-        rows, _ = self._state_rows
-        states, length = self._states, max(ROWS // len(self.family.shardings), 1)
-        pieces = _pieces(rows, len(first), length)
-        parts = [self._charge(states, first, part) for part in pieces]
-        charge = concatenated(parts, [len(part) for part in pieces])
-        return tuple(without_zeros(_of_sharding(charge, number)) for number in range(len(self.family.shardings)))
+    def _charges(self, depths: Depths) -> tuple[tuple[StateCharge, ...], Rows]:
+        """What states cost, for every sharding, by composition and set of degrees that plans of these depths have."""
+        rows = self._rows(depths, self._stage_compositions, self._layout_keys[1])
+        pieces = [*rows.pieces(max(ROWS // len(self.family.shardings), 1))]
+        parts = [self._charge(rows.compositions[part], rows.keys[part]) for part in pieces]
+        charge = concatenated(parts, [part.stop - part.start for part in pieces])
+        shardings = range(len(self.family.shardings))
+        return tuple(without_zeros(_of_sharding(charge, number)) for number in shardings), rows
 
-    def _charge(self, states: Parts[StateLoad], first: NDArray[np.intp], rows: NDArray[np.intp]) -> StateCharge:
+    def _charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
-        numbers = self._sharded(self._batch(first[rows % len(first)], None))
-        stage = self.layouts.composed(rows // len(first))
-        held = StageStates.of(stage, states.at(rows % len(first), stage))
+        numbers = self._sharded(self._batch(self._layout_keys[0][keys], None))
+        stage = self.layouts.composed(compositions)
+        held = StageStates.of(stage, self._states.at(keys, stage))
         return state_charge(self.question, numbers, stage, held)
 
-    @property
+    @cached_property
     def _states(self) -> Parts[StateLoad]:
         """States of every part under every sharding, on every set of degrees."""
         first, _ = self._layout_keys
@@ -176,39 +177,41 @@ class Tables:
         degrees = np.asarray([[degree or 0.0] for _, degree in self.family.shardings])
         return replace(numbers, **sharding_fields(kinds, degrees, numbers.replicas))
 
-    @cached_property
-    def _chunk_times(self) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """Seconds of every chunk on every block where a plan has both; where they lie, by chunk and block."""
-        first, block = self._block_keys
-        layouts = self.layouts
-        by_layout = [{0, *row.ravel()} for row in layouts.rounds]
-        rows, position = self._pairs(by_layout, layouts.chunks.shape[1], block, len(first))
-        both = self._blocks.map(lambda part: _row(part.forward + part.backward, first))
-        pieces = _pieces(rows, len(first), ROWS)
-        times = [_chunk_times(both, layouts.chunk(part // len(first)), part % len(first)) for part in pieces]
-        return np.concatenate(times), position
+    def _chunk_times(self, depths: Depths) -> tuple[NDArray[np.float64], Rows]:
+        """Seconds of every model chunk on every block that plans of these depths have."""
+        rows = self._rows(depths, [{0, *row.ravel().tolist()} for row in self.layouts.rounds], self._block_keys[1])
+        both = self._both_passes
+        times = [
+            _row(both.total(self.layouts.chunk(rows.compositions[part]), itemgetter(rows.keys[part])), rows.keys[part])
+            for part in rows.pieces(ROWS)
+        ]
+        return np.concatenate(times), rows
 
     @cached_property
-    def _state_rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        first, key = self._layout_keys
-        layouts = self.layouts
-        by_layout = [set(row[:n]) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
-        return self._pairs(by_layout, layouts.compositions.shape[1], key, len(first))
+    def _both_passes(self) -> Parts[NDArray[np.float64]]:
+        """Seconds of a micro-batch forward and backward through every part, on every block."""
+        first, _ = self._block_keys
+        return self._blocks.map(lambda part: _row(part.forward + part.backward, first))
 
-    def _pairs(
-        self, by_layout: list[set[Any]], num_compositions: int, key: NDArray[np.intp], num_keys: int
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Compositions and keys that a plan has together, as numbers composition x keys + key; where each lies."""
-        present = np.zeros((num_compositions, num_keys), dtype=bool)
-        ends = [*self.layouts.first[1:], len(self.layouts.vp)]
-        for depth, (start, end) in enumerate(zip(self.layouts.first, ends, strict=True)):
-            used = np.asarray(sorted(set().union(*by_layout[start:end])), dtype=np.intp)
-            keys, _ = distinct(key[self.family.points["depth"] == depth], num_keys)
-            present[np.ix_(used, keys)] = True
-        rows = np.flatnonzero(present)
-        position = np.zeros(present.size, dtype=np.intp)
-        position[rows] = np.arange(len(rows))
-        return rows, position
+    @cached_property
+    def _stage_compositions(self) -> list[set[int]]:
+        """Compositions of the stages of every layout."""
+        layouts = self.layouts
+        return [set(row[:n].tolist()) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+
+    def _rows(self, depths: Depths, by_layout: list[set[int]], key: NDArray[np.intp]) -> Rows:
+        """Compositions (of every layout) and keys (of every point) that plans of these depths have together."""
+        first, ends = self.layouts.first, [*self.layouts.first[1:], len(self.layouts.vp)]
+        held = [np.asarray(sorted(set().union(*by_layout[first[d] : ends[d]])), dtype=np.intp) for d in depths]
+        return Rows.of(depths, held, [np.unique(key[self.family.points["depth"] == depth]) for depth in depths])
+
+    def _latest(self, name: str, depths: Depths, made: Callable[[Depths], Made]) -> Made:
+        """A table for some depths. Only the latest of each name is kept, so that memory stays bounded."""
+        known = self._kept.get(name)
+        if known is None or known[0] != depths:
+            known = self._kept[name] = depths, made(depths)
+        table: Made = known[1]
+        return table
 
     def _by_placement(self, points: NDArray[np.intp]) -> Iterator[tuple[PlanNumbers, NDArray[np.intp]]]:
         """Listed points (sorted by placement) in numbers, one batch for each placement."""
@@ -263,29 +266,33 @@ class Tables:
         """Layers to which recomputation applies, by depth and slot."""
         return np.asarray([[np.inf if n is None else n for n in layers] for layers in self.family.layers])
 
-    def work_at(self, compositions: NDArray[np.intp], points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
-        """Work of stages of these compositions (one for each point, or one for all) at these points."""
-        first, block = self._block_keys
-        work, position = self._work
-        return _slotted(gather(work, position[compositions * len(first) + block[points]]), slots, self.family)
+    def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
+        """Work of stages at some places, all at one of ``depths``."""
+        work, rows = self._latest("work", depths, self._work)
+        return _slotted(gather(work, rows.at(*self._found(at, self._block_keys[1]))), slots, self.family)
 
     def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points."""
         return _slotted(gather(self.whole[1], self._block_keys[1][points]), slots, self.family)
 
-    def rounds_at(self, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> list[list[NDArray[np.float64]]]:
+    def rounds_at(self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
         """Seconds of model chunks in groups of which the slowest counts."""
         groups = self.layouts.groups(layouts)
         if not groups:
             return []
-        (times, position), (first, block) = self._chunk_times, self._block_keys
-        places = block[points]
-        return [[times[position[chunks * len(first) + places]] for chunks in group] for group in groups]
+        times, rows = self._latest("chunks", depths, self._chunk_times)
+        key = self._block_keys[1]
+        return [[times[rows.at(*self._found((chunks, points), key))] for chunks in group] for group in groups]
 
-    def charge_at(self, sharding: int, compositions: NDArray[np.intp], points: NDArray[np.intp]) -> StateCharge:
-        """What the states of stages of these compositions cost at these points."""
-        first, key = self._layout_keys
-        return gather(self.charges[sharding], self._state_rows[1][compositions * len(first) + key[points]])
+    def charge_at(self, sharding: int, depths: Depths, at: Places) -> StateCharge:
+        """What the states of stages at some places cost."""
+        charges, rows = self._latest("charges", depths, self._charges)
+        return gather(charges[sharding], rows.at(*self._found(at, self._layout_keys[1])))
+
+    def _found(self, at: Places, key: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Depths, compositions and keys at some places."""
+        compositions, points = at
+        return self._depths_of(points), compositions, key[points]
 
     def batch_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
         """Plans of these points in numbers, their chunks per rank left open; what all have in common is one number."""
@@ -304,25 +311,6 @@ class Tables:
             return replace(numbers, vp=vp)
         several = np.greater(vp, 1)
         return replace(numbers, vp=vp, overlap_pp=several if several.ndim else bool(several))
-
-
-def _pieces(rows: NDArray[np.intp], num_keys: int, length: int) -> list[NDArray[np.intp]]:
-    """Numbers composition x keys + key in pieces of some length; those of one composition alone where they are many."""
-    ends = np.flatnonzero(np.diff(rows // num_keys)) + 1
-    pieces: list[list[NDArray[np.intp]]] = [[]]
-    for alike in np.split(rows, ends):
-        if len(alike) >= ALONE:
-            pieces += [[alike[start : start + length]] for start in range(0, len(alike), length)] + [[]]
-        elif sum(map(len, pieces[-1])) + len(alike) > length:
-            pieces.append([alike])
-        else:
-            pieces[-1].append(alike)
-    return [np.concatenate(piece) for piece in pieces if piece]
-
-
-def _chunk_times(times: Parts[NDArray[np.float64]], chunks: Stage, keys: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Seconds of listed model chunks on listed blocks."""
-    return _row(times.total(chunks, lambda time: time[keys]), keys)
 
 
 def sharding_fields(kinds: NDArray[np.str_], degrees: NDArray[np.float64], replicas: Numbers) -> dict[str, Any]:
