@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_type_hints
 
-from shardplan.errors import InputError
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig, PatchEmbedding
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
-from shardplan.reports.refusal import first_problem
+from shardplan.records import RecordFormat
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -37,6 +35,10 @@ DERIVED: Final = ("num_parameters", "num_active_parameters", "num_hidden_layers"
 """Keys that follow from the others; ignored when a record is read."""
 
 MAX_NUM_LAYERS: Final = 100_000
+
+WRITTEN: Final = RecordFormat(
+    "a plan file is as shardplan writes it", "make the file again with `shardplan plan ... --json FILE`"
+)
 
 
 def model_record(model: ModelConfig) -> Record:
@@ -74,26 +76,16 @@ def _part_record(value: object) -> object:
 
 def model_from_record(record: object) -> ModelConfig:
     """The model that :func:`model_record` wrote. Raises InputError on a record that is none."""
-    from pydantic import ValidationError
-
     if not isinstance(record, Mapping):
-        raise _wrong("model", f"is a {type(record).__name__}, not a record with named fields")
+        raise WRITTEN.wrong("model", f"is a {type(record).__name__}, not a record with named fields")
     given = {key: value for key, value in record.items() if key not in DERIVED}
-    try:
-        # As JSON, because strict validation takes lists for tuples there.
-        checked = _schema().model_validate_json(json.dumps(given))
-    except ValidationError as error:
-        place, why = first_problem(error, "model")
-        raise _wrong(place, why) from None
-    except ValueError as error:
-        raise _wrong("model", f"cannot be read: {error}") from None
-    return _model(checked)
+    return _model(WRITTEN.read(_schema(), given, root="model", as_json=True))
 
 
 def _model(checked: Any) -> ModelConfig:
     kinds, pattern = [_layer(kind) for kind in checked.layer_kinds], checked.layer_pattern
     if not all(0 <= index < len(kinds) for index in pattern):
-        raise _wrong("model.layer_pattern", f"counts beyond the {len(kinds)} kinds of layer")
+        raise WRITTEN.wrong("model.layer_pattern", f"counts beyond the {len(kinds)} kinds of layer")
     given = {field.name: getattr(checked, field.name) for field in fields(ModelConfig) if field.name != "layers"}
     if given["mtp_block"] is not None:
         given["mtp_block"] = _layer(given["mtp_block"])
@@ -149,11 +141,3 @@ def _default(field: Any) -> Any:
     from dataclasses import MISSING
 
     return ... if field.default is MISSING else field.default
-
-
-def _wrong(place: str, why: str) -> InputError:
-    return InputError(
-        f"{place} {why}",
-        rule="a model in a plan file is as shardplan writes it",
-        hint=f"correct {place}, or make the plan file again with `shardplan plan --json`",
-    )

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -17,17 +16,14 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.files import FileKind, parse_document, read_text
-from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
 from shardplan.inputs.readers.cluster_record import cluster_from_record, cluster_record
 from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
-from shardplan.reports.model_record import model_from_record, model_record
+from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
 from shardplan.reports.plan_file_schema import KEYS, schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
-from shardplan.reports.refusal import first_problem
 
 SCHEMA: Final = "shardplan/plan-file/1"
 RECOMMENDED: Final = "recommended"
@@ -212,7 +208,7 @@ def read_plan_file(path: Path | str) -> PlanFile:
 def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     """The plan file that :func:`plan_file_record` wrote. Raises InputError on a record that is none."""
     _check_schema(record)
-    checked = _checked(record)
+    checked: Any = WRITTEN.read(schema_of_files(), dict(record), as_json=True)
     cluster = cluster_from_record(checked.cluster)
     shipped = load_profile(cluster.accelerator.generation)
     profile, is_older = _given_profile(checked.profile, shipped)
@@ -247,30 +243,16 @@ def _check_schema(record: Mapping[str, Any]) -> None:
     )
 
 
-def _checked(record: Mapping[str, Any]) -> Any:
-    """The record with every value of its type. As JSON, because strict validation takes lists for tuples there."""
-    from pydantic import ValidationError
-
-    try:
-        return schema_of_files().model_validate_json(json.dumps(dict(record)))
-    except ValidationError as error:
-        cause = error.errors()[0].get("ctx", {}).get("error")
-        place, why = first_problem(error, "", known=[f.name for kind in (Plan, Job) for f in fields(kind)])
-        if isinstance(cause, ShardplanError):
-            raise InputError(f"{place}: {cause.message}", rule=cause.rule, hint=cause.hint) from None
-        raise _wrong(place, why) from None
-    except (ValueError, RecursionError) as error:
-        raise _wrong("the file", f"cannot be read: {error}") from None
-
-
 def _estimate(checked: Any) -> Estimate:
     """A plan of a file, with the numbers that others divide by and count to in range."""
     for name in ("step_time", "peak_flops", "usable_memory_bytes", "peak_memory_bytes"):
         if not getattr(checked, name) > 0:
-            raise _wrong(f"{KEYS.get(name, name)} of a plan", f"is {getattr(checked, name)}; it must be above zero")
+            raise WRITTEN.wrong(
+                f"{KEYS.get(name, name)} of a plan", f"is {getattr(checked, name)}; it must be above zero"
+            )
     for name in ("slowest_stage", "fullest_stage"):
         if not 0 <= getattr(checked, name) < len(checked.memory):
-            raise _wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
+            raise WRITTEN.wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
     return Estimate(**{field.name: getattr(checked, field.name) for field in fields(Estimate)})
 
 
@@ -324,7 +306,7 @@ def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> tuple[P
         return None, True
     for name, value in given.items():
         if not _is_plausible(value):
-            raise _wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
+            raise WRITTEN.wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
     return Profile(**given, generation=shipped.generation), False
 
 
@@ -340,11 +322,3 @@ def _is_plausible(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(_is_plausible(part) for part in value.values())
     return isinstance(value, str) or value >= 0
-
-
-def _wrong(place: str, why: str) -> InputError:
-    return InputError(
-        f"{place} {why}",
-        rule="a plan file is as shardplan writes it",
-        hint=f"correct {place}, or make the file again with `shardplan plan ... --json FILE`",
-    )
