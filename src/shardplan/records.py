@@ -1,19 +1,62 @@
-"""Records of files that nobody vouches for: checked by pydantic, and refused in the words of our errors."""
+"""Records in files: written by the fields of dataclasses, read by pydantic, and refused in the words of our errors."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 from shardplan.errors import InputError, ShardplanError, nearest_names, shown
+from shardplan.fields import KEY
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
     Read = TypeVar("Read", bound=BaseModel)
+
+Record = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: fields by key, lists, numbers of Python; null in place of what is not finite."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(part) for part in value]
+    if dataclasses.is_dataclass(value):
+        return {key: plain(getattr(value, name)) for name, key in keys(type(value)).items()}
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)  # numbers and arrays of NumPy
+
+
+def keys(kind: Any) -> Mapping[str, str]:
+    """Keys in a file of the fields of a dataclass."""
+    return {field.name: field.metadata.get(KEY, field.name) for field in dataclasses.fields(kind)}
+
+
+def field_values(kind: Any, source: object) -> Record:
+    """What ``source`` holds of the fields of a dataclass."""
+    return {name: getattr(source, name) for name in keys(kind)}
+
+
+def schema_fields(kind: Any, /, **others: Any) -> Record:
+    """Type, default and key of every field of a dataclass, as ``pydantic.create_model`` takes them; and ``others``."""
+    from pydantic import Field
+
+    hints = get_type_hints(kind)
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    known = {
+        name: (hints[name], Field(... if defaults[name] is dataclasses.MISSING else defaults[name], alias=key))
+        for name, key in keys(kind).items()
+    }
+    return known | others
+
 
 EXPECTED: Final = {
     "int_type": "a whole number",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,19 +17,19 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.files import FileKind, parse_document, read_text
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
-from shardplan.inputs.readers.cluster_record import cluster_from_record, cluster_record
+from shardplan.inputs.readers.cluster_record import cluster_from_record
 from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
+from shardplan.records import Record, field_values, keys, plain
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
-from shardplan.reports.plan_file_schema import KEYS, schema_of_files
+from shardplan.reports.plan_file_schema import schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
 
 SCHEMA: Final = "shardplan/plan-file/1"
 RECOMMENDED: Final = "recommended"
 Pick = int | Literal["recommended"]
 """A plan of a file: its place, from 1, or the recommended one."""
-Record = dict[str, Any]
 
 PLAN_FILE: Final = FileKind(
     "the plan file",
@@ -64,7 +64,7 @@ class SearchAccount:
     @classmethod
     def of(cls, result: SearchResult) -> SearchAccount:
         """The account of ``result``."""
-        return cls(**{field.name: getattr(result, field.name) for field in fields(cls)})
+        return cls(**field_values(cls, result))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,22 +112,17 @@ def plan_file_record(file: PlanFile) -> Record:
         "schema": SCHEMA,
         "shardplan_version": shardplan.__version__,
         "model": model_record(question.model),
-        "cluster": cluster_record(question.cluster),
+        "cluster": plain(question.cluster),
         "num_accelerators": question.num_accelerators,
-        "job": asdict(question.job),
+        "job": plain(question.job),
         "plans": [_listed_record(file.search, estimate) for estimate in file.estimates],
     }
     return record | _account_record(file) | {"profile": _profile_record(question.profile)} | _origin_record(question)
 
 
-def estimate_record(estimate: Estimate) -> Record:
-    """One element of ``plans``."""
-    return {KEYS.get(name, name): _plain(value) for name, value in _shallow(estimate).items()}
-
-
 def _listed_record(search: SearchAccount | None, estimate: Estimate) -> Record:
     ties = None if search is None else search.ties
-    return estimate_record(estimate) | ({} if ties is None else robustness_record(ties, estimate))
+    return plain(estimate) | ({} if ties is None else robustness_record(ties, estimate))
 
 
 def _ties_record(file: PlanFile, ties: Ties) -> Record:
@@ -151,18 +146,18 @@ def _account_record(file: PlanFile) -> Record:
         "num_plans_feasible": account.num_plans_feasible,
         "rejected": dict(account.rejected),
         "search_time_s": account.search_time,
-        "space": {axis: list(values) for axis, values in account.space.items()},
+        "space": plain(account.space),
         "suggestions": [
-            {"change": each.change, "num_accelerators": each.num_accelerators, "plan": estimate_record(each.estimate)}
+            {"change": each.change, "num_accelerators": each.num_accelerators, "plan": plain(each.estimate)}
             for each in account.suggestions
         ],
-        "smallest": None if account.smallest is None else estimate_record(account.smallest),
+        "smallest": plain(account.smallest),
     }
 
 
 def _profile_record(profile: Profile) -> Record:
     left_out = set(NOT_CONSTANTS) - {"name"}
-    return {name: _plain(value) for name, value in _shallow(profile).items() if name not in left_out}
+    return {name: plain(getattr(profile, name)) for name in keys(Profile) if name not in left_out}
 
 
 def _origin_record(question: Question) -> Record:
@@ -180,19 +175,6 @@ def _with_origin(profile: Profile | None, origin: Any, shipped: Profile) -> Prof
         return profile
     errors = residuals_from_rows(origin.left_out_errors, "profile_origin.left_out_errors", origin.generation)
     return replace(profile or shipped, generation=origin.generation, left_out_errors=errors)
-
-
-def _shallow(given: Any) -> Record:
-    return {field.name: getattr(given, field.name) for field in fields(given)}
-
-
-def _plain(value: object) -> object:
-    """Tuples as lists, records as mappings."""
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(part) for name, part in _shallow(value).items()}
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    return {key: _plain(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
 
 def read_plan_file(path: Path | str) -> PlanFile:
@@ -247,13 +229,12 @@ def _estimate(checked: Any) -> Estimate:
     """A plan of a file, with the numbers that others divide by and count to in range."""
     for name in ("step_time", "peak_flops", "usable_memory_bytes", "peak_memory_bytes"):
         if not getattr(checked, name) > 0:
-            raise WRITTEN.wrong(
-                f"{KEYS.get(name, name)} of a plan", f"is {getattr(checked, name)}; it must be above zero"
-            )
+            why = f"is {getattr(checked, name)}; it must be above zero"
+            raise WRITTEN.wrong(f"{keys(Estimate)[name]} of a plan", why)
     for name in ("slowest_stage", "fullest_stage"):
         if not 0 <= getattr(checked, name) < len(checked.memory):
             raise WRITTEN.wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
-    return Estimate(**{field.name: getattr(checked, field.name) for field in fields(Estimate)})
+    return Estimate(**field_values(Estimate, checked))
 
 
 def _account(checked: Any) -> SearchAccount | None:
