@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -48,22 +49,6 @@ def _number(value: object, _where: str) -> float | None:
     return float(value) if abs(value) < 1e30 else None  # neither NaN nor infinite nor a huge integer
 
 
-def _numbers(value: object, where: str) -> dict[str, float] | None:
-    return _mapping(value, where, _number)
-
-
-def _texts(value: object, where: str) -> dict[str, str] | None:
-    return _mapping(value, where, _text)
-
-
-def _list_of_whole(value: object, where: str) -> tuple[int, ...] | None:
-    return _sequence(value, where, _whole)
-
-
-def _list_of_text(value: object, where: str) -> tuple[str, ...] | None:
-    return _sequence(value, where, _text)
-
-
 def _mapping(value: object, where: str, each: Callable[[object, str], T | None]) -> dict[str, T] | None:
     if not isinstance(value, Mapping):
         return None
@@ -92,10 +77,10 @@ _KINDS: Final[Mapping[Any, tuple[str, Callable[[object, str], Any]]]] = {
     str: ("text", _text),
     int: ("a whole number", _whole),
     float: ("a finite number", _number),
-    Mapping[str, float]: ("numbers by name", _numbers),
-    Mapping[str, str]: ("texts by name", _texts),
-    tuple[int, ...]: ("a list of whole numbers", _list_of_whole),
-    tuple[str, ...]: ("a list of texts", _list_of_text),
+    Mapping[str, float]: ("numbers by name", partial(_mapping, each=_number)),
+    Mapping[str, str]: ("texts by name", partial(_mapping, each=_text)),
+    tuple[int, ...]: ("a list of whole numbers", partial(_sequence, each=_whole)),
+    tuple[str, ...]: ("a list of texts", partial(_sequence, each=_text)),
     Accelerator: ("an accelerator", _accelerator),
     tuple[NetworkTier, ...]: ("a list of network tiers", _tiers),
 }
