@@ -44,6 +44,12 @@ else:
 
 
 ABOUT: Final = "about"
+KEY: Final = "key"
+
+
+def in_files(key: str) -> dict[str, str]:
+    """The ``metadata`` of a field that is called otherwise in files, where a key ends in its unit."""
+    return {KEY: key}
 
 
 class About(NamedTuple):

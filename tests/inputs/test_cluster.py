@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators, list_clusters, load_cluster
-from shardplan.inputs.readers.cluster_record import accelerator_record, cluster_from_record, cluster_record
+from shardplan.inputs.readers.cluster_record import cluster_from_record
+from shardplan.records import plain
 
 PART = Accelerator(
     name="part",
@@ -143,28 +144,28 @@ def test_nobody_else_can_change_a_cluster() -> None:
 @pytest.mark.parametrize("name", list_clusters())
 def test_shipped_clusters_survive_their_record(name: str) -> None:
     cluster = load_cluster(name)
-    assert cluster_from_record(json.loads(json.dumps(cluster_record(cluster), allow_nan=False))) == cluster
+    assert cluster_from_record(json.loads(json.dumps(plain(cluster), allow_nan=False))) == cluster
 
 
 @pytest.mark.parametrize("name", list_accelerators())
 def test_usual_clusters_survive_their_record(name: str) -> None:
     cluster = cluster_of_accelerator(name, inter_node_bandwidth="25", memory="70GB")
-    assert cluster_from_record(json.loads(json.dumps(cluster_record(cluster), allow_nan=False))) == cluster
+    assert cluster_from_record(json.loads(json.dumps(plain(cluster), allow_nan=False))) == cluster
 
 
 def test_a_record_holds_every_field_with_its_unit() -> None:
-    record = cluster_record(CLUSTER)
+    record = plain(CLUSTER)
     assert len(record) == len(fields(Cluster))
     assert len(record["accelerator"]) == len(fields(Accelerator))
     assert len(record["tiers"][0]) == len(fields(NetworkTier))
     assert record["tiers"][1]["bandwidth_bytes_per_s"] == 50e9
     assert record["tiers"][1]["latency_s"] == 5e-6
-    assert record["accelerator"] == accelerator_record(PART)
+    assert record["accelerator"] == plain(PART)
     assert record["accelerator"]["peak_flops_per_s"] == {"bf16": 1e15}
 
 
 def test_a_record_may_leave_out_what_has_a_default() -> None:
-    record = cluster_record(CLUSTER)
+    record = plain(CLUSTER)
     for entry, kind in ((record, Cluster), (record["accelerator"], Accelerator), (record["tiers"][0], NetworkTier)):
         for field in fields(kind):
             if field.default is not MISSING or field.default_factory is not MISSING:
@@ -212,7 +213,7 @@ def test_a_record_may_leave_out_what_has_a_default() -> None:
     ids=lambda value: "huge" if value == 10**400 else ascii(value)[:40],
 )
 def test_hostile_records(path: tuple[str | int, ...], value: object, message: str) -> None:
-    record: Any = json.loads(json.dumps(cluster_record(CLUSTER)))
+    record: Any = json.loads(json.dumps(plain(CLUSTER)))
     place = record
     for step in path[:-1]:
         place = place[step]
@@ -223,14 +224,14 @@ def test_hostile_records(path: tuple[str | int, ...], value: object, message: st
 
 
 def test_a_number_that_python_does_not_print() -> None:
-    record = cluster_record(CLUSTER)
+    record = plain(CLUSTER)
     with pytest.raises(InputError, match="host_memory_bytes is too large"):
         cluster_from_record({**record, "host_memory_bytes": 10**5000})
 
 
 @pytest.mark.parametrize("key", ["name", "accelerator", "tiers", "accelerators_per_node"])
 def test_a_record_without_what_it_needs(key: str) -> None:
-    record = cluster_record(CLUSTER)
+    record = plain(CLUSTER)
     del record[key]
     with pytest.raises(InputError, match=rf"cluster\.{key} is missing"):
         cluster_from_record(record)
@@ -246,7 +247,7 @@ JSON_VALUES = st.recursive(
 @given(value=JSON_VALUES, steps=st.lists(st.integers(0, 30), min_size=1, max_size=4))
 def test_any_other_record_is_refused_or_another_cluster(value: object, steps: list[int]) -> None:
     """One value anywhere in a record is replaced: an InputError or a cluster, nothing else."""
-    record: Any = json.loads(json.dumps(cluster_record(CLUSTER)))
+    record: Any = json.loads(json.dumps(plain(CLUSTER)))
     place = record
     for step in steps[:-1]:
         inner = [
@@ -260,4 +261,4 @@ def test_any_other_record_is_refused_or_another_cluster(value: object, steps: li
         cluster = cluster_from_record(record)
     except InputError:
         return
-    assert cluster_from_record(cluster_record(cluster)) == cluster
+    assert cluster_from_record(plain(cluster)) == cluster

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
 from shardplan.inputs.readers.residuals import residual_row
+from shardplan.records import plain
 
 PUBLISHED = "the published runs that ship with the product"
 
@@ -98,8 +99,7 @@ def write_profiles(found: Fit, folder: Path = PROFILES) -> None:
 
 
 def _record(constant: Constant) -> dict[str, Any]:
-    names = (each.name for each in fields(Constant))
-    return {name: getattr(constant, name) for name in names if getattr(constant, name) is not None}
+    return {key: value for key, value in plain(constant).items() if value is not None}
 
 
 def residuals_table(found: Refit) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,7 +33,7 @@ from shardplan.calibration.predict import (
 )
 from shardplan.calibration.runs.rows import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import (
     FRACTION,
@@ -70,7 +70,7 @@ class FitComparison:
 class Change:
     """One constant, or keys of one table that move together."""
 
-    label: str
+    label: str = field(metadata=in_files("name"))
     unit: str
     before: tuple[float, ...]
     after: tuple[float, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.json_target import JsonTarget
+from shardplan.records import plain
 
 if TYPE_CHECKING:
     from shardplan.frameworks.stack import Stack
@@ -36,7 +38,7 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
 
     if name is None:
         entries = reports.profile_entries()
-        target.write({"schema": "shardplan/profiles/1", "profiles": [_plain(entry) for entry in entries]})
+        target.write({"schema": "shardplan/profiles/1", "profiles": plain(entries)})
     else:
         from shardplan.cli.question import profile_named
 
@@ -81,32 +83,13 @@ def stacks(*, output: OutputFlags, name: StackArgument = None) -> int:
     return 0
 
 
-def _plain(record: Any) -> dict[str, Any]:
-    """A record whose tuples are lists."""
-    values = {name: getattr(record, name) for name in record.__dataclass_fields__}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
 def _stack_record(stack: Stack) -> dict[str, Any]:
     """Every default of a stack with its source, and what the framework can run."""
     from shardplan.frameworks.capability_rows import capability_record
 
     return {
         "schema": "shardplan/stack/1",
-        "name": stack.name,
-        "title": stack.full_name,
-        "frameworks": list(stack.frameworks),
-        "aliases": list(stack.aliases),
-        "where": {column: list(values) for column, values in stack.where.items()},
-        "software": dict(stack.software),
-        "job": dict(stack.job),
-        "plan": dict(stack.plan),
-        "sharding_with_pipeline": stack.sharding_with_pipeline,
-        "layers_per_chunk": stack.layers_per_chunk,
-        "stages_by_cost": stack.stages_by_cost,
-        "experts_split_as_layers": stack.experts_split_as_layers,
-        "sources": dict(stack.sources),
+        **plain(replace(stack, can_run=None, can_run_before=())),
         "can_run": None if stack.can_run is None else capability_record(stack.can_run),
         "can_run_before": [capability_record(each) for each in stack.can_run_before],
-        "notes": stack.notes,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.frameworks.defaults import asked_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.cluster import Cluster
@@ -35,19 +35,19 @@ class Estimate:
     plan: Plan
     dp: int
     num_microbatches: int
-    step_time: float
+    step_time: float = field(metadata=in_files("step_time_s"))
     """One optimizer step. [s]"""
-    step_time_p10: float
+    step_time_p10: float = field(metadata=in_files("step_time_p10_s"))
     """A tenth of comparable measured runs were faster than this. [s]"""
-    step_time_p90: float
+    step_time_p90: float = field(metadata=in_files("step_time_p90_s"))
     """A tenth were slower. [s]"""
-    breakdown: dict[str, float]
+    breakdown: dict[str, float] = field(metadata=in_files("breakdown_s"))
     """Seconds of the step by what they are spent on, on the slowest stage; they sum to the step time."""
-    tokens_per_second_per_accelerator: float
+    tokens_per_second_per_accelerator: float = field(metadata=in_files("tokens_per_s_per_accelerator"))
     model_flops_per_token: float
     """Forward and backward FLOP per token. [FLOP]"""
     flops_convention: str
-    peak_flops: float
+    peak_flops: float = field(metadata=in_files("peak_flops_per_s"))
     """Dense peak that utilisation is measured against. [FLOP/s]"""
     peak_format: str
     """Number format of that peak."""
@@ -70,9 +70,9 @@ class Estimate:
     peak_memory_note: str | None
     usable_memory_bytes: float
     """What tensors can fill of the accelerator's memory. [bytes]"""
-    memory: tuple[dict[str, float], ...]
+    memory: tuple[dict[str, float], ...] = field(metadata=in_files("memory_bytes"))
     """For every stage bytes by part."""
-    communication: dict[str, dict[str, float]]
+    communication: dict[str, dict[str, float]] = field(metadata=in_files("communication_bytes"))
     """Bytes that one accelerator of the slowest stage sends per step, by dimension and network tier."""
     slowest_stage: int
     fullest_stage: int
@@ -82,7 +82,7 @@ class Estimate:
     reason: str | None
     """Why it does not fit: the stage, the bytes and the knob."""
     assumptions: tuple[str, ...]
-    time_to_train: float | None
+    time_to_train: float | None = field(metadata=in_files("time_to_train_s"))
     """Of ``Job.tokens``. [s]"""
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import Capabilities
+from shardplan.records import plain
 
 TITLES: Final[Mapping[str, str]] = {
     "group_sizes": "micro-batches in a row",
@@ -54,7 +55,7 @@ def refusal_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
 def capability_record(can: Capabilities) -> dict[str, Any]:
     """A record with the source of every entry."""
     entries = {
-        name: {"value": _plain(getattr(can, name)), "source": can.sources[name], "from_memory": name in can.from_memory}
+        name: {"value": plain(getattr(can, name)), "source": can.sources[name], "from_memory": name in can.from_memory}
         for name in can.stated
     }
     refuses = [
@@ -70,12 +71,6 @@ def capability_record(can: Capabilities) -> dict[str, Any]:
     ]
     head = {name: getattr(can, name) for name in ("version", "date", "repository", "commit")}
     return {**head, "entries": entries, "refuses": refuses}
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _words(value: object) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.files import DATA, Document, read_document, shipped_document
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan, Sharding
@@ -60,7 +60,7 @@ class Stack:
 
     name: str
     """Identifier, such as ``megatron-bridge``."""
-    full_name: str
+    full_name: str = field(metadata=in_files("title"))
     """Name in its makers' words."""
     frameworks: tuple[str, ...] = ()
     """Names under which runs of it are recorded."""
@@ -84,12 +84,12 @@ class Stack:
     """Whether stages are closed by the cost of their layers and the head; otherwise layers are shared out evenly."""
     experts_split_as_layers: bool = False
     """Whether experts are split over the tensor-parallel ranks (``etp`` is ``tp``) where nothing is said."""
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Where each default comes from, by ``software.cuda_graphs`` and the like."""
     can_run: Capabilities | None = field(default=None, repr=False)
     """What the framework can run in its newest version, or in the one that was asked for; None: no record."""
     can_run_before: tuple[Capabilities, ...] = field(default=(), repr=False)
     """The same of other versions, the latest first."""
-    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Where each default comes from, by ``software.cuda_graphs`` and the like."""
     notes: str = field(default="", repr=False)
     """What a user should know."""
 

@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from typing import Literal, get_args
 
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4"]
 Generation = Literal[
@@ -42,19 +42,19 @@ class Accelerator:
     """Architecture family; calibration profiles are looked up by it."""
     memory_bytes: float
     """Device memory as the device reports it. [bytes]"""
-    memory_bandwidth: float
+    memory_bandwidth: float = field(metadata=in_files("memory_bandwidth_bytes_per_s"))
     """Peak device-memory bandwidth. [bytes/s]"""
-    peak_flops: Mapping[str, float] = field(hash=False)
+    peak_flops: Mapping[str, float] = field(hash=False, metadata=in_files("peak_flops_per_s"))
     """Dense matrix peak by precision. [FLOP/s]"""
-    vector_flops: float | None = None
+    vector_flops: float | None = field(default=None, metadata=in_files("vector_flops_per_s"))
     """Peak of the vector units in fp32. [FLOP/s]"""
     num_cores: int | None = None
     """Streaming multiprocessors, compute units or cores."""
-    host_link_bandwidth: float | None = None
+    host_link_bandwidth: float | None = field(default=None, metadata=in_files("host_link_bandwidth_bytes_per_s"))
     """Link to the host (PCIe or chip to chip), one direction. [bytes/s]"""
-    power: float | None = None
+    power: float | None = field(default=None, metadata=in_files("power_w"))
     """Power limit of the device. [W]"""
-    price_per_hour: float | None = None
+    price_per_hour: float | None = field(default=None, metadata=in_files("price_usd_per_hour"))
     """One public quote of the price of one accelerator. [USD/h]"""
     gemm_efficiency: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Measured sustained fraction of the dense peak in large matrix products, by precision."""
@@ -112,9 +112,9 @@ class NetworkTier:
     """What people call the level: ``node``, ``rack``, ``pod``, ``cluster`` ..."""
     size: int | None
     """Accelerators in one domain of this tier; None on the outermost tier: no bound."""
-    bandwidth: float
+    bandwidth: float = field(metadata=in_files("bandwidth_bytes_per_s"))
     """Nominal bandwidth per accelerator and direction. [bytes/s]"""
-    latency: float
+    latency: float = field(metadata=in_files("latency_s"))
     """One-way latency of one hop. [s]"""
     kind: str
     """Link in the maker's words, such as ``NVLink4`` or ``InfiniBand NDR``."""
@@ -170,9 +170,9 @@ class Cluster:
     """Largest number known to be joined by this network; None: no bound known."""
     host_memory_bytes: float | None = None
     """Main memory of one node. [bytes]"""
-    host_memory_bandwidth: float | None = None
+    host_memory_bandwidth: float | None = field(default=None, metadata=in_files("host_memory_bandwidth_bytes_per_s"))
     """Bandwidth that updates of offloaded optimizer states reach in the main memory of one node. [bytes/s]"""
-    price_per_hour: float | None = None
+    price_per_hour: float | None = field(default=None, metadata=in_files("price_usd_per_hour"))
     """One public quote of the price of one node. [USD/h]"""
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     """Where each value comes from, by field (``tiers.node.bandwidth`` for a value of a tier)."""

@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import Any
 
 from shardplan.errors import ShardplanError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -31,7 +31,7 @@ class MethodRow:
 
     degrees: dict[str, int]
     """``dp``, ``tp``, ``pp`` and what else the method knows, in our words."""
-    step_time: float | None = None
+    step_time: float | None = field(default=None, metadata=in_files("step_time_s"))
     """One optimizer step, where the method predicts a time. [s]"""
     memory_bytes: float | None = None
     """Memory of one accelerator, where the method predicts it. [bytes]"""

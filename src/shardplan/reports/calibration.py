@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from shardplan.calibration.microbench import Measurements, Outcome
 from shardplan.calibration.user import FitComparison, UserFit
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import Constant, constants_of, generations
+from shardplan.records import plain
 
 SCHEMA: Final = "shardplan/calibration/1"
 
@@ -40,22 +40,11 @@ def calibration_record(found: UserFit, profile: str) -> dict[str, Any]:
         "num_configurations": found.num_configurations,
         "left_out": {
             "runs": [run.id for run in found.left_out],
-            "step_time": asdict(left_out_errors(found, "time")),
-            "peak_memory": asdict(left_out_errors(found, "memory")),
+            "step_time": plain(left_out_errors(found, "time")),
+            "peak_memory": plain(left_out_errors(found, "memory")),
         },
         "skipped": [{"id": one.run.id, "reason": one.reason} for one in found.skipped],
-        "constants": [
-            {
-                "name": change.label,
-                "unit": change.unit,
-                "before": list(change.before),
-                "after": list(change.after),
-                "sd_before": change.sd_before,
-                "sd_after": change.sd_after,
-                "move": change.move,
-            }
-            for change in found.changes
-        ],
+        "constants": plain(found.changes),
         "outliers": [{"id": name, "predicted_over_measured": ratio} for name, ratio in found.outliers],
         "taken_as": dict(found.taken),
         "not_understood": dict(found.not_understood),
@@ -71,8 +60,8 @@ def left_out_errors(found: UserFit, quantity: str) -> Errors:
 def _comparison(compared: FitComparison) -> dict[str, Any]:
     (time_before, time_after), (memory_before, memory_after) = compared.step_time, compared.peak_memory
     return {
-        "step_time": {"before": asdict(time_before), "after": asdict(time_after)},
-        "peak_memory": {"before": asdict(memory_before), "after": asdict(memory_after)},
+        "step_time": {"before": plain(time_before), "after": plain(time_after)},
+        "peak_memory": {"before": plain(memory_before), "after": plain(memory_after)},
     }
 
 
@@ -82,7 +71,7 @@ def microbench_record(measured: Measurements, outcome: Outcome, profile: str, me
         "schema": "shardplan/microbenchmark/1",
         "profile": profile,
         "measurements": measurements,
-        "device": asdict(measured.device),
+        "device": plain(measured.device),
         "accelerator": measured.accelerator,
         "software": measured.software,
         "is_complete": measured.is_complete,
@@ -92,7 +81,7 @@ def microbench_record(measured: Measurements, outcome: Outcome, profile: str, me
             {"name": name, "value": constant.value, "unit": constant.unit, "source": constant.source, "sd": constant.sd}
             for name, constant in outcome.constants.items()
         ],
-        "kept": [asdict(one) for one in outcome.kept],
+        "kept": plain(outcome.kept),
         "warnings": list(outcome.warnings),
     }
 
@@ -141,7 +130,7 @@ def refit_record(found: Refit, changes: tuple[RefitChange, ...], *, is_written: 
         "num_runs": len(found.cases),
         "families": [family for family in found.fit.folds if family is not None],
         "objectives": list(found.fit.objectives),
-        **{name: {"in_sample": asdict(one), "left_out": asdict(other)} for name, (one, other) in errors.items()},
-        "constants": [asdict(change) for change in changes],
+        **{name: {"in_sample": plain(one), "left_out": plain(other)} for name, (one, other) in errors.items()},
+        "constants": plain(changes),
         "is_written": is_written,
     }

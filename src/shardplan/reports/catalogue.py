@@ -20,8 +20,8 @@ from shardplan.inputs.readers.catalog import (
     load_cluster,
     load_model,
 )
-from shardplan.inputs.readers.cluster_record import accelerator_record, cluster_record
 from shardplan.inputs.readers.model_index import model_sources
+from shardplan.records import plain
 from shardplan.reports.model_record import PARTS, model_record
 
 Record = dict[str, Any]
@@ -215,7 +215,7 @@ def _num_marks(marks: Mapping[str, str]) -> int:
 
 def cluster_details(cluster: Cluster) -> Record:
     """The record of ``clusters NAME --json``: every value with sources and marks."""
-    return {"schema": "shardplan/cluster/1", **cluster_record(cluster)}
+    return {"schema": "shardplan/cluster/1", **plain(cluster)}
 
 
 def cluster_values(cluster: Cluster) -> tuple[Value, ...]:
@@ -256,7 +256,7 @@ def _accelerator_entry(part: Accelerator) -> CatalogueEntry:
 
 def accelerator_details(part: Accelerator) -> Record:
     """The record of ``accelerators NAME --json``: every value with sources and marks."""
-    return {"schema": "shardplan/accelerator/1", **accelerator_record(part)}
+    return {"schema": "shardplan/accelerator/1", **plain(part)}
 
 
 def accelerator_values(part: Accelerator) -> tuple[Value, ...]:

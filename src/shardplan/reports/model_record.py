@@ -5,23 +5,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from shardplan.errors import InputError
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
-from shardplan.inputs.model import ModelConfig, PatchEmbedding
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
-from shardplan.reports.refusal import first_problem
+from shardplan.records import Record, RecordFormat, field_values, keys, plain, schema_fields
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-
-Record = dict[str, Any]
 
 MIXERS: Final = {
     "attention": Attention,
@@ -37,6 +33,10 @@ DERIVED: Final = ("num_parameters", "num_active_parameters", "num_hidden_layers"
 """Keys that follow from the others; ignored when a record is read."""
 
 MAX_NUM_LAYERS: Final = 100_000
+
+WRITTEN: Final = RecordFormat(
+    "a plan file is as shardplan writes it", "make the file again with `shardplan plan ... --json FILE`"
+)
 
 
 def model_record(model: ModelConfig) -> Record:
@@ -55,10 +55,8 @@ def model_record(model: ModelConfig) -> Record:
             record["layer_pattern"] = list(model.layer_pattern)
         elif isinstance(value, Layer):
             record[field.name] = _layer_record(value)
-        elif isinstance(value, PatchEmbedding):
-            record[field.name] = asdict(value)
         else:
-            record[field.name] = list(value) if isinstance(value, tuple) else value
+            record[field.name] = plain(value)
     return record
 
 
@@ -69,43 +67,33 @@ def _layer_record(layer: Layer) -> Record:
 def _part_record(value: object) -> object:
     """A part of a layer with its kind; numbers and flags as they are."""
     kind = next((kind for kind, part in PARTS.items() if type(value) is part), None)
-    return value if kind is None else {"kind": kind, **asdict(value)}  # type: ignore[call-overload]  # a dataclass
+    return value if kind is None else {"kind": kind, **plain(value)}
 
 
 def model_from_record(record: object) -> ModelConfig:
     """The model that :func:`model_record` wrote. Raises InputError on a record that is none."""
-    from pydantic import ValidationError
-
     if not isinstance(record, Mapping):
-        raise _wrong("model", f"is a {type(record).__name__}, not a record with named fields")
+        raise WRITTEN.wrong("model", f"is a {type(record).__name__}, not a record with named fields")
     given = {key: value for key, value in record.items() if key not in DERIVED}
-    try:
-        # As JSON, because strict validation takes lists for tuples there.
-        checked = _schema().model_validate_json(json.dumps(given))
-    except ValidationError as error:
-        place, why = first_problem(error, "model")
-        raise _wrong(place, why) from None
-    except ValueError as error:
-        raise _wrong("model", f"cannot be read: {error}") from None
-    return _model(checked)
+    return _model(WRITTEN.read(_schema(), given, root="model", as_json=True))
 
 
 def _model(checked: Any) -> ModelConfig:
     kinds, pattern = [_layer(kind) for kind in checked.layer_kinds], checked.layer_pattern
     if not all(0 <= index < len(kinds) for index in pattern):
-        raise _wrong("model.layer_pattern", f"counts beyond the {len(kinds)} kinds of layer")
-    given = {field.name: getattr(checked, field.name) for field in fields(ModelConfig) if field.name != "layers"}
-    if given["mtp_block"] is not None:
-        given["mtp_block"] = _layer(given["mtp_block"])
-    return ModelConfig(layers=tuple(kinds[index] for index in pattern), **given)
+        raise WRITTEN.wrong("model.layer_pattern", f"counts beyond the {len(kinds)} kinds of layer")
+    layers = tuple(kinds[index] for index in pattern)
+    mtp_block = None if checked.mtp_block is None else _layer(checked.mtp_block)
+    others = {name: getattr(checked, name) for name in keys(ModelConfig) if name not in ("layers", "mtp_block")}
+    return ModelConfig(layers=layers, mtp_block=mtp_block, **others)
 
 
 def _layer(checked: Any) -> Layer:
-    given = {field.name: getattr(checked, field.name) for field in fields(Layer)}
+    given = field_values(Layer, checked)
     for name in ("mixer", "mlp"):
         if given[name] is not None:
             part = PARTS[given[name].kind]
-            given[name] = part(**{field.name: getattr(given[name], field.name) for field in fields(part)})
+            given[name] = part(**field_values(part, given[name]))
     return Layer(**given)
 
 
@@ -116,13 +104,9 @@ def _schema() -> type[BaseModel]:
 
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
-    def options(given: type[Any], **others: Any) -> dict[str, Any]:
-        hints = get_type_hints(given)
-        return {field.name: (hints[field.name], _default(field)) for field in fields(given)} | others
-
     def one_of(parts: Mapping[str, type[Any]]) -> Any:
         schemas = [
-            create_model(part.__name__, __config__=config, **options(part, kind=(Literal[kind], ...)))
+            create_model(part.__name__, __config__=config, **schema_fields(part, kind=(Literal[kind], ...)))
             for kind, part in parts.items()
         ]
         union: Any = schemas[0]
@@ -133,8 +117,8 @@ def _schema() -> type[BaseModel]:
     parts = {
         name: (one_of(known) | None, Field(discriminator="kind")) for name, known in (("mixer", MIXERS), ("mlp", MLPS))
     }
-    layer = create_model("Layer", __config__=config, **options(Layer, **parts))
-    own = options(
+    layer = create_model("Layer", __config__=config, **schema_fields(Layer, **parts))
+    own = schema_fields(
         ModelConfig,
         layer_kinds=(list[layer], Field(min_length=1, max_length=MAX_NUM_LAYERS)),
         layer_pattern=(list[int], Field(min_length=1, max_length=MAX_NUM_LAYERS)),
@@ -143,17 +127,3 @@ def _schema() -> type[BaseModel]:
     del own["layers"]
     schema: type[BaseModel] = create_model("Model", __config__=config, **own)
     return schema
-
-
-def _default(field: Any) -> Any:
-    from dataclasses import MISSING
-
-    return ... if field.default is MISSING else field.default
-
-
-def _wrong(place: str, why: str) -> InputError:
-    return InputError(
-        f"{place} {why}",
-        rule="a model in a plan file is as shardplan writes it",
-        hint=f"correct {place}, or make the plan file again with `shardplan plan --json`",
-    )

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,23 +16,20 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.files import FileKind, parse_document, read_text
-from shardplan.inputs.job import Job
-from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
-from shardplan.inputs.readers.cluster_record import cluster_from_record, cluster_record
+from shardplan.inputs.readers.cluster_record import cluster_from_record
 from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
-from shardplan.reports.model_record import model_from_record, model_record
-from shardplan.reports.plan_file_schema import KEYS, schema_of_files
+from shardplan.records import Record, field_values, keys, plain
+from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
+from shardplan.reports.plan_file_schema import schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
-from shardplan.reports.refusal import first_problem
 
 SCHEMA: Final = "shardplan/plan-file/1"
 RECOMMENDED: Final = "recommended"
 Pick = int | Literal["recommended"]
 """A plan of a file: its place, from 1, or the recommended one."""
-Record = dict[str, Any]
 
 PLAN_FILE: Final = FileKind(
     "the plan file",
@@ -68,7 +64,7 @@ class SearchAccount:
     @classmethod
     def of(cls, result: SearchResult) -> SearchAccount:
         """The account of ``result``."""
-        return cls(**{field.name: getattr(result, field.name) for field in fields(cls)})
+        return cls(**field_values(cls, result))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,22 +112,17 @@ def plan_file_record(file: PlanFile) -> Record:
         "schema": SCHEMA,
         "shardplan_version": shardplan.__version__,
         "model": model_record(question.model),
-        "cluster": cluster_record(question.cluster),
+        "cluster": plain(question.cluster),
         "num_accelerators": question.num_accelerators,
-        "job": asdict(question.job),
+        "job": plain(question.job),
         "plans": [_listed_record(file.search, estimate) for estimate in file.estimates],
     }
     return record | _account_record(file) | {"profile": _profile_record(question.profile)} | _origin_record(question)
 
 
-def estimate_record(estimate: Estimate) -> Record:
-    """One element of ``plans``."""
-    return {KEYS.get(name, name): _plain(value) for name, value in _shallow(estimate).items()}
-
-
 def _listed_record(search: SearchAccount | None, estimate: Estimate) -> Record:
     ties = None if search is None else search.ties
-    return estimate_record(estimate) | ({} if ties is None else robustness_record(ties, estimate))
+    return plain(estimate) | ({} if ties is None else robustness_record(ties, estimate))
 
 
 def _ties_record(file: PlanFile, ties: Ties) -> Record:
@@ -155,18 +146,18 @@ def _account_record(file: PlanFile) -> Record:
         "num_plans_feasible": account.num_plans_feasible,
         "rejected": dict(account.rejected),
         "search_time_s": account.search_time,
-        "space": {axis: list(values) for axis, values in account.space.items()},
+        "space": plain(account.space),
         "suggestions": [
-            {"change": each.change, "num_accelerators": each.num_accelerators, "plan": estimate_record(each.estimate)}
+            {"change": each.change, "num_accelerators": each.num_accelerators, "plan": plain(each.estimate)}
             for each in account.suggestions
         ],
-        "smallest": None if account.smallest is None else estimate_record(account.smallest),
+        "smallest": plain(account.smallest),
     }
 
 
 def _profile_record(profile: Profile) -> Record:
     left_out = set(NOT_CONSTANTS) - {"name"}
-    return {name: _plain(value) for name, value in _shallow(profile).items() if name not in left_out}
+    return {name: plain(getattr(profile, name)) for name in keys(Profile) if name not in left_out}
 
 
 def _origin_record(question: Question) -> Record:
@@ -186,19 +177,6 @@ def _with_origin(profile: Profile | None, origin: Any, shipped: Profile) -> Prof
     return replace(profile or shipped, generation=origin.generation, left_out_errors=errors)
 
 
-def _shallow(given: Any) -> Record:
-    return {field.name: getattr(given, field.name) for field in fields(given)}
-
-
-def _plain(value: object) -> object:
-    """Tuples as lists, records as mappings."""
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(part) for name, part in _shallow(value).items()}
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    return {key: _plain(part) for key, part in value.items()} if isinstance(value, Mapping) else value
-
-
 def read_plan_file(path: Path | str) -> PlanFile:
     """The plan file at ``path``. Raises InputError on anything that is none."""
     label = str(path)[:200]
@@ -212,7 +190,7 @@ def read_plan_file(path: Path | str) -> PlanFile:
 def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     """The plan file that :func:`plan_file_record` wrote. Raises InputError on a record that is none."""
     _check_schema(record)
-    checked = _checked(record)
+    checked: Any = WRITTEN.read(schema_of_files(), dict(record), as_json=True)
     cluster = cluster_from_record(checked.cluster)
     shipped = load_profile(cluster.accelerator.generation)
     profile, is_older = _given_profile(checked.profile, shipped)
@@ -247,31 +225,16 @@ def _check_schema(record: Mapping[str, Any]) -> None:
     )
 
 
-def _checked(record: Mapping[str, Any]) -> Any:
-    """The record with every value of its type. As JSON, because strict validation takes lists for tuples there."""
-    from pydantic import ValidationError
-
-    try:
-        return schema_of_files().model_validate_json(json.dumps(dict(record)))
-    except ValidationError as error:
-        cause = error.errors()[0].get("ctx", {}).get("error")
-        place, why = first_problem(error, "", known=[f.name for kind in (Plan, Job) for f in fields(kind)])
-        if isinstance(cause, ShardplanError):
-            raise InputError(f"{place}: {cause.message}", rule=cause.rule, hint=cause.hint) from None
-        raise _wrong(place, why) from None
-    except (ValueError, RecursionError) as error:
-        raise _wrong("the file", f"cannot be read: {error}") from None
-
-
 def _estimate(checked: Any) -> Estimate:
     """A plan of a file, with the numbers that others divide by and count to in range."""
     for name in ("step_time", "peak_flops", "usable_memory_bytes", "peak_memory_bytes"):
         if not getattr(checked, name) > 0:
-            raise _wrong(f"{KEYS.get(name, name)} of a plan", f"is {getattr(checked, name)}; it must be above zero")
+            why = f"is {getattr(checked, name)}; it must be above zero"
+            raise WRITTEN.wrong(f"{keys(Estimate)[name]} of a plan", why)
     for name in ("slowest_stage", "fullest_stage"):
         if not 0 <= getattr(checked, name) < len(checked.memory):
-            raise _wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
-    return Estimate(**{field.name: getattr(checked, field.name) for field in fields(Estimate)})
+            raise WRITTEN.wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
+    return Estimate(**field_values(Estimate, checked))
 
 
 def _account(checked: Any) -> SearchAccount | None:
@@ -324,7 +287,7 @@ def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> tuple[P
         return None, True
     for name, value in given.items():
         if not _is_plausible(value):
-            raise _wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
+            raise WRITTEN.wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
     return Profile(**given, generation=shipped.generation), False
 
 
@@ -340,11 +303,3 @@ def _is_plausible(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(_is_plausible(part) for part in value.values())
     return isinstance(value, str) or value >= 0
-
-
-def _wrong(place: str, why: str) -> InputError:
-    return InputError(
-        f"{place} {why}",
-        rule="a plan file is as shardplan writes it",
-        hint=f"correct {place}, or make the file again with `shardplan plan ... --json FILE`",
-    )

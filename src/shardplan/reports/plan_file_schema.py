@@ -1,31 +1,17 @@
-"""What stands in a plan file: the key of every field, and the type of every value."""
+"""What stands in a plan file: the type of every value."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.profile import ProfileGeneration
+from shardplan.records import schema_fields
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-
-KEYS: Final = {
-    "step_time": "step_time_s",
-    "step_time_p10": "step_time_p10_s",
-    "step_time_p90": "step_time_p90_s",
-    "breakdown": "breakdown_s",
-    "tokens_per_second_per_accelerator": "tokens_per_s_per_accelerator",
-    "peak_flops": "peak_flops_per_s",
-    "memory": "memory_bytes",
-    "communication": "communication_bytes",
-    "time_to_train": "time_to_train_s",
-}
-"""Fields of an estimate that carry their unit in a file."""
 
 
 @cache
@@ -41,7 +27,7 @@ def schema_of_files() -> type[BaseModel]:
         pessimistic_step_time_s: float
 
     judged: dict[str, Any] = {"is_tie": (bool | None, None), "robustness": (RobustnessRecord | None, None)}
-    estimate: Any = create_model("Estimate", __config__=config, **_estimate_fields(), **judged)
+    estimate: Any = create_model("Estimate", __config__=config, **schema_fields(Estimate, **judged))
     scalar = bool | int | float | str | None
 
     class SuggestionRecord(BaseModel):
@@ -86,13 +72,3 @@ def schema_of_files() -> type[BaseModel]:
         profile_origin: ProfileOrigin | None = None
 
     return File
-
-
-def _estimate_fields() -> dict[str, Any]:
-    """Type and key of every field of an estimate."""
-    from pydantic import Field
-
-    hints = get_type_hints(Estimate)
-    return {
-        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name))) for field in fields(Estimate)
-    }

@@ -12,6 +12,7 @@ from shardplan.files import read_document
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import Constant, Profile, constants_of, generations, load_profile
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
+from shardplan.records import plain
 
 DEFAULT: Final = "default"
 MAKERS: Final = {"nvlink": "NVIDIA", "xgmi": "AMD", "ici": "Google", "neuronlink": "AWS", "hccs": "Huawei"}
@@ -157,22 +158,7 @@ def profile_record(profile: Profile, generation: str) -> dict[str, Any]:
         "schema": "shardplan/profile/1",
         "name": profile.name,
         "generation": generation,
-        "constants": [
-            {
-                "name": row.name,
-                "key": row.key,
-                "value": row.value,
-                "unit": row.unit,
-                "source": row.source,
-                "stated_in": row.stated_in,
-                "prior": row.prior,
-                "prior_sd": row.prior_sd,
-                "sd": row.sd,
-                "sd_basis": row.sd_basis,
-                "fitted_on": row.fitted_on,
-            }
-            for row in constant_rows(profile, generation)
-        ],
+        "constants": plain(constant_rows(profile, generation)),
     }
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import field
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from shardplan.errors import InputError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.inputs.cluster import Precision
+from shardplan.records import Record, keys, plain
 
-Record = dict[str, Any]
 Kind = TypeVar("Kind")
 Exchanged = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p2p"]
 
@@ -80,7 +80,7 @@ CASES: Final[Mapping[str, type[Case]]] = {
 class Timing:
     """Time of one call, from several series of calls."""
 
-    time: float
+    time: float = field(metadata=in_files("time_s"))
     """20th percentile: what else runs on the machine only adds time. [s]"""
     spread: float
     """Distance of the quartiles, relative to that."""
@@ -149,18 +149,8 @@ class Measurements:
         """The record as it is written to JSON."""
         return {
             "format": "shardplan microbenchmark 1",
-            "device": asdict(self.device),
-            "accelerator": self.accelerator,
-            "software": self.software,
-            "date": self.date,
-            "num_ranks": self.num_ranks,
-            "rank": self.rank,
-            "is_complete": self.is_complete,
-            "samples": [
-                _case_record(sample.case)
-                | {"time_s": sample.timing.time, "spread": sample.timing.spread, "num_series": sample.timing.num_series}
-                for sample in self.samples
-            ],
+            **plain(self),
+            "samples": [_case_record(sample.case) | plain(sample.timing) for sample in self.samples],
             "skipped": [_case_record(skipped.case) | {"reason": skipped.reason} for skipped in self.skipped],
         }
 
@@ -183,7 +173,7 @@ class Measurements:
 
 
 def _case_record(case: Case) -> Record:
-    return {"case": next(name for name, kind in CASES.items() if isinstance(case, kind))} | asdict(case)
+    return {"case": next(name for name, kind in CASES.items() if isinstance(case, kind))} | plain(case)
 
 
 def _case(item: Mapping[str, Any]) -> Case:
@@ -202,7 +192,7 @@ def _checked(kind: type[Kind], item: Mapping[str, Any]) -> Kind:
     """An object of ``kind`` (a dataclass of texts, choices and counts) from its fields."""
     hints = get_type_hints(kind)
     values: Record = {}
-    for name in (field.name for field in fields(kind)):  # type: ignore[arg-type]  # every kind is a dataclass
+    for name in keys(kind):
         value, hint = item.get(name), hints[name]
         if get_origin(hint) is Literal:
             if value not in get_args(hint):

@@ -6,13 +6,17 @@ In a module of its own because importing pydantic takes longer than all that the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shardplan.errors import InputError, nearest_names
 from shardplan.files import Document
+from shardplan.records import RecordFormat
+
+RULE: Final = "the fields of a file are known, complete and of their type"
+ACCELERATOR: Final = RecordFormat(RULE, "compare with examples/my-accelerator.yaml")
+CLUSTER: Final = RecordFormat(RULE, "compare with examples/my-cluster.yaml")
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -158,50 +162,8 @@ class ClusterFile(DescribedFile):
 def check_document(document: Document, label: str, *, what: str) -> None:
     """Check names and types of the fields of a user's file; ``what``: accelerator or cluster. Raises InputError."""
     if what == "accelerator":
-        _check(AcceleratorFile, document, f"{label}: ")
+        ACCELERATOR.read(AcceleratorFile, document, label=label)
         return
-    _check(ClusterFile, document, f"{label}: ")
+    CLUSTER.read(ClusterFile, document, label=label)
     if isinstance(document["accelerator"], Mapping):
-        _check(AcceleratorFile, document["accelerator"], f"{label}: accelerator.")
-
-
-_EXPECTED: Final = {
-    "string_type": "a text",
-    "list_type": "a list",
-    "dict_type": "a set of fields",
-    "model_type": "a set of fields",
-    "int_type": "a whole number",
-    "string_too_short": "longer",
-}
-
-
-def _check(file: type[DescribedFile], document: Mapping[str, Any], start: str) -> None:
-    try:
-        file.model_validate(document)
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False)
-    else:
-        return
-    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")  # it may explain a missing one
-    example = "my-accelerator.yaml" if file is AcceleratorFile else "my-cluster.yaml"
-    hint = f"compare with examples/{example}"
-    if first["type"] == "missing":
-        why = "is missing"
-    elif first["type"] == "extra_forbidden":
-        guess = nearest_names(str(first["loc"][-1]), _field_names(file))
-        hint = f"did you mean {' or '.join(guess)}?" if guess else hint
-        why = "is not a field of this format" + (f": {hint}" if guess else "")
-    else:
-        expected = _EXPECTED.get(first["type"])
-        why = f"is {first['input']!r:.60}: " + (f"it must be {expected}" if expected else first["msg"])
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    raise InputError(
-        f"{start}{'.'.join(f'{name!s:.60}' for name in first['loc'])} {why}{more}",
-        rule="the fields of a file are known, complete and of their type",
-        hint=hint,
-    )
-
-
-def _field_names(file: type[DescribedFile]) -> set[str]:
-    """Names of fields at any depth of a file."""
-    return {name for model in (file, Tier, StatedValue) for name in model.model_fields}
+        ACCELERATOR.read(AcceleratorFile, document["accelerator"], label=label, root="accelerator")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Final
 
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +15,7 @@ class Flaw:
     figure: str
     """Column of its table, or the recommendation."""
     text: str
-    ours: str | None
+    ours: str | None = field(metadata=in_files("ours_key"))
     """Where our estimate says the same quantity: a key of an element of ``plans`` in a plan file."""
 
 

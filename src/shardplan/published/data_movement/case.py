@@ -17,6 +17,7 @@ from shardplan.published.data_movement.limits import SCANNED, Cliff, LimitPoint,
 from shardplan.published.data_movement.scaling import Assumptions
 from shardplan.published.data_movement.search import LayerSearch, Matrix, search_layers
 from shardplan.published.fields import Count, Positive, StrictFields, Whole, read_fields
+from shardplan.records import plain
 
 RESULTS: Final = (
     "result_secs", "bound", "flop_secs", "hbm_secs", "net_secs", "end_of_batch", "utilisation", "configs", "best",
@@ -207,8 +208,9 @@ def _limits(case: LimitsCase) -> dict[str, Any]:
 
 def _limit_point(point: LimitPoint) -> dict[str, Any]:
     run = {name: float(value) for name, value in asdict(point.run).items()}
-    own = {field.name: getattr(point, field.name) for field in fields(point) if field.name != "run"}
-    return {**run, **{"training_time_s" if name == "training_time" else name: value for name, value in own.items()}}
+    own = plain(point)
+    del own["run"]
+    return {**run, **own}
 
 
 def _cliff(cliff: Cliff) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_files
 from shardplan.published.data_movement.layer import Device, LayerTime
 from shardplan.published.data_movement.scaling import Assumptions, Run
 from shardplan.published.data_movement.training_step import (
@@ -39,7 +40,7 @@ class LimitPoint:
     utilisation: float = 0.0
     """FLOP of the training over time, devices and peak."""
     num_devices: int = 0
-    training_time: float = 0.0
+    training_time: float = field(default=0.0, metadata=in_files("training_time_s"))
     """Of the whole run. [s]"""
     tp_in: int = 0
     tp_out: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 from shardplan.calibration.coverage import (
@@ -15,6 +14,7 @@ from shardplan.calibration.coverage import (
     covered_runs,
 )
 from shardplan.inputs.readers.residuals import Residual
+from shardplan.records import plain
 
 COMPOSED: Final = ("vtrain-single",)
 """Families whose step times were put together from times of layers rather than measured as steps."""
@@ -31,7 +31,7 @@ def coverage_record(residuals: Sequence[Residual]) -> dict[str, Any]:
     result: dict[str, Any] = {quantity: _of_quantity(residuals, quantity) for quantity in ("time", "memory")}
     new = [run for run in covered_runs(residuals, unmeasured=True) if run.family not in COMPOSED]
     generations = coverage_by_generation(new, SMALL_FAMILY)
-    return result | {"generation": {name: asdict(coverage) for name, coverage in generations.items()}}
+    return result | {"generation": plain(generations)}
 
 
 def _of_quantity(residuals: Sequence[Residual], quantity: str) -> dict[str, Any]:
@@ -42,13 +42,9 @@ def _of_quantity(residuals: Sequence[Residual], quantity: str) -> dict[str, Any]
         "all": _judged(coverage_of(runs)),
         "end_to_end": _judged(coverage_of(run for run in runs if run.family not in COMPOSED)),
         "family": {name: _judged(one) for name, one in families.items() if name not in small},
-        "small": _plain(coverage_of(run for run in runs if run.family in small)),
+        "small": plain(coverage_of(run for run in runs if run.family in small)),
         "small_families": [_small(name, runs) for name in sorted(small)],
     }
-
-
-def _plain(coverage: Coverage | None) -> dict[str, Any] | None:
-    return None if coverage is None else asdict(coverage)
 
 
 def _judged(coverage: Coverage | None) -> dict[str, Any] | None:
@@ -57,7 +53,7 @@ def _judged(coverage: Coverage | None) -> dict[str, Any] | None:
         return None
     low, high = ACCEPTABLE
     is_acceptable = low <= coverage.inside <= high if coverage.n >= LARGE_FAMILY else None
-    return {**asdict(coverage), "is_acceptable": is_acceptable}
+    return {**plain(coverage), "is_acceptable": is_acceptable}
 
 
 def _small(family: str, runs: Sequence[Covered]) -> dict[str, Any]:

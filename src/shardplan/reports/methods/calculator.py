@@ -21,6 +21,7 @@ from shardplan.published.calculator.method import Calculator
 from shardplan.published.calculator.record import RESULTS
 from shardplan.published.calculator.table import GB, CalculatorCase, CalculatorModel
 from shardplan.published.fields import read_fields
+from shardplan.records import plain
 from shardplan.reports.methods.catalogue import answer_record
 from shardplan.reports.methods.question import Beside, beside, our_part
 
@@ -195,14 +196,7 @@ def calculator_record(report: CalculatorReport) -> dict[str, Any]:
     fastest = report.our_fastest
     answer["our_fastest"] = None if fastest is None else {name: fastest.row[name] for name in ("tp", "pp", "dp")}
     answer["known_errors"] = [
-        {
-            "figure": error.flaw.figure,
-            "text": error.flaw.text,
-            "ours_key": error.flaw.ours,
-            "theirs": error.theirs,
-            "ours": error.ours,
-        }
-        for error in report.known_errors
+        {**plain(error.flaw), "theirs": error.theirs, "ours": error.ours} for error in report.known_errors
     ]
     answer["assumptions"] = list(report.assumptions)
     return answer_record("calculator", report.case, answer)

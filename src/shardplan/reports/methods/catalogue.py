@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.published.base import Method
 from shardplan.published.catalogue import broken_methods, list_methods, load_method, load_methods
+from shardplan.records import plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,23 +79,10 @@ def method_entry(name: str) -> MethodEntry:
 
 def methods_record(entries: Iterable[MethodEntry]) -> dict[str, Any]:
     """The list as a mapping that JSON can hold."""
-    return {"schema": "shardplan/methods/1", "methods": [plain(asdict(entry)) for entry in entries]}
+    return {"schema": "shardplan/methods/1", "methods": plain(list(entries))}
 
 
 def answer_record(name: str, case: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of a method to a case in its own terms, as a mapping that JSON can hold."""
     head = {"schema": "shardplan/published-answer/1", "method": name, "case": plain(case)}
     return head | {key: value for key, value in plain(answer).items() if key not in head}
-
-
-def plain(value: Any) -> Any:
-    """A value that JSON can hold: texts as keys, lists, numbers of Python; null in place of what is not finite."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(part) for part in value]
-    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shardplan.published.catalogue import load_methods
 from shardplan.published.check import TOLERANCE, ZERO_TOLERANCE, CaseCheck, FileCheck, check_file
-from shardplan.reports.methods.catalogue import plain
+from shardplan.records import plain
 
 MOST_DIFFERING: Final = 100
 """Differences that a record lists of one file."""

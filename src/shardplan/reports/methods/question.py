@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import shardplan
@@ -13,12 +13,11 @@ from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.readers.cluster_record import cluster_record
 from shardplan.published.base import Method, MethodAnswer, MethodRow
 from shardplan.published.catalogue import asked_of
-from shardplan.reports.methods.catalogue import MethodEntry, plain
+from shardplan.records import plain
+from shardplan.reports.methods.catalogue import MethodEntry
 from shardplan.reports.model_record import model_record
-from shardplan.reports.plan_file import estimate_record
 
 DEGREES: Final = ("tp", "cp", "pp")
 """Degrees that, with dp, multiply to the accelerators."""
@@ -140,22 +139,12 @@ def method_report_record(report: MethodReport) -> dict[str, Any]:
         "title": report.entry.title,
         "source": report.entry.source,
         "model": model_record(question.model),
-        "cluster": cluster_record(question.cluster),
+        "cluster": plain(question.cluster),
         "num_accelerators": question.num_accelerators,
-        "job": asdict(question.job),
+        "job": plain(question.job),
         **{name: list(getattr(answer, name)) for name in ("mapped", "ignored", "notes")},
-        "rows": [{**_row_record(row), "ours": beside_record(ours)} for row, ours in pairs],
+        "rows": [{**plain(row), "ours": beside_record(ours)} for row, ours in pairs],
         "assumptions": list(report.assumptions),
-    }
-
-
-def _row_record(row: MethodRow) -> dict[str, Any]:
-    return {
-        "degrees": plain(row.degrees),
-        "step_time_s": plain(row.step_time),
-        "memory_bytes": plain(row.memory_bytes),
-        "fits": plain(row.fits),
-        "parts": plain(row.parts),
     }
 
 
@@ -163,4 +152,4 @@ def beside_record(ours: Beside) -> dict[str, Any]:
     """Our estimate as an element of ``plans`` in a plan file, or the rule that forbids it."""
     if ours.estimate is None:
         return {"broken_rule": ours.broken_rule}
-    return estimate_record(ours.estimate)
+    return plain(ours.estimate)

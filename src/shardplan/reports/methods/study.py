@@ -11,6 +11,7 @@ from shardplan.fields import dataclass
 from shardplan.published.subramanian2024.corrections import FAITHFUL, Corrections
 from shardplan.published.subramanian2024.figures import Figure, figure
 from shardplan.published.subramanian2024.study import Study, study
+from shardplan.records import plain
 
 STUDIES: Final = ("subramanian2024",)
 """Methods whose paper's study can be repeated."""
@@ -70,9 +71,7 @@ def study_record(report: StudyReport) -> dict[str, Any]:
         "candidates_per_s": report.candidates_per_second,
         "num_workers": report.num_workers,
         "best": [_best(entry, number) for entry in report.results.entries for number in range(len(entry.best))],
-        "figures": [
-            {"name": figure.name, "title": figure.title, "rows": list(figure.rows)} for figure in report.figures
-        ],
+        "figures": plain(report.figures),
     }
 
 
