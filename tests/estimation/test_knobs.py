@@ -75,3 +75,16 @@ def test_what_is_not_advised_does_not_help() -> None:
     for changed in (Plan(tp=4, pp=1), Plan(tp=2, pp=4)):
         assert peak("optimizer", changed) > 0.99 * peak("optimizer", Plan(tp=2))
     assert peak("activations", Plan(tp=2, pp=8)) > 0.99 * peak("activations", Plan(tp=2))
+
+
+MOMENTS, GRADIENTS = "--moment-dtype bf16", "--grad-dtype bf16"
+
+
+def test_what_is_in_sixteen_bits_already_is_not_advised() -> None:
+    for wide, part, words in (
+        ({"moment_dtype": "fp32"}, "optimizer", MOMENTS),
+        ({"grad_dtype": "fp32"}, "gradients", GRADIENTS),
+    ):
+        narrow = dict.fromkeys(wide, "bf16")
+        assert words in knobs(part, Plan(), replace(JOB, **wide), has_replicas=True)
+        assert words not in knobs(part, Plan(), replace(JOB, **narrow), has_replicas=True)
