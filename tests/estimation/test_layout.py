@@ -17,10 +17,12 @@ MODEL = deepseek_v3(16, 3, num_mtp_layers=1)
 
 @st.composite
 def chunk_counts(draw: st.DrawFn) -> NDArray[np.int64]:
-    """Layers of two kinds in every chunk: kinds x chunks per rank x ranks."""
-    shape = 2, draw(st.integers(2, 5)), draw(st.integers(2, 4))
-    size = int(np.prod(shape))
-    return np.asarray(draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))).reshape(shape)
+    """Layers of two kinds in every chunk, in rounds that may be alike: kinds x chunks per rank x ranks."""
+    ranks = draw(st.integers(2, 4))
+    chunk = st.tuples(st.integers(0, 2), st.integers(0, 2))
+    two = draw(st.lists(st.lists(chunk, min_size=ranks, max_size=ranks), min_size=2, max_size=2))
+    rounds = draw(st.lists(st.sampled_from(two), min_size=2, max_size=6))
+    return np.moveaxis(np.asarray(rounds), 2, 0)
 
 
 @given(chunk_counts(), st.lists(st.integers(1, 100), min_size=5, max_size=5))
