@@ -20,18 +20,24 @@ LINK = 1e9
 
 
 def priced(
-    num_microbatches: int, *, profile: dict[str, Any] | None = None, job: dict[str, Any] | None = None, **plan: Any
+    num_microbatches: int,
+    *,
+    profile: dict[str, Any] | None = None,
+    job: dict[str, Any] | None = None,
+    host_link: float = LINK,
+    replicas: int = 1,
+    **plan: Any,
 ) -> PricedPlan:
     """A pipeline in which memory takes no time, and links to neighbours and to the host take long."""
     on = cluster(
         tier("node", 8, LINK / 1e9, latency=0),
         tier("network", None, LINK / 1e9, latency=0),
-        part=accelerator(memory_bandwidth=1e30, host_link_bandwidth=LINK),
+        part=accelerator(memory_bandwidth=1e30, host_link_bandwidth=host_link),
     )
     asked = Plan(**plan)
     question = Question(
-        model=MODEL, cluster=on, num_accelerators=asked.pp, given_profile=ideal_profile(**(profile or {})),
-        job=Job(sequence_length=LENGTH, global_batch_size=num_microbatches, **(job or {})),
+        model=MODEL, cluster=on, num_accelerators=replicas * asked.pp, given_profile=ideal_profile(**(profile or {})),
+        job=Job(sequence_length=LENGTH, global_batch_size=replicas * num_microbatches, **(job or {})),
     )  # fmt: skip
     return PricedPlan.of(question, asked)
 
@@ -117,3 +123,21 @@ def test_recomputed_tensors_are_not_sent_to_the_host() -> None:
     found = priced(8, offload="activations", recompute="full", job=DROPOUT)
     assert found.host_bytes == pytest.approx([16 * 2 * LENGTH * HIDDEN], rel=0.2)
     assert found.breakdown["offload"] == pytest.approx(8 * 2 * found.host_bytes[0] / LINK)
+
+
+@pytest.mark.parametrize("host_link", [LINK, 300e9, 600e9])
+def test_what_hides_activations_on_their_way_hides_no_gradients(host_link: float) -> None:
+    """Of the backward pass that share hides the reduction which the way to the host leaves of all computation.
+
+    Attention has 2 s / 24 h of the FLOP of a layer's products, in the backward pass five halves of the forward one's.
+    """
+    offload: dict[str, Any] = {"replicas": 2, "sharding": "ddp", "offload": "activations", "host_link": host_link}
+    bare, hidden = (
+        priced(1, profile=constants, **offload).breakdown for constants in ({}, {"offload_window": 1, "dp_window": 1})
+    )
+    work, away = bare["matmul"] + bare["attention"], bare["offload"]
+    assert hidden["offload"] == pytest.approx(max(away - work, 0.0))
+    attention = 2 * LENGTH / (24 * HIDDEN)
+    backward = (2 + 5 / 2 * attention) / (3 + 7 / 2 * attention)
+    expected = backward * max(work - away, 0.0)
+    assert bare["dp_communication"] - hidden["dp_communication"] == pytest.approx(expected, rel=1e-3, abs=1e-9)
