@@ -210,8 +210,9 @@ def test_factors_are_those_of_the_documentation(respect: str, factors: str) -> N
 
 def test_factors_by_hand() -> None:
     """The numbers of the table above."""
-    far = {"accelerator": "mi300x", "generation": "cdna3"}
-    other, large = replace(H100, accelerator="other"), {"accelerators": 512.0}
+    far: dict[str, Any] = {"accelerator": "mi300x", "generation": "cdna3"}
+    large: dict[str, Any] = {"accelerators": 512.0}
+    other = replace(H100, accelerator="other")
     assert total_factor(found(runs(), **far)) == pytest.approx(1.4)
     assert total_factor(found(runs(), accelerator="other")) == pytest.approx(1.25)
     two_parts = [*runs(3, replace(H100, **large)), *runs(1, replace(other, **large), "own")]

@@ -77,14 +77,11 @@ def test_what_is_not_advised_does_not_help() -> None:
     assert peak("activations", Plan(tp=2, pp=8)) > 0.99 * peak("activations", Plan(tp=2))
 
 
-MOMENTS, GRADIENTS = "--moment-dtype bf16", "--grad-dtype bf16"
-
-
-def test_what_is_in_sixteen_bits_already_is_not_advised() -> None:
-    for wide, part, words in (
-        ({"moment_dtype": "fp32"}, "optimizer", MOMENTS),
-        ({"grad_dtype": "fp32"}, "gradients", GRADIENTS),
-    ):
-        narrow = dict.fromkeys(wide, "bf16")
-        assert words in knobs(part, Plan(), replace(JOB, **wide), has_replicas=True)
-        assert words not in knobs(part, Plan(), replace(JOB, **narrow), has_replicas=True)
+@pytest.mark.parametrize(
+    ("part", "field", "words"),
+    [("optimizer", "moment_dtype", "--moment-dtype bf16"), ("gradients", "grad_dtype", "--grad-dtype bf16")],
+)
+def test_what_is_in_sixteen_bits_already_is_not_advised(part: str, field: str, words: str) -> None:
+    for dtype, is_advised in ("fp32", True), ("bf16", False):
+        change: dict[str, Any] = {field: dtype}
+        assert (words in knobs(part, Plan(), replace(JOB, **change), has_replicas=True)) is is_advised

@@ -50,10 +50,10 @@ def test_a_peak_in_the_backward_pass_holds_states_and_activations(micro_batch_si
 def test_outputs_of_chunks_wait_with_their_micro_batches() -> None:
     """2 s b h bytes of each chunk in flight but the last, whose output is the loss: 1F1B keeps p - r of them."""
     found = []
-    for kept in (True, False):
-        job = Job(sequence_length=LENGTH, global_batch_size=8, software=Software(stage_outputs=kept))
+    for outputs in (True, False):
+        job = Job(sequence_length=LENGTH, global_batch_size=8, software=Software(stage_outputs=outputs))
         question = Question(model=MODEL, cluster=cluster(), num_accelerators=4, job=job, given_profile=ideal_profile())
         of_plan = PricedPlan.of(question, Plan(pp=4))
-        found.append([of_plan.memory_of(rank).activations for rank in range(4)])
-    more = np.subtract(*found) / (2 * LENGTH * HIDDEN)
-    assert more.tolist() == pytest.approx([4, 3, 2, 0])
+        found.append([float(of_plan.memory_of(rank).activations) for rank in range(4)])
+    more = [(kept - freed) / (2 * LENGTH * HIDDEN) for kept, freed in zip(*found, strict=True)]
+    assert more == pytest.approx([4, 3, 2, 0])
