@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from shardplan.estimation.band import Band, errors_of
 from shardplan.estimation.band import band_among as band_among_errors
 from shardplan.estimation.gaps import UNMEASURED
 from shardplan.estimation.ties import NORMAL_P90, UNKNOWN_SD, difference_sd, tie_factor
+from shardplan.inputs.job import Precision
 from shardplan.inputs.readers.catalog import list_accelerators, load_accelerator
 from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
 
@@ -78,6 +79,30 @@ def test_where_little_is_alike_errors_of_all_runs_are_mixed_in() -> None:
     far = replace(H100, accelerator="tpu", generation="tpu", parameters=1e12)
     weights = bands._weights([residual(0, family=str(index), features=far) for index in range(4)], H100)
     assert weights == pytest.approx(np.full(4, bands.FEW_RUNS / 4), rel=0.05)
+
+
+def test_errors_of_the_same_kind_of_model_are_mixed_in_ten_times_as_much() -> None:
+    """Two runs that are alike in nothing share the twelve of which a band is made at least."""
+    far = replace(H100, parameters=1e40)
+    runs = [residual(0, family=str(moe), features=replace(far, moe=moe)) for moe in (False, True)]
+    assert bands._weights(runs, H100) == pytest.approx([12 * 10 / 11, 12 / 11])
+    assert bands._weights(runs, replace(H100, moe=True)) == pytest.approx([12 / 11, 12 * 10 / 11])
+
+
+def test_runs_of_another_part_of_a_generation_weigh_as_the_root_of_their_distance_says() -> None:
+    """Errors spread evenly from -0.2 to 0.2, and as many of another part at 1, which weigh exp(-0.5 / 2) each."""
+    own = [residual(error, family=f"own {error}") for error in np.linspace(-0.2, 0.2, 401).tolist()]
+    other = replace(H100, accelerator="h200")
+    runs = [*own, *(residual(1.0, family=f"other {place}", features=other) for place in range(401))]
+    found = band_among(H100, "H100", "time", runs)
+    share = 0.9 - 0.1 * math.exp(-0.25)  # of the own errors a tenth of all weights lies above the end
+    assert math.log(found.high) == pytest.approx(-0.2 + 0.4 * share, abs=1e-3)
+    assert math.log(found.low) == pytest.approx(-1)
+
+
+def test_formats_have_the_bits_of_their_names() -> None:
+    named = {name: int(name.lstrip("abcdefghijklmnopqrstuvwxyz")) for name in get_args(Precision)}
+    assert named == bands.FORMAT_BITS
 
 
 def _width(found: bands.Band) -> float:

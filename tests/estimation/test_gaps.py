@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,3 +186,44 @@ def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str
     asked = gaps_of(replace(h100, **change), "Part", "time", known)
     assert words in "; ".join(gap.reason for gap in asked)
     assert total_factor(asked) > 1
+
+
+@pytest.mark.parametrize(
+    ("respect", "factors"),
+    [
+        ("no run covers the accelerator's generation", "1.4"),
+        ("runs cover its generation, but not the accelerator itself; one source, two sources", "1.25; 1.17, 1.08"),
+        ("no run of its generation is of that kind, mixture of experts or dense", "1.3"),
+        ("no run of its generation multiplies in that number format; no run at all", "1.25; 1.4"),
+        ("more accelerators than any run of the generation and kind has half of; one", "1.15; 1.10, 1.05"),
+        ("beyond the largest run of the generation and kind", "+ 0.1 per doubling"),
+        ("beyond the largest run of the accelerator, within those of its generation", "+ 0.05 per doubling"),
+        ("sequences, or degree of context parallelism, of which no run has half", "1.25; 1.17, 1.08"),
+        ("beyond the longest, or the highest degree", "+ 0.1 per doubling"),
+    ],
+)
+def test_factors_are_those_of_the_documentation(respect: str, factors: str) -> None:
+    table = Path(__file__).parents[2] / "docs" / "formulas" / "efficiency.md"
+    (row,) = [line for line in table.read_text(encoding="utf-8").splitlines() if line.startswith(f"| {respect}")]
+    assert row.split(" | ")[1].startswith(factors)
+
+
+def test_factors_by_hand() -> None:
+    """The numbers of the table above."""
+    far: dict[str, Any] = {"accelerator": "mi300x", "generation": "cdna3"}
+    large: dict[str, Any] = {"accelerators": 512.0}
+    other = replace(H100, accelerator="other")
+    assert total_factor(found(runs(), **far)) == pytest.approx(1.4)
+    assert total_factor(found(runs(), accelerator="other")) == pytest.approx(1.25)
+    two_parts = [*runs(3, replace(H100, **large)), *runs(1, replace(other, **large), "own")]
+    assert total_factor(found(two_parts, accelerator="other")) == pytest.approx(1 + 0.25 * 2 / 3)
+    assert total_factor(found(runs(), moe=True)) == pytest.approx(1.3)
+    assert total_factor(found(runs(), bits=8)) == pytest.approx(1.4)
+    assert total_factor(found([*runs(), *runs(3, replace(H100, bits=8, generation="b"))], bits=8)) == pytest.approx(
+        1.25
+    )
+    assert total_factor(found(runs(), **large)) == pytest.approx(1.15 + 3 * 0.1, abs=1e-12)
+    in_part = [*runs(), *runs(3, replace(other, accelerators=128.0), "other")]
+    assert total_factor(found(in_part, accelerators=128.0)) == pytest.approx(1.05)
+    assert total_factor(found(runs(), sequence_length=8 * 4096.0)) == pytest.approx(1.25 + 3 * 0.1)
+    assert total_factor(found(runs(), cp=4.0)) == pytest.approx(1.25 + 2 * 0.1)

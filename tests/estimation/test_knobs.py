@@ -75,3 +75,13 @@ def test_what_is_not_advised_does_not_help() -> None:
     for changed in (Plan(tp=4, pp=1), Plan(tp=2, pp=4)):
         assert peak("optimizer", changed) > 0.99 * peak("optimizer", Plan(tp=2))
     assert peak("activations", Plan(tp=2, pp=8)) > 0.99 * peak("activations", Plan(tp=2))
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "words"),
+    [("optimizer", "moment_dtype", "--moment-dtype bf16"), ("gradients", "grad_dtype", "--grad-dtype bf16")],
+)
+def test_what_is_in_sixteen_bits_already_is_not_advised(part: str, field: str, words: str) -> None:
+    for dtype, is_advised in ("fp32", True), ("bf16", False):
+        change: dict[str, Any] = {field: dtype}
+        assert (words in knobs(part, Plan(), replace(JOB, **change), has_replicas=True)) is is_advised

@@ -11,10 +11,10 @@ import pytest
 import shardplan
 from shardplan.estimation.band import band_of
 from shardplan.estimation.gaps import Gap
-from shardplan.estimation.own_runs import FOREIGN, SAME, UNCALIBRATED, doubts_of, own_runs
+from shardplan.estimation.own_runs import FOREIGN, SAME, UNCALIBRATED, doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.profile import Profile, load_profile
-from shardplan.inputs.readers.residuals import Features, Residual
+from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
 
 H100 = Features(accelerator="h100-sxm-80gb", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 OWN = tuple(
@@ -133,3 +133,25 @@ def test_own_runs_cover_a_part_that_nobody_published() -> None:
     without, found = (replace(question(profile), cluster=h20) for profile in (None, fitted))
     assert band_of(without).basis.startswith("a guess from")
     assert band_of(found).basis == "in 8 of 10 comparable runs"
+
+
+def test_the_errors_that_are_told_are_a_median_and_a_90th_percentile() -> None:
+    """Of errors of 1, 2, ... 11 % the sixth and the tenth, whichever way they point."""
+    errors = [math.log(1 + place / 100) * (-1) ** place for place in range(1, 12)]
+    runs = [replace(run, time=error) for run, error in zip(OWN, errors, strict=False)]
+    assert "6.0 % in the median, 10.0 % at the 90th percentile" in told_of(runs, "time", 1.0)
+    assert "is off by 3.0 % without it" in told_of(runs[2:3], "time", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("width", "words"), [(0.5, "narrower than"), (0.97, "as wide as"), (1.03, "as wide as"), (1.2, "wider than")]
+)
+def test_the_width_is_told(width: float, words: str) -> None:
+    assert told_of(OWN, "time", width).endswith(f"the band is {words} without them")
+
+
+def test_errors_that_are_handed_over_make_the_band_that_they_make_by_themselves() -> None:
+    """Whether they are read from the shipped file or passed: what a fit leaves in doubt counts the same."""
+    for runs in (), OWN:
+        asked = question(replace(load_profile("hopper"), name="mine", step_time=0.05, left_out_errors=runs))
+        assert band_of(asked, residuals=read_residuals()) == band_of(asked)

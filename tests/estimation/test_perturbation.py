@@ -69,6 +69,7 @@ def test_what_has_no_spread_is_taken_as_known() -> None:
     asked = replace(ASKED, given_profile=replace(ASKED.profile, constants=sure))
     for group in GROUPS:
         assert perturbed(asked, group).profile == asked.profile
+    assert side_by_side(asked, num_axes=2).profile == asked.profile  # numbers, not arrays of what is the same
 
 
 def test_constants_without_their_origin_have_the_spread_of_their_generation() -> None:

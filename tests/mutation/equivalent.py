@@ -17,6 +17,26 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "for count, exchange in zip(times, self.exchanges, strict=False):",
     ): "both callers make a number of times for each exchange, so the two are never of unlike length",
     (
+        "estimation/estimate.py",
+        "if not math.isfinite(answer.step_time + answer.peak_memory_bytes):",
+        "if not math.isfinite((answer.step_time - answer.peak_memory_bytes)):",
+    ): "neither a sum nor a difference is finite where one of the two is not",
+    (
+        "estimation/priced.py",
+        '"bubble": passes - m * one if self.plan.pp > 1 else 0.0,',
+        '"bubble": (passes - m * one),',
+    ): "without other stages to wait for, the time of all passes is this product itself",
+    (
+        "estimation/stage_memory.py",
+        "return np.maximum(needed - gone, 0.0) if any_holds(needed) else 0.0",
+        "return (np.maximum(needed - gone, 0.0))",
+    ): "what needs nothing needs nothing beyond what is gone: the condition saves work",
+    (
+        "estimation/times.py",
+        "if np.all(np.asarray(numbers.pp) == 1):",
+        "if np.all(np.asarray(numbers.pp) == 0):",
+    ): "one stage alone is all stages, so that it waits for nothing but rounding: the condition saves work",
+    (
         "schedules/dualpipe.py",
         "if at.num_microbatches % 2 and at.num_microbatches >= 2 * at.pp:",
         "if (at.num_microbatches) and at.num_microbatches >= 2 * at.pp:",
