@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 from hypothesis import given, settings
 from numpy.typing import NDArray
+from shardplan.planner.family import Family
 from tests.planner.small import TIME_OF_ALL, families_of, layout_of, positions, spaces
 
 from shardplan.estimation.estimate import estimate_plan
@@ -19,7 +20,6 @@ from shardplan.planner import evaluation
 from shardplan.planner.evaluation import Table, evaluate
 from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
-from shardplan.planner.points import Family
 from shardplan.planner.space import Space
 
 SAME = 1e-12

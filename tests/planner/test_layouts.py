@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 from hypothesis import given, settings
+from shardplan.planner.family import Family
 from tests.examples import LLAMA_405B, cluster, deepseek_v3
 from tests.planner.small import families_of, questions
 
@@ -13,7 +14,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.points import Family, families
+from shardplan.planner.points import families
 from shardplan.planner.space import Restrictions, declare
 from shardplan.workload.stage import Stage, kinds_of_stage, stages
 

@@ -31,6 +31,8 @@ from shardplan.reports.refusal import first_problem
 
 SCHEMA: Final = "shardplan/plan-file/1"
 RECOMMENDED: Final = "recommended"
+OF_FRAMEWORK: Final = ("framework", "refusals")
+"""Keys of a plan that stand there where a stack is named."""
 Pick = int | Literal["recommended"]
 """A plan of a file: its place, from 1, or the recommended one."""
 Record = dict[str, Any]
@@ -125,8 +127,9 @@ def plan_file_record(file: PlanFile) -> Record:
 
 
 def estimate_record(estimate: Estimate) -> Record:
-    """One element of ``plans``."""
-    return {KEYS.get(name, name): _plain(value) for name, value in _shallow(estimate).items()}
+    """One element of ``plans``; where no framework is named, without what that says."""
+    left_out = (*OF_FRAMEWORK,) if estimate.framework is None else ()
+    return {KEYS.get(name, name): _plain(value) for name, value in _shallow(estimate).items() if name not in left_out}
 
 
 def _listed_record(search: SearchAccount | None, estimate: Estimate) -> Record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
@@ -94,5 +94,9 @@ def _estimate_fields() -> dict[str, Any]:
 
     hints = get_type_hints(Estimate)
     return {
-        field.name: (hints[field.name], Field(alias=KEYS.get(field.name, field.name))) for field in fields(Estimate)
+        each.name: (
+            hints[each.name],
+            Field(... if each.default is MISSING else each.default, alias=KEYS.get(each.name, each.name)),
+        )
+        for each in fields(Estimate)
     }
