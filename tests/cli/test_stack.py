@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import FEW, SMALL, answer, run
+from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
 
-from shardplan.frameworks.defaults import SWITCHES
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.profile import load_profile
 from shardplan.inputs.software import Software
@@ -83,16 +82,54 @@ def test_a_default_does_not_break_a_rule() -> None:
 
 def test_a_search_takes_only_what_it_does_not_vary() -> None:
     free, stacked = answer("plan", *SMALL, *FEW), answer("plan", *SMALL, *FEW, "--stack", "megatron-deepspeed")
-    assert answer("plan", *SMALL, *FEW, "--stack", "nanotron")["num_plans_evaluated"] == free["num_plans_evaluated"]
     assert all(not each["plan"]["overlap_dp"] for each in stacked["plans"])
-    for name, values in free["space"].items():
-        if name not in (*SWITCHES, "recompute"):  # unfused attention can be recomputed in more ways
-            assert stacked["space"][name] == values
+    for name in ("tp", "cp", "pp", "micro_batch_size", "sharding"):
+        assert stacked["space"][name] == free["space"][name]
+    assert stacked["space"]["recompute"] == ["none", "selective", "full"]
+    assert "megatron-deepspeed runs pipelines by 1f1b, zb-h1" in stacked["rejected"]
     words = assumed(stacked)
     assert "plans have overlap dp off" in words
     assert "not taken from megatron-deepspeed" in words
     own = answer("plan", *SMALL, *FEW, "--stack", "megatron-deepspeed", "--fix", "overlap_dp=true")
     assert all(each["plan"]["overlap_dp"] for each in own["plans"])
+
+
+def test_the_plans_of_a_search_name_their_framework(tmp_path: Path) -> None:
+    path = tmp_path / "plans.json"
+    result = run("plan", *SMALL, *FEW, "--stack", "deepspeed", "--json", path)
+    assert result.exit_code == 0, result.output
+    label = load_stack("deepspeed").label
+    assert f"Runs on {label}." in result.stdout
+    record = json.loads(path.read_text())
+    assert {each["framework"] for each in record["plans"]} == {label}
+    assert all(each["plan"]["vp"] == 1 and each["plan"]["recompute"] in ("none", "full") for each in record["plans"])
+    assert {each.framework for each in read_plan_file(path).estimates} == {label}
+    assert "framework" not in answer("plan", *SMALL, *FEW)["plans"][0]
+
+
+def test_stages_closed_by_cost_stay_in_plan_files(tmp_path: Path) -> None:
+    path = tmp_path / "plans.json"
+    run("plan", *SMALL, "--fix", "pp=2", "--stack", "nanotron", "--json", path)
+    assert all(sum(each.plan.stage_layers or ()) == 16 for each in read_plan_file(path).estimates)
+
+
+def test_what_the_framework_cannot_run_ends_a_search_with_its_rule() -> None:
+    result = run("plan", *SMALL, "--stack", "deepspeed", "--fix", "vp=4", "--json", "-")
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert error["rule"] == "deepspeed runs pipelines by 1f1b"
+    assert "--fix vp=4" in error["message"]
+    assert "set vp to 1" in error["hint"]
+
+
+def test_an_estimate_says_that_the_framework_cannot_run_the_plan() -> None:
+    given = ("estimate", *SMALL, "--pp", 2, "--vp", 2, "--sharding", "zero1", "--stack", "deepspeed")
+    plan = answer(*given)["plans"][0]
+    assert plan["step_time_s"] > 0
+    assert [each["rule"] for each in plan["refusals"]] == ["deepspeed runs pipelines by 1f1b"]
+    first = unwrapped(run(*given).stdout[:600])
+    assert f"Not runnable on {load_stack('deepspeed').label}: deepspeed runs pipelines by 1f1b" in first
+    assert "set vp to 1" in first
 
 
 def test_a_plan_file_is_asked_again_under_another_stack(tmp_path: Path) -> None:

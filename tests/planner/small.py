@@ -16,9 +16,10 @@ from shardplan.arrays import Numbers
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
 from shardplan.inputs.plan import Plan
+from shardplan.planner.family import Family
 from shardplan.planner.layouts import Layouts
 from shardplan.planner.objective import Objective, PlanOutcome
-from shardplan.planner.points import Family, families
+from shardplan.planner.points import families
 from shardplan.planner.space import Restrictions, Space, declare
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {
@@ -101,9 +102,17 @@ def positions(family: Family) -> Iterator[tuple[int, int, int, int]]:
         for vp in family.vps[depth]:
             for slot in range(len(family.policies)):
                 for sharding in range(len(family.shardings)):
-                    known = family.recomputes[slot, depth] and family.shards[sharding, point]
-                    if known and (vp == 1 or family.interleaves[point]):
+                    known = family.recomputes[slot, point] and family.shards[sharding, point]
+                    if known and _goes_with(family, slot, vp, point):
                         yield sharding, slot, vp, point
+
+
+def _goes_with(family: Family, slot: int, vp: int, point: int) -> bool:
+    """Whether a point may have so many chunks per rank, together with this recomputation."""
+    depth = int(family.points["depth"][point])
+    layout = sum(map(len, family.vps[:depth])) + family.vps[depth].index(vp)
+    together = family.together is None or bool(family.together[slot, layout])
+    return together and bool((family.single if vp == 1 else family.interleaves)[point])
 
 
 def plans_of(family: Family) -> list[Plan]:

@@ -17,9 +17,9 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.planner import evaluation
 from shardplan.planner.evaluation import Table, evaluate
+from shardplan.planner.family import Family
 from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
-from shardplan.planner.points import Family
 from shardplan.planner.space import Space
 
 SAME = 1e-12

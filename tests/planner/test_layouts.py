@@ -12,8 +12,9 @@ from tests.planner.small import families_of, questions
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
+from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.points import Family, families
+from shardplan.planner.points import families
 from shardplan.planner.space import Restrictions, declare
 from shardplan.workload.stage import Stage, kinds_of_stage, stages
 

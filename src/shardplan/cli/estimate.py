@@ -67,7 +67,7 @@ def estimate(
     target = JsonTarget(output.json)
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
     from shardplan.cli.question import QuestionFlags, ask, ask_again, plan_from
-    from shardplan.estimation.estimate import estimate_plan
+    from shardplan.estimation.estimate import estimate_plan, in_framework
     from shardplan.frameworks.defaults import SWITCHES, plan_in_stack
 
     flags = QuestionFlags(
@@ -88,7 +88,7 @@ def estimate(
         num_accelerators=question.num_accelerators,
         given=stated,
     )
-    answer = estimate_plan(question, wanted)
+    answer = in_framework(estimate_plan(question, wanted), asked.stack, question)
     taken = _taken(wanted, {*stated, *_of_stack(asked.stack, wanted)}) if file is None else ()
     answer = replace(answer, assumptions=(*asked.assumptions, *of_stack, *taken, *answer.assumptions))
     _answer(question, answer, target)

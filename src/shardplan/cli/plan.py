@@ -70,15 +70,16 @@ def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, 
     from shardplan.planner.search import search_question
 
     fix, limit, exclude = (choices(f"--{name}", getattr(flags, name)) for name in ("fix", "limit", "exclude"))
-    switches, of_stack = switches_in_stack(asked.stack, {*fix, *limit, *exclude})
+    of_stack = switches_in_stack(asked.stack, {*fix, *limit, *exclude})
     with progress_bar("searching") as progress:
         result = search_question(
             asked.question,
             top=whole(flags.top, "--top", most=MOST_PLANS),
-            fix={**switches, **fix},
+            fix=fix,
             limit=limit,
             exclude=exclude,
             progress=progress,
+            stack=asked.stack,
         )
     return result, of_stack
 

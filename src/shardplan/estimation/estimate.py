@@ -18,8 +18,10 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.fields import dataclass, in_files
 from shardplan.frameworks.defaults import asked_in_stack
-from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.runnable import Refusal, refusals
+from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -84,6 +86,10 @@ class Estimate:
     assumptions: tuple[str, ...]
     time_to_train: float | None = field(metadata=in_files("time_to_train_s"))
     """Of ``Job.tokens``. [s]"""
+    framework: str | None = None
+    """The training framework that the plan is for, and the version of its record; None where none is named."""
+    refusals: tuple[Refusal, ...] = ()
+    """Why that framework cannot run the plan; none where it can."""
 
 
 def estimate(
@@ -104,7 +110,16 @@ def estimate(
     job, plan, of_stack = asked_in_stack(stack, model, job, plan, num_accelerators)
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
     answer = estimate_plan(question, plan)
+    answer = in_framework(answer, load_stack(stack) if isinstance(stack, str) else stack, question)
     return replace(answer, assumptions=(*of_stack, *answer.assumptions)) if of_stack else answer
+
+
+def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> Estimate:
+    """The same, with the framework that the plan is for and why that cannot run it, if so."""
+    if stack is None:
+        return answer
+    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    return replace(answer, framework=stack.label, refusals=refusals(stack, answer.plan, setting))
 
 
 def estimate_plan(question: Question, plan: Plan) -> Estimate:

@@ -17,6 +17,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
 
 SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
+"""Defaults of a plan that another stack replaces in a plan file."""
+SEARCHED_SWITCHES: Final = ("sequence_parallel", *SWITCHES)
 """Defaults of a plan that a search does not vary by itself."""
 
 
@@ -30,14 +32,10 @@ def asked_in_stack(
     return job, plan, (*of_job, *of_plan)
 
 
-def searched_in_stack(
-    stack: str | Stack | None, job: Job, restricted: Collection[str]
-) -> tuple[Job, dict[str, tuple[object, ...]], tuple[str, ...]]:
-    """A job with the defaults of a stack, fields that its plans have fixed, and what was taken. Raises InputError."""
-    known = load_stack(stack) if isinstance(stack, str) else stack
-    job, of_job = job_in_stack(job, known)
-    switches, of_plan = switches_in_stack(known, restricted)
-    return job, switches, (*of_job, *of_plan)
+def searched_in_stack(stack: Stack | None, job: Job, restricted: Collection[str]) -> tuple[Job, tuple[str, ...]]:
+    """A job with the defaults of a stack, and what a search takes from it, in words. Raises InputError."""
+    job, of_job = job_in_stack(job, stack)
+    return job, (*of_job, *switches_in_stack(stack, restricted))
 
 
 def stated(record: Job | Plan | Software) -> dict[str, Any]:
@@ -135,22 +133,22 @@ def _stages(
     return ({"vp": chunks} if chunks > 1 else {}) | ({} if layers is None else {"stage_layers": layers})
 
 
-def switches_in_stack(
-    stack: Stack | None, restricted: Collection[str]
-) -> tuple[dict[str, tuple[object, ...]], tuple[str, ...]]:
-    """Fields of the plan that a search takes from the stack, as ``fix`` has them, and what is said about it.
+def switches_in_stack(stack: Stack | None, restricted: Collection[str]) -> tuple[str, ...]:
+    """What a search takes from the stack for its plans and what it leaves free, in words.
 
     Fields that the search varies stay free: a stack says what is usual, not what is possible.
     """
     if stack is None:
-        return {}, ()
+        return ()
     defaults = stack.plan_fields()
-    taken: dict[str, Any] = {name: defaults[name] for name in SWITCHES if name in defaults and name not in restricted}
+    taken: dict[str, Any] = {
+        name: defaults[name] for name in SEARCHED_SWITCHES if name in defaults and name not in restricted
+    }
     left = [name.replace("_", " ") for name in defaults if name not in taken and name not in restricted]
     texts = [f"plans have {in_words(taken)} as usual in {stack.name}"] if taken else []
     if left:
         texts.append(f"not taken from {stack.name}, so that the search is free: {', '.join(left)} (--fix takes one)")
-    return {name: (value,) for name, value in taken.items()}, tuple(texts)
+    return tuple(texts)
 
 
 def in_words(values: Mapping[str, Any]) -> str:

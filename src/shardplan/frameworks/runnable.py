@@ -90,9 +90,8 @@ def rules_of(stack: Stack) -> tuple[FrameworkRule, ...]:
 
 
 def _refusal(stack: Stack, rule: FrameworkRule, plan: Plan, setting: Setting) -> Refusal:
-    version = stack.can_run.version if stack.can_run is not None else ""
     return Refusal(
-        framework=f"{stack.name} {version}".strip(),
+        framework=stack.label,
         rule=rule.name,
         field=rule.field,
         flag=rule.flag,

@@ -101,6 +101,11 @@ class Stack:
         if self.sharding_with_pipeline is not None:
             Plan(sharding=cast("Sharding", self.sharding_with_pipeline))
 
+    @property
+    def label(self) -> str:
+        """Name and version of the record of what it can run, such as ``deepspeed 0.19.6``."""
+        return self.name if self.can_run is None else f"{self.name} {self.can_run.version}"
+
     def job_fields(self, precision: str) -> dict[str, Any]:
         """Arguments of ``Job`` at this precision, ``software`` among them. Raises ``UnknownNameError``."""
         recipe_of(precision)  # else defaults for each precision would be left out without a word

@@ -21,9 +21,9 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import Step, WorkOfStages
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
-from shardplan.planner.points import Family
 from shardplan.planner.stopping import Stop, check
 from shardplan.planner.tables import Depths, Tables
 
@@ -69,10 +69,8 @@ def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None) ->
     feasible = 0
     for at, pieces in _pieces(tables):
         feasible += _fill(at, pieces, objective, best, stop)
-    slots = family.recomputes.sum(axis=0)[family.points["depth"]]
-    evaluated = int((family.num_chunks() * family.shards.sum(axis=0) * slots).sum())
     best = objective.finished(question, best)
-    return Table(tables=tables, best=best, num_evaluated=evaluated, num_feasible=feasible)
+    return Table(tables=tables, best=best, num_evaluated=family.num_plans(), num_feasible=feasible)
 
 
 def _keep_freed_memory() -> None:
@@ -121,7 +119,7 @@ class _Points:
         """Where the plans are valid under a kind of sharding, by slot and point; True where all are."""
         family = self.tables.family
         points = family.shards[sharding, self.points]
-        slots = family.recomputes[np.ix_(self.slots, family.points["depth"][self.points])]
+        slots = family.recomputes[np.ix_(self.slots, self.points)]
         return True if points.all() and slots.all() else points & slots
 
     @cached_property
@@ -178,6 +176,13 @@ class _Piece:
             rounds=lambda: tables.rounds_at(at.depths, at.points, chosen),  # no circle through ``self``
         )
 
+    @cached_property
+    def runnable(self) -> Flags:
+        """Where the recomputation goes with the chunks per rank, by slot and point; True where all does."""
+        together = self.at.tables.family.together
+        allowed = True if together is None else together[np.ix_(self.at.slots, self.layouts)]
+        return True if np.all(allowed) else allowed
+
     def step(self, sharding: int) -> Step:
         """Outcome of the plans under a kind of sharding: slots of recomputation by points."""
         compositions = self.at.tables.layouts.composition[self.layouts]
@@ -196,9 +201,9 @@ def _fill(
         check(stop)
         for sharding in at.shardings:
             step = piece.step(sharding)
-            value, fits = objective.value(step), all_hold([step.fits, valid[sharding]])
-            if valid[sharding] is not True:
-                value = np.where(valid[sharding], value, np.inf)
+            value, fits = objective.value(step), all_hold([step.fits, valid[sharding], piece.runnable])
+            if valid[sharding] is not True or piece.runnable is not True:
+                value = np.where(all_hold([valid[sharding], piece.runnable]), value, np.inf)
             feasible += int(np.count_nonzero(np.broadcast_to(fits, (len(at.slots), len(at.points)))))
             known = least.get(sharding)
             least[sharding] = value if known is None else np.minimum(known, value)
@@ -215,7 +220,7 @@ def _fill(
 def _pieces(tables: Tables) -> Iterator[tuple[_Points, Iterator[_Piece]]]:
     """The plans of a family in pieces of about ``CELLS``, points that may have the same chunks per rank together."""
     family, layouts = tables.family, tables.layouts
-    counts, first = family.num_chunks(), layouts.first[family.points["depth"]] + family.first_chunks()
+    counts, first = family.num_chunks(), family.first_layouts()
     pattern = (family.shards * (1 << np.arange(len(family.shardings)))[:, None]).sum(axis=0)
     group = first * (int(counts.max()) + 1) + counts
     order = np.lexsort((tables.block_of_point, pattern, group))
@@ -245,7 +250,7 @@ def _mixed(
     """Plans of points with different chunks per rank, those with as many kinds of stage together."""
     family, layouts = tables.family, tables.layouts
     counts = family.num_chunks()[points]
-    first = (layouts.first[family.points["depth"]] + family.first_chunks())[points]
+    first = family.first_layouts()[points]
     chunk = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     points, layout = np.repeat(points, counts), np.repeat(first, counts) + chunk
     depths = tuple(np.unique(family.points["depth"][points]).tolist())
@@ -263,6 +268,5 @@ def _parts_of(points: NDArray[np.intp], length: int) -> Iterator[NDArray[np.intp
 
 def _points_at(tables: Tables, points: NDArray[np.intp], together: Depths) -> _Points:
     """Points with the slots of recomputation that any of them may have."""
-    depths = np.unique(tables.family.points["depth"][points])
-    slots = np.flatnonzero(tables.family.recomputes[:, depths].any(axis=1))
+    slots = np.flatnonzero(tables.family.recomputes[:, points].any(axis=1))
     return _Points(tables=tables, points=points, slots=slots, depths=together)

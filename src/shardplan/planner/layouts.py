@@ -12,7 +12,7 @@ from shardplan.estimation.layout import pipeline_of
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
-from shardplan.planner.points import Family
+from shardplan.planner.family import Family
 from shardplan.workload.stage import Stage, kinds_of_stage, layers_before
 
 Composition = tuple[float, ...]

@@ -71,12 +71,15 @@ def _with_chunks(
     tables: Tables, shardings: NDArray[np.intp], slots: NDArray[np.intp], points: NDArray[np.intp]
 ) -> tuple[Listed, NDArray[np.intp]]:
     """The plans of listed cells over the chunks per rank, and the cell of each."""
-    family, layouts = tables.family, tables.layouts
+    family = tables.family
     counts = family.num_chunks()[points]
     cell = np.repeat(np.arange(len(points)), counts)
     chunk = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
-    first = (layouts.first[family.points["depth"]] + family.first_chunks())[points[cell]]
-    return Listed(shardings=shardings[cell], slots=slots[cell], layouts=first + chunk, points=points[cell]), cell
+    layouts = family.first_layouts()[points[cell]] + chunk
+    if family.together is not None:
+        kept = family.together[slots[cell], layouts]
+        cell, layouts = cell[kept], layouts[kept]
+    return Listed(shardings=shardings[cell], slots=slots[cell], layouts=layouts, points=points[cell]), cell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

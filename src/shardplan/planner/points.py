@@ -19,13 +19,13 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan, Sharding
+from shardplan.planner.family import Family, Points, ShardingPair
+from shardplan.planner.masks import Masks, SortedRules, degrees_of_chunks
 from shardplan.planner.space import GRID, Space
 from shardplan.schedules.base import SUITS
 from shardplan.schedules.registry import INTERLEAVED, load_schedule
 from shardplan.validity.rules import RULES, Rule
 
-Points = dict[str, NDArray[np.int64]]
-ShardingPair = tuple[str, int | None]
 Recomputation = tuple[str, int | None]
 
 NEEDS = {
@@ -40,71 +40,13 @@ DUPLICATE = "the same plan in other words"
 ANOTHER_DP = "dp is one of those asked for"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """Plans of one setting of the switches: points, each with its shardings, recomputations and chunks per rank."""
-
-    switches: dict[str, Any]
-    depths: tuple[int, ...]
-    """Pipeline depths that have valid plans."""
-    placements: tuple[str, ...]
-    points: Points
-    """Valid combinations of the fields of ``GRID``, sorted by placement: an array for each field, and ``depth`` and
-    ``placement``, positions in ``depths`` and ``placements``; ``layout``, a number that points share which differ in
-    the micro-batch alone, and ``position``, that of the micro-batch among its candidates."""
-    vps: tuple[tuple[int, ...], ...]
-    """Chunks per rank at every depth."""
-    shardings: tuple[ShardingPair, ...]
-    shards: NDArray[np.bool_]
-    """For every kind of sharding and every point whether it is valid (and not another in other words)."""
-    policies: tuple[str, ...]
-    """Recomputation policies, in slots: one for every number of layers that a policy applies to."""
-    layers: tuple[tuple[int | None, ...], ...]
-    """For every depth the layers of a stage to which each slot applies (None: all)."""
-    recomputes: NDArray[np.bool_]
-    """For every slot and depth whether it is valid (and not another in other words)."""
-    single: NDArray[np.bool_]
-    """For every point whether it may have one chunk per rank."""
-    interleaves: NDArray[np.bool_]
-    """For every point whether it may have more than one."""
-
-    @property
-    def num_points(self) -> int:
-        """Points of the family."""
-        return len(self.interleaves)
-
-    def plan(self, sharding: int, slot: int, vp: int, point: int) -> Plan:
-        """The plan with ``vp`` chunks per rank at these positions of the other axes."""
-        kind, degree = self.shardings[sharding]
-        fields: dict[str, Any] = {name: int(self.points[name][point]) for name in GRID}
-        return Plan(
-            **self.switches,
-            **fields,
-            vp=vp,
-            placement=self.placements[int(self.points["placement"][point])],
-            sharding=kind,  # type: ignore[arg-type]  # one of the words of Sharding
-            sharding_degree=degree,
-            recompute=self.policies[slot],
-            recompute_num_layers=self.layers[int(self.points["depth"][point])][slot],
-        )
-
-    def num_chunks(self) -> NDArray[np.int64]:
-        """How many numbers of chunks per rank every point may have."""
-        one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]
-        more = np.asarray([len(vps) - vps.count(1) for vps in self.vps])[self.points["depth"]]
-        return one * self.single + more * self.interleaves
-
-    def first_chunks(self) -> NDArray[np.int64]:
-        """Position of the first of them among those of the depth."""
-        one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]
-        return np.where(self.single, 0, one)
-
-
 def families(question: Question, space: Space, rejected: Counter[str]) -> Iterator[Family]:
     """All valid plans of ``space``; ``rejected`` is filled with the number of others by the rule they break."""
     setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    rules = SortedRules.of(space.rules)
     for switches in space.switches():
-        family = _Draft(setting=setting, space=space, switches=switches, rejected=rejected).family()
+        draft = _Draft(setting=setting, space=space, switches=switches, rejected=rejected, rules=rules)
+        family = draft.family()
         if family is not None:
             yield family
 
@@ -146,6 +88,8 @@ class _Draft:
     space: Space
     switches: dict[str, Any]
     rejected: Counter[str]
+    rules: SortedRules
+    """Of the framework that plans are for."""
 
     def family(self) -> Family | None:
         """The valid points, with what else is valid at each; None where there are none."""
@@ -166,7 +110,7 @@ class _Draft:
             shards=self._shards(points, depths, shardings),
             policies=policies,
             layers=layers,
-            recomputes=recomputes,
+            recomputes=recomputes[:, points["depth"]],
             single=self._can_run(points, 1),
             interleaves=self._can_run(points, 2),
         )
@@ -174,25 +118,74 @@ class _Draft:
 
     def _with_plans(self, found: Family, depths: list[_Depth]) -> Family | None:
         """The points that have a plan; the others' plans are counted by the rule that they break."""
-        depth, chunks = found.points["depth"], found.num_chunks()
-        many = np.asarray([len(each.vps) for each in depths])[depth]
-        policies = np.asarray([len(each.recomputations) for each in depths])[depth]
-        kinds = np.asarray([len(each.shardings) for each in depths])[depth]
-        valid = found.shards.sum(axis=0)
         schedule = self.switches.get("schedule")
         rule = INTERLEAVED.rule if schedule is None else load_schedule(schedule).rule
-        self.rejected[rule] += int(((many - chunks) * policies * kinds).sum())
-        self.rejected[SHARDING.name] += int(((kinds - valid) * chunks * policies).sum())
-        kept = (valid > 0) & (chunks > 0)
+        many = np.asarray([len(each.vps) for each in depths])[found.points["depth"]]
+        kinds = np.asarray([len(each.shardings) for each in depths])[found.points["depth"]]
+        policies = found.recomputes.sum(axis=0)
+        self.rejected[rule] += int(((many - found.num_chunks()) * policies * kinds).sum())
+        masks = self._masks(found)
+        found = self._with_chunks(found, masks, kinds)
+        found = self._with_shards(found, masks, kinds)
+        found = self._with_recomputation(found, masks)
+        kept = (found.shards.any(axis=0)) & (found.num_inner() > 0)
         if not kept.any():
             return None
         return replace(
             found,
             points={name: values[kept] for name, values in found.points.items()},
             shards=found.shards[:, kept],
+            recomputes=found.recomputes[:, kept],
             single=found.single[kept],
             interleaves=found.interleaves[kept],
         )
+
+    def _masks(self, found: Family) -> Masks:
+        """The framework's rules at the points of a family."""
+        return Masks(
+            setting=self.setting,
+            switches=self.switches,
+            points=found.points,
+            placements=found.placements,
+            depths=found.depths,
+            vps=found.vps,
+            policies=found.policies,
+            layers=found.layers,
+        )
+
+    def _with_chunks(self, found: Family, masks: Masks, kinds: NDArray[np.int64]) -> Family:
+        """Where the framework runs one chunk per rank, and where it runs several."""
+        for rule in self.rules.of_chunks:
+            single, interleaves = found.single & masks.single(rule), found.interleaves & masks.interleaves(rule)
+            left = replace(found, single=single, interleaves=interleaves)
+            self.rejected[rule.name] += int(((found.num_inner() - left.num_inner()) * kinds).sum())
+            found = left
+        return found
+
+    def _with_shards(self, found: Family, masks: Masks, kinds: NDArray[np.int64]) -> Family:
+        """Where the framework shards so; without replicas all kinds are one plan, for which the simplest stands."""
+        inner, shards = found.num_inner(), found.shards
+        self.rejected[SHARDING.name] += int(((kinds - shards.sum(axis=0)) * inner).sum())
+        for rule in self.rules.of_shardings:
+            left = shards & masks.shards(rule, found.shardings)
+            self.rejected[rule.name] += int(((shards.sum(axis=0) - left.sum(axis=0)) * inner).sum())
+            shards = left
+        left = self._simplest(found.points, found.shardings, shards)
+        self.rejected[SHARDING.name] += int(((shards.sum(axis=0) - left.sum(axis=0)) * inner).sum())
+        return replace(found, shards=left)
+
+    def _with_recomputation(self, found: Family, masks: Masks) -> Family:
+        """Where the framework recomputes so, and with which chunks per rank."""
+        kinds = found.shards.sum(axis=0)
+        for rule in (*self.rules.of_recomputation, *self.rules.of_both):
+            if rule in self.rules.of_both:
+                table = masks.together(rule)
+                left = found if table.all() else replace(found, together=_both(found.together, table))
+            else:
+                left = replace(found, recomputes=found.recomputes & masks.recomputes(rule))
+            self.rejected[rule.name] += int(((found.num_inner() - left.num_inner()) * kinds).sum())
+            found = left
+        return found
 
     def _depth(self, pp: int) -> _Depth:
         """What a pipeline depth admits; what it does not is counted."""
@@ -201,19 +194,30 @@ class _Draft:
             return bool(np.all(rule.holds(self.setting, Degrees.of(Plan(pp=pp, **fields)))))
 
         space, switches = self.space, self.switches
-        chunks, policies = space.virtual_stages(pp, switches.get("schedule")), space.recomputations(pp)
-        vps = tuple(vp for vp, fits in zip(chunks, self._hold_layers(pp, chunks), strict=True) if fits)
+        layers = switches.get("stage_layers")
+        chunks, policies = space.virtual_stages(pp, switches.get("schedule"), layers), space.recomputations(pp)
+        kinds = space.shardings()
+        points = len(space.axes["placement"]) * math.prod(len(space.axes[n]) for n in GRID if n != "pp")
+        vps = self._chunks(pp, chunks, len(policies) * len(kinds) * points)
         fitting = {policy: holds(MODULES, recompute=policy) for policy in dict.fromkeys(each for each, _ in policies)}
         recomputations = tuple(pair for pair in policies if fitting[pair[0]])
-        kinds = space.shardings()
         shardings = tuple(pair for pair in kinds if holds(PIPELINED, sharding=pair[0]))
-        points = len(space.axes["placement"]) * math.prod(len(space.axes[n]) for n in GRID if n != "pp")
-        others = len(kinds) * points
-        self.rejected[LAYERS.name] += (len(chunks) - len(vps)) * len(policies) * others
-        self.rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * others
+        self.rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * len(kinds) * points
         unshared = (len(kinds) - len(shardings)) * points
         self.rejected[PIPELINED.name] += len(vps) * len(recomputations) * unshared
         return _Depth(pp=pp, vps=vps, recomputations=recomputations, shardings=shardings)
+
+    def _chunks(self, pp: int, chunks: tuple[int, ...], others: int) -> tuple[int, ...]:
+        """Chunks per rank with which all stages have layers and which the framework runs at this depth."""
+        vps = tuple(vp for vp, fits in zip(chunks, self._hold_layers(pp, chunks), strict=True) if fits)
+        self.rejected[LAYERS.name] += (len(chunks) - len(vps)) * others
+        for rule in self.rules.of_depths if vps else ():
+            degrees = degrees_of_chunks(vps, pp=pp, **self.switches)
+            fits = np.broadcast_to(np.asarray(rule.holds(self.setting, degrees)), (len(vps),))
+            left = tuple(vp for vp, fit in zip(vps, fits.tolist(), strict=True) if fit)
+            self.rejected[rule.name] += (len(vps) - len(left)) * others
+            vps = left
+        return vps
 
     def _hold_layers(self, pp: int, chunks: tuple[int, ...]) -> list[bool]:
         """For every number of chunks per rank whether all stages have layers."""
@@ -247,6 +251,7 @@ class _Draft:
         counts = self._counts(alive, size)
         checks: list[tuple[str, Any]] = [] if self.space.dp is None else [(ANOTHER_DP, self._asked_dp(degrees))]
         checks += [(rule.name, rule.holds(self.setting, degrees)) for rule in POINT_RULES]
+        checks += [(rule.name, rule.holds(self.setting, degrees)) for rule in self.rules.of_points]
         checks.append((DUPLICATE, self._distinct(degrees, placement)))
         for name, holds in checks:
             if np.all(holds):
@@ -300,10 +305,15 @@ class _Draft:
         return np.broadcast_to(np.asarray(holds), points["tp"].shape)
 
     def _shards(self, points: Points, depths: list[_Depth], shardings: tuple[ShardingPair, ...]) -> NDArray[np.bool_]:
-        """Where each kind of sharding is valid; without replicas all are one plan, for which the simplest stands."""
+        """Where each kind of sharding is valid."""
         degrees = self._at(points)
         admitted = np.asarray([[pair in depth.shardings for depth in depths] for pair in shardings])
-        valid = np.stack([self._divides(degrees, pair) for pair in shardings]) & admitted[:, points["depth"]]
+        return np.stack([self._divides(degrees, pair) for pair in shardings]) & admitted[:, points["depth"]]
+
+    def _simplest(
+        self, points: Points, shardings: tuple[ShardingPair, ...], valid: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """The valid kinds of sharding; without replicas all are one plan, for which the simplest stands."""
         n = self.setting.num_accelerators
         alone = n == points["tp"] * points["pp"]
         if self.setting.num_experts:
@@ -344,6 +354,10 @@ def _slots(
             row += [*numbers, *[None] * (count - len(numbers))]
         layers.append(tuple(row))
     return policies, tuple(layers), valid
+
+
+def _both(one: NDArray[np.bool_] | None, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return other if one is None else one & other
 
 
 def _same_without(dimension: str, one: str, other: str) -> bool:

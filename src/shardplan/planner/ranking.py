@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
-from shardplan.planner.points import Family
+from shardplan.planner.family import Family
 from shardplan.planner.space import GRID
 from shardplan.planner.tables import Tables
 

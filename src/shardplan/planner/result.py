@@ -63,6 +63,10 @@ class SearchResult:
         """The same, with what was assumed in putting the question said of every estimate."""
         return self._with(lambda estimate: replace(estimate, assumptions=(*assumptions, *estimate.assumptions)))
 
+    def run_by(self, framework: str) -> SearchResult:
+        """The same, with the framework that every plan is for."""
+        return self._with(lambda estimate: replace(estimate, framework=framework))
+
     def stating_what_was_not_searched(self) -> SearchResult:
         """The same, with the value of every field that the space leaves alone among the assumptions."""
         names = [each.name for each in fields(Plan) if each.name not in self.space]

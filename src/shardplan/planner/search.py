@@ -8,7 +8,7 @@ from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import searched_in_stack
-from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
@@ -43,19 +43,21 @@ def search(
 
     ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": 8}``,
     ``limit={"tp": [4, 8]}``. A value that is no list stands for a list of it. That nothing fits is an answer: no
-    estimates, but suggestions. Fields of the job that are at their default, and of the plan those that a search does
-    not vary, are those of the training framework ``stack``, where one is named. ``stop`` is asked between pieces of
-    work, such as a ``Deadline``. Raises ``InputError`` for unknown fields or values and for ``top`` below one,
-    ``SearchStopped`` where ``stop`` says yes.
+    estimates, but suggestions. Where a training framework is named (``stack``), only plans that it can run are
+    listed; fields of the job that are at their default, and of the plan those that a search does not vary, are its own.
+    ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises ``InputError`` for unknown fields or
+    values, for what the framework never runs and for ``top`` below one, ``SearchStopped`` where ``stop`` says yes.
     """
     assumed: tuple[str, ...] = ()
     if job is None:
         job, assumed = default_job(model, cluster, num_accelerators)
-    job, switches, of_stack = searched_in_stack(stack, job, {*(fix or ()), *(limit or ()), *(exclude or ())})
-    fix, assumed = {**switches, **(fix or {})}, (*assumed, *of_stack)
+    known = load_stack(stack) if isinstance(stack, str) else stack
+    job, of_stack = searched_in_stack(known, job, {*(fix or ()), *(limit or ()), *(exclude or ())})
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
-    result = search_question(question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress, stop=stop)
-    return result.assuming(assumed)
+    result = search_question(
+        question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress, stop=stop, stack=known
+    )
+    return result.assuming((*assumed, *of_stack))
 
 
 def search_question(
@@ -69,6 +71,7 @@ def search_question(
     stop: Stop | None = None,
     known: KnownPipelines | None = None,
     suggestions: bool = True,
+    stack: Stack | None = None,
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
@@ -77,7 +80,7 @@ def search_question(
     started = time.perf_counter()
     _check_top(top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
-    space = declare(question, restrictions)
+    space = declare(question, restrictions, stack)
     survey = survey_of(question, space, progress=progress, stop=stop, known=known)
     cells = different_cells(survey.tables, top)
     survey = survey.with_prices(cells)
@@ -94,7 +97,9 @@ def search_question(
         best_where=survey.best_where,
         best_of_each=survey.best_of_each,
     )
-    return suggest(result, restrictions, survey) if suggestions and not result.estimates else result
+    if suggestions and not result.estimates:
+        result = suggest(result, restrictions, survey, stack)
+    return result if stack is None else result.run_by(stack.label)
 
 
 def _answers(question: Question, survey: Survey, cells: list[Cell]) -> tuple[tuple[Estimate, ...], Ties | None]:

@@ -11,9 +11,13 @@ from shardplan.costs.collectives import domain_size
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.frameworks.runnable import FrameworkRule, rules_of
+from shardplan.frameworks.stack import Stack
+from shardplan.inputs.degrees import Setting
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
 from shardplan.schedules.registry import load_schedule
 
 Choices = Mapping[str, Sequence[object]]
@@ -80,23 +84,45 @@ class Space:
     num_layers: int
     dp: tuple[int, ...] | None = None
     """Data-parallel degrees that the user allows; all where None."""
+    framework: Stack | None = None
+    """The framework that plans are for, if one is named."""
+    closes_by_cost: bool = False
+    """Whether stages have the candidates of ``stage_layers`` that are made for their depth."""
 
-    def virtual_stages(self, pp: int, schedule: str | None) -> tuple[int, ...]:
+    @property
+    def rules(self) -> tuple[FrameworkRule, ...]:
+        """Rules of the framework."""
+        return () if self.framework is None else rules_of(self.framework)
+
+    def virtual_stages(
+        self, pp: int, schedule: str | None, stage_layers: tuple[int, ...] | None = None
+    ) -> tuple[int, ...]:
         """Chunks per rank: as many as leave all but the first and the last a layer; one without a pipeline.
 
-        The smallest number is always declared, so that a pipeline too deep for the model is seen to break a rule.
+        The smallest number is always declared, so that a pipeline too deep for the model is seen to break a rule. None
+        where the plan is declared in other words: with the schedule left open, or with other stages.
         """
+        if pp == 1 and schedule is not None and None in self.axes["schedule"]:
+            return ()
+        if self.closes_by_cost and stage_layers != self._closed_stages(pp):
+            return ()
         known = None if schedule is None else load_schedule(schedule)
         least, most = (1, None) if known is None else (known.least_vp, known.most_vp)
         if most is None:
             most = (self.num_layers + 2) // pp if pp > 1 else least
         return tuple(vp for vp in self.axes.get("vp", range(least, max(least, most) + 1)) if self._admits("vp", vp))
 
+    def _closed_stages(self, pp: int) -> tuple[int, ...] | None:
+        """Layers of every stage at this depth, where the framework closes stages by cost."""
+        return next((each for each in self.axes["stage_layers"] if each is not None and len(each) == pp), None)
+
     def declared(self) -> dict[str, tuple[Any, ...]]:
         """Candidates of every searched field; those that depend on the pipeline depth for all depths together."""
         depths = self.axes["pp"]
-        schedules = self.axes.get("schedule", (None,))
-        chunks = {vp for pp in depths for schedule in schedules for vp in self.virtual_stages(pp, schedule)}
+        pipelines = itertools.product(
+            depths, self.axes.get("schedule", (None,)), self.axes.get("stage_layers", (None,))
+        )
+        chunks = {vp for pipeline in pipelines for vp in self.virtual_stages(*pipeline)}
         layers = {count for pp in depths for _, count in self.recomputations(pp)}
         dp = {} if self.dp is None else {"dp": self.dp}
         return {
@@ -135,10 +161,14 @@ class Space:
             yield dict(zip(outer, values, strict=True))
 
     def _layers(self, policy: str, pp: int) -> tuple[int | None, ...]:
-        if policy != "full":
+        """Numbers of layers of a stage to which a policy may be limited; None is all of them."""
+        can = None if self.framework is None else self.framework.can_run
+        counted = {"full": "stage"} if can is None or can.recompute_layers is None else can.recompute_layers
+        if policy != "full" or policy not in counted:
             return (None,)
         longest = -(-self.num_layers // pp)
-        counts = [max(round(part * longest), 1) for part in FULL_RECOMPUTE_SHARES]
+        chunks = [vp for vp in divisors(longest) if vp == 1 or (counted[policy] == "chunk" and pp > 1)]
+        counts = [max(round(part * longest / vp), 1) * vp for vp in chunks for part in FULL_RECOMPUTE_SHARES]
         return (*dict.fromkeys(count for count in counts if count < longest), None)
 
     def _admits(self, name: str, value: object) -> bool:
@@ -149,11 +179,17 @@ INNER = ("vp", "placement", *GRID, *SHARDED, *RECOMPUTED)
 """Fields that differ among the plans of one family."""
 
 
-def declare(question: Question, restrictions: Restrictions) -> Space:
-    """The default space of ``question`` as the user restricts it. Raises InputError for unknown fields or values."""
+def declare(question: Question, restrictions: Restrictions, stack: Stack | None = None) -> Space:
+    """The default space of ``question`` as the user restricts it, of plans that ``stack`` can run where it is named.
+
+    Raises InputError for unknown fields or values, and where the framework runs nothing of what is asked for.
+    """
     given = _given(restrictions.fix, restrictions.limit)
     excluded = {name: _values(name, values) for name, values in restrictions.exclude.items()}
-    axes = _defaults(question, given.get("tp_kind", ("1d",))) | given
+    axes = _defaults(question, given.get("tp_kind", ("1d",)))
+    if stack is not None:
+        axes |= framework_axes(stack, _setting(question), axes, restrictions.fields)
+    axes |= given
     dp = axes.pop("dp", None)
     for name, values in excluded.items():
         if name in axes:
@@ -161,9 +197,22 @@ def declare(question: Question, restrictions: Restrictions) -> Space:
     if "dp" in excluded:
         allowed = dp or divisors(question.num_accelerators)
         dp = _without("dp", allowed, excluded["dp"])
-    return Space(
-        axes=axes, excluded=excluded, domains=_domains(question), num_layers=question.model.num_hidden_layers, dp=dp
+    space = Space(
+        axes=axes,
+        excluded=excluded,
+        domains=_domains(question),
+        num_layers=question.model.num_hidden_layers,
+        dp=dp,
+        framework=stack,
+        closes_by_cost=stack is not None and closes_by_cost(stack, restrictions.fields),
     )
+    if stack is None:
+        return space
+    return replace(space, axes=runnable_axes(stack, _setting(question), space.axes, space.declared(), given))
+
+
+def _setting(question: Question) -> Setting:
+    return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
 
 
 def divisors(number: int) -> tuple[int, ...]:

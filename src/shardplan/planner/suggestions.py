@@ -10,6 +10,7 @@ from functools import partial
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
@@ -30,14 +31,16 @@ Trial = Callable[[Question, Restrictions], "Suggestion | None"]
 """The best plan of a changed question that fits, if any."""
 
 
-def suggest(result: SearchResult, restrictions: Restrictions, survey: Survey) -> SearchResult:
+def suggest(
+    result: SearchResult, restrictions: Restrictions, survey: Survey, stack: Stack | None = None
+) -> SearchResult:
     """``result`` with what would help, each checked by a search; ``survey``: the one that it is the result of.
 
     Where plans are valid but too large: the smallest one, and changes that make plans fit. Where none is valid: the
     nearest batches and world sizes that have some.
     """
     question = result.question
-    trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known)
+    trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known, stack)
     if result.num_plans_evaluated == 0:
         near = (search(question, restrictions, trial) for search in (_freed, _nearest_batches, _nearest_worlds))
         return replace(result, suggestions=tuple(itertools.chain(*near)))
@@ -133,9 +136,11 @@ def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
             return
 
 
-def _best(known: KnownPipelines, question: Question, restrictions: Restrictions) -> Suggestion | None:
+def _best(
+    known: KnownPipelines, stack: Stack | None, question: Question, restrictions: Restrictions
+) -> Suggestion | None:
     try:
-        space = declare(question, restrictions)
+        space = declare(question, restrictions, stack)
         if next(families(question, space, Counter()), None) is None:
             return None
         survey = survey_of(question, space, known=known)

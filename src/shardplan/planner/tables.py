@@ -27,8 +27,8 @@ from shardplan.estimation.step import Rounds
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.points import Family
 from shardplan.planner.rows import Rows
 from shardplan.planner.space import GRID
 from shardplan.workload.parts import Parts

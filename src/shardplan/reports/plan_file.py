@@ -28,6 +28,8 @@ from shardplan.reports.recommendation import reason, recommendation, robustness_
 
 SCHEMA: Final = "shardplan/plan-file/1"
 RECOMMENDED: Final = "recommended"
+OF_FRAMEWORK: Final = ("framework", "refusals")
+"""Keys of a plan that stand there where a stack is named."""
 Pick = int | Literal["recommended"]
 """A plan of a file: its place, from 1, or the recommended one."""
 
@@ -120,9 +122,15 @@ def plan_file_record(file: PlanFile) -> Record:
     return record | _account_record(file) | {"profile": _profile_record(question.profile)} | _origin_record(question)
 
 
+def estimate_record(estimate: Estimate) -> Record:
+    """One element of ``plans``; where no framework is named, without what that says."""
+    left_out = (*OF_FRAMEWORK,) if estimate.framework is None else ()
+    return {name: value for name, value in plain(estimate).items() if name not in left_out}
+
+
 def _listed_record(search: SearchAccount | None, estimate: Estimate) -> Record:
     ties = None if search is None else search.ties
-    return plain(estimate) | ({} if ties is None else robustness_record(ties, estimate))
+    return estimate_record(estimate) | ({} if ties is None else robustness_record(ties, estimate))
 
 
 def _ties_record(file: PlanFile, ties: Ties) -> Record:
@@ -148,10 +156,10 @@ def _account_record(file: PlanFile) -> Record:
         "search_time_s": account.search_time,
         "space": plain(account.space),
         "suggestions": [
-            {"change": each.change, "num_accelerators": each.num_accelerators, "plan": plain(each.estimate)}
+            {"change": each.change, "num_accelerators": each.num_accelerators, "plan": estimate_record(each.estimate)}
             for each in account.suggestions
         ],
-        "smallest": plain(account.smallest),
+        "smallest": None if account.smallest is None else estimate_record(account.smallest),
     }
 
 

@@ -28,7 +28,7 @@ def schema_of_files() -> type[BaseModel]:
 
     judged: dict[str, Any] = {"is_tie": (bool | None, None), "robustness": (RobustnessRecord | None, None)}
     estimate: Any = create_model("Estimate", __config__=config, **schema_fields(Estimate, **judged))
-    scalar = bool | int | float | str | None
+    scalar = bool | int | float | str | tuple[int, ...] | None
 
     class SuggestionRecord(BaseModel):
         model_config = config

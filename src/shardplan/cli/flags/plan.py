@@ -45,7 +45,7 @@ StackFlag = Annotated[
     typer.Option(
         "--stack",
         metavar="NAME|FILE",
-        help="Training framework whose defaults fill what is not given (see `shardplan stacks`).",
+        help="Training framework: its defaults fill what is not given, its limits hold (see `shardplan stacks`).",
         rich_help_panel="Software",
         autocompletion=lambda incomplete: completed("frameworks.stack", "list_stacks", incomplete),
     ),

@@ -55,6 +55,7 @@ def show_question(page: Page, question: Question) -> None:
 def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     """Whether it fits, how fast it is, how sure that is, and which plan it is."""
     page.console.print()
+    show_framework(page, estimate)
     verdict = Text()
     if estimate.feasible:
         verdict.append("Fits: ", style="bold green")
@@ -72,6 +73,18 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     for line in _rates(question, estimate):
         page.line(line, indent=0)
     show_plan(page, estimate)
+
+
+def show_framework(page: Page, estimate: Estimate) -> None:
+    """Which framework runs the plan, or why the one that was named cannot."""
+    if estimate.framework is None:
+        return
+    if not estimate.refusals:
+        page.line(f"Runs on {estimate.framework}.", indent=0)
+    for refusal in estimate.refusals:
+        values = f" ({refusal.message})" if refusal.message else ""
+        text = Text(f"Not runnable on {estimate.framework}: ", style="bold red")
+        page.line(text.append(f"{refusal.rule}{values}; {refusal.hint}.", style="not bold default"), indent=0)
 
 
 def _basis(text: str) -> str:

@@ -1,0 +1,96 @@
+"""The valid plans of one setting of the switches as columns, all pipeline depths and placements together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.fields import dataclass
+from shardplan.inputs.plan import Plan
+from shardplan.planner.space import GRID
+
+Points = dict[str, NDArray[np.int64]]
+ShardingPair = tuple[str, int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Plans of one setting of the switches: points, each with its shardings, recomputations and chunks per rank."""
+
+    switches: dict[str, Any]
+    depths: tuple[int, ...]
+    """Pipeline depths that have valid plans."""
+    placements: tuple[str, ...]
+    points: Points
+    """Valid combinations of the fields of ``GRID``, sorted by placement: an array for each field, and ``depth`` and
+    ``placement``, positions in ``depths`` and ``placements``; ``layout``, a number that points share which differ in
+    the micro-batch alone, and ``position``, that of the micro-batch among its candidates."""
+    vps: tuple[tuple[int, ...], ...]
+    """Chunks per rank at every depth."""
+    shardings: tuple[ShardingPair, ...]
+    shards: NDArray[np.bool_]
+    """For every kind of sharding and every point whether it is valid (and not another in other words)."""
+    policies: tuple[str, ...]
+    """Recomputation policies, in slots: one for every number of layers that a policy applies to."""
+    layers: tuple[tuple[int | None, ...], ...]
+    """For every depth the layers of a stage to which each slot applies (None: all)."""
+    recomputes: NDArray[np.bool_]
+    """For every slot and point whether it is valid (and not another in other words)."""
+    single: NDArray[np.bool_]
+    """For every point whether it may have one chunk per rank."""
+    interleaves: NDArray[np.bool_]
+    """For every point whether it may have more than one."""
+    together: NDArray[np.bool_] | None = None
+    """For every slot and layout (depth and chunks per rank, those of a depth together) whether they go together; None
+    where all do."""
+
+    @property
+    def num_points(self) -> int:
+        """Points of the family."""
+        return len(self.interleaves)
+
+    def plan(self, sharding: int, slot: int, vp: int, point: int) -> Plan:
+        """The plan with ``vp`` chunks per rank at these positions of the other axes."""
+        kind, degree = self.shardings[sharding]
+        fields: dict[str, Any] = {name: int(self.points[name][point]) for name in GRID}
+        return Plan(
+            **self.switches,
+            **fields,
+            vp=vp,
+            placement=self.placements[int(self.points["placement"][point])],
+            sharding=kind,  # type: ignore[arg-type]  # one of the words of Sharding
+            sharding_degree=degree,
+            recompute=self.policies[slot],
+            recompute_num_layers=self.layers[int(self.points["depth"][point])][slot],
+        )
+
+    def num_chunks(self) -> NDArray[np.int64]:
+        """How many numbers of chunks per rank every point may have."""
+        one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]
+        more = np.asarray([len(vps) - vps.count(1) for vps in self.vps])[self.points["depth"]]
+        return one * self.single + more * self.interleaves
+
+    def first_layouts(self) -> NDArray[np.int64]:
+        """The first layout of every point."""
+        sizes = np.asarray([len(vps) for vps in self.vps])
+        return (np.cumsum(sizes) - sizes)[self.points["depth"]] + self.first_chunks()
+
+    def num_inner(self) -> NDArray[np.int64]:
+        """How many combinations of recomputation and chunks per rank every point may have."""
+        counts = self.num_chunks()
+        if self.together is None:
+            return counts * self.recomputes.sum(axis=0)
+        before = np.pad(self.together.cumsum(axis=1), ((0, 0), (1, 0)))
+        first = self.first_layouts()
+        return ((before[:, first + counts] - before[:, first]) * self.recomputes).sum(axis=0)
+
+    def num_plans(self) -> int:
+        """Valid plans."""
+        return int((self.shards.sum(axis=0) * self.num_inner()).sum())
+
+    def first_chunks(self) -> NDArray[np.int64]:
+        """Position of the first of them among those of the depth."""
+        one = np.asarray([vps.count(1) for vps in self.vps])[self.points["depth"]]
+        return np.where(self.single, 0, one)

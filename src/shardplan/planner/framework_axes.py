@@ -1,0 +1,204 @@
+"""The candidates of a search whose plans are for one framework: what its record says that it can run.
+
+Fields that a search does not vary by itself (exchange of context, overlaps, sequence parallelism) have the framework's
+default, or what it can run instead. Candidates that it never runs, whatever the other fields, are left out; where the
+user asked for nothing else, an error says so. All other rules are applied to every plan (:mod:`planner.masks`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any, Final, get_args
+
+import numpy as np
+
+from shardplan.arrays import Flags, all_hold
+from shardplan.errors import InputError
+from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
+from shardplan.frameworks.defaults import SEARCHED_SWITCHES
+from shardplan.frameworks.runnable import FrameworkRule, rules_of
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.stage_layers import layers_by_cost
+from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree
+from shardplan.inputs.plan import OP_SAC, CpComm, Plan, TpKind, recompute_modules
+
+Axes = dict[str, tuple[Any, ...]]
+
+NUMBERS: Final = ("tp", "tp_rows", "cp", "pp", "vp", "ep", "etp", "micro_batch_size")
+"""Fields of which rules are asked for all candidates at once."""
+ALTERNATIVES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "sequence_parallel": (True, False),
+    "tp_kind": get_args(TpKind),
+    "cp_comm": get_args(CpComm),
+    "overlap_tp": (False, True),
+    "overlap_dp": (True, False),
+    "overlap_pp": (None, True, False),
+    "overlap_ep": (False, True),
+}
+"""Values of the fields that a search does not vary by itself."""
+IN_EFFECT: Final[Mapping[str, tuple[str, ...]]] = {
+    "sequence_parallel": ("tp",),
+    "tp_kind": ("tp",),
+    "cp_comm": ("cp",),
+    "overlap_tp": ("tp",),
+    "overlap_pp": ("pp",),
+    "overlap_ep": ("ep",),
+    "schedule": ("pp",),
+    "microbatch_group_size": ("vp",),
+}
+"""Fields that mean nothing where these degrees are one: a framework is asked where they are more."""
+_PLAN: Final = {each.name: each.default for each in fields(Plan)}
+
+
+def framework_axes(stack: Stack, setting: Setting, axes: Axes, restricted: Collection[str]) -> Axes:
+    """Candidates that differ from those of a search for no framework, before its rules are asked."""
+    can, usual = stack.can_run, stack.plan_fields()
+    if can is None:
+        return {name: (usual[name],) for name in SEARCHED_SWITCHES if name in usual and name not in restricted}
+    own = {name: _usual_first(name, usual.get(name, _PLAN[name])) for name in ALTERNATIVES}
+    words = _words(stack, setting, axes["recompute"])
+    own["recompute"] = _policies(axes["recompute"], words, str(usual.get("recompute", "none")))
+    if can.placements and ANY_PLACEMENT not in can.placements:
+        own["placement"] = can.placements
+    if can.schedules and not {"1f1b", "interleaved"} & {*can.schedules}:
+        own["schedule"] = (None, *can.schedules)
+    if closes_by_cost(stack, restricted):
+        closed = (layers_by_cost(setting.model, pp) for pp in axes["pp"] if pp > 1)
+        own["stage_layers"] = (None, *(layers for layers in closed if layers is not None))
+    return own
+
+
+def closes_by_cost(stack: Stack, restricted: Collection[str]) -> bool:
+    """Whether stages are those that the framework closes by the cost of their layers."""
+    return stack.stages_by_cost and stack.can_run is not None and not {"vp", "schedule", "stage_layers"} & {*restricted}
+
+
+def runnable_axes(stack: Stack, setting: Setting, axes: Axes, declared: Axes, given: Collection[str]) -> Axes:
+    """``axes`` without what the framework never runs; of fields that are not searched the first that is left.
+
+    ``declared``: all candidates, those that depend on the depth among them. Raises ``InputError`` where a rule holds
+    for none of the candidates that are ``given``.
+    """
+    rules = rules_of(stack)
+    if not rules:
+        return axes
+    _check(stack, rules, setting, declared, given)
+    kept = dict(axes)
+    for name in (name for name in axes if name not in given):
+        asked = _alike(rule for rule in rules if name in rule.reads)
+        at = {**declared, **kept}
+        found = tuple(
+            value
+            for value in axes[name]
+            if all(_ever_hold(alike, setting, {**at, name: (value,)}, name) for alike in asked)
+        )
+        kept[name] = found or axes[name]
+    for name in (name for name in ALTERNATIVES if name in kept and name not in given):
+        kept[name] = kept[name][:1]
+    stated = {*stack.plan_fields(), *given}
+    return {name: each for name, each in kept.items() if name in stated or not _is_default(name, each)}
+
+
+def _is_default(name: str, values: tuple[Any, ...]) -> bool:
+    """Whether a field that is not searched is left at its default."""
+    return name in ALTERNATIVES and values == (_PLAN[name],)
+
+
+def _usual_first(name: str, usual: Any) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys((usual, *ALTERNATIVES[name])))
+
+
+def _words(stack: Stack, setting: Setting, usual: Collection[str]) -> tuple[str, ...]:
+    """What the framework can recompute in this model, whatever else the plan has; what is usual where it is silent."""
+    if stack.can_run is None or stack.can_run.recompute is None:
+        return tuple(word for word in RECOMPUTE_WORDS if word != OP_SAC or word in usual)
+    rules = [rule for rule in rules_of(stack) if rule.reads == ("recompute",)]
+    plans = [Degrees.of(Plan(recompute=word)) for word in RECOMPUTE_WORDS]
+    runs = (all(np.all(rule.holds(setting, plan)) for rule in rules) for plan in plans)
+    return tuple(word for word, can_run in zip(RECOMPUTE_WORDS, runs, strict=True) if can_run)
+
+
+def _policies(usual: tuple[str, ...], words: Collection[str], of_stack: str) -> tuple[str, ...]:
+    """The usual policies, made of what the framework can recompute, and its own default."""
+    named = {"full", OP_SAC, "none"}
+    modules = [() if policy in named else recompute_modules(policy) for policy in usual]
+    ladder = [",".join(module for module in each if module in words) for each in modules]
+    ladder = ["selective" if policy == "core_attn" else policy for policy in ladder if policy]
+    whole = [word for word in (OP_SAC, "full") if word in words]
+    return tuple(dict.fromkeys(["none", *ladder, *whole, of_stack]))
+
+
+def _check(
+    stack: Stack, rules: tuple[FrameworkRule, ...], setting: Setting, axes: Axes, given: Collection[str]
+) -> None:
+    """Raises ``InputError`` for the first rule that no candidate keeps."""
+    for alike in _alike(rules):
+        names: list[str | None] = [name for name in alike[0].reads if name in given]
+        for name in names or [None]:
+            if not _ever_hold(alike, setting, axes, name):
+                raise _refused(stack, _broken(alike, setting, axes, name), setting, axes, given)
+
+
+def _alike(rules: Iterable[FrameworkRule]) -> list[list[FrameworkRule]]:
+    """Rules that read the same fields together: those with and without a pipeline leave nothing only as one."""
+    found: dict[frozenset[str], list[FrameworkRule]] = {}
+    for rule in rules:
+        found.setdefault(frozenset(rule.reads), []).append(rule)
+    return [*found.values()]
+
+
+def _broken(rules: list[FrameworkRule], setting: Setting, axes: Axes, name: str | None) -> FrameworkRule:
+    """The first of several rules that no candidates keep together which one of them breaks alone, or the first."""
+    alone = (rule for rule in rules if not _ever_hold([rule], setting, axes, name))
+    return next(alone, rules[0])
+
+
+def _refused(stack: Stack, rule: FrameworkRule, setting: Setting, axes: Axes, given: Collection[str]) -> InputError:
+    """What is asked for, the framework's rule, and what the framework can do instead."""
+    names = [name for name in rule.reads if name in given]
+    first = {name: axes[name][0] for name in (*rule.reads, *IN_EFFECT.get(rule.field, ())) if axes.get(name)}
+    for name in {each for own in names for each in IN_EFFECT.get(own, ())}:
+        first[name] = max(axes[name])
+    plan = Plan(**first)
+    values = ", ".join(f"{name}={','.join(map(str, axes[name]))}" for name in names)
+    flag = f"--fix {values}" if len(names) == 1 else values or rule.flag
+    others = f", or leave {' or '.join(names)} free" if names else ""
+    return InputError(
+        f"{stack.label} runs no plan with {flag}: {rule.name} ({rule.message(setting, plan)})",
+        rule=rule.name,
+        hint=f"{rule.hint(setting, plan)}{others}; `shardplan stacks {stack.name}` shows what it can run",
+    )
+
+
+def _ever_hold(rules: list[FrameworkRule], setting: Setting, axes: Axes, name: str | None) -> bool:
+    """Whether rules that read the same fields hold for any candidates of these, where the field ``name`` matters."""
+    matters = False
+    for degrees in _combinations(rules[0].reads, axes):
+        counts = _in_effect(rules[0].reads, setting, degrees, name)
+        if np.any(all_hold([counts, *(rule.holds(setting, degrees) for rule in rules)])):
+            return True
+        matters = matters or bool(np.any(counts))
+    return not matters
+
+
+def _combinations(reads: tuple[str, ...], axes: Axes) -> Iterator[Degrees]:
+    """Candidates of some fields, numbers along axes of their own."""
+    numbers = [name for name in NUMBERS if name in reads and not (name == "pp" and "stage_layers" in reads)]
+    words = [name for name in reads if name not in numbers]
+    columns = np.ix_(*(np.asarray(axes.get(name) or (1,)) for name in numbers))
+    for values in itertools.product(*(axes.get(name) or (_PLAN[name],) for name in words)):
+        plan = Plan(**dict(zip(words, values, strict=True)))
+        degrees: Any = replace(Degrees.of(plan), **dict(zip(numbers, columns, strict=True)))
+        if plan.schedule is None:
+            degrees = replace(degrees, interleaved=np.asarray(degrees.vp) > 1)
+        yield degrees
+
+
+def _in_effect(reads: tuple[str, ...], setting: Setting, degrees: Degrees, name: str | None) -> Flags:
+    """Whether a field makes a difference."""
+    if name == "overlap_dp":
+        return np.greater(data_parallel_degree(setting, degrees), 1)
+    needed = [each for each in IN_EFFECT.get(name or "", ()) if each in reads]
+    return all_hold(np.greater(getattr(degrees, each), 1) for each in needed)

@@ -1,0 +1,174 @@
+"""Rules of a framework on the points of a family, each applied where what it reads is decided.
+
+Rules that read sharding, recomputation or chunks per rank are asked for each of their values at every point. A rule
+that reads two of these holds for one where it holds with every candidate of the other, so that no plan is kept that
+the framework refuses; rules of recomputation and chunks that read nothing else but the depth are exact
+(``Family.together``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Flags, all_hold
+from shardplan.fields import dataclass
+from shardplan.frameworks.runnable import FrameworkRule
+from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.plan import Plan
+from shardplan.planner.space import GRID, RECOMPUTED, SHARDED
+
+CHUNKS = ("vp",)
+PLACES = (*(name for name in GRID if name != "pp"), "placement")
+"""Fields that differ among the points of one depth."""
+
+Fields = dict[str, Any]
+Layers = tuple[tuple[int | None, ...], ...]
+
+
+def _reads(rule: FrameworkRule, names: Sequence[str]) -> bool:
+    return not {*names}.isdisjoint(rule.reads)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SortedRules:
+    """Rules of a framework by what decides them."""
+
+    of_points: tuple[FrameworkRule, ...]
+    """By degrees, placement and switches alone."""
+    of_depths: tuple[FrameworkRule, ...]
+    """By depth and chunks per rank."""
+    of_chunks: tuple[FrameworkRule, ...]
+    """By chunks per rank and other degrees."""
+    of_shardings: tuple[FrameworkRule, ...]
+    of_recomputation: tuple[FrameworkRule, ...]
+    of_both: tuple[FrameworkRule, ...]
+    """By recomputation, chunks per rank and depth."""
+
+    @classmethod
+    def of(cls, rules: Sequence[FrameworkRule]) -> SortedRules:
+        """Every rule once, in the order in which they are told."""
+        places = [_place(rule) for rule in rules]
+        names = ("of_points", "of_depths", "of_chunks", "of_shardings", "of_recomputation", "of_both")
+        return cls(
+            **{name: tuple(r for r, place in zip(rules, places, strict=True) if place == name) for name in names}
+        )
+
+
+def _place(rule: FrameworkRule) -> str:
+    sharding, recompute, chunks = (_reads(rule, names) for names in (SHARDED, RECOMPUTED, CHUNKS))
+    if sharding:
+        return "of_shardings"
+    if recompute:
+        return "of_both" if chunks and not _reads(rule, PLACES) else "of_recomputation"
+    if chunks:
+        return "of_chunks" if _reads(rule, PLACES) else "of_depths"
+    return "of_points"
+
+
+def degrees_of_chunks(vps: Sequence[int], **fields: Any) -> Degrees:
+    """The plan of ``fields`` with each of several numbers of chunks per rank."""
+    chunks = np.asarray(vps)
+    schedule = fields.get("schedule")
+    interleaved = chunks > 1 if schedule is None else np.full(chunks.shape, schedule == "interleaved")
+    return replace(Degrees.of(Plan(**fields)), vp=chunks, interleaved=interleaved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masks:
+    """What a framework can run at listed points."""
+
+    setting: Setting
+    switches: Fields
+    points: dict[str, NDArray[np.int64]]
+    placements: tuple[str, ...]
+    depths: tuple[int, ...]
+    vps: tuple[tuple[int, ...], ...]
+    """Chunks per rank at every depth."""
+    policies: tuple[str, ...]
+    layers: Layers
+    """For every depth the layers to which each slot of recomputation applies."""
+
+    def shards(self, rule: FrameworkRule, pairs: Sequence[tuple[str, int | None]]) -> NDArray[np.bool_]:
+        """Where each kind of sharding is allowed: kinds by points."""
+        pairs_as_fields = [{"sharding": kind, "sharding_degree": degree} for kind, degree in pairs]
+        return np.stack([self._holds_with_all(rule, fields) for fields in pairs_as_fields])
+
+    def recomputes(self, rule: FrameworkRule) -> NDArray[np.bool_]:
+        """Where each slot of recomputation is allowed: slots by points."""
+        return np.stack([self._slot(rule, slot) for slot in range(len(self.policies))])
+
+    def single(self, rule: FrameworkRule) -> NDArray[np.bool_]:
+        """Where one chunk per rank is allowed."""
+        return self._holds(rule, {"vp": 1})
+
+    def interleaves(self, rule: FrameworkRule) -> NDArray[np.bool_]:
+        """Where every larger number of chunks that the depth has is allowed."""
+        held = np.ones(len(self._depth), dtype=bool)
+        for vp in sorted({vp for vps in self.vps for vp in vps if vp > 1}):
+            has = np.asarray([vp in vps for vps in self.vps])[self._depth]
+            held &= self._holds(rule, {"vp": vp}) | ~has
+        return held
+
+    def together(self, rule: FrameworkRule) -> NDArray[np.bool_]:
+        """Which slots of recomputation go with which chunks per rank: slots by layouts."""
+        rows = []
+        for slot, policy in enumerate(self.policies):
+            row = [self._layouts(rule, depth, policy, self.layers[depth][slot]) for depth in range(len(self.depths))]
+            rows.append(np.concatenate(row))
+        return np.stack(rows)
+
+    def _layouts(self, rule: FrameworkRule, depth: int, policy: str, number: int | None) -> NDArray[np.bool_]:
+        fields = {"pp": self.depths[depth], "recompute": policy, "recompute_num_layers": number}
+        degrees = degrees_of_chunks(self.vps[depth], **self.switches, **fields)
+        return np.broadcast_to(np.asarray(rule.holds(self.setting, degrees), dtype=bool), (len(self.vps[depth]),))
+
+    @property
+    def _depth(self) -> NDArray[np.int64]:
+        return self.points["depth"]
+
+    def _slot(self, rule: FrameworkRule, slot: int) -> NDArray[np.bool_]:
+        numbers = [layers[slot] for layers in self.layers]
+        held = np.ones(len(self._depth), dtype=bool)
+        for number in dict.fromkeys(numbers if "recompute_num_layers" in rule.reads else [None]):
+            fields = {"recompute": self.policies[slot], "recompute_num_layers": number}
+            found = self._holds_with_all(rule, fields)
+            alike = np.asarray([each == number for each in numbers])[self._depth]
+            held &= found | ~alike if "recompute_num_layers" in rule.reads else found
+        return held
+
+    def _holds_with_all(self, rule: FrameworkRule, fields: Fields) -> NDArray[np.bool_]:
+        """Where a rule holds whatever the recomputation and the chunks per rank that ``fields`` leave open."""
+        held = [self._holds(rule, {**others, **fields}) for others in self._left_open(rule, fields)]
+        return np.asarray(all_hold(held), dtype=bool)
+
+    def _left_open(self, rule: FrameworkRule, fields: Fields) -> Iterator[Fields]:
+        """Every combination of the fields that a rule reads besides."""
+        chunks = sorted({vp for vps in self.vps for vp in vps}) if _reads(rule, CHUNKS) else [1]
+        slots: list[tuple[str, int | None]] = [("none", None)]
+        if _reads(rule, RECOMPUTED) and "recompute" not in fields:
+            slots = list(dict.fromkeys(pair for row in self.layers for pair in zip(self.policies, row, strict=True)))
+        for vp, (policy, number) in itertools.product(chunks, slots):
+            yield {"vp": vp, "recompute": policy, "recompute_num_layers": number}
+
+    def _holds(self, rule: FrameworkRule, fields: Fields) -> NDArray[np.bool_]:
+        """Where a rule holds with these values of the fields that do not differ among points."""
+        if "placement" not in rule.reads:
+            return self._broadcast(rule.holds(self.setting, self._degrees(fields)))
+        found = [
+            self._broadcast(rule.holds(self.setting, self._degrees({**fields, "placement": placement})))
+            for placement in self.placements
+        ]
+        return np.stack(found)[self.points["placement"], np.arange(len(self._depth))]
+
+    def _degrees(self, fields: Fields) -> Degrees:
+        columns: dict[str, Any] = {name: self.points[name] for name in GRID}
+        return replace(Degrees.of(Plan(**self.switches, **fields)), **columns)
+
+    def _broadcast(self, flags: Flags) -> NDArray[np.bool_]:
+        return np.broadcast_to(np.asarray(flags, dtype=bool), self._depth.shape)
