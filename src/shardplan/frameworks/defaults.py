@@ -18,7 +18,7 @@ from shardplan.inputs.software import Software
 
 SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")
 """Defaults of a plan that another stack replaces in a plan file."""
-SEARCHED_SWITCHES: Final = ("sequence_parallel", *SWITCHES)
+SEARCHED_SWITCHES: Final = (*SWITCHES, "sequence_parallel")
 """Defaults of a plan that a search does not vary by itself."""
 
 
