@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,11 +223,19 @@ def log_ratios(
     for case in cases:
         question, step = case.step(profiles)
         run = case.asked.run
-        times.append(np.log(step.step_time / (run.step_time or np.nan)))
-        memory = measured_memory(step.peak_memory_bytes, run, question)
-        memories.append(np.log(memory / (run.peak_memory_bytes or np.nan)))
+        times.append(_log_ratio(partial(getattr, step, "step_time"), run.step_time))
+        memories.append(_log_ratio(partial(_memory_of, run, question, step), run.peak_memory_bytes))
     width = max((np.size(value) for value in (*times, *memories)), default=1)
     return _rows(times, width), _rows(memories, width)
+
+
+def _log_ratio(predicted: Callable[[], Numbers], measured: float | None) -> Numbers:
+    """ln(predicted / measured); what was not measured is not predicted."""
+    return np.nan if measured is None else np.log(predicted() / measured)
+
+
+def _memory_of(run: MeasuredRun, question: Question, step: Step) -> Numbers:
+    return measured_memory(step.peak_memory_bytes, run, question)
 
 
 def _rows(values: list[Numbers], width: int) -> NDArray[np.float64]:
