@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from measure import Record, parser, table, timed, write_record
 from questions import question_of
-from shardplan.planner.family import Family
 
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.inputs.plan import Plan
+from shardplan.planner.family import Family
 from shardplan.planner.points import families
 from shardplan.planner.space import Restrictions, declare
 from shardplan.planner.survey import survey_of
