@@ -185,6 +185,25 @@ def _switch(name: str, words: str, dimension: str) -> Template:
     return Template(name, name, (name, dimension), rule, holds, lambda fixed, _s, _p: f"turn {name} {fixed}")
 
 
+def _dimension(entry: str, degree: str, kind: str, words: tuple[str, str], nothing: str) -> tuple[Template, Template]:
+    """The rules of a dimension that a framework has in some kinds, or not at all; ``words``: its name, and its way."""
+    name, way = words
+    return (
+        Template(
+            entry, degree, (degree,),
+            lambda framework, kinds: f"{framework} has {'' if kinds else 'no '}{name}",
+            lambda kinds, _s, d: _alone(getattr(d, degree)) | bool(kinds),
+            lambda _e, _s, _p: f"set {degree} to 1",
+        ),
+        Template(
+            entry, kind, (degree, kind),
+            lambda framework, kinds: f"{framework} {way} {_one_of(kinds, nothing)}",
+            lambda kinds, _s, d: _alone(getattr(d, degree)) | (not kinds or getattr(d.plan, kind) in kinds),
+            lambda kinds, _s, _p: f"set {kind} to {_or(kinds)}",
+        ),
+    )  # fmt: skip
+
+
 TEMPLATES: Final = (
     Template(
         "schedules", "pp", ("pp",),
@@ -247,30 +266,8 @@ TEMPLATES: Final = (
         "recompute_layers", "recompute_num_layers", ("vp", "recompute", "recompute_num_layers"),
         _recompute_layers_rule, _recomputes_layers, _recompute_layers_hint,
     ),
-    Template(
-        "cp_comm", "cp", ("cp",),
-        lambda framework, kinds: f"{framework} has {'' if kinds else 'no '}context parallelism",
-        lambda kinds, _s, d: _alone(d.cp) | bool(kinds),
-        lambda _e, _s, _p: "set cp to 1",
-    ),
-    Template(
-        "cp_comm", "cp_comm", ("cp", "cp_comm"),
-        lambda framework, kinds: f"{framework} exchanges keys and values by {_one_of(kinds, 'nothing')}",
-        lambda kinds, _s, d: _alone(d.cp) | (not kinds or d.plan.cp_comm in kinds),
-        lambda kinds, _s, _p: f"set cp_comm to {_or(kinds)}",
-    ),
-    Template(
-        "tp_kinds", "tp", ("tp",),
-        lambda framework, kinds: f"{framework} has {'' if kinds else 'no '}tensor parallelism",
-        lambda kinds, _s, d: _alone(d.tp) | bool(kinds),
-        lambda _e, _s, _p: "set tp to 1",
-    ),
-    Template(
-        "tp_kinds", "tp_kind", ("tp", "tp_kind"),
-        lambda framework, kinds: f"{framework} has tensor parallelism of kind {_one_of(kinds, 'none')}",
-        lambda kinds, _s, d: _alone(d.tp) | (not kinds or d.plan.tp_kind in kinds),
-        lambda kinds, _s, _p: f"set tp_kind to {_or(kinds)}",
-    ),
+    *_dimension("cp_comm", "cp", "cp_comm", ("context parallelism", "exchanges keys and values by"), "nothing"),
+    *_dimension("tp_kinds", "tp", "tp_kind", ("tensor parallelism", "has tensor parallelism of kind"), "none"),
     _switch("sequence_parallel", "sequence parallelism", "tp"),
     Template(
         "expert_parallel", "ep", ("ep",),

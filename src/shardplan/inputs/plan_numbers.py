@@ -17,6 +17,11 @@ from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
 
+SHARDS_GRADIENTS = ("zero2", "zero3", "hsdp")
+"""Kinds of sharding that shard gradients and reduce them in every micro-batch."""
+SHARDS_WEIGHTS = ("zero3", "hsdp")
+"""Kinds that shard weights and gather them when they are used."""
+
 
 @dataclass(frozen=True, slots=True)
 class Digit:
@@ -98,8 +103,8 @@ class PlanNumbers:
             tp_rows=plan.tp_rows,
             sequence_parallel=plan.sequence_parallel,
             shards_optimizer=plan.sharding != "ddp",
-            shards_gradients=plan.sharding in ("zero2", "zero3", "hsdp"),
-            shards_weights=plan.sharding in ("zero3", "hsdp"),
+            shards_gradients=plan.sharding in SHARDS_GRADIENTS,
+            shards_weights=plan.sharding in SHARDS_WEIGHTS,
             sharding_degree=plan.sharding_degree or dp * plan.cp,
             microbatch_group_size=plan.microbatch_group_size or plan.pp,
             schedule=plan.schedule,

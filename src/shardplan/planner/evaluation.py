@@ -98,7 +98,7 @@ class _Points:
     @cached_property
     def numbers(self) -> PlanNumbers:
         """In numbers, the chunks per rank left open."""
-        return self.tables.batch_at(self.points, self.slots)
+        return self.tables.numbers_at(self.points, self.slots)
 
     @cached_property
     def around(self) -> Around:
@@ -219,7 +219,7 @@ def _fill(
 
 def _pieces(tables: Tables) -> Iterator[tuple[_Points, Iterator[_Piece]]]:
     """The plans of a family in pieces of about ``CELLS``, points that may have the same chunks per rank together."""
-    family, layouts = tables.family, tables.layouts
+    family = tables.family
     counts, first = family.num_chunks(), family.first_layouts()
     pattern = (family.shards * (1 << np.arange(len(family.shardings)))[:, None]).sum(axis=0)
     group = first * (int(counts.max()) + 1) + counts
@@ -233,13 +233,7 @@ def _pieces(tables: Tables) -> Iterator[tuple[_Points, Iterator[_Piece]]]:
         alike = range(int(first[points[0]]), int(first[points[0]] + counts[points[0]]))
         for part in _parts_of(points, length):
             at = _points_at(tables, part, (int(family.points["depth"][part[0]]),))
-            yield (
-                at,
-                (
-                    _Piece(at=at, layouts=np.asarray([layout]), num_kinds=int(kinds))
-                    for layout, kinds in zip(alike, layouts.num_kinds[alike.start : alike.stop], strict=True)
-                ),
-            )
+            yield at, (_Piece.of(at, np.asarray([layout])) for layout in alike)
     if few:
         yield from _mixed(tables, np.concatenate(few), pattern, length)
 
@@ -267,6 +261,6 @@ def _parts_of(points: NDArray[np.intp], length: int) -> Iterator[NDArray[np.intp
 
 
 def _points_at(tables: Tables, points: NDArray[np.intp], together: Depths) -> _Points:
-    """Points with the slots of recomputation that any of them may have."""
+    """Points with the slots of recomputation that any of them may have; ``together``: depths that come one by one."""
     slots = np.flatnonzero(tables.family.recomputes[:, points].any(axis=1))
     return _Points(tables=tables, points=points, slots=slots, depths=together)

@@ -123,7 +123,7 @@ def _priced(question: Question, tables: Tables, plans: Listed) -> Step:
     """Outcome of plans that are alike."""
     family, layouts = tables.family, tables.layouts
     placement = family.placements[int(family.points["placement"][plans.points[0]])]
-    numbers = replace(_batch(tables, plans), placement=placement)
+    numbers = replace(_numbers(tables, plans), placement=placement)
     kinds = [_stage(tables, plans, kind) for kind in range(int(layouts.num_kinds[plans.layouts[0]]))]
     rounds = [[layouts.chunk(chunks) for chunks in group] for group in layouts.groups(plans.layouts)]
     return step_of(question, numbers, price(question, numbers), kinds, whole_model(question.model), rounds=rounds)
@@ -135,10 +135,10 @@ def _stage(tables: Tables, plans: Listed, kind: int) -> Stage:
     return replace(stage, counts=composed.counts)
 
 
-def _batch(tables: Tables, plans: Listed) -> PlanNumbers:
+def _numbers(tables: Tables, plans: Listed) -> PlanNumbers:
     """Listed plans in numbers: every field a column."""
     family = tables.family
-    numbers = tables.with_chunks(tables.batch_at(plans.points, np.arange(len(family.policies))), plans.layouts)
+    numbers = tables.with_chunks(tables.numbers_at(plans.points, np.arange(len(family.policies))), plans.layouts)
     modules = [recompute_modules(policy) for policy in family.policies]
     kinds = np.asarray([kind for kind, _ in family.shardings])[plans.shardings]
     degrees = np.asarray([float(degree or 0) for _, degree in family.shardings])[plans.shardings]

@@ -26,7 +26,7 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
-from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.inputs.plan_numbers import SHARDS_GRADIENTS, SHARDS_WEIGHTS, PlanNumbers
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.rows import Rows
@@ -109,14 +109,14 @@ class Tables:
     def _blocks(self) -> Parts[BlockLoad]:
         first, _ = self._block_keys
         groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
-        numbers = self._batch(first, np.arange(len(self.family.policies)))
+        numbers = self._numbers(first, np.arange(len(self.family.policies)))
         return price_blocks(self.question, numbers, groups).map(BlockLoad.of)
 
     @cached_property
     def around(self) -> Around:
         """What the stages of a plan have in common, for every point."""
         first, block = self._block_keys
-        numbers = self._batch(first, None)
+        numbers = self._numbers(first, None)
         handover = []
         for part, points in self._by_placement(np.arange(self.family.num_points)):
             groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self._layout_keys[1][points])
@@ -155,7 +155,7 @@ class Tables:
 
     def _charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
-        numbers = self._sharded(self._batch(self._layout_keys[0][keys], None))
+        numbers = self._sharded(self._numbers(self._layout_keys[0][keys], None))
         stage = self.layouts.composed(compositions)
         held = StageStates.of(stage, self._states.at(keys, stage))
         return state_charge(self.question, numbers, stage, held)
@@ -214,14 +214,14 @@ class Tables:
         return table
 
     def _by_placement(self, points: NDArray[np.intp]) -> Iterator[tuple[PlanNumbers, NDArray[np.intp]]]:
-        """Listed points (sorted by placement) in numbers, one batch for each placement."""
+        """Listed points (sorted by placement) in numbers, those of each placement apart."""
         placements = self.family.points["placement"][points]
         for number, placement in enumerate(self.family.placements):
             part = points[placements == number]
             if len(part):
-                yield replace(self._batch(part, None), placement=placement), part
+                yield replace(self._numbers(part, None), placement=placement), part
 
-    def _batch(self, points: NDArray[np.intp], slots: NDArray[np.intp] | None) -> PlanNumbers:
+    def _numbers(self, points: NDArray[np.intp], slots: NDArray[np.intp] | None) -> PlanNumbers:
         """Listed points in numbers; recomputation by slot, on an axis of its own."""
         columns = {name: self.family.points[name][points].astype(np.float64) for name in GRID}
         fields: dict[str, Any] = dict(columns)
@@ -294,9 +294,9 @@ class Tables:
         compositions, points = at
         return self._depths_of(points), compositions, key[points]
 
-    def batch_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
+    def numbers_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
         """Plans of these points in numbers, their chunks per rank left open; what all have in common is one number."""
-        numbers = self._batch(points, slots)
+        numbers = self._numbers(points, slots)
         columns: dict[str, Any] = {
             name: one_number(getattr(numbers, name)) for name in (*GRID, "dp", "edp", "num_microbatches")
         }
@@ -317,8 +317,8 @@ def sharding_fields(kinds: NDArray[np.str_], degrees: NDArray[np.float64], repli
     """Fields of plans with these kinds of sharding, over so many ranks (0: all ``replicas``)."""
     return {
         "shards_optimizer": kinds != "ddp",
-        "shards_gradients": np.isin(kinds, ("zero2", "zero3", "hsdp")),
-        "shards_weights": np.isin(kinds, ("zero3", "hsdp")),
+        "shards_gradients": np.isin(kinds, SHARDS_GRADIENTS),
+        "shards_weights": np.isin(kinds, SHARDS_WEIGHTS),
         "sharding_degree": np.where(degrees > 0, degrees, replicas),
     }
 
