@@ -16,7 +16,7 @@ from shardplan.errors import UnknownNameError, nearest_names
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
-from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
+from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
@@ -54,7 +54,7 @@ def question_of(run: MeasuredRun) -> AskedRun:
     _take_plan(choices, stack)
     apply_options(choices)
     cluster = cluster_of_run(run, choices.network)
-    _settle_sharding(choices, stack)
+    _settle_sharding(choices)
     _settle_recompute(choices, model)
     _settle_experts(choices, stack, model)
     software = Software(**choices.software)
@@ -201,14 +201,9 @@ def _say_default(choices: Choices, stack: Stack | None, name: str, value: object
     choices.assumed.append(f"{name} {value if value is not None else 'as usual'} ({origin})")
 
 
-def _settle_sharding(choices: Choices, stack: Stack | None) -> None:
+def _settle_sharding(choices: Choices) -> None:
     """zero3 over fewer ranks than hold the same weights is hsdp, and hsdp over all of them is zero3."""
     plan, run = choices.plan, choices.run
-    stated = plan.get("sharding", "")
-    pipelined = usual_sharding(stack, stated, plan["pp"])
-    if stack is not None and pipelined != stated:
-        choices.assumed.append(f"{stated} with a pipeline: {pipelined} (as in {stack.name})")
-        plan["sharding"] = pipelined
     replicas = run.num_accelerators // (plan["tp"] * plan["pp"])
     degree = plan["sharding_degree"]
     if degree is not None and degree >= replicas:
