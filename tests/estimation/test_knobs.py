@@ -44,7 +44,8 @@ def test_advice_fits_the_plan(part: str, plan: Plan, says: str, says_not: str) -
 
 @pytest.mark.parametrize(("part", "kept"), [("weights", "keeps_weights"), ("gradients", "keeps_gradients")])
 def test_what_a_pipeline_keeps_whole_is_not_sharded(part: str, kept: str) -> None:
-    job = replace(JOB, software=Software(**{kept: "pipelines"}))
+    fields: dict[str, Any] = {kept: "pipelines"}
+    job = replace(JOB, software=Software(**fields))
     for sharding in ("zero1", "zero3"):
         plan = Plan(pp=2, sharding=sharding)
         assert "shard them" not in knobs(part, plan, job, has_replicas=True)

@@ -19,7 +19,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan, Sharding
-from shardplan.inputs.sharding import SHARDINGS
+from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.family import Family, Points, ShardingPair, degrees_at
 from shardplan.planner.masks import Masks, SortedRules, degrees_of_chunks
 from shardplan.planner.space import GRID, Space
@@ -92,12 +92,12 @@ class _Draft:
 
     def family(self) -> Family | None:
         """The valid points, with what else is valid at each; None where there are none."""
+        shardings = self.space.shardings()
         depths = [depth for depth in map(self._depth, self.space.axes["pp"]) if depth.size]
-        if not depths:
+        if not depths or not shardings:
             return None
         points = self._points(depths)
         policies, layers, recomputes = _slots(depths)
-        shardings = self.space.shardings()
         found = Family(
             switches=self.switches,
             depths=tuple(depth.pp for depth in depths),
@@ -319,7 +319,7 @@ class _Draft:
 
     def _divides(self, degrees: Degrees, points: Points, sharding: ShardingPair) -> NDArray[np.bool_]:
         kind, ranks = sharding[0], degrees_at(sharding[1], points)
-        hybrid = SHARDINGS[kind].in_groups
+        hybrid = kind in kinds_that("in_groups")
         holds = SHARDING.holds(self.setting, replace(degrees, sharding_degree=ranks, hybrid=hybrid))
         excluded = self.space.excluded.get("sharding_degree", ())
         return np.broadcast_to(np.asarray(holds), ranks.shape) & ~np.isin(ranks, [n for n in excluded if n])

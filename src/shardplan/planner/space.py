@@ -20,7 +20,7 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
-from shardplan.inputs.sharding import SHARDINGS
+from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
 from shardplan.schedules.registry import load_schedule
 
@@ -172,7 +172,7 @@ class Space:
         def degrees(kind: str) -> tuple[Degree, ...]:
             if given != (None,) and kind != "ddp":
                 return given
-            return self.domains if SHARDINGS[kind].in_groups else (None,)
+            return self.domains if kind in kinds_that("in_groups") else (None,)
 
         pairs = [(kind, degree) for kind in self.axes["sharding"] for degree in degrees(kind)]
         return tuple(dict.fromkeys(pair for pair in pairs if self._admits("sharding_degree", pair[1])))

@@ -22,6 +22,7 @@ from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.validity.rules import check_plan
 
@@ -202,7 +203,7 @@ def _say_default(choices: Choices, stack: Stack | None, name: str, value: object
 
 
 def _settle_sharding(choices: Choices) -> None:
-    """zero3 over fewer ranks than hold the same weights is hsdp, and hsdp over all of them is zero3."""
+    """zero3 over fewer ranks than hold the same weights is hsdp; hsdp and hpz over all of them are zero3."""
     plan, run = choices.plan, choices.run
     replicas = run.num_accelerators // (plan["tp"] * plan["pp"])
     degree = plan["sharding_degree"]
@@ -210,7 +211,7 @@ def _settle_sharding(choices: Choices) -> None:
         degree = None
     if plan.get("sharding") == "zero3" and degree is not None:
         plan["sharding"] = "hsdp"
-    elif plan.get("sharding") == "hsdp" and degree is None:
+    elif plan.get("sharding") in kinds_that("in_groups") and degree is None:
         plan["sharding"] = "zero3"
     plan["sharding_degree"] = degree
 
