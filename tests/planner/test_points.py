@@ -209,3 +209,17 @@ def test_without_replicas_the_simplest_valid_sharding_stands_for_all(order: tupl
     (plan,) = plans_of(family)
     assert plan.sharding == "zero1"
     assert +rejected == {SHARDING: len(declare(question, Restrictions(limit=limit)).shardings()) - 1}
+
+
+@pytest.mark.parametrize(
+    ("tp", "cp", "inner", "outer"),
+    [(1, 1, 8, 64), (2, 1, 4, 32), (2, 2, 4, 32), (8, 1, 0, 8), (2, 8, 0, 32), (3, 1, 0, 0)],
+)
+def test_groups_of_hybrid_sharding_fill_a_domain_or_eight(tp: int, cp: int, inner: int, outer: int) -> None:
+    """With tp 2 four ranks fill a node of eight; with tp 8 a node has one rank, which shares with nobody."""
+    job = Job(sequence_length=8192, global_batch_size=512)
+    question = Question(model=SMALL, cluster=cluster(), num_accelerators=512, job=job)
+    space = declare(question, Restrictions(limit={"sharding": ["hsdp"]}))
+    found = [degree.degree(tp, cp) for _, degree in space.shardings() if isinstance(degree, Filling)]
+    assert [int(degree) for degree in found] == [inner, outer]
+    assert {inner, outer} - {0} <= {*space.declared()["sharding_degree"]} or tp == 3
