@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         load_cluster,
         load_model,
     )
-    from shardplan.planner.many import search_many
+    from shardplan.planner.related.many import search_many
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.search import search
@@ -46,10 +46,12 @@ __all__ = [
     "Cluster",
     "Deadline",
     "Estimate",
+    "FrameworkAnswer",
     "InputError",
     "Job",
     "ModelConfig",
     "NetworkTier",
+    "NotRunnableError",
     "Plan",
     "PlanError",
     "Profile",
@@ -72,11 +74,12 @@ __all__ = [
     "load_model",
     "load_profile",
     "search",
+    "search_frameworks",
     "search_many",
 ]
 
 _MODULES = {
-    "errors": ("InputError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
+    "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "estimation.estimate": ("Estimate", "estimate"),
     "inputs.readers.catalog": (
         "cluster_of_accelerator",
@@ -93,9 +96,10 @@ _MODULES = {
     "inputs.model": ("ModelConfig",),
     "inputs.plan": ("Plan",),
     "inputs.profile": ("Profile", "load_profile"),
+    "planner.related.frameworks": ("FrameworkAnswer", "search_frameworks"),
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),
-    "planner.many": ("search_many",),
+    "planner.related.many": ("search_many",),
     "planner.search": ("search",),
     "planner.stopping": ("Deadline", "SearchStopped"),
 }

@@ -17,9 +17,10 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.fields import dataclass, in_files
-from shardplan.frameworks.defaults import asked_in_stack
+from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.runnable import Refusal, refusals
-from shardplan.frameworks.stack import Stack, load_stack
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
@@ -36,6 +37,8 @@ class Estimate:
 
     plan: Plan
     dp: int
+    num_accelerators_used: int
+    """Accelerators that the plan occupies: tp cp pp dp."""
     num_microbatches: int
     step_time: float = field(metadata=in_files("step_time_s"))
     """One optimizer step. [s]"""
@@ -100,18 +103,22 @@ def estimate(
     *,
     num_accelerators: int,
     profile: Profile | None = None,
-    stack: str | Stack | None = None,
+    stack: str | Stack | None = USUAL,
 ) -> Estimate:
     """Predicts one plan. Raises ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
 
     A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why.
-    Fields of job and plan that are at their default are those of the training framework ``stack``, where one is named.
+    The plan is priced as it stands. Fields of the job that are at their default are those of the training framework
+    ``stack``, which is the usual one of the accelerator if none is named; ``refusals`` say why it cannot run the plan.
+    With ``stack=None`` the job, too, is taken as it stands.
     """
-    job, plan, of_stack = asked_in_stack(stack, model, job, plan, num_accelerators)
+    vendor = cluster.accelerator.vendor
+    known = stack_for(stack, vendor)
+    chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
+    job, of_stack = job_in_stack(job, known)
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
-    answer = estimate_plan(question, plan)
-    answer = in_framework(answer, load_stack(stack) if isinstance(stack, str) else stack, question)
-    return replace(answer, assumptions=(*of_stack, *answer.assumptions)) if of_stack else answer
+    answer = in_framework(estimate_plan(question, plan), known, question)
+    return replace(answer, assumptions=(*chosen, *of_stack, *answer.assumptions))
 
 
 def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> Estimate:
@@ -163,6 +170,7 @@ def answer_of(priced: PricedPlan) -> Estimate:
     return Estimate(
         plan=plan,
         dp=int(priced.numbers.dp),
+        num_accelerators_used=question.num_accelerators,
         num_microbatches=int(priced.numbers.num_microbatches),
         step_time=step_time,
         step_time_p10=step_time * sure.low,

@@ -36,6 +36,13 @@ def schema_of_files() -> type[BaseModel]:
         num_accelerators: int
         plan: estimate
 
+    class OfferRecord(BaseModel):
+        model_config = config
+        num_accelerators: int
+        global_batch_size: int
+        gain: float
+        plan: estimate
+
     class RecommendedRecord(BaseModel):
         model_config = config
         place: int | None
@@ -67,6 +74,7 @@ def schema_of_files() -> type[BaseModel]:
         recommended: RecommendedRecord | None = None
         suggestions: list[SuggestionRecord] = []
         smallest: estimate | None = None
+        offers: list[OfferRecord] = []
         explanation: dict[str, Any] | None = None
         profile: dict[str, str | float | dict[str, float]] | None = None
         profile_origin: ProfileOrigin | None = None

@@ -78,6 +78,7 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
 def show_framework(page: Page, estimate: Estimate) -> None:
     """Which framework runs the plan, or why the one that was named cannot."""
     if estimate.framework is None:
+        page.line("For no framework: it may be that none runs the plan.", indent=0)
         return
     if not estimate.refusals:
         page.line(f"Runs on {estimate.framework}.", indent=0)
@@ -225,11 +226,11 @@ def show_way_on(
     picks = "1,recommended" if other else "1,2"
     page.verbatim(f"shardplan compare {file} --pick {picks}" if several else f"shardplan compare {file} other.json")
     page.line(f"The {'fastest ' if other else ''}plan as flags of `shardplan estimate`:")
-    _show_flags(page, estimates[0])
+    _show_flags(page, question, estimates[0])
     if other and recommended is not None:
         page.line("The recommended one:")
-        _show_flags(page, recommended)
+        _show_flags(page, question, recommended)
 
 
-def _show_flags(page: Page, estimate: Estimate) -> None:
-    page.verbatim(" ".join(plan_flags(estimate.plan)) or "none: every field has its default")
+def _show_flags(page: Page, question: Question, estimate: Estimate) -> None:
+    page.verbatim(" ".join(plan_flags(question, estimate)) or "none: every field has its default")
