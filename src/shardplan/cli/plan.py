@@ -80,8 +80,8 @@ def _compare_frameworks(model: str | None, flags: QuestionFlags, search: SearchF
     from shardplan.reports.frameworks import frameworks_record
 
     question = ask(model, replace(flags, stack=ANY)).question
-    restrictions = _restrictions(search)
-    fields = {name for each in restrictions.values() for name in each}
+    fix, limit, exclude = _restrictions(search)
+    fields = {*fix, *limit, *exclude}
 
     def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
         asked = ask(model, replace(flags, stack=stack.name))
@@ -89,7 +89,7 @@ def _compare_frameworks(model: str | None, flags: QuestionFlags, search: SearchF
 
     with progress_bar("searching for each framework") as progress:
         stacks = published_stacks(question.cluster.accelerator.vendor)
-        answers = answers_of(stacks, put, progress=progress, **restrictions)
+        answers = answers_of(stacks, put, fix=fix, limit=limit, exclude=exclude, progress=progress)
     if target.where is not None:
         target.write(frameworks_record(question, answers))
     if not target.is_stdout:
@@ -100,11 +100,11 @@ def _compare_frameworks(model: str | None, flags: QuestionFlags, search: SearchF
     return 0 if any(each.best is not None for each in answers) else 1
 
 
-def _restrictions(flags: SearchFlags) -> dict[str, dict[str, tuple[str, ...]]]:
+def _restrictions(flags: SearchFlags) -> tuple[dict[str, tuple[str, ...]], ...]:
     """Values of ``--fix``, ``--limit`` and ``--exclude``. Raises InputError."""
     from shardplan.cli.question import choices
 
-    return {name: choices(f"--{name}", getattr(flags, name)) for name in ("fix", "limit", "exclude")}
+    return tuple(choices(f"--{name}", getattr(flags, name)) for name in ("fix", "limit", "exclude"))
 
 
 def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, ...]]:
@@ -113,13 +113,15 @@ def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, 
     from shardplan.frameworks.defaults import switches_in_stack
     from shardplan.planner.search import search_question
 
-    restrictions = _restrictions(flags)
-    of_stack = switches_in_stack(asked.stack, {name for each in restrictions.values() for name in each})
+    fix, limit, exclude = _restrictions(flags)
+    of_stack = switches_in_stack(asked.stack, {*fix, *limit, *exclude})
     with progress_bar("searching") as progress:
         result = search_question(
             asked.question,
             top=whole(flags.top, "--top", most=MOST_PLANS),
-            **restrictions,
+            fix=fix,
+            limit=limit,
+            exclude=exclude,
             progress=progress,
             stack=asked.stack,
         )
