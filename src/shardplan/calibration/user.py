@@ -9,6 +9,7 @@ the errors of both: bands are made of them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
@@ -114,7 +115,7 @@ class UserFit:
 
 def calibrate_runs(
     runs: Sequence[MeasuredRun],
-    accelerator: str,
+    accelerator: str | None = None,
     *,
     file: str,
     date: str,
@@ -123,18 +124,18 @@ def calibrate_runs(
     unreadable: Sequence[UnreadableRun] = (),
     progress: Callable[[int, float], None] | None = None,
 ) -> UserFit:
-    """Fits the constants of ``accelerator`` to its measured runs.
+    """Fits the constants of ``accelerator`` to its measured runs; where none is named, of the one that all runs are of.
 
     ``file``, ``date``: what the constants' sources say. ``holdout``: share of the runs that the fit does not see,
     in whole configurations that ``seed`` chooses.
     ``unreadable``: rows of the file that could not be read.
-    Raises ``InputError`` where no run is usable.
+    Raises ``InputError`` where no run is usable, or where several accelerators are meant and none is named.
     """
     _check_share(holdout)
-    part = load_accelerator(accelerator)
-    # Runs may call a part of one's own by the name that its file gives it.
-    named = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
-    usable, skipped = _usable(named, part, skipped_rows(unreadable))
+    part = _only_part(runs) if accelerator is None else load_accelerator(accelerator)
+    if accelerator is not None:  # runs may call a part of one's own by the name that its file gives it
+        runs = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
+    usable, skipped = _usable(runs, part, skipped_rows(unreadable))
     split, frees = split_of(usable, holdout, seed), user_constants(part)
     evidence = evidence_of(split.seen, frees, split.groups, by_family=False)  # what runs share is what is to be learnt
     found = fit(frees, evidence, (None, *split.folds), progress=progress)
@@ -179,6 +180,32 @@ def _counted(runs: int) -> str:
     return f"{runs:,} run{'s' * (runs != 1)}"
 
 
+def _only_part(runs: Sequence[MeasuredRun]) -> Accelerator:
+    """The accelerator of all runs that can be read. Raises ``InputError`` where they are of several, or of none."""
+    asked, skipped = ask_all(runs)
+    parts = {one.question.cluster.accelerator.name: one.question.cluster.accelerator for one in asked}
+    if not parts:
+        raise _unusable(len(runs), skipped, "one accelerator")
+    if len(parts) > 1:
+        counts = Counter(one.question.cluster.accelerator.name for one in asked)
+        raise InputError(
+            f"the runs are of {len(parts)} accelerators: "
+            + ", ".join(f"{name} ({_counted(number)})" for name, number in counts.most_common(10)),
+            rule="a profile is fitted to runs of one accelerator",
+            hint=f"name one: --accelerator {counts.most_common(1)[0][0]}",
+        )
+    return next(iter(parts.values()))
+
+
+def _unusable(num_runs: int, left: Sequence[SkippedRun], what: str) -> InputError:
+    reasons = "; ".join(dict.fromkeys(f"'{one.run.id:.60}' {one.reason:.200}" for one in left[:3]))
+    return InputError(
+        f"none of the {num_runs} runs can be used: {reasons}",
+        rule=f"some runs are of {what} and can be predicted",
+        hint="correct the rows, or give --accelerator the part that they were measured on",
+    )
+
+
 def _usable(
     runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[SkippedRun, ...]
 ) -> tuple[tuple[PosedRun, ...], tuple[SkippedRun, ...]]:
@@ -193,12 +220,7 @@ def _usable(
     ]
     left = (*unreadable, *skipped, *others)
     if not own:
-        reasons = "; ".join(dict.fromkeys(f"'{one.run.id:.60}' {one.reason:.200}" for one in left[:3]))
-        raise InputError(
-            f"none of the {len(runs) + len(unreadable)} runs can be used: {reasons}",
-            rule=f"some runs are of {part.name} and can be predicted",
-            hint="correct the rows, or give --accelerator the part that they were measured on",
-        )
+        raise _unusable(len(runs) + len(unreadable), left, part.name)
     return cases_of(own), left
 
 
