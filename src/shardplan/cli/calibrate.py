@@ -42,7 +42,7 @@ RunsArgument = Annotated[
 AcceleratorFlag = Annotated[
     str | None,
     _option(
-        "What the runs or kernels are measured on (see `shardplan accelerators`). Default: the accelerator of the rows.",
+        "What was measured (see `shardplan accelerators`). Default: the accelerator that all rows name.",
         panel="Fit",
         metavar="NAME|FILE",
     ),
