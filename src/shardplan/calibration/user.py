@@ -55,6 +55,9 @@ EACH_LEFT_OUT: Final = "Each run predicted by constants that have not seen it: t
 NOTHING_LEFT_OUT: Final = (
     "The runs are of one configuration: nothing can be left out, and bands are those of the published runs, wider."
 )
+BETWEEN_FAMILIES: Final = 0.1
+"""Spread of whole families of runs around constants that have not seen them: standard deviation of the median left-out
+errors (logarithm) of the 13 published families of eight runs or more (0.104). A cluster of one's own is one more."""
 LEAST_MOVE: Final = 0.02
 """Constants that move by less, in standard deviations of their prior, stay as they are shipped."""
 
@@ -227,7 +230,8 @@ def _usable(
 def user_constants(part: Accelerator) -> tuple[Free, ...]:
     """Free constants that apply to a part, around their shipped values as uncertain as published runs left them.
 
-    The part's own rate relative to its generation is always free: power limits and clocks differ between sites.
+    The part's own rate relative to its generation is always free: power limits and clocks differ between sites. It is
+    the term of the cluster, as uncertain as families of runs differ.
     """
     own = constants_of(part.generation)
     frees = [
@@ -237,8 +241,7 @@ def user_constants(part: Accelerator) -> tuple[Free, ...]:
     ]
     rates = constants_of(DEFAULT)[RATE]
     table = rates.value if isinstance(rates.value, dict) else {}
-    spreads = list(rates.prior_sd.values()) if isinstance(rates.prior_sd, dict) else [0.05]
-    spread = _spread(rates, (part.name,)) or max(spreads)
+    spread = max(_spread(rates, (part.name,)) or 0.0, BETWEEN_FAMILIES)
     rate = Free(DEFAULT, RATE, (part.name,), (float(table.get(part.name, 1.0)),), spread, is_share=False)
     return tuple(
         free for free in (rate, *frees) if all(0 < prior < (1 if free.is_share else np.inf) for prior in free.priors)
