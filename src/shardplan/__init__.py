@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardplan.errors import InputError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate, estimate
+    from shardplan.estimation.evidence import NearRun
     from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
     from shardplan.inputs.defaults import default_job
     from shardplan.inputs.job import Job
@@ -49,6 +50,7 @@ __all__ = [
     "InputError",
     "Job",
     "ModelConfig",
+    "NearRun",
     "NetworkTier",
     "Plan",
     "PlanError",
@@ -78,6 +80,7 @@ __all__ = [
 _MODULES = {
     "errors": ("InputError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "estimation.estimate": ("Estimate", "estimate"),
+    "estimation.evidence": ("NearRun",),
     "inputs.readers.catalog": (
         "cluster_of_accelerator",
         "list_accelerators",

@@ -21,8 +21,8 @@ from shardplan.estimation.evidence import (
     NUM_NEAREST,
     RESPECTS,
     WEIGHTS,
+    KnownRuns,
     NearRun,
-    RunTable,
     distance,
     near_runs,
     spread,
@@ -87,7 +87,7 @@ def test_a_distance_is_symmetric_and_zero_on_itself(one: Features, other: Featur
 
 @given(ASKED, ASKED)
 def test_shares_of_a_step_are_no_distance_and_runs_in_a_table_are_as_alone(one: Features, other: Features) -> None:
-    table = RunTable([Residual(id="", family="", features=each, time=0.0, memory=None) for each in (one, other)])
+    table = KnownRuns([Residual(id="", family="", features=each, time=0.0, memory=None) for each in (one, other)])
     assert table.distance(one).tolist() == pytest.approx([0, distance(other, one)])
 
 
@@ -152,7 +152,7 @@ def test_a_profiles_own_runs_count_as_evidence() -> None:
 
 def test_what_was_not_timed_is_no_evidence_of_step_times() -> None:
     metered = Residual(id="metered", family="", features=H100, time=None, memory=0.1)
-    assert near_runs(H100, RunTable([metered])) == ()
+    assert near_runs(H100, KnownRuns([metered])) == ()
 
 
 def test_evidence_is_written_and_read_again() -> None:

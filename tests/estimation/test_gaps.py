@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shardplan.estimation import gaps
-from shardplan.estimation.evidence import DISTANCES, SPREADS, RunTable, spread
+from shardplan.estimation.evidence import DISTANCES, SPREADS, KnownRuns, spread
 from shardplan.estimation.gaps import Gap, gap_of_plan, gaps_of, total_factor
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
@@ -190,7 +190,7 @@ def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str
 
 
 def test_a_plan_that_was_measured_is_nearer_than_any_and_has_no_reason_to_be_wider() -> None:
-    measured = RunTable(runs())
+    measured = KnownRuns(runs())
     assert gap_of_plan(H100, [measured]).factor == SPREADS[0]
     factors = [gap_of_plan(replace(H100, plan=Plan(cp=cp)), [measured]).factor for cp in (1, 2, 4, 8, 64)]
     assert factors == sorted(factors)
@@ -208,7 +208,7 @@ def test_a_plan_that_was_measured_is_nearer_than_any_and_has_no_reason_to_be_wid
 )
 def test_what_the_published_runs_lack_of_a_plan_is_said(plan: Plan, moe: bool, words: str) -> None:  # noqa: FBT001
     asked = replace(H100, accelerator="h100-sxm-80gb", moe=moe, plan=plan, sequence_length=8192.0, parameters=2e11)
-    gap = gap_of_plan(asked, [RunTable([run for run in read_residuals() if run.has("time")])])
+    gap = gap_of_plan(asked, [KnownRuns([run for run in read_residuals() if run.has("time")])])
     assert words in gap.reason
     assert gap.factor > 1
 
@@ -255,7 +255,7 @@ def test_factors_by_hand() -> None:
     assert total_factor(found(runs(), sequence_length=8 * 4096.0)) == pytest.approx(1.25 + 3 * 0.1)
     for sources, factor in ((0, 1.25), (1, 1 + 0.25 * 2 / 3), (2, 1 + 0.25 / 3), (3, 1.0)):
         split = replace(H100, plan=Plan(cp=2))
-        table = RunTable([*runs(), *runs(sources, split, "split")])
+        table = KnownRuns([*runs(), *runs(sources, split, "split")])
         measured = {0: spread(math.sqrt(2)), 1: spread(0), 2: spread(0), 3: spread(0)}[sources]
         assert gap_of_plan(split, [table]).factor == pytest.approx(max(factor, measured) if factor > 1 else measured)
     assert (DISTANCES, SPREADS) == ((0.25, 0.5, 1.75, 2.25), (0.7, 1.0, 1.0, 1.5))

@@ -21,7 +21,7 @@ from shardplan.calibration.fit import Fit
 from shardplan.calibration.predict import PosedRun, log_ratios
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.estimation.band import features_of
-from shardplan.estimation.evidence import NEIGHBOURHOOD, RunTable
+from shardplan.estimation.evidence import NEIGHBOURHOOD, KnownRuns
 from shardplan.estimation.gaps import gap_among
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile
@@ -160,7 +160,7 @@ def _seen(
     runs: Sequence[Residual], groups: Sequence[str], others: Sequence[Residual]
 ) -> Iterator[tuple[Residual, tuple[Features, NDArray[np.float64], NDArray[np.str_]]]]:
     """Every run with what it is compared by: terms of the squared distances of the runs that were seen, and sources."""
-    table = RunTable((*runs, *others))
+    table = KnownRuns((*runs, *others))
     names = np.asarray([*groups, *[SEEN] * len(others)])
     identities = np.asarray([run.id for run in table.runs])
     for run, group in zip(runs, groups, strict=True):
@@ -170,7 +170,7 @@ def _seen(
 
 def neighbourhoods_of(runs: Sequence[Residual], radius: float) -> tuple[str, ...]:
     """A neighbourhood for every run: that of the nearest of some runs that are further than ``radius`` apart."""
-    table = RunTable(runs)
+    table = KnownRuns(runs)
     centres: list[int] = []
     apart: list[NDArray[np.float64]] = []
     for place, run in enumerate(runs):

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.evidence import LIKELY, RunTable
+from shardplan.estimation.evidence import LIKELY, KnownRuns
 from shardplan.estimation.gaps import Gap, comparable, gap_of_plan, gaps_of, largest_scale, total_factor
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
@@ -173,9 +173,9 @@ class KnownErrors:
     quantity: str
 
     @cached_property
-    def table(self) -> RunTable:
+    def table(self) -> KnownRuns:
         """The runs with their coordinates."""
-        return RunTable(self.runs)
+        return KnownRuns(self.runs)
 
 
 def errors_of(residuals: Sequence[Residual], quantity: str) -> KnownErrors:
@@ -203,7 +203,7 @@ def _gap_of_plan(known: KnownErrors, own: Sequence[Residual], asked: Features) -
     """What is unmeasured of a plan; of its memory nothing, which is counted as that of others."""
     if known.quantity == "memory":
         return ()
-    return (gap_of_plan(asked, (known.table, RunTable(own)) if own else (known.table,)),)
+    return (gap_of_plan(asked, (known.table, KnownRuns(own)) if own else (known.table,)),)
 
 
 def _ends(known: KnownErrors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:
@@ -246,7 +246,7 @@ def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> 
     """Quantiles of published errors and of one's ``own`` together."""
     runs, weights = (*known.runs, *own), _weights(known, asked)
     scale = min(asked.accelerators, largest_scale(comparable(asked, known.quantity, runs)))
-    of_own = np.exp(-_distance_of_own(RunTable(own), asked, scale) / 2)
+    of_own = np.exp(-_distance_of_own(KnownRuns(own), asked, scale) / 2)
     of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)
     return _both(_scaled(runs, known.quantity), np.concatenate([of_published, of_own]))
 
@@ -265,7 +265,7 @@ def _both(errors: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[fl
     return _quantile(errors, weights, LOW), _quantile(errors, weights, HIGH)
 
 
-def _distance_of_own(table: RunTable, asked: Features, scale: float) -> NDArray[np.float64]:
+def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray[np.float64]:
     """Squared likeness of runs of one's own, whose few errors are those of their ``scale``.
 
     Questions beyond the largest measured scale are taken as at that: what is measured there is the nearest there is.

@@ -160,7 +160,7 @@ def _places(names: tuple[str, ...]) -> NDArray[np.intp]:
     return np.asarray([ALL.index(name) for name in names])
 
 
-class RunTable:
+class KnownRuns:
     """Runs with their coordinates, a row each."""
 
     def __init__(self, runs: Sequence[Residual]) -> None:
@@ -188,7 +188,7 @@ def spread(apart: float) -> float:
 def distance(one: Features, other: Features, names: Sequence[str] = ALL) -> float:
     """Distance of two questions with their plans."""
     run = Residual(id="", family="", features=one, time=None, memory=None)
-    return float(RunTable((run,)).distance(other, names)[0])
+    return float(KnownRuns((run,)).distance(other, names)[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,16 +218,16 @@ class NearRun:
 
 
 def near_runs(
-    asked: Features, published: RunTable, own: Sequence[Residual] = (), number: int = NUM_NEAREST
+    asked: Features, published: KnownRuns, own: Sequence[Residual] = (), number: int = NUM_NEAREST
 ) -> tuple[NearRun, ...]:
     """The runs nearest to ``asked``, of ``published`` ones and of a profile's ``own``, which replace those by name."""
     named = {run.id for run in own}
-    found = [*_apart(RunTable(own), asked), *(each for each in _apart(published, asked) if each[1].id not in named)]
+    found = [*_apart(KnownRuns(own), asked), *(each for each in _apart(published, asked) if each[1].id not in named)]
     timed = (each for each in found if each[1].measured_step_time and each[1].predicted_step_time)
     return tuple(_near_run(*each) for each in heapq.nsmallest(number, timed, key=lambda each: each[0]))
 
 
-def _apart(table: RunTable, asked: Features) -> list[tuple[float, Residual]]:
+def _apart(table: KnownRuns, asked: Features) -> list[tuple[float, Residual]]:
     return list(zip(table.distance(asked).tolist(), table.runs, strict=True))
 
 

@@ -20,7 +20,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.evidence import EXPOSING, NEIGHBOURHOOD, WEIGHTS, RunTable, spread
+from shardplan.estimation.evidence import EXPOSING, NEIGHBOURHOOD, WEIGHTS, KnownRuns, spread
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Features, Residual
 
@@ -89,7 +89,7 @@ def gaps_of(asked: Features, part: str, quantity: str, known: Sequence[Residual]
     return gaps if quantity == "memory" else (*gaps, *_lengths(asked, known))
 
 
-def gap_of_plan(asked: Features, tables: Sequence[RunTable]) -> Gap:
+def gap_of_plan(asked: Features, tables: Sequence[KnownRuns]) -> Gap:
     """What is unmeasured of a plan and what it splits; a factor below one near to measured runs."""
     terms = np.concatenate([table.terms(asked, NEIGHBOURHOOD) for table in tables])
     return gap_among(asked, terms, np.concatenate([table.sources for table in tables]))
