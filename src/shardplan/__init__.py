@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardplan.errors import InputError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate, estimate
+    from shardplan.estimation.evidence import NearRun
     from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
     from shardplan.inputs.defaults import default_job
     from shardplan.inputs.job import Job
@@ -50,6 +51,7 @@ __all__ = [
     "InputError",
     "Job",
     "ModelConfig",
+    "NearRun",
     "NetworkTier",
     "NotRunnableError",
     "Plan",
@@ -81,6 +83,7 @@ __all__ = [
 _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "estimation.estimate": ("Estimate", "estimate"),
+    "estimation.evidence": ("NearRun",),
     "inputs.readers.catalog": (
         "cluster_of_accelerator",
         "list_accelerators",

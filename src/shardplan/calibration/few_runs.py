@@ -90,7 +90,7 @@ def _drawn(frees: Sequence[Free], cases: Sequence[PosedRun], num_runs: int, seed
     """Logarithmic errors of the runs that a draw leaves, before and after the fit to those drawn."""
     configurations = configurations_of(cases)
     names = sorted(set(configurations))
-    drawn = {*random.Random(seed).sample(names, min(num_runs, len(names) - 1))}
+    drawn = {*random.Random(seed).sample(names, min(num_runs, len(names) - 1))}  # noqa: S311 - a draw that can be repeated
     seen = [case for case, name in zip(cases, configurations, strict=True) if name in drawn]
     rest = [case for case, name in zip(cases, configurations, strict=True) if name not in drawn]
     fitted = fit(frees, evidence_of(seen, frees, by_family=False))

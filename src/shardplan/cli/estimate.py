@@ -138,5 +138,6 @@ def _answer(question: Question, answer: Estimate, target: JsonTarget) -> None:
     show_answer.show_memory(page, answer)
     show_answer.show_step(page, answer)
     show_answer.show_traffic(page, answer)
+    show_answer.show_evidence(page, answer)
     show_answer.show_assumptions(page, answer)
     show_answer.show_way_on(page, target, question, (answer,))

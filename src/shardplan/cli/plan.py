@@ -164,5 +164,6 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
         show_search.show_plans(page, result, found)
         show_search.show_explanation(page, explanation, result.estimates)
         show_search.show_account(page, result)
+        show_answer.show_evidence(page, found.estimate)
         show_answer.show_assumptions(page, best)
     show_answer.show_way_on(page, target, result.question, result.estimates, result.recommended)

@@ -10,7 +10,8 @@ import numpy as np
 
 from shardplan.costs.collectives import unfilled_domains
 from shardplan.errors import InputError
-from shardplan.estimation.band import band_of
+from shardplan.estimation.band import band_of, features_of, shipped_errors
+from shardplan.estimation.evidence import NearRun, near_runs
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
@@ -93,6 +94,8 @@ class Estimate:
     """The training framework that the plan is for, and the version of its record; None where none is named."""
     refusals: tuple[Refusal, ...] = ()
     """Why that framework cannot run the plan; none where it can."""
+    evidence: tuple[NearRun, ...] = ()
+    """The measured runs that are nearest to the question with this plan, the nearest first."""
 
 
 def estimate(
@@ -165,7 +168,7 @@ def answer_of(priced: PricedPlan) -> Estimate:
     per_token = model_flops_per_token(question.model, job.sequence_length)
     step_time, peak_memory = priced.step_time, priced.peak_memory_bytes
     capacity = step_time * question.num_accelerators * peak
-    sure = band_of(question, shares=priced.shares, cp=plan.cp)
+    sure = band_of(question, shares=priced.shares, plan=plan)
     sure_memory = band_of(question, "memory")
     return Estimate(
         plan=plan,
@@ -200,7 +203,14 @@ def answer_of(priced: PricedPlan) -> Estimate:
         reason=_reason(priced),
         assumptions=_assumptions(question),
         time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
+        evidence=_evidence(question, plan),
     )
+
+
+def _evidence(question: Question, plan: Plan) -> tuple[NearRun, ...]:
+    """The nearest measured runs, those of a given profile among them."""
+    own = () if question.given_profile is None else question.given_profile.left_out_errors
+    return near_runs(features_of(question, plan=plan), shipped_errors("time").table, own)
 
 
 def _reason(priced: PricedPlan) -> str | None:

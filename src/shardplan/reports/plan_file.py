@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import shardplan
 from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.files import FileKind, parse_document, read_text
@@ -259,7 +260,8 @@ def _estimate(checked: Any) -> Estimate:
     for name in ("slowest_stage", "fullest_stage"):
         if not 0 <= getattr(checked, name) < len(checked.memory):
             raise WRITTEN.wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
-    return Estimate(**field_values(Estimate, checked))
+    near = tuple(NearRun(**field_values(NearRun, run)) for run in checked.evidence)
+    return Estimate(**field_values(Estimate, checked) | {"evidence": near})
 
 
 def _account(checked: Any) -> SearchAccount | None:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.evidence import NearRun
 from shardplan.inputs.job import Job
 from shardplan.inputs.profile import ProfileGeneration
 from shardplan.records import schema_fields
@@ -26,8 +27,13 @@ def schema_of_files() -> type[BaseModel]:
         lost_time_s: dict[str, float]
         pessimistic_step_time_s: float
 
-    judged: dict[str, Any] = {"is_tie": (bool | None, None), "robustness": (RobustnessRecord | None, None)}
-    estimate: Any = create_model("Estimate", __config__=config, **schema_fields(Estimate, **judged))
+    near: Any = create_model("NearRun", __config__=config, **schema_fields(NearRun))
+    others: dict[str, Any] = {
+        "is_tie": (bool | None, None),
+        "robustness": (RobustnessRecord | None, None),
+        "evidence": (tuple[near, ...], ()),
+    }
+    estimate: Any = create_model("Estimate", __config__=config, **schema_fields(Estimate, **others))
     scalar = bool | int | float | str | tuple[int, ...] | None
 
     class SuggestionRecord(BaseModel):

@@ -10,6 +10,7 @@ from rich.text import Text
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.layout import HARD_SPACE, Column, Page
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.plan_words import plan_flags, plan_words, variant_flag
@@ -28,6 +29,8 @@ COLOURS = {"matmul": "green", "attention": "green", "memory_bound": "yellow", "r
 LEAST_SHARE = 0.004
 """Terms below this share of the step are summed up in one line."""
 LONGEST_BAR = 40
+MOST_LINES_OF_RUNS = 3
+"""Lines that the nearest measured runs take on the terminal, unless the first alone takes more."""
 MOST_LINES = 2
 """Lines that one assumption takes on the terminal; the JSON has all of it."""
 
@@ -196,6 +199,27 @@ def show_traffic(page: Page, estimate: Estimate) -> None:
         sent = [moved.get(tier, 0.0) for moved in estimate.communication.values()]
         columns.append(Column(title=tier, cells=[format_bytes(value) if value else "-" for value in sent]))
     page.table(columns)
+
+
+def show_evidence(page: Page, estimate: Estimate) -> None:
+    """The nearest measured runs, as many as fit in three lines; the JSON has all."""
+    if not estimate.evidence:
+        return
+    nearest = estimate.evidence[0]
+    said = "as asked" if nearest.distance == 0 else f"distance {nearest.distance:.1f}, 1 is a doubling of tp, cp or ep"
+    page.heading("Nearest measured runs", said)
+    texts = [_run_in_words(run) for run in estimate.evidence]
+    lengths = [page.num_lines(text) for text in texts]
+    shown = max([1, *(n for n in range(2, len(texts) + 1) if sum(lengths[:n]) <= MOST_LINES_OF_RUNS)])
+    page.bullets(texts[:shown], style="dim")
+
+
+def _run_in_words(run: NearRun) -> str:
+    measured, predicted = format_time(run.measured_step_time), format_time(run.predicted_step_time)
+    return (
+        f"{run.id} ({run.num_accelerators:,} x {run.accelerator}; {run.summary}): measured {measured}, "
+        f"predicted {predicted} ({100 * run.error:+.1f} %)"
+    )
 
 
 def show_assumptions(page: Page, estimate: Estimate) -> None:
