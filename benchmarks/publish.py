@@ -1,6 +1,6 @@
-"""Puts the records into the documentation: the tables of docs/speed.md and its figure.
+"""Puts the records into the documentation: the tables of docs/speed.md and docs/calibrate.md, and the figure.
 
-The page marks where the table of a record goes with ``<!-- measured: NAME -->`` and ``<!-- end -->``. Drawing needs the
+A page marks where the table of a record goes with ``<!-- measured: NAME -->`` and ``<!-- end -->``. Drawing needs the
 extra ``bench``.
 """
 
@@ -16,7 +16,7 @@ from measure import Record
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "benchmarks" / "records"
-PAGE = ROOT / "docs" / "speed.md"
+PAGES = (ROOT / "docs" / "speed.md", ROOT / "docs" / "calibrate.md")
 ASSETS = ROOT / "docs" / "assets"
 BLOCK = re.compile(r"(<!-- measured: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -25,7 +25,8 @@ def main() -> None:
     """Rewrites page and figures."""
     from draw_scaling import draw_all
 
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
     draw_all(_record("scaling"), ASSETS)
 
 

@@ -90,7 +90,7 @@ SMALL = llama(512, 8, 8, 4, 2048, vocab_size=1024)
 def accelerator(**changes: Any) -> Accelerator:  # fields of Accelerator
     """An 80 GB part of the Hopper generation with round numbers."""
     fields: dict[str, Any] = {
-        "name": "part", "full_name": "Part", "vendor": "Maker", "generation": "hopper", "memory_bytes": 80 * GB,
+        "name": "part", "full_name": "Part", "vendor": "NVIDIA", "generation": "hopper", "memory_bytes": 80 * GB,
         "memory_bandwidth": 3350 * GB, "num_cores": 132, "host_link_bandwidth": 64 * GB,
         "peak_flops": {"fp32": 50e12, "bf16": 1000e12, "fp16": 1000e12, "fp8": 2000e12},
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -33,7 +34,9 @@ def test_a_question_from_start_to_end() -> None:
     job = shardplan.Job(sequence_length=2048, global_batch_size=64)
     answer = shardplan.search(model, cluster, job, num_accelerators=8, top=2, limit={"pp": (1, 2)})
     best = answer.estimates[0]
-    assert best == shardplan.estimate(model, cluster, job, best.plan, num_accelerators=8)
+    again = shardplan.estimate(model, cluster, job, best.plan, num_accelerators=8)
+    assert replace(best, assumptions=()) == replace(again, assumptions=())
+    assert {*again.assumptions} <= {*best.assumptions}
     assert isinstance(best, shardplan.Estimate)
 
 

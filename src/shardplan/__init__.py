@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardplan.errors import InputError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate, estimate
+    from shardplan.estimation.evidence import NearRun
     from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
     from shardplan.inputs.defaults import default_job
     from shardplan.inputs.job import Job
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
         load_cluster,
         load_model,
     )
-    from shardplan.planner.many import search_many
+    from shardplan.planner.related.many import search_many
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.search import search
@@ -46,10 +47,13 @@ __all__ = [
     "Cluster",
     "Deadline",
     "Estimate",
+    "FrameworkAnswer",
     "InputError",
     "Job",
     "ModelConfig",
+    "NearRun",
     "NetworkTier",
+    "NotRunnableError",
     "Plan",
     "PlanError",
     "Profile",
@@ -72,12 +76,14 @@ __all__ = [
     "load_model",
     "load_profile",
     "search",
+    "search_frameworks",
     "search_many",
 ]
 
 _MODULES = {
-    "errors": ("InputError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
+    "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "estimation.estimate": ("Estimate", "estimate"),
+    "estimation.evidence": ("NearRun",),
     "inputs.readers.catalog": (
         "cluster_of_accelerator",
         "list_accelerators",
@@ -93,9 +99,10 @@ _MODULES = {
     "inputs.model": ("ModelConfig",),
     "inputs.plan": ("Plan",),
     "inputs.profile": ("Profile", "load_profile"),
+    "planner.related.frameworks": ("FrameworkAnswer", "search_frameworks"),
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),
-    "planner.many": ("search_many",),
+    "planner.related.many": ("search_many",),
     "planner.search": ("search",),
     "planner.stopping": ("Deadline", "SearchStopped"),
 }

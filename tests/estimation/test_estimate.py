@@ -196,12 +196,12 @@ def test_constants_can_be_given() -> None:
 def test_assumptions_are_stated() -> None:
     def of(model: Any, on: Any, n: int) -> str:
         job = Job(sequence_length=4096, global_batch_size=n)
-        return " ".join(estimate(model, on, job, Plan(), num_accelerators=n).assumptions)
+        return " ".join(estimate(model, on, job, Plan(), num_accelerators=n, stack=None).assumptions)
 
     rack = cluster(tier("rack", 72, 900), tier("network", None, 50))
     assert "routed evenly" in of(mixtral(2), cluster(), 8)
     uneven = Job(sequence_length=4096, global_batch_size=8, moe_imbalance=1.25)
-    texts = estimate(mixtral(2), cluster(), uneven, Plan(ep=8), num_accelerators=8).assumptions
+    texts = estimate(mixtral(2), cluster(), uneven, Plan(ep=8), num_accelerators=8, stack=None).assumptions
     assert any("1.25 times the mean" in text for text in texts)
     assert any("one copy of a token" in text for text in texts)
     apart = replace(uneven, software=Software(moe_dispatcher="alltoall"))

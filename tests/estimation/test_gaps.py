@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from shardplan.estimation import gaps
-from shardplan.estimation.gaps import Gap, gaps_of, total_factor
+from shardplan.estimation.evidence import DISTANCES, SPREADS, KnownRuns, spread
+from shardplan.estimation.gaps import Gap, gap_of_plan, gaps_of, total_factor
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
 
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
@@ -140,9 +142,9 @@ def test_a_kind_of_model_that_no_run_of_the_generation_has() -> None:
     assert "no mixture-of-experts run of its generation" in gap.reason
 
 
-@pytest.mark.parametrize(("name", "usual"), [("sequence_length", 4096.0), ("cp", 1.0)])
-def test_lengths_that_few_or_no_runs_reach(name: str, usual: float) -> None:
-    of: Callable[[float], dict[str, Any]] = lambda times: {name: times * usual}  # noqa: E731
+def test_lengths_that_few_or_no_runs_reach() -> None:
+    usual = 4096.0
+    of: Callable[[float], dict[str, Any]] = lambda times: {"sequence_length": times * usual}  # noqa: E731
     known = [*runs(), *runs(1, replace(H100, **of(32)), "long")]
     assert found(known, **of(2)) == ()
     (few,) = found(known, **of(64))
@@ -162,7 +164,7 @@ def test_causes_add_as_independent_errors_do() -> None:
 
 
 def test_memory_knows_neither_part_nor_format_nor_plan() -> None:
-    assert found(runs(), "memory", accelerator="h20", bits=32, moe=True, sequence_length=1e6, cp=64.0) == ()
+    assert found(runs(), "memory", accelerator="h20", bits=32, moe=True, sequence_length=1e6, plan=Plan(cp=64)) == ()
     assert total_factor(found(runs(), "memory", accelerators=128.0)) == pytest.approx(1 + gaps.BEYOND)
 
 
@@ -176,7 +178,6 @@ def test_memory_knows_neither_part_nor_format_nor_plan() -> None:
         ({"generation": "rubin", "accelerator": "rubin-288gb"}, "no measured run covers"),
         ({"bits": 32}, "32 bits"),
         ({"sequence_length": 1048576.0}, "all of one source"),
-        ({"cp": 16.0}, "all of one source"),
     ],
 )
 def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str) -> None:
@@ -186,6 +187,30 @@ def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str
     asked = gaps_of(replace(h100, **change), "Part", "time", known)
     assert words in "; ".join(gap.reason for gap in asked)
     assert total_factor(asked) > 1
+
+
+def test_a_plan_that_was_measured_is_nearer_than_any_and_has_no_reason_to_be_wider() -> None:
+    measured = KnownRuns(runs())
+    assert gap_of_plan(H100, [measured]).factor == SPREADS[0]
+    factors = [gap_of_plan(replace(H100, plan=Plan(cp=cp)), [measured]).factor for cp in (1, 2, 4, 8, 64)]
+    assert factors == sorted(factors)
+    assert factors[1:] == pytest.approx([1.25, *[1.5] * 3])
+
+
+@pytest.mark.parametrize(
+    ("plan", "moe", "words"),
+    [
+        (Plan(tp=4, pp=16, vp=8, cp=4), False, "no measured dense run has cp 4 with sequences of 8,192 tokens"),
+        (Plan(ep=8, sharding="zero3"), True, "ep 8 with sharded weights: 1 measured mixture-of-experts run"),
+        (Plan(sharding="zero3"), True, "ep 1 with sequences of 8,192 tokens: 2 measured mixture-of-experts runs (all"),
+        (Plan(tp=64), False, "no measured dense run has tp 64"),
+    ],
+)
+def test_what_the_published_runs_lack_of_a_plan_is_said(plan: Plan, moe: bool, words: str) -> None:  # noqa: FBT001
+    asked = replace(H100, accelerator="h100-sxm-80gb", moe=moe, plan=plan, sequence_length=8192.0, parameters=2e11)
+    gap = gap_of_plan(asked, [KnownRuns([run for run in read_residuals() if run.has("time")])])
+    assert words in gap.reason
+    assert gap.factor > 1
 
 
 @pytest.mark.parametrize(
@@ -198,8 +223,10 @@ def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str
         ("more accelerators than any run of the generation and kind has half of; one", "1.15; 1.10, 1.05"),
         ("beyond the largest run of the generation and kind", "+ 0.1 per doubling"),
         ("beyond the largest run of the accelerator, within those of its generation", "+ 0.05 per doubling"),
-        ("sequences, or degree of context parallelism, of which no run has half", "1.25; 1.17, 1.08"),
-        ("beyond the longest, or the highest degree", "+ 0.1 per doubling"),
+        ("sequences of which no run has half", "1.25; 1.17, 1.08"),
+        ("beyond the longest", "+ 0.1 per doubling"),
+        ("a plan, or a plan for such sequences, that no run of that kind is near to", "1.25; 1.17, 1.08"),
+        ("[distance](../evidence.md) from the nearest measured run", "0.7 to 0.25; 1 from 0.5 to 1.75; 1.5 from 2.25"),
     ],
 )
 def test_factors_are_those_of_the_documentation(respect: str, factors: str) -> None:
@@ -226,4 +253,9 @@ def test_factors_by_hand() -> None:
     in_part = [*runs(), *runs(3, replace(other, accelerators=128.0), "other")]
     assert total_factor(found(in_part, accelerators=128.0)) == pytest.approx(1.05)
     assert total_factor(found(runs(), sequence_length=8 * 4096.0)) == pytest.approx(1.25 + 3 * 0.1)
-    assert total_factor(found(runs(), cp=4.0)) == pytest.approx(1.25 + 2 * 0.1)
+    for sources, factor in ((0, 1.25), (1, 1 + 0.25 * 2 / 3), (2, 1 + 0.25 / 3), (3, 1.0)):
+        split = replace(H100, plan=Plan(cp=2))
+        table = KnownRuns([*runs(), *runs(sources, split, "split")])
+        measured = {0: spread(math.sqrt(2)), 1: spread(0), 2: spread(0), 3: spread(0)}[sources]
+        assert gap_of_plan(split, [table]).factor == pytest.approx(max(factor, measured) if factor > 1 else measured)
+    assert (DISTANCES, SPREADS) == ((0.25, 0.5, 1.75, 2.25), (0.7, 1.0, 1.0, 1.5))

@@ -112,7 +112,7 @@ def test_an_estimate_has_the_band_of_its_shares(case: Case) -> None:
     assert 0 <= shares.host <= 1
     assert 0 <= shares.communication <= 1
     assert 0 <= shares.attention <= 1
-    band = band_of(case.question, shares=shares, cp=case.plan.cp)
+    band = band_of(case.question, shares=shares, plan=case.plan)
     assert found.step_time_p10 == pytest.approx(found.step_time * band.low)
     assert found.step_time_p90 == pytest.approx(found.step_time * band.high)
 

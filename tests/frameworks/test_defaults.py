@@ -8,7 +8,7 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer
 
 from shardplan import Job, Plan, estimate, load_cluster, load_model, search
-from shardplan.frameworks.defaults import asked_in_stack, job_in_stack, stated
+from shardplan.frameworks.defaults import job_in_stack, plan_in_stack, stated
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.software import Software
 
@@ -18,7 +18,9 @@ JOB = Job(sequence_length=2048, global_batch_size=64)
 
 @pytest.mark.parametrize("name", ["torchtitan", "nanotron", "megatron-bridge", "megatron-deepspeed"])
 def test_python_and_the_command_line_agree(name: str) -> None:
-    ours = estimate(MODEL, CLUSTER, JOB, Plan(tp=2, pp=2), num_accelerators=8, stack=name)
+    stack, given = load_stack(name), Plan(tp=2, pp=2)
+    plan, _ = plan_in_stack(given, stack, model=MODEL, job=job_in_stack(JOB, stack)[0], num_accelerators=8)
+    ours = estimate(MODEL, CLUSTER, JOB, plan, num_accelerators=8, stack=name)
     theirs = answer("estimate", *SMALL, "--tp", 2, "--pp", 2, "--stack", name)["plans"][0]
     assert ours.step_time == theirs["step_time_s"]
     assert {**asdict(ours.plan), "stage_layers": None} == {**theirs["plan"], "stage_layers": None}
@@ -36,7 +38,14 @@ def test_a_search_in_python_is_that_of_the_command_line() -> None:
 
 def test_without_a_stack_nothing_changes() -> None:
     plan = Plan(tp=2, overlap_dp=False)
-    assert asked_in_stack(None, MODEL, JOB, plan, 8) == (JOB, plan, ())
+    assert job_in_stack(JOB, None) == (JOB, ())
+    assert plan_in_stack(plan, None, model=MODEL, job=JOB, num_accelerators=8) == (plan, ())
+
+
+def test_a_plan_in_python_is_priced_as_it_stands() -> None:
+    plan = Plan(tp=2, pp=2)
+    for name in ("usual", "torchtitan", None):
+        assert estimate(MODEL, CLUSTER, JOB, plan, num_accelerators=8, stack=name).plan == plan
 
 
 @pytest.mark.parametrize("name", list_stacks())

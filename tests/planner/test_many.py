@@ -14,7 +14,7 @@ from tests.planner.test_brute_force import tight
 import shardplan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
-from shardplan.planner.many import search_many
+from shardplan.planner.related.many import search_many
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Deadline, SearchStopped

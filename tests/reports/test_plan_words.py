@@ -6,8 +6,9 @@ from dataclasses import fields, replace
 
 from tests.examples import SMALL, cluster
 
-from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.estimate import estimate_plan, in_framework
 from shardplan.estimation.question import Question
+from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.reports.plan_words import (
@@ -40,13 +41,15 @@ def test_values_read_like_flags() -> None:
 
 def test_a_default_plan_has_no_flags() -> None:
     assert changed_fields(Plan()) == {}
-    assert plan_flags(Plan()) == []
+    unlimited = estimate_plan(QUESTION, Plan())
+    assert plan_flags(QUESTION, unlimited) == ["--stack any"]
+    assert plan_flags(QUESTION, in_framework(unlimited, load_stack("megatron-lm"), QUESTION)) == []
 
 
 def test_flags_name_every_changed_field() -> None:
-    plan = Plan(tp=2, pp=2, overlap_dp=False, overlap_ep=True, recompute="full", stage_layers=(1, 3))
-    assert plan_flags(plan) == [
-        "--tp 2", "--pp 2", "--recompute full", "--no-overlap-dp", "--overlap-ep", "--stage-layers 1,3",
+    plan = Plan(tp=2, pp=2, overlap_dp=False, cp_comm="a2a", recompute="full", stage_layers=(3, 5))
+    assert plan_flags(QUESTION, estimate_plan(QUESTION, plan)) == [
+        "--stack any", "--tp 2", "--pp 2", "--recompute full", "--cp-comm a2a", "--no-overlap-dp", "--stage-layers 3,5",
     ]  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,12 +21,12 @@ import yaml
 from shardplan.calibration.constants import SD_DIGITS, Free, Vector, free_constants, profiles_at, rounded
 from shardplan.calibration.evidence import evidence_of
 from shardplan.calibration.fit import Fit, fit
-from shardplan.calibration.left_out import residual_of
+from shardplan.calibration.left_out import neighbourhoods_of, residual_of, with_plan_factors
 from shardplan.calibration.predict import PosedRun, ask_all, cases_of, log_ratios
 from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
-from shardplan.inputs.readers.residuals import residual_row
+from shardplan.inputs.readers.residuals import EVEN, Residual, residual_row
 from shardplan.records import plain
 
 PUBLISHED = "the published runs that ship with the product"
@@ -56,11 +57,23 @@ def refit(
     """Fits the shipped constants again, each ``left_out`` once. Some twenty seconds on one core."""
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
-    groups = tuple(case.asked.run.family if left_out == "family" else case.generation for case in cases)
+    groups = _groups(cases, left_out)
     frees = free_constants()
     found = fit(frees, evidence_of(cases, frees, groups), (None, *sorted(set(groups))), progress=progress)
     time, memory = log_ratios(cases, profiles_at(frees, found.theta))
     return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory)
+
+
+LeftOut = Literal["family", "generation", "neighbourhood"]
+RADIUS = 2.5
+"""Distance within which runs are of one neighbourhood."""
+
+
+def _groups(cases: Sequence[PosedRun], left_out: LeftOut) -> tuple[str, ...]:
+    if left_out == "neighbourhood":
+        unpredicted = EVEN, math.nan
+        return neighbourhoods_of([residual_of(case, math.nan, math.nan, *unpredicted) for case in cases], RADIUS)
+    return tuple(case.asked.run.family if left_out == "family" else case.generation for case in cases)
 
 
 def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:
@@ -104,14 +117,23 @@ def _record(constant: Constant) -> dict[str, Any]:
 
 def residuals_table(found: Refit) -> str:
     """The left-out errors of all runs, as CSV."""
-    constants = _fitted_profiles(found.fit)
-    left_out = zip(found.cases, found.left_out(found.time), found.left_out(found.memory), strict=True)
-    rows = [residual_row(residual_of(case, time, memory, case.shares(constants))) for case, time, memory in left_out]
+    rows = [residual_row(run) for run in residuals_of(found)]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def residuals_of(found: Refit) -> tuple[Residual, ...]:
+    """Every run with its errors under constants that have not seen its group, and by those fitted to all."""
+    constants = _fitted_profiles(found.fit)
+    errors = zip(found.left_out(found.time), found.left_out(found.memory), found.time[:, 0], strict=True)
+    runs = [
+        residual_of(case, time, memory, case.shares(constants), fitted)
+        for case, (time, memory, fitted) in zip(found.cases, errors, strict=True)
+    ]
+    return with_plan_factors(runs, found.groups)
 
 
 def _fitted_profiles(found: Fit) -> Callable[[str], Profile]:

@@ -6,22 +6,26 @@ Runs of one configuration go together, since repeats would tell a fit what it is
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardplan.calibration.constants import profiles_at
 from shardplan.calibration.fit import Fit
 from shardplan.calibration.predict import PosedRun, log_ratios
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.estimation.band import features_of
+from shardplan.estimation.evidence import NEIGHBOURHOOD, KnownRuns
+from shardplan.estimation.gaps import gap_among
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile
-from shardplan.inputs.readers.residuals import Residual, Shares
+from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
 
 MOST_FOLDS: Final = 10
 """Fits beside the one to all runs, each without some of them."""
@@ -105,17 +109,75 @@ def errors_left_out(split: RunSplit, found: Fit, profile: Profile) -> tuple[Resi
     cases = [*(case for case, _ in seen), *split.unseen]
     tables = log_ratios(cases, profiles_at(found.frees, found.theta))
     time, memory = (table[np.arange(len(cases)), columns] for table in tables)
+    fitted = tables[0][:, 0]
     shares = [case.shares({case.generation: profile}) for case in cases]
-    return tuple(map(residual_of, cases, time.tolist(), memory.tolist(), shares))
+    runs = tuple(map(residual_of, cases, time.tolist(), memory.tolist(), shares, fitted.tolist()))
+    groups = [*(group for _, group in seen), *[UNSEEN] * len(split.unseen)]
+    return with_plan_factors(runs, groups, others=read_residuals())
 
 
-def residual_of(case: PosedRun, time: float, memory: float, shares: Shares) -> Residual:
-    """A run with its errors (logarithm; NaN: not measured) and what it is compared by."""
+def residual_of(case: PosedRun, time: float, memory: float, shares: Shares, fitted: float) -> Residual:
+    """A run with its errors (logarithm; NaN: not measured) and what it is compared by.
+
+    ``fitted``: the error of its step time by constants that were fitted to all runs.
+    """
     run = case.asked.run
-    exact = replace(features_of(case.asked.question, cp=case.asked.plan.cp), shares=shares)
+    exact = replace(features_of(case.asked.question, plan=case.asked.plan), shares=shares)
     time_error, memory_error = (None if np.isnan(error) else float(error) for error in (time, memory))
-    setting = _setting(run) if run.tier != "B" else ""
-    return Residual(id=run.id, family=run.family, features=exact, time=time_error, memory=memory_error, setting=setting)
+    return Residual(
+        id=run.id,
+        family=run.family,
+        features=exact,
+        time=time_error,
+        memory=memory_error,
+        setting=_setting(run) if run.tier != "B" else "",
+        measured_step_time=run.step_time,
+        predicted_step_time=None if run.step_time is None else run.step_time * math.exp(fitted),
+    )
+
+
+UNSEEN, SEEN = "held out", "seen"
+"""Groups of runs that no prediction has seen, and that all have."""
+
+
+def with_plan_factors(
+    runs: Sequence[Residual], groups: Sequence[str], others: Sequence[Residual] = ()
+) -> tuple[Residual, ...]:
+    """``runs`` with what their plans have in common with those that the prediction of each had seen: other groups'.
+
+    ``others``: runs that all predictions had seen, each unless it is the run itself.
+    """
+    return tuple(replace(run, plan_factor=gap_among(*seen).factor) for run, seen in _seen(runs, groups, others))
+
+
+def distances_of(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[float, ...]:
+    """Distance of every run from the nearest that its prediction had seen; infinite where it had seen none."""
+    apart = [np.sqrt(terms.sum(axis=1)) for _, (_, terms, _) in _seen(runs, groups, ())]
+    return tuple(float(one.min()) if len(one) else math.inf for one in apart)
+
+
+def _seen(
+    runs: Sequence[Residual], groups: Sequence[str], others: Sequence[Residual]
+) -> Iterator[tuple[Residual, tuple[Features, NDArray[np.float64], NDArray[np.str_]]]]:
+    """Every run with what it is compared by: terms of the squared distances of the runs that were seen, and sources."""
+    table = KnownRuns((*runs, *others))
+    names = np.asarray([*groups, *[SEEN] * len(others)])
+    identities = np.asarray([run.id for run in table.runs])
+    for run, group in zip(runs, groups, strict=True):
+        kept = (names != group) & (names != UNSEEN) & (identities != run.id)
+        yield run, (run.features, table.terms(run.features, NEIGHBOURHOOD)[kept], table.sources[kept])
+
+
+def neighbourhoods_of(runs: Sequence[Residual], radius: float) -> tuple[str, ...]:
+    """A neighbourhood for every run: that of the nearest of some runs that are further than ``radius`` apart."""
+    table = KnownRuns(runs)
+    centres: list[int] = []
+    apart: list[NDArray[np.float64]] = []
+    for place, run in enumerate(runs):
+        if not any(others[place] <= radius for others in apart):
+            centres.append(place)
+            apart.append(table.distance(run.features, NEIGHBOURHOOD))
+    return tuple(f"near {runs[centres[number]].id}" for number in np.argmin(apart, axis=0))
 
 
 def _setting(run: MeasuredRun) -> str:

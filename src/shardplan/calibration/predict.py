@@ -196,7 +196,7 @@ def predict(asked: Iterable[AskedRun], profiles: Profiles | None = None) -> tupl
 
 def _prediction(case: PosedRun, profiles: Profiles) -> Prediction:
     question, step = case.step(profiles)
-    sure = band_of(question, shares=case.shares(profiles), cp=case.asked.plan.cp)
+    sure = band_of(question, shares=case.shares(profiles), plan=case.asked.plan)
     time = float(step.step_time)
     return Prediction(
         asked=case.asked,

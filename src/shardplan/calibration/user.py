@@ -9,6 +9,7 @@ the errors of both: bands are made of them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
@@ -54,6 +55,9 @@ EACH_LEFT_OUT: Final = "Each run predicted by constants that have not seen it: t
 NOTHING_LEFT_OUT: Final = (
     "The runs are of one configuration: nothing can be left out, and bands are those of the published runs, wider."
 )
+BETWEEN_FAMILIES: Final = 0.1
+"""Spread of whole families of runs around constants that have not seen them: standard deviation of the median left-out
+errors (logarithm) of the 13 published families of eight runs or more (0.104). A cluster of one's own is one more."""
 LEAST_MOVE: Final = 0.02
 """Constants that move by less, in standard deviations of their prior, stay as they are shipped."""
 
@@ -114,7 +118,7 @@ class UserFit:
 
 def calibrate_runs(
     runs: Sequence[MeasuredRun],
-    accelerator: str,
+    accelerator: str | None = None,
     *,
     file: str,
     date: str,
@@ -123,18 +127,18 @@ def calibrate_runs(
     unreadable: Sequence[UnreadableRun] = (),
     progress: Callable[[int, float], None] | None = None,
 ) -> UserFit:
-    """Fits the constants of ``accelerator`` to its measured runs.
+    """Fits the constants of ``accelerator`` to its measured runs; where none is named, of the one that all runs are of.
 
     ``file``, ``date``: what the constants' sources say. ``holdout``: share of the runs that the fit does not see,
     in whole configurations that ``seed`` chooses.
     ``unreadable``: rows of the file that could not be read.
-    Raises ``InputError`` where no run is usable.
+    Raises ``InputError`` where no run is usable, or where several accelerators are meant and none is named.
     """
     _check_share(holdout)
-    part = load_accelerator(accelerator)
-    # Runs may call a part of one's own by the name that its file gives it.
-    named = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
-    usable, skipped = _usable(named, part, skipped_rows(unreadable))
+    part = _only_part(runs) if accelerator is None else load_accelerator(accelerator)
+    if accelerator is not None:  # runs may call a part of one's own by the name that its file gives it
+        runs = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
+    usable, skipped = _usable(runs, part, skipped_rows(unreadable))
     split, frees = split_of(usable, holdout, seed), user_constants(part)
     evidence = evidence_of(split.seen, frees, split.groups, by_family=False)  # what runs share is what is to be learnt
     found = fit(frees, evidence, (None, *split.folds), progress=progress)
@@ -179,6 +183,32 @@ def _counted(runs: int) -> str:
     return f"{runs:,} run{'s' * (runs != 1)}"
 
 
+def _only_part(runs: Sequence[MeasuredRun]) -> Accelerator:
+    """The accelerator of all runs that can be read. Raises ``InputError`` where they are of several, or of none."""
+    asked, skipped = ask_all(runs)
+    parts = {one.question.cluster.accelerator.name: one.question.cluster.accelerator for one in asked}
+    if not parts:
+        raise _unusable(len(runs), skipped, "one accelerator")
+    if len(parts) > 1:
+        counts = Counter(one.question.cluster.accelerator.name for one in asked)
+        raise InputError(
+            f"the runs are of {len(parts)} accelerators: "
+            + ", ".join(f"{name} ({_counted(number)})" for name, number in counts.most_common(10)),
+            rule="a profile is fitted to runs of one accelerator",
+            hint=f"name one: --accelerator {counts.most_common(1)[0][0]}",
+        )
+    return next(iter(parts.values()))
+
+
+def _unusable(num_runs: int, left: Sequence[SkippedRun], what: str) -> InputError:
+    reasons = "; ".join(dict.fromkeys(f"'{one.run.id:.60}' {one.reason:.200}" for one in left[:3]))
+    return InputError(
+        f"none of the {num_runs} runs can be used: {reasons}",
+        rule=f"some runs are of {what} and can be predicted",
+        hint="correct the rows, or give --accelerator the part that they were measured on",
+    )
+
+
 def _usable(
     runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[SkippedRun, ...]
 ) -> tuple[tuple[PosedRun, ...], tuple[SkippedRun, ...]]:
@@ -193,19 +223,15 @@ def _usable(
     ]
     left = (*unreadable, *skipped, *others)
     if not own:
-        reasons = "; ".join(dict.fromkeys(f"'{one.run.id:.60}' {one.reason:.200}" for one in left[:3]))
-        raise InputError(
-            f"none of the {len(runs) + len(unreadable)} runs can be used: {reasons}",
-            rule=f"some runs are of {part.name} and can be predicted",
-            hint="correct the rows, or give --accelerator the part that they were measured on",
-        )
+        raise _unusable(len(runs) + len(unreadable), left, part.name)
     return cases_of(own), left
 
 
 def user_constants(part: Accelerator) -> tuple[Free, ...]:
     """Free constants that apply to a part, around their shipped values as uncertain as published runs left them.
 
-    The part's own rate relative to its generation is always free: power limits and clocks differ between sites.
+    The part's own rate relative to its generation is always free: power limits and clocks differ between sites. It is
+    the term of the cluster, as uncertain as families of runs differ.
     """
     own = constants_of(part.generation)
     frees = [
@@ -215,8 +241,7 @@ def user_constants(part: Accelerator) -> tuple[Free, ...]:
     ]
     rates = constants_of(DEFAULT)[RATE]
     table = rates.value if isinstance(rates.value, dict) else {}
-    spreads = list(rates.prior_sd.values()) if isinstance(rates.prior_sd, dict) else [0.05]
-    spread = _spread(rates, (part.name,)) or max(spreads)
+    spread = max(_spread(rates, (part.name,)) or 0.0, BETWEEN_FAMILIES)
     rate = Free(DEFAULT, RATE, (part.name,), (float(table.get(part.name, 1.0)),), spread, is_share=False)
     return tuple(
         free for free in (rate, *frees) if all(0 < prior < (1 if free.is_share else np.inf) for prior in free.priors)

@@ -42,7 +42,9 @@ RunsArgument = Annotated[
 AcceleratorFlag = Annotated[
     str | None,
     _option(
-        "What the runs or kernels are measured on (see `shardplan accelerators`).", panel="Fit", metavar="NAME|FILE"
+        "What was measured (see `shardplan accelerators`). Default: the accelerator that all rows name.",
+        panel="Fit",
+        metavar="NAME|FILE",
     ),
 ]
 OutFlag = Annotated[str | None, _option("Where the profile goes.", panel="Output", metavar="FILE")]
@@ -140,7 +142,7 @@ def _check_way(given: Mapping[str, bool]) -> None:
         raise InputError(
             f"{' and '.join(ways)} are given" if ways else "nothing to calibrate with is given",
             rule="one of RUNS.csv, --microbench and --defaults is given",
-            hint="shardplan calibrate my-runs.csv --accelerator h100-sxm-80gb --out my-cluster.yaml",
+            hint="shardplan calibrate my-runs.csv --out my-cluster.yaml",
         )
 
 
@@ -197,13 +199,12 @@ def _runs(
     accept_poor_fit: bool,
 ) -> int:
     """A profile from measured runs, where it describes them."""
-    part = _part(accelerator)
-    page = _profile_target(out, runs, part, target)
+    page = _profile_target(out, runs, accelerator, target)
     from shardplan.calibration.user import profile_text
     from shardplan.reports.calibration import calibration_record
 
     date, file = datetime.now(UTC).date().isoformat(), Path(runs).name
-    found = _fitted(runs, part, file=file, date=date, holdout=holdout, seed=seed)
+    found = _fitted(runs, accelerator, file=file, date=date, holdout=holdout, seed=seed)
     is_kept = accept_poor_fit or _poor(found) is None
     if is_kept:
         page.write_text(profile_text(found, file=file, date=date))
@@ -214,18 +215,7 @@ def _runs(
     return 0
 
 
-def _part(accelerator: str | None) -> str:
-    """What the runs were measured on. Raises ``InputError``."""
-    if accelerator is None:
-        raise InputError(
-            "the accelerator of the runs is not given",
-            rule="--accelerator names what the runs were measured on",
-            hint="add --accelerator NAME (see `shardplan accelerators`)",
-        )
-    return accelerator
-
-
-def _fitted(runs: str, accelerator: str, *, file: str, date: str, holdout: float, seed: int) -> UserFit:
+def _fitted(runs: str, accelerator: str | None, *, file: str, date: str, holdout: float, seed: int) -> UserFit:
     """The fit to the rows of a file that can be used."""
     from shardplan.calibration.fit import MOST_ITERATIONS
     from shardplan.calibration.runs.rows import read_table

@@ -77,12 +77,13 @@ def estimate(
         asked, base = ask(model, flags), None
     else:
         found = _read(file, model)
-        asked, base = ask_again(found, flags), found.pick(picked(pick)).plan
+        before = found.pick(picked(pick))
+        asked, base = ask_again(found, flags, before.framework), before.plan
     stated = set(plan) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*plan}
     question = asked.question
     wanted, of_stack = plan_in_stack(
         plan_from(plan, base),
-        asked.stack,
+        asked.stack if asked.is_stack_named else None,
         model=question.model,
         job=question.job,
         num_accelerators=question.num_accelerators,
@@ -137,5 +138,6 @@ def _answer(question: Question, answer: Estimate, target: JsonTarget) -> None:
     show_answer.show_memory(page, answer)
     show_answer.show_step(page, answer)
     show_answer.show_traffic(page, answer)
+    show_answer.show_evidence(page, answer)
     show_answer.show_assumptions(page, answer)
     show_answer.show_way_on(page, target, question, (answer,))

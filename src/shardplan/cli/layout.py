@@ -72,6 +72,10 @@ class Page:
         """A paragraph, wrapped."""
         self.hanging(Text(" " * indent), text if isinstance(text, Text) else Text(text, style=style), indent=0, gap=0)
 
+    def num_lines(self, text: str) -> int:
+        """Lines of a paragraph with a dash."""
+        return len(self._wrapped(Text(text), self.width - INDENT - 2))
+
     def bullets(self, texts: Iterable[str], *, style: str = "", most_lines: int | None = None) -> None:
         """Paragraphs with a dash, continued under their text; cut off after ``most_lines``."""
         for text in texts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardplan.cli.flags.option_groups import with_flags
@@ -21,11 +22,15 @@ from shardplan.cli.numbers import whole
 from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
 
 if TYPE_CHECKING:
-    from shardplan.cli.question import Asked
+    from shardplan.cli.question import Asked, QuestionFlags
+    from shardplan.estimation.question import Question
+    from shardplan.frameworks.stack import Stack
     from shardplan.planner.result import SearchResult
 
 
 MOST_PLANS = 1000
+ALL = "all"
+"""Value of ``--stack`` that compares the published frameworks."""
 
 
 @with_flags
@@ -55,21 +60,60 @@ def plan(
         cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
     )
     if method not in (None, OURS):
-        return plan_with_method(method, lambda: ask(model, flags), search, target)
+        of_none = replace(flags, stack=flags.stack or "any")
+        return plan_with_method(method, lambda: ask(model, of_none), search, target)
+    if stack == ALL:
+        return _compare_frameworks(model, flags, search, target)
     asked = ask(model, flags)
     result, of_stack = _search(asked, search)
     _answer(result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack)), target)
     return 0 if result.estimates else 1
 
 
+def _compare_frameworks(model: str | None, flags: QuestionFlags, search: SearchFlags, target: JsonTarget) -> int:
+    """The best plan of every published framework, side by side."""
+    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.question import ask
+    from shardplan.frameworks.defaults import switches_in_stack
+    from shardplan.frameworks.usual_stack import ANY, published_stacks
+    from shardplan.planner.related.frameworks import answers_of
+    from shardplan.reports.frameworks import frameworks_record
+
+    question = ask(model, replace(flags, stack=ANY)).question
+    fix, limit, exclude = _restrictions(search)
+    fields = {*fix, *limit, *exclude}
+
+    def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
+        asked = ask(model, replace(flags, stack=stack.name))
+        return asked.question, (*asked.assumptions, *switches_in_stack(stack, fields))
+
+    with progress_bar("searching for each framework") as progress:
+        stacks = published_stacks(question.cluster.accelerator.vendor)
+        answers = answers_of(stacks, put, fix=fix, limit=limit, exclude=exclude, progress=progress)
+    if target.where is not None:
+        target.write(frameworks_record(question, answers))
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.frameworks import show_frameworks
+
+        show_frameworks(Page(), question, answers)
+    return 0 if any(each.best is not None for each in answers) else 1
+
+
+def _restrictions(flags: SearchFlags) -> tuple[dict[str, tuple[str, ...]], ...]:
+    """Values of ``--fix``, ``--limit`` and ``--exclude``. Raises InputError."""
+    from shardplan.cli.question import choices
+
+    return tuple(choices(f"--{name}", getattr(flags, name)) for name in ("fix", "limit", "exclude"))
+
+
 def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, ...]]:
     """The answer, and what was taken from the stack."""
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import choices
     from shardplan.frameworks.defaults import switches_in_stack
     from shardplan.planner.search import search_question
 
-    fix, limit, exclude = (choices(f"--{name}", getattr(flags, name)) for name in ("fix", "limit", "exclude"))
+    fix, limit, exclude = _restrictions(flags)
     of_stack = switches_in_stack(asked.stack, {*fix, *limit, *exclude})
     with progress_bar("searching") as progress:
         result = search_question(
@@ -113,11 +157,13 @@ def _answer(result: SearchResult, target: JsonTarget) -> None:
         best = result.estimates[0]
         found = recommendation(result.ties, result.estimates)
         show_answer.show_verdict(page, result.question, best)
+        show_search.show_offers(page, result)
         show_search.show_recommended(page, found)
         show_answer.show_memory(page, best)
         show_answer.show_step(page, best)
         show_search.show_plans(page, result, found)
         show_search.show_explanation(page, explanation, result.estimates)
         show_search.show_account(page, result)
+        show_answer.show_evidence(page, found.estimate)
         show_answer.show_assumptions(page, best)
     show_answer.show_way_on(page, target, result.question, result.estimates, result.recommended)

@@ -13,7 +13,8 @@ from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import job_in_stack
-from shardplan.frameworks.stack import Stack, load_stack
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import ALL, USUAL, how_chosen, stack_for, stack_of_label
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -37,7 +38,9 @@ class Asked:
     question: Question
     assumptions: tuple[str, ...] = ()
     stack: Stack | None = None
-    """The framework that was named."""
+    """The framework that plans are for; None where they are for none."""
+    is_stack_named: bool = True
+    """Whether its defaults fill what is not given; otherwise it only says what it cannot run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,25 +73,30 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     if num_accelerators is None:
         raise _missing("the number of accelerators is not given", "--gpus", "add --gpus N")
     config, hardware = load_model(model), _cluster(flags.cluster, flags.overrides)
-    fields, stack = values_of(Job, flags.job), _stack(flags)
+    fields = values_of(Job, flags.job)
+    stack, chosen = _stack(flags, hardware)
     usual, assumptions = default_job(config, hardware, num_accelerators, **fields)
     job, of_stack = job_in_stack(usual, stack, fields, flags.software)
     profile, of_profile = _profile(flags.profile, hardware)
     question = Question(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=job, given_profile=profile
     )
-    return Asked(question=question, assumptions=(*assumptions, *of_stack, *of_profile), stack=stack)
+    return Asked(question=question, assumptions=(*assumptions, *chosen, *of_stack, *of_profile), stack=stack)
 
 
-def ask_again(file: PlanFile, flags: QuestionFlags) -> Asked:
-    """The question of a plan file, with the given flags in place of what stands there. Raises InputError."""
+def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None) -> Asked:
+    """The question of a plan file, with the given flags in place of what stands there. Raises InputError.
+
+    ``framework``: the one that the file's plan is for. Its plan and job are the file's, unless a stack is named anew.
+    """
     before, hardware = file.question, file.question.cluster
     if flags.cluster.cluster is not None or flags.cluster.accelerator is not None:
         hardware = _cluster(flags.cluster, flags.overrides)
     elif given(flags.overrides):
         hardware = override(hardware, _overrides(flags.overrides))
-    fields, stack = values_of(Job, flags.job), _stack(flags)
-    job, of_stack = job_in_stack(replace(before.job, **fields), stack, fields, flags.software)
+    fields = values_of(Job, flags.job)
+    named = None if flags.stack is None else stack_for(flags.stack, hardware.accelerator.vendor)
+    job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, flags.software)
     profile, of_profile = _profile(flags.profile, hardware) if flags.profile else _profile_of_file(before, hardware)
     changed = replace(
         before,
@@ -99,7 +107,10 @@ def ask_again(file: PlanFile, flags: QuestionFlags) -> Asked:
     )
     other = "the file has constants of another version of shardplan: this version's are taken"
     outdated = (other,) if file.has_other_constants and profile is None else ()
-    return Asked(question=changed, assumptions=(*outdated, *of_stack, *of_profile), stack=stack)
+    stack = named if flags.stack is not None else stack_of_label(framework)
+    return Asked(
+        question=changed, assumptions=(*outdated, *of_stack, *of_profile), stack=stack, is_stack_named=named is not None
+    )
 
 
 def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:
@@ -112,8 +123,17 @@ def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None
     return None, (f"the file's profile {given.name} is for another generation: constants of {part.generation}",)
 
 
-def _stack(flags: QuestionFlags) -> Stack | None:
-    return None if flags.stack is None else load_stack(flags.stack)
+def _stack(flags: QuestionFlags, cluster: Cluster) -> tuple[Stack | None, tuple[str, ...]]:
+    """The framework that is meant, and what is assumed where none is named. Raises InputError."""
+    if flags.stack == ALL:
+        raise InputError(
+            "--stack is all, which compares the best plans of all frameworks",
+            rule="one question is about one framework",
+            hint="name one (see `shardplan stacks`), or ask `shardplan plan --stack all`",
+        )
+    vendor = cluster.accelerator.vendor
+    stack = stack_for(flags.stack or USUAL, vendor)
+    return stack, ((how_chosen(stack, vendor),) if flags.stack is None else ())
 
 
 def _profile(name: str | None, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:

@@ -28,17 +28,21 @@ with the shares :math:`x_c, x_h, x_a` of exposed communication, the host and att
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.gaps import Gap, comparable, gaps_of, largest_scale, total_factor
+from shardplan.estimation.evidence import LIKELY, KnownRuns
+from shardplan.estimation.gaps import Gap, comparable, gap_of_plan, gaps_of, largest_scale, total_factor
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
-from shardplan.inputs.readers.residuals import EVEN, Features, Residual, Shares, read_residuals
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.residuals import EVEN, PLAIN, Features, Residual, Shares, read_residuals
 
 UNCERTAIN = tuple(field.name for field in fields(Shares))
 LOW, HIGH = 0.1, 0.9
@@ -77,8 +81,8 @@ def scale_of(features: Features, quantity: str) -> float:
     )
 
 
-def features_of(question: Question, shares: Shares = EVEN, cp: int = 1) -> Features:
-    """What a question's runs are compared by; ``cp`` is the plan's."""
+def features_of(question: Question, shares: Shares = EVEN, plan: Plan = PLAIN) -> Features:
+    """What a question's runs are compared by."""
     part = question.cluster.accelerator
     return Features(
         accelerator=part.name,
@@ -88,7 +92,8 @@ def features_of(question: Question, shares: Shares = EVEN, cp: int = 1) -> Featu
         parameters=float(question.model.num_parameters),
         accelerators=float(question.num_accelerators),
         sequence_length=float(question.job.sequence_length),
-        cp=float(cp),
+        global_batch_size=float(question.job.global_batch_size),
+        plan=plan,
         shares=Shares(**{name: round(getattr(shares, name), 2) for name in UNCERTAIN}),
     )
 
@@ -99,10 +104,10 @@ def band_of(
     residuals: Sequence[Residual] | None = None,
     *,
     shares: Shares = EVEN,
-    cp: int = 1,
+    plan: Plan = PLAIN,
 ) -> Band:
     """Band of the step time (``time``) or the peak memory (``memory``), by the shipped errors or by others."""
-    asked, part = features_of(question, shares, cp), question.cluster.accelerator.full_name
+    asked, part = features_of(question, shares, plan), question.cluster.accelerator.full_name
     own = own_runs(question, quantity)
     doubts = doubts_of(question, quantity, own), doubts_of(question, quantity, ())
     if residuals is None:
@@ -118,7 +123,7 @@ Gaps = tuple[Gap, ...]
 def _shipped_band(
     asked: Features, part: str, quantity: str, own: tuple[Residual, ...], doubts: tuple[Gaps, Gaps]
 ) -> Band:
-    return band_among(asked, part, _shipped(quantity), own=own, doubts=doubts[0], doubts_without=doubts[1])
+    return band_among(asked, part, shipped_errors(quantity), own=own, doubts=doubts[0], doubts_without=doubts[1])
 
 
 def band_among(
@@ -136,11 +141,11 @@ def band_among(
     ``doubts_without``: what would if the profile had no such errors.
     """
     beyond = gaps_of(asked, part, known.quantity, (*known.runs, *own)) if own else _gaps(known, asked, part)
-    gaps = (*beyond, *doubts)
+    gaps = (*beyond, *_gap_of_plan(known, own, asked), *doubts)
     low, high = _ends(known, own, asked, gaps)
     told = None
     if own:
-        usual = (*_gaps(known, asked, part), *doubts_without)
+        usual = (*_gaps(known, asked, part), *_gap_of_plan(known, (), asked), *doubts_without)
         low_without, high_without = _ends(known, (), asked, usual)
         told = told_of(own, known.quantity, (high - low) / max(high_without - low_without, 1e-9))
     others = next((gap.others for gap in gaps if gap.others), None)
@@ -153,18 +158,24 @@ def band_among(
 
 
 def _note(gaps: Sequence[Gap], told: str | None) -> str | None:
-    if not gaps:
+    reasons = [gap.reason for gap in gaps if gap.factor > 1]
+    if not reasons:
         return told
-    wider = f"{'; '.join(gap.reason for gap in gaps)}: the band is wider"
+    wider = f"{'; '.join(reasons)}: the band is wider"
     return wider if told is None else f"{told}. {wider} than where runs cover this"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class KnownErrors:
     """Runs that are evidence of one quantity; itself alone its equal, so that what is made of it can be kept."""
 
     runs: tuple[Residual, ...]
     quantity: str
+
+    @cached_property
+    def table(self) -> KnownRuns:
+        """The runs with their coordinates."""
+        return KnownRuns(self.runs)
 
 
 def errors_of(residuals: Sequence[Residual], quantity: str) -> KnownErrors:
@@ -173,18 +184,26 @@ def errors_of(residuals: Sequence[Residual], quantity: str) -> KnownErrors:
 
 
 @cache
-def _shipped(quantity: str) -> KnownErrors:
+def shipped_errors(quantity: str) -> KnownErrors:
+    """The published runs that are evidence of ``time`` or ``memory``."""
     return errors_of(read_residuals(), quantity)
 
 
 def _gaps(known: KnownErrors, asked: Features, part: str) -> tuple[Gap, ...]:
-    """Respects in which a question lies outside the published runs, whatever the shares of its step."""
-    return _gaps_of(known, replace(asked, shares=EVEN), part)
+    """Respects in which a question lies outside the published runs, whatever its plan."""
+    return _gaps_of(known, replace(asked, shares=EVEN, plan=PLAIN), part)
 
 
 @lru_cache(maxsize=1024)
 def _gaps_of(known: KnownErrors, asked: Features, part: str) -> tuple[Gap, ...]:
     return gaps_of(asked, part, known.quantity, known.runs)
+
+
+def _gap_of_plan(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[Gap, ...]:
+    """What is unmeasured of a plan; of its memory nothing, which is counted as that of others."""
+    if known.quantity == "memory":
+        return ()
+    return (gap_of_plan(asked, (known.table, KnownRuns(own)) if own else (known.table,)),)
 
 
 def _ends(known: KnownErrors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:
@@ -196,9 +215,19 @@ def _ends(known: KnownErrors, own: Sequence[Residual], asked: Features, gaps: Se
 
 def _ends_of_published(known: KnownErrors, asked: Features) -> tuple[float, float]:
     """Quantiles of the published errors; of a part without runs the furthest of those of the parts that have some."""
-    like = replace(asked, accelerators=1.0, sequence_length=1.0, cp=1.0, shares=EVEN)  # none of these is likeness
+    like = replace(asked, **ANYWHERE)  # none of these is likeness
     ends = [_quantiles(known, replace(like, generation=each[0], accelerator=each[1])) for each in _parts(known, asked)]
     return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+ANYWHERE: Any = {
+    "accelerators": 1.0,
+    "sequence_length": 1.0,
+    "global_batch_size": 1.0,
+    "plan": PLAIN,
+    "shares": EVEN,
+}
+"""Features that are no likeness of errors."""
 
 
 def _parts(known: KnownErrors, asked: Features) -> set[tuple[str, str]]:
@@ -210,54 +239,46 @@ def _parts(known: KnownErrors, asked: Features) -> set[tuple[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _quantiles(known: KnownErrors, like: Features) -> tuple[float, float]:
-    return _both(_scaled(known.runs, known.quantity), _weights(known.runs, like))
+    return _both(_scaled(known.runs, known.quantity), _weights(known, like))
 
 
 def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[float, float]:
     """Quantiles of published errors and of one's ``own`` together."""
-    runs, weights = (*known.runs, *own), _weights(known.runs, asked)
+    runs, weights = (*known.runs, *own), _weights(known, asked)
     scale = min(asked.accelerators, largest_scale(comparable(asked, known.quantity, runs)))
-    of_own = np.asarray([math.exp(-_distance_of_own(run.features, asked, scale) / 2) for run in own])
+    of_own = np.exp(-_distance_of_own(KnownRuns(own), asked, scale) / 2)
     of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)
     return _both(_scaled(runs, known.quantity), np.concatenate([of_published, of_own]))
 
 
 def _scaled(runs: Sequence[Residual], quantity: str) -> NDArray[np.float64]:
     """What was measured over what was predicted (logarithm), in units of the size of errors to be expected."""
-    return np.asarray([-getattr(run, quantity) / scale_of(run.features, quantity) for run in runs])
+    return np.asarray([-getattr(run, quantity) / _size_of_errors(run, quantity) for run in runs])
+
+
+def _size_of_errors(run: Residual, quantity: str) -> float:
+    """Size of the errors to be expected of a run that was predicted without its family."""
+    return scale_of(run.features, quantity) * (run.plan_factor if quantity == "time" else 1.0)
 
 
 def _both(errors: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
     return _quantile(errors, weights, LOW), _quantile(errors, weights, HIGH)
 
 
-def _distance(one: Features, other: Features) -> float:
-    """Squared distance in units of how much each difference matters."""
-    return (
-        (0.0 if one.generation == other.generation else 1.0)
-        + (0.0 if one.accelerator == other.accelerator else 0.5)
-        + 4.0 * (one.moe != other.moe)
-        + (math.log2(one.bits / other.bits)) ** 2
-        + math.log10(one.parameters / other.parameters) ** 2
-    )
-
-
-def _distance_of_own(own: Features, asked: Features, scale: float) -> float:
-    """The same of a run of one's own, whose few errors are those of its ``scale``.
+def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray[np.float64]:
+    """Squared likeness of runs of one's own, whose few errors are those of their ``scale``.
 
     Questions beyond the largest measured scale are taken as at that: what is measured there is the nearest there is.
     """
-    return _distance(own, asked) + math.log10(own.accelerators / scale) ** 2
+    return table.terms(replace(asked, accelerators=scale), (*LIKELY, "accelerators")).sum(axis=1)
 
 
-def _weights(known: Sequence[Residual], asked: Features) -> NDArray[np.float64]:
+def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:
     """Weight of every run by likeness, errors of all runs mixed in where few are alike."""
-    counts: dict[str, int] = {}
-    for run in known:
-        counts[run.family] = counts.get(run.family, 0) + 1
-    family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known])
-    alike = np.asarray([math.exp(-_distance(run.features, asked) / 2) for run in known])
-    same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known])
+    counts = Counter(run.family for run in known.runs)
+    family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known.runs])
+    alike = np.exp(-known.table.terms(asked, LIKELY).sum(axis=1) / 2)
+    same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known.runs])
     effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)
     strength = min(float(alike.sum()), effective)
     mixed_in = max(FEW_RUNS - strength, 0.0) / max(float(same_kind.sum()), 1e-300)

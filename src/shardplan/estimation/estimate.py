@@ -10,16 +10,18 @@ import numpy as np
 
 from shardplan.costs.collectives import unfilled_domains
 from shardplan.errors import InputError
-from shardplan.estimation.band import band_of
+from shardplan.estimation.band import band_of, features_of, shipped_errors
+from shardplan.estimation.evidence import NearRun, near_runs
 from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
 from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.fields import dataclass, in_files
-from shardplan.frameworks.defaults import asked_in_stack
+from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.runnable import Refusal, refusals
-from shardplan.frameworks.stack import Stack, load_stack
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
@@ -36,6 +38,8 @@ class Estimate:
 
     plan: Plan
     dp: int
+    num_accelerators_used: int
+    """Accelerators that the plan occupies: tp cp pp dp."""
     num_microbatches: int
     step_time: float = field(metadata=in_files("step_time_s"))
     """One optimizer step. [s]"""
@@ -90,6 +94,8 @@ class Estimate:
     """The training framework that the plan is for, and the version of its record; None where none is named."""
     refusals: tuple[Refusal, ...] = ()
     """Why that framework cannot run the plan; none where it can."""
+    evidence: tuple[NearRun, ...] = ()
+    """The measured runs that are nearest to the question with this plan, the nearest first."""
 
 
 def estimate(
@@ -100,18 +106,22 @@ def estimate(
     *,
     num_accelerators: int,
     profile: Profile | None = None,
-    stack: str | Stack | None = None,
+    stack: str | Stack | None = USUAL,
 ) -> Estimate:
     """Predicts one plan. Raises ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
 
     A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why.
-    Fields of job and plan that are at their default are those of the training framework ``stack``, where one is named.
+    The plan is priced as it stands. Fields of the job that are at their default are those of the training framework
+    ``stack``, which is the usual one of the accelerator if none is named; ``refusals`` say why it cannot run the plan.
+    With ``stack=None`` the job, too, is taken as it stands.
     """
-    job, plan, of_stack = asked_in_stack(stack, model, job, plan, num_accelerators)
+    vendor = cluster.accelerator.vendor
+    known = stack_for(stack, vendor)
+    chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
+    job, of_stack = job_in_stack(job, known)
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
-    answer = estimate_plan(question, plan)
-    answer = in_framework(answer, load_stack(stack) if isinstance(stack, str) else stack, question)
-    return replace(answer, assumptions=(*of_stack, *answer.assumptions)) if of_stack else answer
+    answer = in_framework(estimate_plan(question, plan), known, question)
+    return replace(answer, assumptions=(*chosen, *of_stack, *answer.assumptions))
 
 
 def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> Estimate:
@@ -158,11 +168,12 @@ def answer_of(priced: PricedPlan) -> Estimate:
     per_token = model_flops_per_token(question.model, job.sequence_length)
     step_time, peak_memory = priced.step_time, priced.peak_memory_bytes
     capacity = step_time * question.num_accelerators * peak
-    sure = band_of(question, shares=priced.shares, cp=plan.cp)
+    sure = band_of(question, shares=priced.shares, plan=plan)
     sure_memory = band_of(question, "memory")
     return Estimate(
         plan=plan,
         dp=int(priced.numbers.dp),
+        num_accelerators_used=question.num_accelerators,
         num_microbatches=int(priced.numbers.num_microbatches),
         step_time=step_time,
         step_time_p10=step_time * sure.low,
@@ -192,7 +203,14 @@ def answer_of(priced: PricedPlan) -> Estimate:
         reason=_reason(priced),
         assumptions=_assumptions(question),
         time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
+        evidence=_evidence(question, plan),
     )
+
+
+def _evidence(question: Question, plan: Plan) -> tuple[NearRun, ...]:
+    """The nearest measured runs, those of a given profile among them."""
+    own = () if question.given_profile is None else question.given_profile.left_out_errors
+    return near_runs(features_of(question, plan=plan), shipped_errors("time").table, own)
 
 
 def _reason(priced: PricedPlan) -> str | None:

@@ -60,6 +60,8 @@ class Capabilities:
     """Where its sources are, such as ``github.com/NVIDIA/Megatron-LM``; or the paper that describes it."""
     commit: str = ""
     """Commit at which the sources were read."""
+    vendors: tuple[str, ...] | None = None
+    """Makers of the accelerators that it runs on, as accelerators name their ``vendor``."""
     schedules: Mapping[str, str] | None = None
     """Pipeline schedules, each with the framework's own name of it; none: it has no pipelines."""
     group_sizes: str | None = None
@@ -126,7 +128,7 @@ class Capabilities:
 class Form(NamedTuple):
     """How an entry is written."""
 
-    kind: Literal["names", "name", "flag", "mapping"]
+    kind: Literal["names", "texts", "name", "flag", "mapping"]
     known: tuple[str, ...] | None = None
     """Names that it may have, keys in a mapping; None: any well-formed name."""
     values: tuple[str, ...] | None = None
@@ -134,6 +136,7 @@ class Form(NamedTuple):
 
 
 FORMS: Final[Mapping[str, Form]] = {
+    "vendors": Form("texts"),  # a user's accelerator may be of any maker
     "schedules": Form("mapping"),  # other packages add schedules: which are known is a rule of validity
     "group_sizes": Form("name", get_args(GroupSizes)),
     "shardings": Form("names", get_args(Sharding)),
@@ -220,10 +223,10 @@ def _read(value: object, form: Form, name: str, where: str) -> Any:
         return value
     if form.kind == "name":
         return _name(value, form.known, where)
-    if form.kind == "names":
+    if form.kind in ("names", "texts"):
         if not isinstance(value, list):
             raise _wrong(f"value of {where}", value, f"{name} is a list of names", f"value: [{_few(form.known)}]")
-        read = tuple(_name(each, form.known, where) for each in value)
+        read = tuple(_name(each, form.known, where, free=form.kind == "texts") for each in value)
         return _placements(read) if name == "placements" else read
     if not isinstance(value, Mapping):
         raise _wrong(f"value of {where}", value, f"{name} is a mapping of names", f"value: {{{_few(form.known)}: ...}}")

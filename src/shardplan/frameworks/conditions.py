@@ -65,6 +65,7 @@ FACTS: Final[Mapping[str, Callable[[Setting, Degrees], Any]]] = {
     "overlap_pp": lambda _s, d: _overlaps_transfers(d),
     **{name: _of_plan(name) for name in ("sharding", "offload", "cp_comm", "tp_kind", "sequence_parallel")},
     **{name: _of_plan(name) for name in ("overlap_tp", "overlap_dp", "overlap_ep")},
+    "vendor": lambda s, _d: s.cluster.accelerator.vendor,
     "precision": lambda s, _d: s.job.precision,
     "optimizer": lambda s, _d: s.job.optimizer,
     "layers": lambda s, _d: s.model.num_hidden_layers,
@@ -77,7 +78,7 @@ FACTS: Final[Mapping[str, Callable[[Setting, Degrees], Any]]] = {
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
 where none is given; ``experts`` and ``dense``: whether layers have them; ``tied``: whether input and output embeddings
-are one table; ``overlap_pp`` is what follows from ``vp`` where it is left open."""
+are one table; ``vendor``: the accelerator's maker; ``overlap_pp`` is what follows from ``vp`` where it is left open."""
 
 
 def _is_in(value: Any, options: Any) -> Flags:
@@ -89,7 +90,8 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "microbatches": ("tp", "cp", "pp", "micro_batch_size"),
     "schedule": ("schedule", "vp"),
     "overlap_pp": ("overlap_pp", "vp"),
-    **dict.fromkeys(("precision", "optimizer", "layers", "kv_heads", "num_experts", "experts", "dense", "tied"), ()),
+    **dict.fromkeys(("vendor", "precision", "optimizer", "layers"), ()),
+    **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "tied"), ()),
 }
 """Fields of a plan that decide a fact; where it is not listed, the field of its name."""
 
@@ -99,7 +101,7 @@ def plan_fields(facts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field for fact in facts for field in READS.get(fact, (fact,))))
 
 
-_TEXTS: Final = ("schedule", "sharding", "offload", "cp_comm", "tp_kind", "precision", "optimizer")
+_TEXTS: Final = ("schedule", "sharding", "offload", "cp_comm", "tp_kind", "precision", "optimizer", "vendor")
 _NUMBERS: Final = (
     "tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "dp", "microbatches", "layers", "kv_heads", "num_experts",
     "recompute_num_layers", "offload_num_layers",

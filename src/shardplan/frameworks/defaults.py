@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, Final
 
-from shardplan.frameworks.stack import Stack, load_stack
+from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -20,16 +20,6 @@ SWITCHES: Final = ("cp_comm", "overlap_tp", "overlap_dp", "overlap_pp", "overlap
 """Defaults of a plan that another stack replaces in a plan file."""
 SEARCHED_SWITCHES: Final = (*SWITCHES, "sequence_parallel")
 """Defaults of a plan that a search does not vary by itself."""
-
-
-def asked_in_stack(
-    stack: str | Stack | None, model: ModelConfig, job: Job, plan: Plan, num_accelerators: int
-) -> tuple[Job, Plan, tuple[str, ...]]:
-    """A job and a plan with the defaults of a stack, and what was taken, in words. Raises InputError."""
-    known = load_stack(stack) if isinstance(stack, str) else stack
-    job, of_job = job_in_stack(job, known)
-    plan, of_plan = plan_in_stack(plan, known, model=model, job=job, num_accelerators=num_accelerators)
-    return job, plan, (*of_job, *of_plan)
 
 
 def searched_in_stack(stack: Stack | None, job: Job, restricted: Collection[str]) -> tuple[Job, tuple[str, ...]]:

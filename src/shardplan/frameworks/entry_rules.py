@@ -206,6 +206,12 @@ def _dimension(entry: str, degree: str, kind: str, words: tuple[str, str], nothi
 
 TEMPLATES: Final = (
     Template(
+        "vendors", "accelerator", ("vendor",),
+        lambda framework, makers: f"{framework} runs on accelerators of {_list(makers)}",
+        lambda makers, s, _d: s.cluster.accelerator.vendor in ("", *makers),
+        lambda makers, _s, _p: f"choose an accelerator of {_or(makers)}, or a framework that runs on this one",
+    ),
+    Template(
         "schedules", "pp", ("pp",),
         lambda framework, schedules: f"{framework} has {'pipelines' if schedules else 'no pipelines'}",
         lambda schedules, _s, d: _alone(d.pp) | bool(schedules),

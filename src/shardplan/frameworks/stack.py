@@ -44,6 +44,8 @@ _HEAD: Final = (
     "frameworks",
     "aliases",
     "where",
+    "usual_on",
+    "in_house",
     "layers_per_chunk",
     "stages_by_cost",
     "experts_split_as_layers",
@@ -68,6 +70,10 @@ class Stack:
     prediction says so."""
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Stated values of a recorded run that choose this stack among those of its framework."""
+    usual_on: tuple[str, ...] = ()
+    """Makers of accelerators on which it is the usual framework: it is taken there if none is named."""
+    in_house: bool = False
+    """Whether only its makers can run it."""
     software: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``Software``; a value may be given for each precision."""
     job: Mapping[str, Any] = field(default_factory=dict)
@@ -99,6 +105,14 @@ class Stack:
     def label(self) -> str:
         """Name and version of the record of what it can run, such as ``deepspeed 0.19.6``."""
         return self.name if self.can_run is None else f"{self.name} {self.can_run.version}"
+
+    @property
+    def versioned_name(self) -> str:
+        """What names it on the command line: ``deepspeed``, or ``torchtitan@0.3.0`` where a newer record is shipped."""
+        newest = _shipped(self.name).can_run if self.name in list_stacks() else self.can_run
+        if self.can_run is None or newest is None or self.can_run.version == newest.version:
+            return self.name
+        return f"{self.name}@{self.can_run.version}"
 
     def job_fields(self, precision: str) -> dict[str, Any]:
         """Arguments of ``Job`` at this precision, ``software`` among them. Raises ``UnknownNameError``."""
@@ -179,6 +193,8 @@ def _stack_from(document: Document, label: str) -> Stack:
             layers_per_chunk=None
             if chunk is None
             else _count(_value(chunk, "layers_per_chunk", label, sources), label),
+            usual_on=tuple(_sourced_texts(document, "usual_on", label, sources)),
+            in_house=_flag(document, "in_house", label, sources),
             stages_by_cost=_flag(document, "stages_by_cost", label, sources),
             experts_split_as_layers=_flag(document, "experts_split_as_layers", label, sources),
             **_records(document, label),
@@ -278,6 +294,11 @@ def _texts(raw: object, name: str, label: str) -> list[str]:
     if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
         raise InputError(f"{label}: {name} is {str(raw)[:60]!r}", rule=f"{name} is a list of names", hint="[a, b]")
     return raw
+
+
+def _sourced_texts(document: Document, name: str, label: str, sources: dict[str, str]) -> list[str]:
+    raw = document.get(name)
+    return [] if raw is None else _texts(_value(raw, name, label, sources), name, label)
 
 
 def _count(value: object, label: str) -> int:

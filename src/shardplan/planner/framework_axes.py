@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from shardplan.arrays import Flags, all_hold
-from shardplan.errors import InputError
+from shardplan.errors import NotRunnableError
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
 from shardplan.frameworks.defaults import SEARCHED_SWITCHES
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
@@ -78,8 +78,8 @@ def closes_by_cost(stack: Stack, restricted: Collection[str]) -> bool:
 def runnable_axes(stack: Stack, setting: Setting, axes: Axes, declared: Axes, given: Collection[str]) -> Axes:
     """``axes`` without what the framework never runs; of fields that are not searched the first that is left.
 
-    ``declared``: all candidates, those that depend on the depth among them. Raises ``InputError`` where a rule holds
-    for none of the candidates that are ``given``.
+    ``declared``: all candidates, those that depend on the depth among them. Raises ``NotRunnableError`` where a rule
+    holds for none of the candidates that are ``given``.
     """
     rules = rules_of(stack)
     if not rules:
@@ -133,7 +133,7 @@ def _policies(usual: tuple[str, ...], words: Collection[str], of_stack: str) -> 
 def _check(
     stack: Stack, rules: tuple[FrameworkRule, ...], setting: Setting, axes: Axes, given: Collection[str]
 ) -> None:
-    """Raises ``InputError`` for the first rule that no candidate keeps."""
+    """Raises ``NotRunnableError`` for the first rule that no candidate keeps."""
     for alike in _alike(rules):
         names: list[str | None] = [name for name in alike[0].reads if name in given]
         for name in names or [None]:
@@ -155,7 +155,9 @@ def _broken(rules: list[FrameworkRule], setting: Setting, axes: Axes, name: str 
     return next(alone, rules[0])
 
 
-def _refused(stack: Stack, rule: FrameworkRule, setting: Setting, axes: Axes, given: Collection[str]) -> InputError:
+def _refused(
+    stack: Stack, rule: FrameworkRule, setting: Setting, axes: Axes, given: Collection[str]
+) -> NotRunnableError:
     """What is asked for, the framework's rule, and what the framework can do instead."""
     names = [name for name in rule.reads if name in given]
     first = {name: axes[name][0] for name in (*rule.reads, *IN_EFFECT.get(rule.field, ())) if axes.get(name)}
@@ -165,10 +167,11 @@ def _refused(stack: Stack, rule: FrameworkRule, setting: Setting, axes: Axes, gi
     values = ", ".join(f"{name}={','.join(map(str, axes[name]))}" for name in names)
     flag = f"--fix {values}" if len(names) == 1 else values or rule.flag
     others = f", or leave {' or '.join(names)} free" if names else ""
-    return InputError(
+    known = f"`shardplan stacks {stack.name}` shows what it can run, --stack names another"
+    return NotRunnableError(
         f"{stack.label} runs no plan with {flag}: {rule.name} ({rule.message(setting, plan)})",
         rule=rule.name,
-        hint=f"{rule.hint(setting, plan)}{others}; `shardplan stacks {stack.name}` shows what it can run",
+        hint=f"{rule.hint(setting, plan)}{others}; {known}",
     )
 
 

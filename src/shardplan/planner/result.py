@@ -25,6 +25,20 @@ class Suggestion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A neighbouring count of accelerators or batch that trains more tokens a second."""
+
+    num_accelerators: int
+    """Accelerators that it uses."""
+    global_batch_size: int
+    """Sequences per step."""
+    gain: float
+    """Share by which it trains more tokens a second than the fastest plan that was asked for."""
+    estimate: Estimate
+    """Its fastest plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchResult:
     """The best plans of a declared space, and the account of the whole of it."""
 
@@ -42,6 +56,8 @@ class SearchResult:
     """Wall time of the search. [s]"""
     ties: Ties | None = None
     """Plans that are too close to the fastest to call, and which of them is recommended; None where nothing fits."""
+    offers: tuple[Offer, ...] = ()
+    """Where something fits: neighbouring counts and batches that train more tokens a second, the best first."""
     suggestions: tuple[Suggestion, ...] = ()
     """Where nothing fits: the nearest changes that would."""
     smallest: Estimate | None = None
@@ -87,4 +103,5 @@ class SearchResult:
             ties=None if ties is None else replace(ties, recommended=change(ties.recommended)),
             smallest=None if self.smallest is None else change(self.smallest),
             suggestions=tuple(replace(each, estimate=change(each.estimate)) for each in self.suggestions),
+            offers=tuple(replace(each, estimate=change(each.estimate)) for each in self.offers),
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import searched_in_stack
-from shardplan.frameworks.stack import Stack, load_stack
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
@@ -16,11 +18,12 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.ranking import Cell, different_cells
+from shardplan.planner.related.neighbours import offers_of
+from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties, recommended_of, ties_of
 from shardplan.planner.space import Given, Restrictions, as_lists, declare
 from shardplan.planner.stopping import Stop
-from shardplan.planner.suggestions import suggest
 from shardplan.planner.survey import Progress, Survey, survey_of
 
 
@@ -37,27 +40,30 @@ def search(
     profile: Profile | None = None,
     progress: Progress | None = None,
     stop: Stop | None = None,
-    stack: str | Stack | None = None,
+    stack: str | Stack | None = USUAL,
 ) -> SearchResult:
     """Finds the fastest plans that fit. Without ``job`` the default one for this model and world size is taken.
 
     ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": 8}``,
     ``limit={"tp": [4, 8]}``. A value that is no list stands for a list of it. That nothing fits is an answer: no
-    estimates, but suggestions. Where a training framework is named (``stack``), only plans that it can run are
-    listed; fields of the job that are at their default, and of the plan those that a search does not vary, are its own.
+    estimates, but suggestions. Only plans that a training framework can run are listed: ``stack``, or the usual one of
+    the accelerator. Fields of the job that are at their default, and of the plan those that a search does not vary, are
+    the framework's own. With ``stack=None`` no framework limits the plans.
     ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises ``InputError`` for unknown fields or
     values, for what the framework never runs and for ``top`` below one, ``SearchStopped`` where ``stop`` says yes.
     """
     assumed: tuple[str, ...] = ()
     if job is None:
         job, assumed = default_job(model, cluster, num_accelerators)
-    known = load_stack(stack) if isinstance(stack, str) else stack
+    vendor = cluster.accelerator.vendor
+    known = stack_for(stack, vendor)
+    chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
     job, of_stack = searched_in_stack(known, job, {*(fix or ()), *(limit or ()), *(exclude or ())})
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
     result = search_question(
         question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress, stop=stop, stack=known
     )
-    return result.assuming((*assumed, *of_stack))
+    return result.assuming((*assumed, *chosen, *of_stack))
 
 
 def search_question(
@@ -75,7 +81,8 @@ def search_question(
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
-    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits.
+    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits, and for
+    neighbouring counts and batches where something does.
     """
     started = time.perf_counter()
     _check_top(top)
@@ -97,7 +104,11 @@ def search_question(
         best_where=survey.best_where,
         best_of_each=survey.best_of_each,
     )
-    if suggestions and not result.estimates:
+    if suggestions and result.estimates:
+        known = survey.tables[0].tables.known
+        offers = offers_of(question, result.estimates[0], restrictions, stack, known=known, stop=stop)
+        result = replace(result, offers=offers)
+    elif suggestions:
         result = suggest(result, restrictions, survey, stack)
     return result if stack is None else result.run_by(stack.label)
 

@@ -13,23 +13,23 @@ from typing import Any, Final, Literal
 import shardplan
 from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.files import FileKind, parse_document, read_text
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
 from shardplan.inputs.readers.cluster_record import cluster_from_record
 from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
-from shardplan.planner.result import SearchResult, Suggestion
+from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
 from shardplan.records import Record, field_values, keys, plain
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
 from shardplan.reports.plan_file_schema import schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
 
-SCHEMA: Final = "shardplan/plan-file/1"
+SCHEMA: Final = "shardplan/plan-file/2"
+SCHEMAS: Final = "shardplan/plan-file/"
 RECOMMENDED: Final = "recommended"
-OF_FRAMEWORK: Final = ("framework", "refusals")
-"""Keys of a plan that stand there where a stack is named."""
 Pick = int | Literal["recommended"]
 """A plan of a file: its place, from 1, or the recommended one."""
 
@@ -62,6 +62,8 @@ class SearchAccount:
     """Where nothing fits: changes that would."""
     smallest: Estimate | None = None
     """Where nothing fits: the valid plan that needs least memory."""
+    offers: tuple[Offer, ...] = ()
+    """Neighbouring counts and batches that train more tokens a second."""
 
     @classmethod
     def of(cls, result: SearchResult) -> SearchAccount:
@@ -123,9 +125,9 @@ def plan_file_record(file: PlanFile) -> Record:
 
 
 def estimate_record(estimate: Estimate) -> Record:
-    """One element of ``plans``; where no framework is named, without what that says."""
-    left_out = (*OF_FRAMEWORK,) if estimate.framework is None else ()
-    return {name: value for name, value in plain(estimate).items() if name not in left_out}
+    """One element of ``plans``."""
+    record: Record = plain(estimate)
+    return record
 
 
 def _listed_record(search: SearchAccount | None, estimate: Estimate) -> Record:
@@ -160,6 +162,16 @@ def _account_record(file: PlanFile) -> Record:
             for each in account.suggestions
         ],
         "smallest": None if account.smallest is None else estimate_record(account.smallest),
+        "offers": [_offer_record(each) for each in account.offers],
+    }
+
+
+def _offer_record(offer: Offer) -> Record:
+    return {
+        "num_accelerators": offer.num_accelerators,
+        "global_batch_size": offer.global_batch_size,
+        "gain": offer.gain,
+        "plan": estimate_record(offer.estimate),
     }
 
 
@@ -223,6 +235,12 @@ def _check_schema(record: Mapping[str, Any]) -> None:
     if record.get("schema") == SCHEMA:
         return
     found = record.get("schema")
+    if str(found).startswith(SCHEMAS):
+        raise InputError(
+            f"the plan file has the schema {str(found)[:60]!r}; this version reads {SCHEMA!r}",
+            rule="a plan file is of the version that reads it",
+            hint="make it again with `shardplan plan ... --json FILE` or `shardplan estimate ... --json FILE`",
+        )
     what = f"its schema is {str(found)[:60]!r}, not {SCHEMA!r}" if found is not None else f"it has no schema {SCHEMA!r}"
     if isinstance(record.get("error"), Mapping):
         what = f"it holds the error of a command: {str(record['error'].get('message'))[:200]}"
@@ -242,7 +260,8 @@ def _estimate(checked: Any) -> Estimate:
     for name in ("slowest_stage", "fullest_stage"):
         if not 0 <= getattr(checked, name) < len(checked.memory):
             raise WRITTEN.wrong(f"{name} of a plan", f"is {getattr(checked, name)}, with {len(checked.memory)} stages")
-    return Estimate(**field_values(Estimate, checked))
+    near = tuple(NearRun(**field_values(NearRun, run)) for run in checked.evidence)
+    return Estimate(**field_values(Estimate, checked) | {"evidence": near})
 
 
 def _account(checked: Any) -> SearchAccount | None:
@@ -260,6 +279,15 @@ def _account(checked: Any) -> SearchAccount | None:
             for each in checked.suggestions
         ),
         smallest=None if checked.smallest is None else _estimate(checked.smallest),
+        offers=tuple(
+            Offer(
+                num_accelerators=each.num_accelerators,
+                global_batch_size=each.global_batch_size,
+                gain=each.gain,
+                estimate=_estimate(each.plan),
+            )
+            for each in checked.offers
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.evidence import NearRun
 from shardplan.inputs.job import Job
 from shardplan.inputs.profile import ProfileGeneration
 from shardplan.records import schema_fields
@@ -26,14 +27,26 @@ def schema_of_files() -> type[BaseModel]:
         lost_time_s: dict[str, float]
         pessimistic_step_time_s: float
 
-    judged: dict[str, Any] = {"is_tie": (bool | None, None), "robustness": (RobustnessRecord | None, None)}
-    estimate: Any = create_model("Estimate", __config__=config, **schema_fields(Estimate, **judged))
+    near: Any = create_model("NearRun", __config__=config, **schema_fields(NearRun))
+    others: dict[str, Any] = {
+        "is_tie": (bool | None, None),
+        "robustness": (RobustnessRecord | None, None),
+        "evidence": (tuple[near, ...], ()),
+    }
+    estimate: Any = create_model("Estimate", __config__=config, **schema_fields(Estimate, **others))
     scalar = bool | int | float | str | tuple[int, ...] | None
 
     class SuggestionRecord(BaseModel):
         model_config = config
         change: str
         num_accelerators: int
+        plan: estimate
+
+    class OfferRecord(BaseModel):
+        model_config = config
+        num_accelerators: int
+        global_batch_size: int
+        gain: float
         plan: estimate
 
     class RecommendedRecord(BaseModel):
@@ -67,6 +80,7 @@ def schema_of_files() -> type[BaseModel]:
         recommended: RecommendedRecord | None = None
         suggestions: list[SuggestionRecord] = []
         smallest: estimate | None = None
+        offers: list[OfferRecord] = []
         explanation: dict[str, Any] | None = None
         profile: dict[str, str | float | dict[str, float]] | None = None
         profile_origin: ProfileOrigin | None = None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Collection
+from dataclasses import asdict, fields, replace
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.frameworks.defaults import usual_fields
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import ANY, stack_of_label, usual_stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.validity.rules import broken_rule
@@ -86,9 +90,39 @@ def short_changes(changes: dict[str, object], plan: Plan) -> list[str]:
     return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in others.items()]
 
 
-def plan_flags(plan: Plan) -> list[str]:
-    """The flags of ``shardplan estimate`` that describe a plan."""
-    return [_flag(name.replace("_", "-"), value) for name, value in changed_fields(plan).items() if value is not None]
+def plan_flags(question: Question, estimate: Estimate) -> list[str]:
+    """The flags of ``shardplan estimate`` that describe a plan, given those of the question.
+
+    Fields at their default are left out, unless the plan's framework would fill them with something else.
+    """
+    plan, stack = estimate.plan, stack_of_label(estimate.framework)
+    given = changed_fields(plan)
+    for name in () if stack is None else _filled_otherwise(stack, plan, question, given):
+        given[name] = getattr(plan, name)
+    flags = [_flag(name.replace("_", "-"), value) for name, value in given.items() if value is not None]
+    return [*_stack_flags(stack, estimate, question), *flags]
+
+
+def _filled_otherwise(stack: Stack, plan: Plan, question: Question, given: Collection[str]) -> list[str]:
+    """Fields that the framework fills with another value than the plan has."""
+    filled = usual_fields(
+        stack,
+        asdict(plan),
+        given,
+        model=question.model,
+        job=question.job,
+        num_accelerators=question.num_accelerators,
+    )
+    names = [name for name, value in filled.items() if value != getattr(plan, name)]
+    return ["vp" if name == "stage_layers" else name for name in names]  # a stated vp leaves layers shared out evenly
+
+
+def _stack_flags(stack: Stack | None, estimate: Estimate, question: Question) -> list[str]:
+    """The flag that names the framework, where it is not the usual one of the accelerator."""
+    usual = usual_stack(question.cluster.accelerator.vendor)
+    if stack is None:
+        return [] if usual is None or estimate.framework is not None else [f"--stack {ANY}"]
+    return [] if usual is not None and usual.label == stack.label else [f"--stack {stack.versioned_name}"]
 
 
 def _flag(name: str, value: object) -> str:

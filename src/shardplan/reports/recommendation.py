@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.planner.result import Offer
 from shardplan.planner.robustness import Robustness, Ties, has_headroom
 from shardplan.units import format_bytes
 
@@ -95,6 +97,18 @@ def reason(found: Recommendation) -> str:
     gains = [text for text in (_memory_gain(found, saved), _time_gain(found)) if text] or [LEAST]
     costs = " and ".join(text for text in (slower, more) if text)
     return f"{costs}, but {' and '.join(gains)}" if costs else f"as fast as the fastest, and {' and '.join(gains)}"
+
+
+def offer_text(question: Question, offer: Offer) -> str:
+    """A neighbouring count or batch, what it gains, and the flags that ask for it."""
+    used, batch, changes, flags = offer.num_accelerators, offer.global_batch_size, [], []
+    if used != question.num_accelerators:
+        changes.append(f"use {used:,} of the {question.num_accelerators:,} accelerators")
+        flags.append(f"--gpus {used}")
+    if batch != question.job.global_batch_size:
+        changes.append(f"take a batch of {batch:,} sequences instead of {question.job.global_batch_size:,}")
+        flags.append(f"--global-batch-size {batch}")
+    return f"{' and '.join(changes)}: {_percent(offer.gain)} more tokens/s ({' '.join(flags)})"
 
 
 def _memory_gain(found: Recommendation, saved: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardplan.errors import InputError
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import (
     LARGEST_ERROR,
     RESIDUALS,
@@ -31,12 +32,16 @@ RUN = Residual(
         parameters=8.03e9,
         accelerators=64,
         sequence_length=8192,
-        cp=4,
+        global_batch_size=128,
+        plan=Plan(tp=2, cp=4, recompute="mlp,activation", sequence_parallel=False, stage_layers=(4, 3)),
         shares=Shares(host=0.1, communication=0.2, attention=0.3),
     ),
     time=0.125,
     memory=None,
     setting="llama/64",
+    measured_step_time=2.5,
+    predicted_step_time=2.75,
+    plan_factor=1.25,
 )
 
 
@@ -76,7 +81,16 @@ def test_the_shipped_rows_are_those_that_would_be_written() -> None:
         ({"accelerators": "-8"}, "accelerators is '-8'"),
         ({"accelerators": True}, "accelerators is True"),
         ({"accelerators": 1.5}, "accelerators is 1.5; it must be a whole number"),
-        ({"cp": None}, "cp is None"),
+        ({"global_batch_size": None}, "global_batch_size is None"),
+        ({"plan": None}, "plan is None; it must be fields of a plan, such as tp=4 pp=8"),
+        ({"plan": "tp=4 tq=8"}, "plan has 'tq=8'; it must be fields of a plan, each once"),
+        ({"plan": "tp=4 tp=4"}, "plan has 'tp=4'"),
+        ({"plan": "tp=0"}, "plan: tp is 0; it must be a whole number from 1"),
+        ({"plan": "tp=two"}, "plan: tp is 'two'"),
+        ({"plan": "sequence_parallel=yes"}, "plan: sequence_parallel is 'yes'; it must be true or false"),
+        ({"plan": "sharding=zero9"}, "plan: unknown sharding 'zero9'"),
+        ({"measured_step_time_s": "-1"}, "measured_step_time_s is '-1'; it must be a number from 0"),
+        ({"plan_factor": "nan"}, "plan_factor is 'nan'"),
         ({"log_time_ratio": "inf"}, "log_time_ratio is 'inf'"),
         ({"log_time_ratio": 1e300}, "log_time_ratio is 1e+300; it must be a number from -6.9 to 6.9"),
         ({"log_memory_ratio": -6.91}, "log_memory_ratio is -6.91"),
@@ -102,7 +116,7 @@ def test_runs_are_of_the_profiles_own_generation() -> None:
 def test_missing_cells_are_named() -> None:
     row: dict[str, str] = residual_row(RUN)
     assert refusal({name: row[name] for name in row if name != "moe"}).endswith("run 'a': moe is missing")
-    assert refusal({name: row[name] for name in row if name not in ("moe", "cp")}).endswith("moe, cp are missing")
+    assert refusal({name: row[name] for name in row if name not in ("moe", "plan")}).endswith("moe, plan are missing")
     assert refusal(row, {name: row[name] for name in row if name != "id"}).endswith("row 2: id is missing")
     assert refusal({name: row[name] for name in row if name != "setting"}).endswith("setting is missing")
 

@@ -45,7 +45,8 @@ StackFlag = Annotated[
     typer.Option(
         "--stack",
         metavar="NAME|FILE",
-        help="Training framework: its defaults fill what is not given, its limits hold (see `shardplan stacks`).",
+        help="Training framework: its defaults fill what is not given, its limits hold (see `shardplan stacks`). "
+        "NAME@VERSION, `any` for no limits; `plan` also takes `all`. Default: the usual one of the accelerator.",
         rich_help_panel="Software",
         autocompletion=lambda incomplete: completed("frameworks.stack", "list_stacks", incomplete),
     ),

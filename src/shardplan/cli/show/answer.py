@@ -10,6 +10,7 @@ from rich.text import Text
 from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.layout import HARD_SPACE, Column, Page
 from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.plan_words import plan_flags, plan_words, variant_flag
@@ -28,6 +29,8 @@ COLOURS = {"matmul": "green", "attention": "green", "memory_bound": "yellow", "r
 LEAST_SHARE = 0.004
 """Terms below this share of the step are summed up in one line."""
 LONGEST_BAR = 40
+MOST_LINES_OF_RUNS = 3
+"""Lines that the nearest measured runs take on the terminal, unless the first alone takes more."""
 MOST_LINES = 2
 """Lines that one assumption takes on the terminal; the JSON has all of it."""
 
@@ -78,6 +81,7 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
 def show_framework(page: Page, estimate: Estimate) -> None:
     """Which framework runs the plan, or why the one that was named cannot."""
     if estimate.framework is None:
+        page.line("For no framework: it may be that none runs the plan.", indent=0)
         return
     if not estimate.refusals:
         page.line(f"Runs on {estimate.framework}.", indent=0)
@@ -197,6 +201,27 @@ def show_traffic(page: Page, estimate: Estimate) -> None:
     page.table(columns)
 
 
+def show_evidence(page: Page, estimate: Estimate) -> None:
+    """The nearest measured runs, as many as fit in three lines; the JSON has all."""
+    if not estimate.evidence:
+        return
+    nearest = estimate.evidence[0]
+    said = "as asked" if nearest.distance == 0 else f"distance {nearest.distance:.1f}, 1 is a doubling of tp, cp or ep"
+    page.heading("Nearest measured runs", said)
+    texts = [_run_in_words(run) for run in estimate.evidence]
+    lengths = [page.num_lines(text) for text in texts]
+    shown = max([1, *(n for n in range(2, len(texts) + 1) if sum(lengths[:n]) <= MOST_LINES_OF_RUNS)])
+    page.bullets(texts[:shown], style="dim")
+
+
+def _run_in_words(run: NearRun) -> str:
+    measured, predicted = format_time(run.measured_step_time), format_time(run.predicted_step_time)
+    return (
+        f"{run.id} ({run.num_accelerators:,} x {run.accelerator}; {run.summary}): measured {measured}, "
+        f"predicted {predicted} ({100 * run.error:+.1f} %)"
+    )
+
+
 def show_assumptions(page: Page, estimate: Estimate) -> None:
     """What was taken for granted, each cut to what fits in two lines."""
     page.heading("Assumed")
@@ -225,11 +250,11 @@ def show_way_on(
     picks = "1,recommended" if other else "1,2"
     page.verbatim(f"shardplan compare {file} --pick {picks}" if several else f"shardplan compare {file} other.json")
     page.line(f"The {'fastest ' if other else ''}plan as flags of `shardplan estimate`:")
-    _show_flags(page, estimates[0])
+    _show_flags(page, question, estimates[0])
     if other and recommended is not None:
         page.line("The recommended one:")
-        _show_flags(page, recommended)
+        _show_flags(page, question, recommended)
 
 
-def _show_flags(page: Page, estimate: Estimate) -> None:
-    page.verbatim(" ".join(plan_flags(estimate.plan)) or "none: every field has its default")
+def _show_flags(page: Page, question: Question, estimate: Estimate) -> None:
+    page.verbatim(" ".join(plan_flags(question, estimate)) or "none: every field has its default")

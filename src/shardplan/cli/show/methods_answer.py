@@ -162,10 +162,10 @@ def part_text(name: str, value: float) -> str:
 
 
 def _show_way_on(page: Page, report: MethodReport) -> None:
-    plans: Sequence[Beside] = [each for each in report.ours if each.plan is not None]
+    priced = [each.estimate for each in report.ours if each.estimate is not None]
     page.heading("Go on")
     page.line("Leave out --method for our own search. All that the method counts and leaves out:")
     page.verbatim(f"shardplan methods {report.entry.name}")
-    if plans and plans[0].plan is not None:
+    if priced:
         page.line("The first plan of ours above as flags of `shardplan estimate`:")
-        page.verbatim(" ".join(plan_flags(plans[0].plan)) or "none: every field has its default")
+        page.verbatim(" ".join(plan_flags(report.question, priced[0])) or "none: every field has its default")

@@ -15,7 +15,7 @@ from shardplan.planner.robustness import Ties, has_headroom
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Alternative, Difference, Explanation
 from shardplan.reports.plan_words import field_text, plan_words, short_changes, short_recompute, short_sharding
-from shardplan.reports.recommendation import Recommendation, reason, ties_sentence
+from shardplan.reports.recommendation import Recommendation, offer_text, reason, ties_sentence
 from shardplan.units import format_bytes, format_time
 
 MOST_RULES = 3
@@ -33,6 +33,12 @@ def show_recommended(page: Page, found: Recommendation) -> None:
         return
     words = page.glyph(" \u00b7 ", ", ").join(plan_words(found.estimate))
     page.hanging(Text("Recommended", style="bold green"), Text(f"{words}: {reason(found)}"), indent=0)
+
+
+def show_offers(page: Page, result: SearchResult) -> None:
+    """Neighbouring counts and batches that train more tokens a second, with the flags that ask for them."""
+    for offer in result.offers:
+        page.hanging(Text("Better", style="bold yellow"), Text(offer_text(result.question, offer)), indent=0)
 
 
 def show_plans(page: Page, result: SearchResult, found: Recommendation) -> None:

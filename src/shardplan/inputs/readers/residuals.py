@@ -16,6 +16,8 @@ from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.inputs.cluster import Generation
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_text import plan_cell, plan_from_cell
 
 RESIDUALS = DATA / "profiles" / "residuals.csv"
 """Errors of the shipped runs."""
@@ -42,6 +44,8 @@ class Shares:
 
 EVEN = Shares()
 """A step that only computes."""
+PLAIN = Plan()
+"""A plan whose every field has its default."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +60,9 @@ class Features:
     parameters: float
     accelerators: float
     sequence_length: float = 4096.0
-    cp: float = 1.0
-    """Degree of context parallelism."""
+    global_batch_size: float = 256.0
+    """Sequences of a step."""
+    plan: Plan = PLAIN
     shares: Shares = EVEN
     """Of the predicted step: what is less certain than computing."""
 
@@ -73,6 +78,13 @@ class Residual:
     memory: float | None
     setting: str = ""
     """What the configurations of one comparison share (model, accelerators, sequence); empty: not fully described."""
+    measured_step_time: float | None = None
+    """[s]"""
+    predicted_step_time: float | None = None
+    """By the constants that were fitted to all runs, this one included. [s]"""
+    plan_factor: float = 1.0
+    """How much larger its error was to be expected than most, for what its plan has in common with the runs that the
+    prediction had seen (``estimation.gaps``)."""
 
     def has(self, quantity: str) -> bool:
         """Whether it is evidence of ``time`` or ``memory``."""
@@ -99,8 +111,15 @@ def residual_row(run: Residual) -> dict[str, str]:
         "communication_share": f"{features.shares.communication:.3f}",
         "attention_share": f"{features.shares.attention:.3f}",
         "sequence_length": f"{features.sequence_length:.0f}",
-        "cp": f"{features.cp:.0f}",
+        "global_batch_size": f"{features.global_batch_size:.0f}",
+        "plan": plan_cell(features.plan),
+        **{key: "" if time is None else f"{time:.6g}" for key, time in _step_times(run).items()},
+        "plan_factor": f"{run.plan_factor:.3f}",
     }
+
+
+def _step_times(run: Residual) -> dict[str, float | None]:
+    return {"measured_step_time_s": run.measured_step_time, "predicted_step_time_s": run.predicted_step_time}
 
 
 def _believable(ratio: float) -> float:
@@ -109,10 +128,13 @@ def _believable(ratio: float) -> float:
 
 CELLS = (
     "id", "family", "accelerator", "generation", "bits", "moe", "parameters", "accelerators", "log_time_ratio",
-    "log_memory_ratio", "host_share", "communication_share", "attention_share", "sequence_length", "cp",
+    "log_memory_ratio", "host_share", "communication_share", "attention_share", "sequence_length",
+    "global_batch_size", "plan", "measured_step_time_s", "predicted_step_time_s", "plan_factor",
     "setting",
 )  # fmt: skip
 """Cells that every row has."""
+NUMBERS = ("log_time_ratio", "log_memory_ratio", "measured_step_time_s", "predicted_step_time_s")
+"""Those that are empty where nothing was measured."""
 
 
 def residuals_from_rows(rows: Iterable[object], where: str, generation: str = "default") -> tuple[Residual, ...]:
@@ -143,12 +165,21 @@ def _shipped_residual(row: Mapping[str, str]) -> Residual:
         parameters=float(row["parameters"]),
         accelerators=float(row["accelerators"]),
         sequence_length=float(row["sequence_length"]),
-        cp=float(row["cp"]),
+        global_batch_size=float(row["global_batch_size"]),
+        plan=plan_from_cell(row["plan"]),
         shares=Shares(host=shares[0], communication=shares[1], attention=shares[2]),
     )
-    time, memory = (float(row[name]) if row[name] else None for name in ("log_time_ratio", "log_memory_ratio"))
+    time, memory, measured, predicted = (float(row[name]) if row[name] else None for name in NUMBERS)
     return Residual(
-        id=row["id"], family=row["family"], features=features, time=time, memory=memory, setting=row["setting"]
+        id=row["id"],
+        family=row["family"],
+        features=features,
+        time=time,
+        memory=memory,
+        setting=row["setting"],
+        measured_step_time=measured,
+        predicted_step_time=predicted,
+        plan_factor=float(row["plan_factor"]),
     )
 
 
@@ -187,7 +218,8 @@ def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
         parameters=_number(row, "parameters", most=1e16),
         accelerators=_whole(row, "accelerators", most=1e7),
         sequence_length=_whole(row, "sequence_length", most=1e12),
-        cp=_whole(row, "cp", most=1e7),
+        global_batch_size=_whole(row, "global_batch_size", most=1e9),
+        plan=plan_from_cell(_plan_text(row)),
         shares=shares,
     )
     return Residual(
@@ -197,6 +229,9 @@ def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
         time=_ratio(row, "log_time_ratio"),
         memory=_ratio(row, "log_memory_ratio"),
         setting=str(row["setting"] or ""),
+        measured_step_time=_time(row, "measured_step_time_s"),
+        predicted_step_time=_time(row, "predicted_step_time_s"),
+        plan_factor=_number(row, "plan_factor", least=0, most=1e3),
     )
 
 
@@ -205,6 +240,12 @@ def _text(row: Mapping[str, Any], name: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(f"{name} is {shown(value)}; it must be text")  # noqa: TRY004  # told as all others
     return str(value)
+
+
+def _plan_text(row: Mapping[str, Any]) -> str:
+    if not isinstance(row["plan"], str):
+        raise ValueError(f"plan is {shown(row['plan'])}; it must be fields of a plan, such as tp=4 pp=8")  # noqa: TRY004  # told as all others
+    return row["plan"]
 
 
 def _choice(row: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
@@ -238,6 +279,10 @@ def _ratio(row: Mapping[str, Any], name: str) -> float | None:
     if not abs(number) <= LARGEST_ERROR:
         raise ValueError(f"{name} is {shown(row[name])}; it must be {limit}")
     return number
+
+
+def _time(row: Mapping[str, Any], name: str) -> float | None:
+    return None if row[name] in ("", None) else _number(row, name, least=0, most=1e9)
 
 
 def _read(row: Mapping[str, Any], name: str, wanted: str) -> float:

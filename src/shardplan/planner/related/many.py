@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shardplan.estimation.question import Question
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import stack_for
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
@@ -20,15 +22,25 @@ def search_many(
     limit: Given | None = None,
     exclude: Given | None = None,
     stop: Stop | None = None,
+    stack: str | Stack | None = None,
 ) -> Iterator[SearchResult]:
     """The answer to every question, in their order, each as it is found; the same as ``search_question`` gives.
 
     Questions about one model share its pipelines, however much they differ in size, network, job and constants. An
     answer names its changes where nothing fits only if it is asked for them (``SearchResult.suggestions`` stay empty).
+    ``stack`` limits the plans to those that a framework can run; the jobs of the questions stay as they are.
     ``stop`` is asked between pieces of work; raises ``SearchStopped`` where it says yes, all earlier answers given.
     """
     known = KnownPipelines()
     for question in questions:
         yield search_question(
-            question, top=top, fix=fix, limit=limit, exclude=exclude, stop=stop, known=known, suggestions=False
+            question,
+            top=top,
+            fix=fix,
+            limit=limit,
+            exclude=exclude,
+            stop=stop,
+            known=known,
+            suggestions=False,
+            stack=stack_for(stack, question.cluster.accelerator.vendor),
         )

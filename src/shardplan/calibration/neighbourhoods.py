@@ -1,0 +1,134 @@
+"""How errors grow with the distance from evidence: runs predicted without those whose plans are near to theirs.
+
+An exhaustive search goes where no run was measured, so a band has to know how good predictions are there. Left out is
+the *neighbourhood* of a run: all runs, of any family, whose plan, model and sequences are near to its own. What is left
+is as far from it as a plan of a search may be from every run. ``study`` tells of these predictions, and of those that
+leave out families, the size below which 8 in 10 errors lie, in units of what the parts of each step let expect, and how
+many lie inside the band that the other runs make. A family counts as the root of its runs:
+
+    distance    predictions  families  size  inside  width
+    0 to 0.5            124        14  0.63    87 %   1.22
+    0.5 to 1            415        19  1.00    72 %   1.32
+    1 to 1.5            616        22  0.85    82 %   1.29
+    1.5 to 2            364        21  0.91    80 %   1.34
+    2 to 2.5            184        16  1.41    77 %   1.60
+    beyond               35         9  0.85    95 %   1.92
+
+From these ``evidence.SPREADS`` are taken: 0.7, 1 and 1.5. Before, bands did not know the distance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.calibration.defaults import LeftOut, refit, residuals_of
+from shardplan.calibration.left_out import distances_of
+from shardplan.estimation.band import KnownErrors, band_among, errors_of, scale_of
+from shardplan.fields import dataclass
+from shardplan.inputs.readers.residuals import Residual
+
+GROUPS: Final[tuple[LeftOut, ...]] = ("neighbourhood", "family")
+"""What predictions are made without."""
+Vector = NDArray[np.float64]
+EDGES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, math.inf)
+"""Of the distances that are told apart."""
+MOST = 0.8
+"""Share of the runs whose errors are below the size that is told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AtDistance:
+    """Runs so far from the nearest that their predictions had seen."""
+
+    least: float
+    most: float
+    n: int
+    num_families: int
+    size: float
+    """Error (logarithm) below which 8 in 10 of them lie, in units of what the parts of the step let expect."""
+    inside: float
+    """Share inside the band that runs outside their group make for them."""
+    width: float
+    """Median of the upper over the lower end of that band."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOutRun:
+    """A run predicted without its group."""
+
+    run: Residual
+    distance: float
+    """From the nearest run of another group."""
+    weight: float
+    size: float
+    """Of its error."""
+    is_inside: bool
+    width: float
+
+
+def study(progress: Callable[[int, float], None] | None = None) -> tuple[AtDistance, ...]:
+    """Errors by distance, of predictions without each neighbourhood and without each family: two fits, some minutes."""
+    fits = [refit(left_out=group, progress=progress) for group in GROUPS]
+    return by_distance([run for found in fits for run in left_out_runs(residuals_of(found), found.groups)])
+
+
+def left_out_runs(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[LeftOutRun, ...]:
+    """Every timed run with the band that the runs of other groups make for it."""
+    others = {group: _without(runs, groups, group) for group in set(groups)}
+    counts = Counter(run.family for run in runs)
+    found: list[LeftOutRun] = []
+    for run, group, distance in zip(runs, groups, distances_of(runs, groups), strict=True):
+        if run.time is None:
+            continue
+        band = band_among(run.features, run.features.accelerator, others[group])
+        found.append(
+            LeftOutRun(
+                run=run,
+                distance=distance,
+                weight=1 / math.sqrt(counts[run.family]),
+                size=abs(run.time) / scale_of(run.features, "time"),
+                is_inside=band.low <= math.exp(-run.time) <= band.high,
+                width=band.high / band.low,
+            )
+        )
+    return tuple(found)
+
+
+def _without(runs: Sequence[Residual], groups: Sequence[str], group: str) -> KnownErrors:
+    return errors_of([run for run, name in zip(runs, groups, strict=True) if name != group], "time")
+
+
+def by_distance(found: Sequence[LeftOutRun], edges: Sequence[float] = EDGES) -> tuple[AtDistance, ...]:
+    """Sizes of errors and coverage of bands by distance; families count as the root of their runs."""
+    told = []
+    for least, most in pairwise(edges):
+        here = [one for one in found if least <= one.distance < most]
+        if here:
+            told.append(_at_distance(here, least, most))
+    return tuple(told)
+
+
+def _at_distance(here: Sequence[LeftOutRun], least: float, most: float) -> AtDistance:
+    weights = np.asarray([one.weight for one in here])
+    return AtDistance(
+        least=least,
+        most=most,
+        n=len(here),
+        num_families=len({one.run.family for one in here}),
+        size=_quantile(np.asarray([one.size for one in here]), weights, MOST),
+        inside=float(np.average([one.is_inside for one in here], weights=weights)),
+        width=float(np.median([one.width for one in here])),
+    )
+
+
+def _quantile(values: Vector, weights: Vector, share: float) -> float:
+    order = np.argsort(values)
+    middle = np.cumsum(weights[order]) - weights[order] / 2
+    return float(np.interp(share * weights.sum(), middle, values[order]))

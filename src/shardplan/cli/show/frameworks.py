@@ -1,0 +1,55 @@
+"""The best plan of each framework side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardplan.cli.layout import Column, Page
+from shardplan.cli.show.answer import percent, show_question
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
+from shardplan.planner.related.frameworks import FrameworkAnswer
+from shardplan.reports.frameworks import limits_text
+from shardplan.reports.plan_words import short_recompute, short_sharding
+from shardplan.units import format_bytes, format_time
+
+DEGREES = ("tp", "cp", "pp", "vp", "ep")
+
+
+def show_frameworks(page: Page, question: Question, answers: Sequence[FrameworkAnswer]) -> None:
+    """A table of the best plans, fastest first, then what each framework cannot do."""
+    show_question(page, question)
+    with_plan = [each for each in answers if each.best is not None]
+    if with_plan:
+        page.heading("Best plan of each framework", "mb: micro-batch size")
+        page.table(_columns(with_plan), styles=["bold green"])
+    limits = [(each, text) for each in answers if (text := limits_text(each))]
+    if limits:
+        title = "What keeps the others from the fastest plan" if with_plan else "No framework has a plan that fits"
+        page.heading(title)
+        page.bullets(f"{answer.stack.label}: {text}" for answer, text in limits)
+    if with_plan:
+        page.heading("Next steps")
+        page.line("The whole answer for one of them:")
+        page.verbatim(f"shardplan plan ... --stack {with_plan[0].stack.versioned_name}")
+
+
+def _columns(answers: Sequence[FrameworkAnswer]) -> list[Column]:
+    best = [each.best for each in answers if each.best is not None]
+    shown = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in best)]
+    return [
+        Column(title="framework", cells=[each.stack.label for each in answers], is_text=True),
+        Column(title="step", cells=[format_time(each.step_time) for each in best]),
+        Column(title="lost", cells=[_lost(each, best[0]) for each in best], rank=2),
+        Column(title="MFU", cells=[percent(each.mfu) for each in best], rank=3),
+        Column(title="memory", cells=[format_bytes(each.peak_memory_bytes) for each in best], rank=2),
+        *(Column(title=name, cells=[str(getattr(each.plan, name)) for each in best]) for name in shown),
+        Column(title="dp", cells=[str(each.dp) for each in best], rank=1),
+        Column(title="mb", cells=[str(each.plan.micro_batch_size) for each in best]),
+        Column(title="sharding", cells=[short_sharding(each.plan) for each in best], is_text=True),
+        Column(title="recompute", cells=[short_recompute(each.plan) for each in best], is_text=True, rank=1),
+    ]
+
+
+def _lost(estimate: Estimate, fastest: Estimate) -> str:
+    return "" if estimate is fastest else f"{100 * (estimate.step_time / fastest.step_time - 1):.0f} %"

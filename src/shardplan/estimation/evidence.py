@@ -1,0 +1,252 @@
+r"""The measured runs that are nearest to a question with its plan, and how far they are.
+
+A question and a plan are alike in many respects. With :math:`x_k` what a respect is measured in (a logarithm of a size,
+a switch, a name) and :math:`w_k` its weight, the distance of two of them is
+
+.. math:: d = \sqrt{\textstyle\sum_k w_k\,(x_k - y_k)^2}
+
+where names count one if they differ. A distance of one is a doubling of tensor, context or expert parallelism, or
+weights that are sharded in place of whole: other collectives are exposed then. What the formulas count exactly is half
+as far, such as a doubling of stages, micro-batches or sequences. The same distance says how much wider a band is far
+from evidence (``estimation.gaps``), and which of the plans that tie has been measured (``planner.robustness``).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.fields import dataclass, in_files
+from shardplan.inputs.plan import Plan, recompute_modules
+from shardplan.inputs.plan_numbers import SHARDS_GRADIENTS, SHARDS_WEIGHTS
+from shardplan.inputs.plan_text import plan_summary
+from shardplan.inputs.readers.residuals import Features, Residual
+
+NUM_NEAREST = 3
+"""Runs that an estimate names."""
+DOUBLING, HALF, SWITCH, KIND = 1.0, 0.25, 0.25, 4.0
+"""Weights: what changes which communication is exposed; what is counted exactly, half as far; a switch, likewise; and
+another kind of model, as far as four of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Respect:
+    """One respect in which questions, or plans, are alike or not."""
+
+    name: str
+    weight: float
+    """Squared distance of one unit of ``value``; of two names that differ."""
+    value: Callable[[Any], float | str]
+    """Of the features of a run; for a respect of its plan, of the plan."""
+
+
+def _log2(value: float) -> float:
+    return math.log2(max(value, 1.0))
+
+
+def _degree(name: str, weight: float) -> Respect:
+    return Respect(name, weight, lambda plan: _log2(getattr(plan, name)))
+
+
+def _recomputed(plan: Plan) -> float:
+    """How much of a layer is computed again: a quarter for each module, all for ``full``."""
+    return {"none": 0.0, "full": 1.0}.get(plan.recompute, min(0.25 * len(recompute_modules(plan.recompute)), 0.75))
+
+
+def _overlaps_pp(plan: Plan) -> bool:
+    return plan.pp > 1 and (plan.vp > 1 if plan.overlap_pp is None else plan.overlap_pp)
+
+
+LIKENESS = (
+    Respect("generation", 1.0, lambda run: run.generation),
+    Respect("accelerator", 0.5, lambda run: run.accelerator),
+    Respect("kind", KIND, lambda run: float(run.moe)),
+    Respect("bits", 1.0, lambda run: math.log2(run.bits)),
+    Respect("parameters", 1.0, lambda run: math.log10(run.parameters)),
+)
+"""What makes errors of runs alike, whatever their plans: parts, kind and size of the model, number format."""
+SCALE = (
+    Respect("accelerators", 1.0, lambda run: math.log10(run.accelerators)),
+    Respect(
+        "tokens_per_accelerator",
+        HALF / 4,
+        lambda run: math.log2(run.global_batch_size * run.sequence_length / run.accelerators),
+    ),
+)
+"""Accelerators, and the work of one in a step, on which bubbles and exposed reductions depend."""
+LONG_SHARE = 14.0
+"""Binary logarithm of the tokens (16,384) of a rank from which on more make no difference."""
+LENGTHS = (
+    Respect("sequence_length", HALF, lambda run: _log2(run.sequence_length)),
+    Respect("tokens_per_cp_rank", DOUBLING, lambda run: min(_log2(run.sequence_length / run.plan.cp), LONG_SHARE)),
+)
+"""Tokens of a sequence, and on each of its ranks: the fewer, the less attention hides the exchange of the others."""
+OF_PLAN = (
+    _degree("tp", DOUBLING),
+    _degree("cp", DOUBLING),
+    _degree("ep", DOUBLING),
+    _degree("etp", DOUBLING),
+    _degree("pp", HALF),
+    _degree("vp", HALF),
+    _degree("micro_batch_size", HALF),
+    Respect("weights", DOUBLING, lambda plan: float(plan.sharding in SHARDS_WEIGHTS)),
+    Respect("gradients", SWITCH, lambda plan: float(plan.sharding in SHARDS_GRADIENTS)),
+    Respect("optimizer", SWITCH, lambda plan: float(plan.sharding != "ddp")),
+    Respect("recompute", DOUBLING, _recomputed),
+    Respect("offload", DOUBLING, lambda plan: plan.offload),
+    Respect("tp_kind", KIND, lambda plan: float(plan.tp_kind == "summa")),
+    Respect("schedule", SWITCH, lambda plan: plan.effective_schedule if plan.pp > 1 else ""),
+    Respect("cp_comm", SWITCH, lambda plan: plan.cp_comm if plan.cp > 1 else ""),
+    Respect("overlap_tp", SWITCH, lambda plan: float(plan.tp > 1 and plan.overlap_tp)),
+    Respect("overlap_dp", SWITCH, lambda plan: float(plan.overlap_dp)),
+    Respect("overlap_pp", SWITCH, lambda plan: float(_overlaps_pp(plan))),
+    Respect("overlap_ep", SWITCH, lambda plan: float(plan.ep > 1 and plan.overlap_ep)),
+    Respect("sequence_parallel", SWITCH, lambda plan: float(plan.tp > 1 and plan.sequence_parallel)),
+)
+OF_QUESTION = (*LIKENESS, *SCALE, *LENGTHS)
+RESPECTS = (*OF_QUESTION, *OF_PLAN)
+"""Everything that a distance is made of."""
+ALL = tuple(each.name for each in RESPECTS)
+LIKELY = tuple(each.name for each in LIKENESS)
+WEIGHTS = {each.name: each.weight for each in RESPECTS}
+NEIGHBOURHOOD = ("kind", "parameters", *(each.name for each in (*LENGTHS, *OF_PLAN)))
+"""Respects of a plan's neighbourhood: the plan, with the model and the sequences that it splits, on any cluster."""
+EXPOSING: Mapping[str, Callable[[Features], str]] = {
+    "tp": lambda run: f"tp {run.plan.tp}",
+    "cp": lambda run: f"cp {run.plan.cp}",
+    "ep": lambda run: f"ep {run.plan.ep}",
+    "etp": lambda run: f"etp {run.plan.etp}",
+    "weights": lambda run: "sharded weights" if run.plan.sharding in SHARDS_WEIGHTS else "weights that are not sharded",
+    "sequence_length": lambda run: f"sequences of {run.sequence_length:,.0f} tokens",
+}
+"""Respects that decide, two by two, which communication is exposed; their values in words."""
+DISTANCES = (0.25, 0.5, 1.75, 2.25)
+SPREADS = (0.7, 1.0, 1.0, 1.5)
+"""How large left-out errors are at these distances from the nearest run that the prediction had seen, relative to those
+of most runs (``calibration.neighbourhoods`` measures them). Before the first and beyond the last they are as there: few
+runs are further away than 2.5."""
+_WEIGHTS = np.asarray(list(WEIGHTS.values()))
+
+
+def coordinates(features: Features) -> tuple[float, ...]:
+    """Every respect as a number; names as a checksum that differs where they do."""
+    return (*(_number(each.value(features)) for each in OF_QUESTION), *_coordinates_of(features.plan))
+
+
+@lru_cache(maxsize=4096)
+def _coordinates_of(plan: Plan) -> tuple[float, ...]:
+    return tuple(_number(each.value(plan)) for each in OF_PLAN)
+
+
+@lru_cache(maxsize=1024)
+def _number(value: float | str) -> float:
+    return float(zlib.crc32(value.encode())) if isinstance(value, str) else value
+
+
+_NAMES = np.isin(ALL, ("generation", "accelerator", "offload", "schedule", "cp_comm"))
+"""Which of them are names."""
+
+
+@cache
+def _places(names: tuple[str, ...]) -> NDArray[np.intp]:
+    return np.asarray([ALL.index(name) for name in names])
+
+
+class KnownRuns:
+    """Runs with their coordinates, a row each."""
+
+    def __init__(self, runs: Sequence[Residual]) -> None:
+        self.runs = tuple(runs)
+        self.sources = np.asarray([run.family for run in runs], dtype=np.str_)
+        self.rows = np.asarray([coordinates(run.features) for run in runs]).reshape(len(runs), len(RESPECTS))
+
+    def terms(self, asked: Features, names: Sequence[str] = ALL) -> NDArray[np.float64]:
+        """Squared distance of every run from ``asked``, a column for each respect."""
+        places = _places(tuple(names))
+        apart = self.rows[:, places] - np.asarray(coordinates(asked))[places]
+        apart = np.where(_NAMES[places], apart != 0, apart)
+        return _WEIGHTS[places] * apart**2
+
+    def distance(self, asked: Features, names: Sequence[str] = ALL) -> NDArray[np.float64]:
+        """Distance of every run from ``asked``."""
+        return np.sqrt(self.terms(asked, names).sum(axis=1))
+
+
+def spread(apart: float) -> float:
+    """How large errors are at a distance from the nearest measured run, relative to those of most runs."""
+    return float(np.interp(apart, DISTANCES, SPREADS))
+
+
+def distance(one: Features, other: Features, names: Sequence[str] = ALL) -> float:
+    """Distance of two questions with their plans."""
+    run = Residual(id="", family="", features=one, time=None, memory=None)
+    return float(KnownRuns((run,)).distance(other, names)[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearRun:
+    """A measured run that is near to a question with its plan."""
+
+    id: str
+    family: str
+    """Where it comes from."""
+    distance: float
+    """From the question: 0 is the same, 1 a doubling of one parallel degree."""
+    accelerator: str
+    num_accelerators: int
+    sequence_length: int
+    global_batch_size: int
+    plan: Plan
+    summary: str
+    """The plan in few words."""
+    measured_step_time: float = field(metadata=in_files("measured_step_time_s"))
+    """[s]"""
+    predicted_step_time: float = field(metadata=in_files("predicted_step_time_s"))
+    """By constants that were fitted to this run among others. [s]"""
+    error: float
+    """Predicted over measured, less one."""
+    left_out_error: float | None
+    """The same by constants that have not seen its family; of a run of a profile's own, not this run."""
+
+
+def near_runs(
+    asked: Features, published: KnownRuns, own: Sequence[Residual] = (), number: int = NUM_NEAREST
+) -> tuple[NearRun, ...]:
+    """The runs nearest to ``asked``, of ``published`` ones and of a profile's ``own``, which replace those by name."""
+    named = {run.id for run in own}
+    found = [*_apart(KnownRuns(own), asked), *(each for each in _apart(published, asked) if each[1].id not in named)]
+    timed = (each for each in found if each[1].measured_step_time and each[1].predicted_step_time)
+    return tuple(_near_run(*each) for each in heapq.nsmallest(number, timed, key=lambda each: each[0]))
+
+
+def _apart(table: KnownRuns, asked: Features) -> list[tuple[float, Residual]]:
+    return list(zip(table.distance(asked).tolist(), table.runs, strict=True))
+
+
+def _near_run(apart: float, run: Residual) -> NearRun:
+    features, measured, predicted = run.features, run.measured_step_time, run.predicted_step_time
+    assert measured is not None
+    assert predicted is not None
+    return NearRun(
+        id=run.id,
+        family=run.family,
+        distance=apart,
+        accelerator=features.accelerator,
+        num_accelerators=int(features.accelerators),
+        sequence_length=int(features.sequence_length),
+        global_batch_size=int(features.global_batch_size),
+        plan=features.plan,
+        summary=plan_summary(features.plan),
+        measured_step_time=measured,
+        predicted_step_time=predicted,
+        error=predicted / measured - 1,
+        left_out_error=None if run.time is None else math.expm1(run.time),
+    )

@@ -1,0 +1,130 @@
+"""One question asked of several training frameworks: the best plan of each, and what each cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from shardplan.errors import NotRunnableError
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
+from shardplan.frameworks.defaults import searched_in_stack
+from shardplan.frameworks.runnable import Refusal, refusals
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import published_stacks
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.defaults import default_job
+from shardplan.inputs.degrees import Setting
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Profile
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.result import SearchResult
+from shardplan.planner.search import search_question
+from shardplan.planner.space import Given
+from shardplan.planner.stopping import Stop
+from shardplan.planner.survey import Progress
+from shardplan.validity.rules import broken_rule
+
+Put = Callable[[Stack], tuple[Question, tuple[str, ...]]]
+"""The question as it is put to a framework, with its defaults, and what was assumed in putting it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameworkAnswer:
+    """What one framework makes of the question."""
+
+    stack: Stack
+    result: SearchResult | None = None
+    """None where the framework runs nothing of what is asked."""
+    refused: NotRunnableError | None = None
+    """Why it runs nothing of what is asked."""
+    missing: tuple[Refusal, ...] = ()
+    """Rules of the framework that the fastest plan of all breaks."""
+    fastest: Estimate | None = None
+    """The fastest plan of all as this framework runs it; None where it cannot."""
+
+    @property
+    def best(self) -> Estimate | None:
+        """Its fastest plan that fits."""
+        return self.result.estimates[0] if self.result is not None and self.result.estimates else None
+
+
+def search_frameworks(
+    model: ModelConfig,
+    cluster: Cluster,
+    job: Job | None = None,
+    *,
+    num_accelerators: int,
+    stacks: Sequence[Stack] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    profile: Profile | None = None,
+    stop: Stop | None = None,
+) -> tuple[FrameworkAnswer, ...]:
+    """The best plan of each framework that runs on the accelerator, the fastest first; those that have none come last.
+
+    ``stacks``: the frameworks; without it those that are published. Fields of the job that are at their default are
+    each framework's own. Raises as ``search`` does, but not for what a framework cannot run: that is an answer.
+    """
+    usual, assumed = (job, ()) if job is not None else default_job(model, cluster, num_accelerators)
+    fields = {*(fix or ()), *(limit or ()), *(exclude or ())}
+
+    def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
+        own, of_stack = searched_in_stack(stack, usual, fields)
+        question = Question(
+            model=model, cluster=cluster, num_accelerators=num_accelerators, job=own, given_profile=profile
+        )
+        return question, (*assumed, *of_stack)
+
+    asked = published_stacks(cluster.accelerator.vendor) if stacks is None else stacks
+    return answers_of(asked, put, fix=fix, limit=limit, exclude=exclude, stop=stop)
+
+
+def answers_of(
+    stacks: Sequence[Stack],
+    put: Put,
+    *,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stop: Stop | None = None,
+    progress: Progress | None = None,
+) -> tuple[FrameworkAnswer, ...]:
+    """As ``search_frameworks``, for a question that ``put`` puts to each framework."""
+    known, found = KnownPipelines(), []
+    for number, stack in enumerate(stacks):
+        if progress is not None:
+            progress(number, len(stacks))
+        question, assumed = put(stack)
+        try:
+            result = search_question(
+                question, top=1, fix=fix, limit=limit, exclude=exclude, stop=stop, known=known, stack=stack
+            )
+        except NotRunnableError as error:
+            found.append(FrameworkAnswer(stack=stack, refused=error))
+        else:
+            found.append(FrameworkAnswer(stack=stack, result=result.assuming(assumed)))
+    return _compared(found)
+
+
+def _compared(answers: Sequence[FrameworkAnswer]) -> tuple[FrameworkAnswer, ...]:
+    """The same, fastest first, with what keeps each from running the fastest."""
+    ordered = sorted(answers, key=lambda each: float("inf") if each.best is None else each.best.step_time)
+    if not ordered or ordered[0].best is None:
+        return tuple(ordered)
+    return tuple(_beside(each, ordered[0].best.plan) for each in ordered)
+
+
+def _beside(answer: FrameworkAnswer, fastest: Plan) -> FrameworkAnswer:
+    """An answer with what the framework makes of the fastest plan of all."""
+    if answer.result is None:
+        return answer
+    question = answer.result.question
+    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    missing = refusals(answer.stack, fastest, setting)
+    is_valid = not missing and broken_rule(setting, fastest) is None
+    return replace(answer, missing=missing, fastest=estimate_plan(question, fastest) if is_valid else None)

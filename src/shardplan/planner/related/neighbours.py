@@ -1,0 +1,170 @@
+r"""Counts of accelerators and batches near those that were asked for, which train more tokens a second.
+
+A count whose divisors do not suit the model, or a batch that its replicas do not divide, leaves few plans: 5,000
+accelerators are slower than 4,992. Counts down to ``FEWEST`` of those there are and batches within ``BATCH_SHARE`` are
+looked at by how many layouts each pair leaves,
+
+.. math:: L(N, B) = \sum_{tp, cp, pp} w(pp)\,[tp\,cp\,pp \mid N]\,[\tfrac{N}{tp\,cp\,pp} \mid B]
+
+with half the weight for depths that do not divide the layers. The pairs with many more layouts than the one that was
+asked for are searched, those nearest to it first, and offered where they train ``LEAST_GAIN`` more tokens a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.errors import ShardplanError
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
+from shardplan.frameworks.stack import Stack
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.result import Offer
+from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.stopping import Stop
+from shardplan.planner.survey import survey_of
+
+FEWEST: Final = 0.9
+"""Share of the accelerators that an offer uses at least."""
+BATCH_SHARE: Final = 0.125
+"""Share by which the batch of an offer differs at most."""
+LEAST_GAIN: Final = 0.02
+"""Gain in tokens per second from which a pair is offered: less is within the noise of equal measured runs."""
+MORE_LAYOUTS: Final = 1.5
+"""Factor in layouts from which a pair is searched, and between one and the next."""
+ENOUGH_LAYOUTS: Final = 64
+"""Layouts with which a pair has no neighbour worth a search (``benchmarks/questions.py``)."""
+MOST_SEARCHED: Final = 4
+MOST_COUNTS: Final = 64
+TENSOR, CONTEXT, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 64
+"""Degrees whose products are counted."""
+COMPUTING: Final = ("matmul", "attention")
+"""Terms of a step that fewer accelerators do not shorten."""
+
+Pair = tuple[int, int]
+"""Number of accelerators and global batch."""
+
+
+def offers_of(
+    question: Question,
+    fastest: Estimate,
+    restrictions: Restrictions,
+    stack: Stack | None,
+    *,
+    known: KnownPipelines | None = None,
+    stop: Stop | None = None,
+) -> tuple[Offer, ...]:
+    """What trains more tokens a second than ``fastest``, the best first; a pair that changes more must gain more."""
+    known, found = known or KnownPipelines(), []
+    for pair in _promising(question, fastest):
+        other = _asked_with(question, pair)
+        try:
+            space = declare(other, restrictions, stack)
+        except ShardplanError:  # the count contradicts a restriction
+            continue
+        best = survey_of(other, space, known=known, stop=stop).best_where()
+        if best is not None:
+            found.append(_offer(question, fastest, pair, best))
+    return _worth_it(question, [offer for offer in found if offer.gain > LEAST_GAIN])
+
+
+def _asked_with(question: Question, pair: Pair) -> Question:
+    number, batch = pair
+    return replace(question, num_accelerators=number, job=replace(question.job, global_batch_size=batch))
+
+
+def _worth_it(question: Question, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """Offers that gain more than all that change less, the best first."""
+    found = sorted(offers, key=lambda offer: _changes(question, offer))
+    kept = [
+        offer
+        for place, offer in enumerate(found)
+        if all(offer.gain > simpler.gain + LEAST_GAIN for simpler in found[:place])
+    ]
+    return tuple(sorted(kept, key=lambda offer: -offer.gain))
+
+
+def _changes(question: Question, offer: Offer) -> tuple[int, int]:
+    """How much of the question an offer changes: a batch and a count, then how many accelerators are left."""
+    other_batch = offer.global_batch_size != question.job.global_batch_size
+    idle = question.num_accelerators - offer.num_accelerators
+    return other_batch + (idle > 0), idle
+
+
+def _offer(question: Question, fastest: Estimate, pair: Pair, best: Estimate) -> Offer:
+    number, batch = pair
+    gain = batch / best.step_time / (question.job.global_batch_size / fastest.step_time) - 1
+    return Offer(num_accelerators=number, global_batch_size=batch, gain=gain, estimate=best)
+
+
+def _promising(question: Question, fastest: Estimate) -> tuple[Pair, ...]:
+    """Pairs to search: those with many more layouts, each the nearest with so many, the nearest first."""
+    asked = (question.num_accelerators, question.job.global_batch_size)
+    bound = _most_gain(fastest)
+    pairs = [asked, *(pair for pair in _pairs(question) if pair[0] * bound > asked[0] * (1 + LEAST_GAIN))]
+    layouts = _layouts(np.asarray(pairs), question.model.num_hidden_layers)
+    if layouts[0] >= ENOUGH_LAYOUTS:
+        return ()
+    chosen, most = [], MORE_LAYOUTS * float(layouts[0])
+    for place in sorted(range(1, len(pairs)), key=lambda each: _distance(asked, pairs[each])):
+        if layouts[place] > most:
+            chosen.append(pairs[place])
+            most = MORE_LAYOUTS * float(layouts[place])
+    return tuple(chosen[:MOST_SEARCHED])
+
+
+def _most_gain(fastest: Estimate) -> float:
+    """Factor by which the same accelerators could be faster at most: if they did nothing but compute."""
+    computing = sum(fastest.breakdown.get(term, 0.0) for term in COMPUTING)
+    return fastest.step_time / max(computing, 1e-3 * fastest.step_time)
+
+
+def _distance(asked: Pair, pair: Pair) -> tuple[int, int]:
+    return asked[0] - pair[0], abs(asked[1] - pair[1])
+
+
+def _pairs(question: Question) -> Iterator[Pair]:
+    """Neighbouring counts with the batch that was asked for and those near it that suit them."""
+    batch = question.job.global_batch_size
+    for number in (question.num_accelerators, *_counts(question)):
+        for size in dict.fromkeys((batch, *_batches(number, batch))):
+            if (number, size) != (question.num_accelerators, batch):
+                yield number, size
+
+
+def _counts(question: Question) -> Sequence[int]:
+    """Fewer accelerators that fill whole nodes, the rounder ones where there are many."""
+    number, unit = question.num_accelerators, question.network.tiers[0].size or 1
+    unit = unit if number > unit else 1
+    fewest = max(ceil(FEWEST * number), 1)
+    while (number - fewest) // unit > MOST_COUNTS:
+        unit *= 2
+    return range((number - 1) // unit * unit, fewest - 1, -unit)
+
+
+def _batches(number: int, batch: int) -> Iterator[int]:
+    """The batches nearest to ``batch`` that are multiples of the odd part of ``number`` times powers of two."""
+    unit = number // (number & -number)
+    while unit <= (1 + BATCH_SHARE) * batch:
+        size = max(round(batch / unit), 1) * unit
+        if abs(size - batch) <= BATCH_SHARE * batch:
+            yield size
+        unit *= 2
+
+
+def _layouts(pairs: NDArray[np.int64], num_layers: int) -> NDArray[np.float64]:
+    """Weighted number of layouts of each pair."""
+    depths = np.arange(1, min(num_layers, DEEPEST) + 1)
+    sizes = np.multiply.outer(np.multiply.outer(TENSOR, CONTEXT), depths)
+    weights = np.broadcast_to(np.where(num_layers % depths == 0, 1.0, 0.5), sizes.shape)
+    ranks, place = np.unique(sizes, return_inverse=True)
+    weight = np.bincount(place.ravel(), weights.ravel())
+    number, batch = pairs[:, :1], pairs[:, 1:]
+    replicas = np.maximum(number // ranks, 1)
+    return ((number % ranks == 0) & (batch % replicas == 0)) @ weight

@@ -1,0 +1,65 @@
+"""The best plans of several frameworks, as a record and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import shardplan
+from shardplan.estimation.question import Question
+from shardplan.planner.related.frameworks import FrameworkAnswer
+from shardplan.records import Record, plain
+from shardplan.reports.model_record import model_record
+from shardplan.reports.plan_file import estimate_record
+from shardplan.units import format_time
+
+SCHEMA: Final = "shardplan/frameworks/1"
+
+
+def frameworks_record(question: Question, answers: Sequence[FrameworkAnswer]) -> Record:
+    """``plans``: the best plan of each framework that has one, fastest first; ``frameworks``: all that were asked.
+
+    ``place`` of a framework is its plan's among ``plans``, from 1. ``job`` differs by the framework's defaults.
+    """
+    best = [each.best for each in answers if each.best is not None]
+    return {
+        "schema": SCHEMA,
+        "shardplan_version": shardplan.__version__,
+        "model": model_record(question.model),
+        "cluster": plain(question.cluster),
+        "num_accelerators": question.num_accelerators,
+        "plans": [estimate_record(each) for each in best],
+        "frameworks": [_framework_record(each, place) for place, each in enumerate(answers, start=1)],
+    }
+
+
+def _framework_record(answer: FrameworkAnswer, place: int) -> Record:
+    result = answer.result
+    return {
+        "stack": answer.stack.name,
+        "framework": answer.stack.label,
+        "place": None if answer.best is None else place,
+        "refused": None if answer.refused is None else answer.refused.to_record()["error"],
+        "job": None if result is None else plain(result.question.job),
+        "num_plans_evaluated": 0 if result is None else result.num_plans_evaluated,
+        "num_plans_feasible": 0 if result is None else result.num_plans_feasible,
+        "suggestions": [] if result is None else [each.change for each in result.suggestions],
+        "fastest_plan_step_time_s": None if answer.fastest is None else answer.fastest.step_time,
+        "fastest_plan_refusals": [plain(each) for each in answer.missing],
+    }
+
+
+def limits_text(answer: FrameworkAnswer) -> str:
+    """What the framework makes of the fastest plan of all, or why it has no plan."""
+    if answer.refused is not None:
+        return answer.refused.rule
+    if answer.best is None:
+        return "nothing fits" if answer.result is not None and answer.result.num_plans_evaluated else "no valid plan"
+    if answer.missing:
+        return f"cannot: {answer.missing[0].rule}"
+    if answer.fastest is None:
+        return "a rule forbids the fastest plan"
+    if not answer.fastest.feasible:
+        return "the fastest plan does not fit"
+    same = answer.fastest.plan == answer.best.plan
+    return "" if same else f"runs the fastest plan in {format_time(answer.fastest.step_time)}"
