@@ -49,6 +49,8 @@ of what their parts of a step let expect; of all others below 0.91."""
 UNMEASURED_SCALE = 1.15
 """For scales of which no run of the generation and kind (of all generations, where it has none) has half. Of the runs
 on 512 to 4,095 accelerators 77 % lie in their bands, and of those outside most took longer."""
+OUTSIDE = 1.25
+"""Factor of a respect in which no run covers a question: the smallest of those above that are not of scale."""
 BEYOND = 0.1
 """Growth of the factor per doubling beyond the largest measured run. Judgement: runs held against those at most a half
 to a thirty-second of their scale lie inside as often as others, but no run tells of a scale that nobody measured."""
