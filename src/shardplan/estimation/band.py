@@ -203,11 +203,17 @@ def _gaps_of(known: KnownErrors, asked: Features, part: str) -> tuple[Gap, ...]:
     return gaps_of(asked, part, known.quantity, known.runs)
 
 
+def plan_factor(question: Question, plan: Plan) -> float:
+    """How much wider the band of a step time is for what was not measured of ``plan``; one or less where it was."""
+    (gap,) = _gap_of_plan(shipped_errors("time"), own_runs(question, "time"), features_of(question, plan=plan))
+    return gap.factor
+
+
 def _gap_of_plan(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[Gap, ...]:
     """What is unmeasured of a plan; of its memory nothing, which is counted as that of others."""
     if known.quantity == "memory":
         return ()
-    return (gap_of_plan(asked, (known.table, KnownRuns(own)) if own else (known.table,)),)
+    return (gap_of_plan(asked, known.table, KnownRuns(own) if own else None),)
 
 
 def _ends(known: KnownErrors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:

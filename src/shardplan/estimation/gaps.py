@@ -91,27 +91,33 @@ def gaps_of(asked: Features, part: str, quantity: str, known: Sequence[Residual]
     return gaps if quantity == "memory" else (*gaps, *_lengths(asked, known))
 
 
-def gap_of_plan(asked: Features, tables: Sequence[KnownRuns]) -> Gap:
-    """What is unmeasured of a plan and what it splits; a factor below one near to measured runs."""
-    terms = np.concatenate([table.terms(asked, NEIGHBOURHOOD) for table in tables])
-    return gap_among(asked, terms, np.concatenate([table.sources for table in tables]))
+def gap_of_plan(asked: Features, published: KnownRuns, own: KnownRuns | None = None) -> Gap:
+    """What is unmeasured of a plan and what it splits; a factor below one near to measured runs.
+
+    ``own``: runs of a profile's own, of sources of their own.
+    """
+    terms, sources = published.terms(asked, NEIGHBOURHOOD), published.sources
+    if own is not None:
+        terms = np.concatenate([terms, own.terms(asked, NEIGHBOURHOOD)])
+        sources = np.concatenate([sources, own.sources + sources.max(initial=-1) + 1])
+    return gap_among(asked, terms, sources)
 
 
-def gap_among(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.str_]) -> Gap:
+def gap_among(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> Gap:
     """The same for runs of these ``sources``, with the terms of their squared distances from ``asked``."""
     reason, factor = _rarest(asked, terms, sources)
     apart = spread(float(np.sqrt(terms.sum(axis=1).min())))
     return Gap(reason=reason, factor=max(factor, apart) if factor > 1 else apart)
 
 
-def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.str_]) -> tuple[str, float]:
+def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> tuple[str, float]:
     """The respect, or two of them together, in which fewest sources had a run of its kind near to it; its factor."""
     of_kind = terms[:, NEIGHBOURHOOD.index("kind")] == 0
-    enough = min(ENOUGH, len(set(sources)))
+    enough = min(ENOUGH, _num_different(sources))
     near = {name: of_kind & (terms[:, NEIGHBOURHOOD.index(name)] < WEIGHTS[name]) for name in EXPOSING}
     groups = (*((name,) for name in EXPOSING), *combinations(EXPOSING, 2))
-    runs = [np.all([near[name] for name in group], axis=0) for group in groups]
-    counts = [min(len(set(sources[rows])), enough) for rows in runs]
+    runs = [np.logical_and.reduce([near[name] for name in group]) for group in groups]
+    counts = [min(_num_different(sources[rows]), enough) for rows in runs]
     least = min(counts)
     if least == enough:
         return f"no measured {_kind_of(asked)} run has a plan that is near to this", 1.0
@@ -123,6 +129,10 @@ def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.str
     count, are = int(runs[place].sum()), f"of {least} sources" if least > 1 else "all of one source"
     run = f"1 measured {_kind_of(asked)} run" if count == 1 else f"{count} measured {_kind_of(asked)} runs ({are})"
     return f"{words}: {run}", factor
+
+
+def _num_different(sources: NDArray[np.intp]) -> int:
+    return int(np.count_nonzero(np.bincount(sources)))
 
 
 def comparable(asked: Features, quantity: str, known: Sequence[Residual]) -> Sequence[Residual]:
