@@ -35,7 +35,7 @@ class PricedPlans:
 
     @property
     def pessimistic_time(self) -> NDArray[np.float64]:
-        """Step time where all groups are worse, as independent of one another. [s]"""
+        """Step time where all groups of constants are worse, as independent of one another. [s]"""
         return self.step_time + np.sqrt((self.lost**2).sum(axis=0))
 
     @property
