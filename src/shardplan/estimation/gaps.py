@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from shardplan.estimation.evidence import EXPOSING, NEIGHBOURHOOD, WEIGHTS, KnownRuns, spread
 from shardplan.fields import dataclass
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual
 
 UNMEASURED = 1.4
@@ -96,18 +98,41 @@ def gap_of_plan(asked: Features, published: KnownRuns, own: KnownRuns | None = N
 
     ``own``: runs of a profile's own, of sources of their own.
     """
-    terms, sources = published.terms(asked, NEIGHBOURHOOD), published.sources
-    if own is not None:
-        terms = np.concatenate([terms, own.terms(asked, NEIGHBOURHOOD)])
-        sources = np.concatenate([sources, own.sources + sources.max(initial=-1) + 1])
-    return gap_among(asked, terms, sources)
+    if own is None:
+        return _gap(*_rarest_of(published, _exposed(asked)), published.terms(asked, NEIGHBOURHOOD))
+    terms = np.concatenate([published.terms(asked, NEIGHBOURHOOD), own.terms(asked, NEIGHBOURHOOD)])
+    return gap_among(asked, terms, np.concatenate([published.sources, own.sources + published.sources.max() + 1]))
 
 
 def gap_among(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> Gap:
     """The same for runs of these ``sources``, with the terms of their squared distances from ``asked``."""
-    reason, factor = _rarest(asked, terms, sources)
+    return _gap(*_rarest(asked, terms, sources), terms)
+
+
+def _gap(reason: str, factor: float, terms: NDArray[np.float64]) -> Gap:
     apart = spread(float(np.sqrt(terms.sum(axis=1).min())))
     return Gap(reason=reason, factor=max(factor, apart) if factor > 1 else apart)
+
+
+def _exposed(asked: Features) -> Features:
+    """``asked`` with nothing but what the rarest of it depends on."""
+    degrees = {name: getattr(asked.plan, name) for name in EXPOSING if hasattr(asked.plan, name)}
+    plan = Plan(**degrees, sharding=asked.plan.sharding)
+    return Features(
+        accelerator="",
+        generation="",
+        bits=16,
+        moe=asked.moe,
+        parameters=1.0,
+        accelerators=1.0,
+        sequence_length=asked.sequence_length,
+        plan=plan,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _rarest_of(known: KnownRuns, asked: Features) -> tuple[str, float]:
+    return _rarest(asked, known.terms(asked, NEIGHBOURHOOD), known.sources)
 
 
 def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> tuple[str, float]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.inputs.plan import Plan
 from shardplan.planner.simplicity import complexity_of
 from shardplan.planner.tied import PricedPlans
 
@@ -90,19 +89,30 @@ def recommended_of(question: Question, priced: PricedPlans, fastest: int | None)
 def _most_robust(question: Question, priced: PricedPlans, plans: NDArray[np.intp]) -> list[int]:
     """Those of the smallest pessimistic time, and those that are alike in it.
 
-    What was not measured of a plan is looked up from the smallest time without it on, until no other can be less.
+    What was not measured is looked up once for plans of one kind, from the smallest time without it on, until no other
+    can be less.
     """
-    least = priced.pessimistic_time[plans]
-    found: dict[int, float] = {}
-    factors: dict[object, float] = {}
-    limit = np.inf
-    for place in np.argsort(least, kind="stable"):
-        if least[place] > limit:
+    kinds, sure = priced.kinds(plans), priced.pessimistic_time[plans]
+    least = np.full(kinds.max() + 1, np.inf)
+    np.minimum.at(least, kinds, sure)
+    times, limit = np.full(len(plans), np.inf), np.inf
+    for kind in np.argsort(least, kind="stable"):
+        if least[kind] > limit:
             break
-        index = int(plans[place])
-        found[index] = _robustness(question, priced, index, factors).pessimistic_time
-        limit = min(limit, found[index] * (1 + ALIKE_TIME))
-    return [index for index, time in found.items() if time <= limit]
+        here = kinds == kind
+        factor = plan_factor(question, priced.plan(int(plans[here][0])))
+        times[here] = _pessimistic_time(priced, plans[here], factor)
+        limit = min(limit, float(times[here].min()) * (1 + ALIKE_TIME))
+    return [int(index) for index in plans[times <= limit]]
+
+
+def _lost_to_evidence(priced: PricedPlans, plans: NDArray[np.intp], factor: float) -> NDArray[np.float64]:
+    return priced.step_time[plans] * (priced.factor ** math.sqrt(max(factor**2 - 1, 0.0)) - 1)
+
+
+def _pessimistic_time(priced: PricedPlans, plans: NDArray[np.intp], factor: float) -> NDArray[np.float64]:
+    lost = np.vstack([priced.lost[:, plans], _lost_to_evidence(priced, plans, factor)])
+    return priced.step_time[plans] + np.sqrt((lost**2).sum(axis=0))
 
 
 def ties_of(question: Question, priced: PricedPlans, shown: Sequence[int], recommended: tuple[int, Estimate]) -> Ties:
@@ -114,7 +124,7 @@ def ties_of(question: Question, priced: PricedPlans, shown: Sequence[int], recom
         num_plans=len(tied),
         num_with_headroom=int(np.count_nonzero(_has_headroom(question, priced)[tied])),
         recommended=recommended[1],
-        robustness={priced.plan(index): _robustness(question, priced, index, {}) for index in told},
+        robustness={priced.plan(index): _robustness(question, priced, index) for index in told},
     )
 
 
@@ -122,13 +132,8 @@ def _has_headroom(question: Question, priced: PricedPlans) -> NDArray[np.bool_]:
     return priced.peak_memory_bytes * band_of(question, "memory").high <= float(question.usable_memory)
 
 
-def _robustness(question: Question, priced: PricedPlans, index: int, factors: dict[object, float]) -> Robustness:
-    """What a plan bears; ``factors``: what is known of plans that differ in nothing that evidence is of."""
-    plan, time = priced.plan(index), float(priced.step_time[index])
-    like = replace(plan, recompute_num_layers=None, placement=DEFAULT_PLACEMENT, sharding_degree=None)
-    if like not in factors:
-        factors[like] = plan_factor(question, like)
-    beyond = math.sqrt(max(factors[like] ** 2 - 1, 0.0))
+def _robustness(question: Question, priced: PricedPlans, index: int) -> Robustness:
+    one, factor = np.asarray([index]), plan_factor(question, priced.plan(index))
     lost = dict(zip(GROUPS, priced.lost[:, index].tolist(), strict=True))
-    lost[EVIDENCE] = time * (priced.factor**beyond - 1)
-    return Robustness(lost_time=lost, pessimistic_time=time + math.hypot(*lost.values()))
+    lost[EVIDENCE] = float(_lost_to_evidence(priced, one, factor)[0])
+    return Robustness(lost_time=lost, pessimistic_time=float(_pessimistic_time(priced, one, factor)[0]))
