@@ -19,8 +19,8 @@ from shardplan.planner.related.neighbours import (
     BATCH_SHARE,
     FEWEST,
     LEAST_GAIN,
-    _batches,
     MOST_COUNTS,
+    _batches,
     _counts,
     _layouts,
 )
