@@ -17,6 +17,7 @@ from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixt
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Sharding
 from shardplan.inputs.recurrent import StateSpace
+from shardplan.inputs.sharding import SHARDINGS
 from shardplan.inputs.software import Software
 from shardplan.validity.rules import broken_rule
 from shardplan.workload.stage import chunk_layers
@@ -222,10 +223,9 @@ def plans(draw: st.DrawFn, model: ModelConfig, num_accelerators: int) -> tuple[P
     fields = draw(degrees(model, num_accelerators))
     replicas = num_accelerators // (fields["tp"] * fields["pp"])
     alone: tuple[Sharding, ...] = ("ddp", "zero1")
-    kinds = [kind for kind in get_args(Sharding) if kind != "zero2" or fields["pp"] == 1]
-    sharding = draw(st.sampled_from(kinds if replicas > 1 else alone))
+    sharding = draw(st.sampled_from(get_args(Sharding) if replicas > 1 else alone))
     smaller = [d for d in divisors(replicas) if d < replicas]
-    degree = draw(st.sampled_from(smaller if sharding == "hsdp" else [None, None, *divisors(replicas)]))
+    degree = draw(st.sampled_from(smaller if SHARDINGS[sharding].in_groups else [None, None, *divisors(replicas)]))
     interleaved = fields["vp"] > 1
     schedules: tuple[str | None, ...] = (None, "interleaved") if interleaved else (None, "1f1b", "gpipe")
     schedule = draw(st.sampled_from(schedules))

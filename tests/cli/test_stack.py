@@ -58,10 +58,11 @@ def test_a_pipeline_has_the_chunks_and_the_sharding_of_the_stack() -> None:
     record = answer("estimate", *SMALL, *TWO_STAGES, "--stack", "megatron-bridge", "--vp", 2)
     assert record["plans"][0]["plan"]["vp"] == 2
     torchtitan = ("--stack", "torchtitan")
-    assert answer("estimate", *SMALL, *TWO_STAGES, *torchtitan)["plans"][0]["plan"]["sharding"] == "zero1"
+    assert answer("estimate", *SMALL, *TWO_STAGES, *torchtitan)["plans"][0]["plan"]["sharding"] == "zero3"
     record = answer("estimate", *SMALL, *TWO_STAGES, *torchtitan, "--sharding", "zero3")
     assert record["plans"][0]["plan"]["sharding"] == "zero3"
-    assert "--sharding zero1" in assumed(record)
+    assert record["job"]["software"]["keeps_weights"] == "pipelines"
+    assert "keeps weights pipelines" in assumed(record)
 
 
 def test_stages_and_experts_are_those_of_the_stack() -> None:

@@ -12,6 +12,7 @@ from shardplan.estimation.estimate import estimate
 from shardplan.estimation.knobs import knobs
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 
 JOB = Job(sequence_length=8192, global_batch_size=128)
 
@@ -23,7 +24,7 @@ JOB = Job(sequence_length=8192, global_batch_size=128)
         ("optimizer", Plan(sharding="zero1"), "--offload optimizer", "zero1"),
         ("optimizer", Plan(sharding="zero3", sharding_degree=8, offload="optimizer"), "more ranks", "--offload"),
         ("gradients", Plan(sharding="zero1"), "zero2", "more accelerators"),
-        ("gradients", Plan(sharding="zero1", pp=2), "zero3", "zero2"),
+        ("gradients", Plan(sharding="zero1", pp=2), "zero2", "more accelerators"),
         ("gradients", Plan(sharding="zero3"), "--grad-dtype bf16", "raise tp"),
         ("weights", Plan(sharding="zero1"), "zero3", "more accelerators"),
         ("weights", Plan(sharding="zero3"), "more accelerators", "zero3"),
@@ -39,6 +40,17 @@ def test_advice_fits_the_plan(part: str, plan: Plan, says: str, says_not: str) -
     text = knobs(part, plan, JOB, has_replicas=True)
     assert says in text
     assert says_not not in text
+
+
+@pytest.mark.parametrize(("part", "kept"), [("weights", "keeps_weights"), ("gradients", "keeps_gradients")])
+def test_what_a_pipeline_keeps_whole_is_not_sharded(part: str, kept: str) -> None:
+    fields: dict[str, Any] = {kept: "pipelines"}
+    job = replace(JOB, software=Software(**fields))
+    for sharding in ("zero1", "zero3"):
+        plan = Plan(pp=2, sharding=sharding)
+        assert "shard them" not in knobs(part, plan, job, has_replicas=True)
+        assert "raise tp or pp" in knobs(part, plan, job, has_replicas=True)
+        assert ("shard them" in knobs(part, replace(plan, pp=1), job, has_replicas=True)) == (sharding == "zero1")
 
 
 @pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero3"])

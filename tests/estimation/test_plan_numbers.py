@@ -47,9 +47,11 @@ def joined(batches: Any) -> PlanNumbers:
     numbers: dict[str, Any] = {
         field.name: gathered(lambda one, name=field.name: getattr(one, name))
         for field in fields(PlanNumbers)
-        if field.name not in (*SINGLE, "recompute")
+        if field.name not in (*SINGLE, "recompute", "second_degree")
     }
     first: PlanNumbers = batches.ravel()[0]
+    if any(one.second_degree is not None for one in batches.ravel()):
+        numbers["second_degree"] = gathered(lambda one: one.second_degree or one.sharding_degree)
     modules = {name: gathered(lambda one, name=name: one.recompute[name]) for name in first.recompute}
     return replace(first, recompute=modules, **numbers)
 
@@ -115,7 +117,9 @@ def alternatives(draw: st.DrawFn, case: Case) -> tuple[list[dict[str, Any]], ...
     """Values along four axes: sharding, recomputation, chunks per rank, and the degrees of a layer."""
     n, plan, model = case.question.num_accelerators, case.plan, case.question.model
     replicas = n // plan.pp
-    shardings = draw(st.lists(st.sampled_from(("ddp", "zero1", "zero2", "zero3")), min_size=1, max_size=3, unique=True))
+    several = [] if replicas == 1 else [{"sharding": kind, "sharding_degree": 1} for kind in ("hsdp", "hpz")]
+    whole = [{"sharding": kind} for kind in ("ddp", "zero1", "zero2", "zero3")]
+    shardings = draw(st.lists(st.sampled_from(whole + several), min_size=1, max_size=3, unique_by=str))
     policies = draw(
         st.lists(
             st.tuples(st.sampled_from(("none", "selective", "full", "layernorm")), st.sampled_from((None, 1, 2))),
@@ -145,7 +149,7 @@ def alternatives(draw: st.DrawFn, case: Case) -> tuple[list[dict[str, Any]], ...
         for point in points:
             point["ep"] = draw(st.sampled_from([d for d in divisors(replicas) if d in (1, 2, 4)]))
     return (
-        [{"sharding": sharding} for sharding in shardings],
+        shardings,
         [{"recompute": policy, "recompute_num_layers": layers} for policy, layers in policies],
         [{"vp": vp} for vp in vps],
         points,

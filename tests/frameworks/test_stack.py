@@ -99,7 +99,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("name: x\nplan: {overlap_dp: {value: maybe, source: s}}", "overlap_dp"),
         ("name: x\nplan: {sharding: {value: {bf16: zero1}, source: s}}", "precision of plan.sharding"),
         ("name: x\nlayers_per_chunk: {value: -1, source: s}", "layers_per_chunk"),
-        ("name: x\nsharding_with_pipeline: {value: zero9, source: s}", "zero9"),
+        ("name: x\nsoftware: {keeps_weights: {value: sometimes, source: s}}", "sometimes"),
         ("name: x\nframeworks: mine", "frameworks"),
         ("name: x\nwhere: {precision: fp16}", "where.precision"),
         ("a: &a [1]\nb: *a", "alias"),

@@ -6,7 +6,7 @@ import pytest
 
 from shardplan.frameworks.stack import load_stack
 from shardplan.frameworks.stage_layers import layers_by_cost
-from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
+from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.readers.catalog import load_model
 
 
@@ -26,12 +26,6 @@ def test_chunks_have_about_the_usual_size(
     wanted: int | None, layers: int, pp: int, microbatches: int, expected: int
 ) -> None:
     assert usual_chunks(wanted, layers, pp, microbatches) == expected
-
-
-def test_sharding_in_a_pipeline_is_the_stacks() -> None:
-    stack = load_stack("torchtitan")
-    assert [usual_sharding(stack, name, 2) for name in ("zero3", "hsdp", "ddp")] == ["zero1", "zero1", "ddp"]
-    assert usual_sharding(stack, "zero3", 1) == usual_sharding(None, "zero3", 2) == "zero3"
 
 
 def test_stages_close_by_cost_where_the_stack_says_so() -> None:

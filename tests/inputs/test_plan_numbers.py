@@ -55,6 +55,7 @@ def test_expert_states_are_sharded_by_the_same_share_of_their_replicas() -> None
         ("zero2", (True, True, False)),
         ("zero3", (True, True, True)),
         ("hsdp", (True, True, True)),
+        ("hpz", (True, True, True)),
     ],
 )
 def test_what_each_sharding_shards(sharding: str, flags: tuple[bool, bool, bool]) -> None:

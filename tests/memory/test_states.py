@@ -178,7 +178,7 @@ def test_states_of_arrays() -> None:
     plans = [PlanNumbers.of(Plan(sharding=sharding), 64, one) for sharding in SHARDINGS]
     flags: Any = {
         name: np.array([getattr(plan, name) for plan in plans])
-        for name in ("shards_optimizer", "shards_gradients", "shards_weights", "sharding_degree")
+        for name in ("shards_optimizer", "shards_gradients", "shards_weights", "weight_gathers", "sharding_degree")
     }
     together = model_states(Parameters(PSI), one, replace(plans[0], **flags))
     singly = [total(model_states(Parameters(PSI), one, plan)) for plan in plans]

@@ -29,7 +29,7 @@ CANDIDATES: dict[str, tuple[Any, ...]] = {
     "ep": (1, 2, 4),
     "etp": (1, 2),
     "micro_batch_size": (1, 2, 3),
-    "sharding": ("zero1", "ddp", "zero2", "zero3", "hsdp"),
+    "sharding": ("zero1", "ddp", "zero2", "zero3", "hsdp", "hpz"),
     "recompute": ("none", "full", "selective", "mlp", "moe"),
     "placement": ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-tp-cp-ep-pp"),
 }

@@ -52,7 +52,7 @@ def limits(draw: st.DrawFn, model: ModelConfig) -> dict[str, list[Any]]:
 
     switched = draw(st.lists(st.sampled_from(sorted(SWITCHES)), max_size=2, unique=True))
     shards: list[Any] = draw(st.sampled_from(([None], [None], [2])))
-    kinds = ["ddp", "zero1", "zero2", "zero3"] if shards == [None] else ["ddp", "zero1", "zero3", "hsdp"]
+    kinds = ["ddp", "zero1", "zero2", "zero3"] if shards == [None] else ["ddp", "zero1", "zero2", "hsdp", "hpz"]
     limit: dict[str, list[Any]] = {
         "tp": some([1, 2, 4], 3), "cp": some([1, 2]), "pp": some([1, 2, 3, 4], 3), "vp": some([1, 2, 3]),
         "micro_batch_size": some([1, 2, 3]), "sharding": some(kinds, 3), "sharding_degree": shards,

@@ -154,10 +154,6 @@ BREACHES = [
         "the schedule suits the pipeline", LLAMA_70B, 16, 64, Plan(vp=2, schedule="zb-v"), ("zb-v", "1"), "raise pp",
     ),
     Breach(
-        "gradients are sharded without a pipeline", LLAMA_70B, 64, 64, Plan(tp=8, pp=2, sharding="zero2"),
-        ("zero2", "2"), "zero1",
-    ),
-    Breach(
         "sharding groups divide the replicas", LLAMA_70B, 64, 64, Plan(tp=8, sharding_degree=3),
         ("3", "8"), "sharding_degree",
     ),

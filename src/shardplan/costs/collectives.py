@@ -211,12 +211,19 @@ def groups_of(numbers: PlanNumbers, network: Network) -> dict[str, Group]:
 
 
 def sharding_groups(numbers: PlanNumbers, network: Network) -> dict[str, Group]:
-    """The innermost ranks over which states are sharded, and the ranks that hold the same shard, dense and expert."""
+    """The innermost ranks over which states are sharded, and the ranks that hold the same shard, dense and expert.
+
+    Where plans have a second copy of the weights, the ranks that share it too.
+    """
     parts = digits(numbers)
     dense = _split(parts["cp"] + parts["dp"], numbers.sharding_degree)
     experts = _split(parts["edp"], numbers.expert_sharding_degree)
     names = ("shard", "replica", "expert_shard", "expert_replica")
-    return {name: Group.of(part, network) for name, part in zip(names, (*dense, *experts), strict=True)}
+    groups = dict(zip(names, (*dense, *experts), strict=True))
+    if numbers.second_degree is not None:
+        groups["second"], _ = _split(parts["cp"] + parts["dp"], numbers.second_degree)
+        groups["expert_second"], _ = _split(parts["edp"], numbers.expert_second_degree)
+    return {name: Group.of(part, network) for name, part in groups.items()}
 
 
 def _grid(parts: tuple[Digit, ...], numbers: PlanNumbers) -> dict[str, tuple[Digit, ...]]:

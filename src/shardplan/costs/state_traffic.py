@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from shardplan.arrays import Numbers, any_holds
+from shardplan.arrays import Numbers, any_holds, is_zero
 from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
@@ -84,13 +85,14 @@ def state_traffic(
 
     ddp: gradients all-reduced. zero1: reduce-scattered, updated weights gathered. zero2: reduce-scattered in every
     micro-batch. zero3: weights gathered for the forward and again for the backward pass of every micro-batch. hsdp: as
-    zero3 within the shard group; shards are all-reduced once per step across groups. ``reduces_whole`` of the software:
-    zero1 all-reduces gradients as ddp does.
+    zero3 within the shard group; shards are all-reduced across groups, once per step or in every micro-batch
+    (``reduces_replicas`` of the software). hpz: as zero3, but the backward pass gathers within a node (ZeRO++, arXiv
+    2306.10209, section 3.2). Where the software keeps gathered weights or whole gradients through a step, these travel
+    once per step. ``reduces_whole``: zero1 all-reduces gradients as ddp does.
     """
-    dense = _traffic(held.dense, job, numbers, network, shard=groups["shard"], replica=groups["replica"])
-    experts = _traffic(
-        held.experts, job, numbers, network, shard=groups["expert_shard"], replica=groups["expert_replica"]
-    )
+    dense = _traffic(held.dense, job, numbers, network, groups)
+    own = {name.removeprefix("expert_"): group for name, group in groups.items() if name.startswith("expert_")}
+    experts = _traffic(held.experts, job, numbers, network, own)
     return StateTraffic(
         reduce_time=dense.reduce_time + experts.reduce_time,
         gather_time=dense.gather_time + experts.gather_time,
@@ -115,41 +117,82 @@ def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group
 
 
 def _traffic(
-    parameters: Numbers, job: Job, numbers: PlanNumbers, network: Network, *, shard: Group, replica: Group
+    parameters: Numbers, job: Job, numbers: PlanNumbers, network: Network, groups: dict[str, Group]
 ) -> StateTraffic:
     if not any_holds(parameters):
         return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
-    gradients = parameters * job.grad_bytes
-    weights = parameters * job.gathered_weight_bytes
+    reductions = [(each, _time(each, network)) for each in _reductions(parameters, job, numbers, groups)]
+    gathers = [(each, _time(each, network)) for each in _gathers(parameters, job, numbers, groups)]
+    both = (*reductions, *gathers)
+    return StateTraffic(
+        reduce_time=_sum((each.per_step, time) for each, time in reductions),
+        gather_time=_sum((each.per_step, time) for each, time in gathers),
+        microbatch_time=_sum((each.per_microbatch, time) for each, time in both),
+        network=network,
+        exchanges=tuple(each for each, _ in both),
+    )
+
+
+def _reductions(parameters: Numbers, job: Job, numbers: PlanNumbers, groups: dict[str, Group]) -> Iterator[_Exchange]:
+    """Sums of gradients: within the ranks that share states, across them, and on to ranks that need them whole."""
+    gradients, shard = parameters * job.grad_bytes, groups["shard"]
     often = np.where(numbers.shards_gradients, 1.0, 0.0)
+    across = often if job.software.reduces_replicas == "microbatch" else 0.0
     # A sum that every rank gets whole: gathered behind the reduce-scatter, as the two make an all-reduce.
     whole = 1.0 - (often if job.software.reduces_whole else np.where(numbers.shards_optimizer, 1.0, 0.0))
-    sharded = np.where(numbers.shards_optimizer, 1.0, 0.0)
-    twice = np.where(numbers.shards_weights, 2.0, 0.0)
-    once = np.where(numbers.shards_weights, 0.0, 1.0)
-    buckets = parameters / np.maximum(LEAST_BUCKET, BUCKET_PER_RANK * np.asarray(shard.size * replica.size))
-    one = np.where(np.asarray(parameters) > 0, 1.0, 0.0)  # a part without parameters calls nothing
-    reduced = np.where(often > 0, one, buckets)
-    scatter = _Exchange(
-        kind="reduce_scatter", size=gradients, group=shard, calls=reduced, per_step=1 - often, per_microbatch=often
+    buckets = _buckets(parameters, groups)
+    calls = np.where(often > 0, _one(parameters), buckets)
+    yield _Exchange(
+        kind="reduce_scatter", size=gradients, group=shard, calls=calls, per_step=1 - often, per_microbatch=often
     )
-    across = _Exchange(
-        kind="all_reduce", size=gradients / shard.size, group=replica, calls=reduced, per_step=1.0, per_microbatch=0.0
-    )
-    back = _Exchange(kind="all_gather", size=gradients, group=shard, calls=buckets, per_step=whole, per_microbatch=0.0)
-    gather = _Exchange(
-        kind="all_gather", size=weights, group=shard, calls=np.where(twice > 0, one, buckets), per_step=once * sharded,
-        per_microbatch=twice,
+    yield _Exchange(
+        kind="all_reduce", size=gradients / shard.size, group=groups["replica"], calls=calls, per_step=1 - across,
+        per_microbatch=across,
     )  # fmt: skip
-    exchanges = (scatter, across, gather, *((back,) if any_holds(whole) else ()))
-    scatter_time, across_time, gather_time, *back_time = (_time(exchange, network) for exchange in exchanges)
-    return StateTraffic(
-        reduce_time=(1 - often) * scatter_time + across_time + whole * sum(back_time),
-        gather_time=once * sharded * gather_time,
-        microbatch_time=often * scatter_time + twice * gather_time,
-        network=network,
-        exchanges=exchanges,
+    if any_holds(whole):
+        yield _Exchange(
+            kind="all_gather", size=gradients, group=shard, calls=buckets, per_step=whole, per_microbatch=0.0
+        )
+
+
+def _gathers(parameters: Numbers, job: Job, numbers: PlanNumbers, groups: dict[str, Group]) -> Iterator[_Exchange]:
+    """Weights gathered: once per step or in every micro-batch, for its backward pass maybe from a second copy."""
+    often = np.asarray(numbers.weight_gathers)
+    near = _from_second_copy(numbers)
+    whole = _Exchange(
+        kind="all_gather",
+        size=parameters * job.gathered_weight_bytes,
+        group=groups["shard"],
+        calls=np.where(often > 0, _one(parameters), _buckets(parameters, groups)),
+        per_step=np.where(numbers.shards_optimizer & (often == 0), 1.0, 0.0),
+        per_microbatch=often - near,
     )
+    yield whole
+    if any_holds(near):
+        yield replace(whole, group=groups["second"], per_step=0.0, per_microbatch=near)
+
+
+def _from_second_copy(numbers: PlanNumbers) -> Numbers:
+    """Gathers of a micro-batch that reach for the second copy: that of the backward pass, where there is one."""
+    if numbers.second_degree is None:
+        return 0.0
+    return np.where(numbers.frees_weights & np.less(numbers.second_degree, numbers.sharding_degree), 1.0, 0.0)
+
+
+def _buckets(parameters: Numbers, groups: dict[str, Group]) -> Numbers:
+    """Collectives in which parameters travel once per step."""
+    ranks = np.asarray(groups["shard"].size * groups["replica"].size)
+    return parameters / np.maximum(LEAST_BUCKET, BUCKET_PER_RANK * ranks)
+
+
+def _one(parameters: Numbers) -> Numbers:
+    """One collective; none of a part without parameters."""
+    return np.where(np.asarray(parameters) > 0, 1.0, 0.0)
+
+
+def _sum(terms: Iterable[tuple[Numbers, Numbers]]) -> Numbers:
+    """The sum of times as often as they are spent."""
+    return sum((count * time for count, time in terms if not is_zero(count)), start=0.0)
 
 
 def _time(exchange: _Exchange, network: Network) -> Numbers:

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from shardplan.fields import dataclass, in_files
 from shardplan.inputs.plan import Plan, recompute_modules
-from shardplan.inputs.plan_numbers import SHARDS_GRADIENTS, SHARDS_WEIGHTS
 from shardplan.inputs.plan_text import plan_summary
 from shardplan.inputs.readers.residuals import Features, Residual
+from shardplan.inputs.sharding import kinds_that
 
 NUM_NEAREST = 3
 """Runs that an estimate names."""
@@ -97,8 +97,8 @@ OF_PLAN = (
     _degree("pp", HALF),
     _degree("vp", HALF),
     _degree("micro_batch_size", HALF),
-    Respect("weights", DOUBLING, lambda plan: float(plan.sharding in SHARDS_WEIGHTS)),
-    Respect("gradients", SWITCH, lambda plan: float(plan.sharding in SHARDS_GRADIENTS)),
+    Respect("weights", DOUBLING, lambda plan: float(plan.sharding in kinds_that("weights"))),
+    Respect("gradients", SWITCH, lambda plan: float(plan.sharding in kinds_that("gradients"))),
     Respect("optimizer", SWITCH, lambda plan: float(plan.sharding != "ddp")),
     Respect("recompute", DOUBLING, _recomputed),
     Respect("offload", DOUBLING, lambda plan: plan.offload),
@@ -124,7 +124,9 @@ EXPOSING: Mapping[str, Callable[[Features], str]] = {
     "cp": lambda run: f"cp {run.plan.cp}",
     "ep": lambda run: f"ep {run.plan.ep}",
     "etp": lambda run: f"etp {run.plan.etp}",
-    "weights": lambda run: "sharded weights" if run.plan.sharding in SHARDS_WEIGHTS else "weights that are not sharded",
+    "weights": lambda run: (
+        "sharded weights" if run.plan.sharding in kinds_that("weights") else "weights that are not sharded"
+    ),
     "sequence_length": lambda run: f"sequences of {run.sequence_length:,.0f} tokens",
 }
 """Respects that decide, two by two, which communication is exposed; their values in words."""

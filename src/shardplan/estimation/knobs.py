@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.sharding import SHARDINGS, stays_whole
 
 
 def knobs(part: str, plan: Plan, job: Job, *, has_replicas: bool) -> str:
@@ -14,20 +15,19 @@ def knobs(part: str, plan: Plan, job: Job, *, has_replicas: bool) -> str:
     same weights, so that there is something to shard.
     """
     whole = plan.sharding_degree is None and has_replicas
-    shards_weights = plan.sharding in ("zero3", "hsdp")
-    shards_gradients = shards_weights or plan.sharding == "zero2"
+    kind = SHARDINGS[plan.sharding]
+    whole_weights = bool(stays_whole(job.software.keeps_weights, plan.pp))
+    whole_gradients = bool(stays_whole(job.software.keeps_gradients, plan.pp))
+    shards_weights, shards_gradients = kind.weights and not whole_weights, kind.gradients and not whole_gradients
     ways = {
         "weights": (
             ("raise tp or pp", not (shards_weights and whole)),
-            ("shard them (zero3)", has_replicas and not shards_weights),
+            ("shard them (zero3)", has_replicas and not kind.weights and not whole_weights),
             ("use more accelerators", shards_weights and has_replicas),
         ),
         "gradients": (
             ("raise tp or pp", not (shards_gradients and whole)),
-            (
-                "shard them (zero2, zero3)" if plan.pp == 1 else "shard them (zero3)",
-                has_replicas and not shards_gradients,
-            ),
+            ("shard them (zero2, zero3)", has_replicas and not kind.gradients and not whole_gradients),
             ("accumulate them in bf16 (--grad-dtype bf16)", job.grad_dtype == "fp32"),
             ("use more accelerators", shards_gradients and has_replicas),
         ),

@@ -316,7 +316,8 @@ def _alike(numbered: Sequence[PlanNumbers]) -> Iterable[list[int]]:
     """Positions of plans for which the same formulas hold."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, each in enumerate(numbered):
-        groups.setdefault((each.schedule, each.placement, each.tp_kind, each.cp_comm), []).append(number)
+        switches = (each.schedule, each.placement, each.tp_kind, each.cp_comm, each.second_degree is None)
+        groups.setdefault(switches, []).append(number)
     return groups.values()
 
 

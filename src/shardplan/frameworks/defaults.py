@@ -10,7 +10,7 @@ from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, Final
 
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
+from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -79,12 +79,8 @@ def plan_in_stack(
         return plan, ()
     given = stated(plan) if given is None else given
     taken = usual_fields(stack, asdict(plan), given, model=model, job=job, num_accelerators=num_accelerators)
-    sharding, notes = plan.sharding, []
-    pipelined = usual_sharding(stack, sharding, plan.pp)
-    if "sharding" not in taken and pipelined != sharding:
-        notes.append(f"{stack.name} with a pipeline: {sharding} costs what {pipelined} does (--sharding {pipelined})")
     words = in_words(taken)
-    return replace(plan, **taken), (*([f"plan as usual in {stack.name}: {words}"] if words else []), *notes)
+    return replace(plan, **taken), (f"plan as usual in {stack.name}: {words}",) if words else ()
 
 
 def usual_fields(
@@ -100,8 +96,6 @@ def usual_fields(
     taken: dict[str, Any] = {name: value for name, value in stack.plan_fields().items() if name not in given}
     if taken.get("sequence_parallel") and job.sequence_length % plan["tp"]:
         taken["sequence_parallel"] = False  # a default must not break a rule
-    if "sharding" in taken:
-        taken["sharding"] = usual_sharding(stack, taken["sharding"], plan["pp"])
     if not {"vp", "schedule", "stage_layers"} & {*given}:
         taken |= _stages(stack, plan, model, job, num_accelerators)
     if "etp" not in given:

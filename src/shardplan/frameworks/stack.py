@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass, in_files
 from shardplan.files import DATA, Document, read_document, shipped_document
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
-from shardplan.inputs.plan import Plan, Sharding
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _HEAD: Final = (
     "where",
     "usual_on",
     "in_house",
-    "sharding_with_pipeline",
     "layers_per_chunk",
     "stages_by_cost",
     "experts_split_as_layers",
@@ -81,9 +80,6 @@ class Stack:
     """Fields of ``Job``; likewise."""
     plan: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``Plan``."""
-    sharding_with_pipeline: str | None = None
-    """What sharded gradients or weights (zero2, zero3, hsdp) come down to with a pipeline; None: they stay what they
-    are, gathered and reduced in every micro-batch."""
     layers_per_chunk: int | None = None
     """Layers of a model chunk where a pipeline's ``vp`` is left open; None: pipelines are not interleaved."""
     stages_by_cost: bool = False
@@ -104,8 +100,6 @@ class Stack:
         for precision in PRECISIONS:
             Job(sequence_length=1, global_batch_size=1, **self.job_fields(precision))
         Plan(**self.plan_fields())
-        if self.sharding_with_pipeline is not None:
-            Plan(sharding=cast("Sharding", self.sharding_with_pipeline))
 
     @property
     def label(self) -> str:
@@ -185,7 +179,7 @@ def _stack_from(document: Document, label: str) -> Stack:
             raise UnknownNameError(f"field of stack file {label}", str(name)[:60], (*_HEAD, *STACKED_FIELDS))
     sources: dict[str, str] = {}
     defaults: dict[str, Any] = {part: _defaults(document.get(part), part, label, sources) for part in STACKED_FIELDS}
-    chunk, pipelined = document.get("layers_per_chunk"), document.get("sharding_with_pipeline")
+    chunk = document.get("layers_per_chunk")
     try:
         return Stack(
             name=_text(document, "name", label),
@@ -196,9 +190,6 @@ def _stack_from(document: Document, label: str) -> Stack:
                 str(column): tuple(_texts(values, f"where.{column}", label))
                 for column, values in _mapping(document.get("where") or {}, "where", label).items()
             },
-            sharding_with_pipeline=(
-                None if pipelined is None else _value(pipelined, "sharding_with_pipeline", label, sources)
-            ),
             layers_per_chunk=None
             if chunk is None
             else _count(_value(chunk, "layers_per_chunk", label, sources), label),

@@ -6,9 +6,6 @@ from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.model import ModelConfig
 
-GATHERED = ("zero2", "zero3", "hsdp")
-"""Sharding that a framework with a rule of its own turns into something else in a pipeline."""
-
 
 def usual_chunks(layers_per_chunk: int | None, num_layers: int, pp: int, num_microbatches: int) -> int:
     """Model chunks of a pipeline rank: the number nearest to the usual size that layers and micro-batches allow."""
@@ -17,12 +14,6 @@ def usual_chunks(layers_per_chunk: int | None, num_layers: int, pp: int, num_mic
         return 1
     counts = [vp for vp in range(1, layers + 1) if layers % vp == 0]
     return min(counts, key=lambda vp: abs(layers / vp - layers_per_chunk))
-
-
-def usual_sharding(stack: Stack | None, sharding: str, pp: int) -> str:
-    """What sharded gradients or weights come down to in a pipeline of the stack."""
-    pipelined = stack.sharding_with_pipeline if stack is not None else None
-    return pipelined if pipelined is not None and pp > 1 and sharding in GATHERED else sharding
 
 
 def usual_stage_layers(stack: Stack | None, model: ModelConfig, pp: int, vp: int) -> tuple[int, ...] | None:

@@ -14,6 +14,7 @@ from shardplan.inputs.layers import MLP, Attention, LatentAttention, MixtureOfEx
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
+from shardplan.inputs.sharding import SHARDINGS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +71,7 @@ class Degrees:
     sharding_degree: Numbers
     """0: all data- and context-parallel ranks."""
     hybrid: Flags
-    """Whether the sharding is hsdp."""
+    """Whether the kind of sharding needs a degree below the number of replicas (hsdp, hpz)."""
     microbatch_group_size: Numbers
     """0: pp."""
     interleaved: Flags
@@ -83,7 +84,7 @@ class Degrees:
         return cls(
             tp=plan.tp, cp=plan.cp, pp=plan.pp, vp=plan.vp, ep=plan.ep, etp=plan.etp,
             micro_batch_size=plan.micro_batch_size, tp_rows=plan.tp_rows, sharding_degree=plan.sharding_degree or 0,
-            hybrid=plan.sharding == "hsdp", microbatch_group_size=plan.microbatch_group_size or 0,
+            hybrid=SHARDINGS[plan.sharding].in_groups, microbatch_group_size=plan.microbatch_group_size or 0,
             interleaved=plan.effective_schedule == "interleaved", plan=plan,
         )  # fmt: skip
 

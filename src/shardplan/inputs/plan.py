@@ -10,7 +10,7 @@ from typing import Literal
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import about, check, dataclass
 
-Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
+Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp", "hpz"]
 CpComm = Literal["p2p", "allgather", "a2a"]
 TpKind = Literal["1d", "summa"]
 Offload = Literal["none", "optimizer", "activations"]
@@ -62,7 +62,8 @@ class Plan:
     """Whether the passes between matrix products are split over the tensor-parallel ranks (no effect at tp 1)."""
     sharding: Sharding = field(default="zero1", metadata=about("What data parallelism shards (zero3 is FSDP):"))
     """What data parallelism shards: nothing, optimizer states (zero1), gradients too (zero2), weights too (zero3 =
-    FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across."""
+    FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across (MiCS); hpz is zero3 with a
+    second copy of the weights within ``sharding_degree`` ranks, which the backward pass gathers (ZeRO++)."""
     sharding_degree: int | None = field(
         default=None, metadata=about("Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE)
     )

@@ -16,11 +16,7 @@ from shardplan.arrays import Flags, Numbers, ceil_divide
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, TpKind, placement_tokens, recompute_modules
-
-SHARDS_GRADIENTS = ("zero2", "zero3", "hsdp")
-"""Kinds of sharding that shard gradients and reduce them in every micro-batch."""
-SHARDS_WEIGHTS = ("zero3", "hsdp")
-"""Kinds that shard weights and gather them when they are used."""
+from shardplan.inputs.sharding import EACH_PASS, expert_ranks, sharding_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +52,16 @@ class PlanNumbers:
     shards_optimizer: Flags
     """Whether optimizer states are sharded (zero1 and up)."""
     shards_gradients: Flags
-    """Whether gradients are sharded and reduced once per micro-batch (zero2 and up)."""
+    """Whether gradients are reduced to shards in every micro-batch; otherwise they are whole to the last one."""
     shards_weights: Flags
-    """Whether weights are sharded and gathered when used (zero3, hsdp)."""
+    """Whether weights are shards between steps (zero3, hsdp, hpz)."""
+    weight_gathers: Numbers
+    """How often a micro-batch gathers weights: 2, for each pass, 1, for both, or 0: they stay through a step."""
     sharding_degree: Numbers
     """Ranks over which it shards, at most ``dp * cp``."""
+    second_degree: Numbers | None
+    """Ranks that share a second copy of the weights, from which the backward pass gathers (hpz); ``sharding_degree``
+    where a plan has none, and None where no plan has one."""
     microbatch_group_size: Numbers
     schedule: str | None = None
     """Name of the pipeline schedule; it follows from ``vp`` where None."""
@@ -102,10 +103,9 @@ class PlanNumbers:
             num_microbatches=job.global_batch_size // (dp * plan.micro_batch_size),
             tp_rows=plan.tp_rows,
             sequence_parallel=plan.sequence_parallel,
-            shards_optimizer=plan.sharding != "ddp",
-            shards_gradients=plan.sharding in SHARDS_GRADIENTS,
-            shards_weights=plan.sharding in SHARDS_WEIGHTS,
-            sharding_degree=plan.sharding_degree or dp * plan.cp,
+            **sharding_fields(
+                plan.sharding, plan.sharding_degree or 0, job.software, replicas=dp * plan.cp, pp=plan.pp
+            ),
             microbatch_group_size=plan.microbatch_group_size or plan.pp,
             schedule=plan.schedule,
             recompute={module: module in modules for module in (*RECOMPUTE_MODULES, OP_SAC)},
@@ -132,8 +132,18 @@ class PlanNumbers:
     @property
     def expert_sharding_degree(self) -> Numbers:
         """Ranks over which expert states are sharded: the same share of their replicas as of the dense ones."""
-        share = np.maximum(np.floor(self.sharding_degree * self.edp / self.replicas), 1)
-        return np.gcd(np.asarray(share, dtype=np.int64), np.asarray(self.edp, dtype=np.int64))
+        return expert_ranks(self.sharding_degree, self.replicas, self.edp)
+
+    @property
+    def expert_second_degree(self) -> Numbers:
+        """Ranks that share a second copy of the experts' weights."""
+        assert self.second_degree is not None, "some plan has a second copy"
+        return expert_ranks(self.second_degree, self.replicas, self.edp)
+
+    @property
+    def frees_weights(self) -> Flags:
+        """Whether weights are freed after each pass, so that a rank holds its shards and a layer or two."""
+        return np.equal(self.weight_gathers, EACH_PASS)
 
     @property
     def tp_columns(self) -> Numbers:

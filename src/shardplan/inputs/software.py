@@ -17,6 +17,8 @@ CudaGraphs = Literal["none", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 MoeDispatchFormat = Literal["activation", "fp8"]
 LossKernel = Literal["in_place", "autograd", "loss_parallel", "single"]
+KeepsWhole = Literal["never", "pipelines", "always"]
+Exchanged = Literal["step", "microbatch"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +116,25 @@ class Software:
     )
     """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
     otherwise a 16-bit shard lives beside the optimizer's fp32 one."""
+
+    keeps_weights: KeepsWhole = field(
+        default="never", metadata=about("Keep gathered weights through the micro-batches of a step:")
+    )
+    """Where fully sharded weights that were gathered stay whole from their first use in a step to the last: never
+    (gathered for each pass of each micro-batch), in ``pipelines`` (torch.distributed.pipelining), or always."""
+    keeps_gradients: KeepsWhole = field(
+        default="never", metadata=about("Keep gradients whole till the last micro-batch:")
+    )
+    """Where gradients that are sharded stay whole to the last micro-batch and are reduced once: never (every
+    micro-batch reduces them), in ``pipelines`` (torch.distributed.pipelining), or always (``no_sync`` of PyTorch)."""
+    zero2_gathers: Exchanged = field(default="step", metadata=about("How often zero2 gathers weights:"))
+    """How often zero2 gathers weights: once a step, after the update (DeepSpeed), or in every micro-batch, to keep them
+    till its backward pass (PyTorch FSDP that does not reshard after the forward pass)."""
+    reduces_replicas: Exchanged = field(
+        default="step", metadata=about("How often groups of hybrid sharding sum their gradients:")
+    )
+    """How often groups of hybrid sharding add up their shards of the gradients: once a step (MiCS), or in every
+    micro-batch that reduces gradients (PyTorch FSDP)."""
 
     def __post_init__(self) -> None:
         """Checks every field. Raises ``InputError``."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from shardplan.arrays import Numbers, where
+from collections.abc import Iterator
+
+import numpy as np
+
+from shardplan.arrays import Numbers, any_holds, where
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -26,22 +30,40 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     r"""States of ``held`` parameters (ZeRO, arXiv 1910.02054, section 3).
 
     For Adam in mixed precision weights, gradients and optimizer take 2, 4 and 12 bytes per parameter. zero1 shards the
-    optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks. Where shards
-    of the weights are kept in fp32 alone, these are the master copy.
+    optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks. Where the
+    software keeps gathered weights, or gradients till the last micro-batch, these are whole at the peak and the shard
+    of the weights comes on top. Shards that are kept in fp32 alone are the master copy. hpz adds a second 16-bit copy,
+    shared by the ranks of a node. What one rank alone holds is whole.
     """
-    whole = held.dense + held.experts
-    sharded = held.dense / numbers.sharding_degree + held.experts / numbers.expert_sharding_degree
-    recipe = job.recipe
-    weight = weight_bytes(job)
+    classes = [_states(*each, job, numbers) for each in _classes(held, numbers)]
+    return States(*(sum(getattr(each, name) for each in classes) for name in ("weights", "gradients", "optimizer")))
+
+
+def _classes(held: Parameters, numbers: PlanNumbers) -> Iterator[tuple[Numbers, Numbers, Numbers | None]]:
+    """Parameters, the ranks that share their states and those that share a second copy: dense, then of experts."""
+    copied = numbers.second_degree is not None
+    yield held.dense, numbers.sharding_degree, numbers.second_degree
+    if any_holds(held.experts):
+        second = numbers.expert_second_degree if copied else None
+        yield held.experts, numbers.expert_sharding_degree, second
+
+
+def _states(parameters: Numbers, ranks: Numbers, second: Numbers | None, job: Job, numbers: PlanNumbers) -> States:
+    """States of parameters that so many ranks share."""
+    recipe, shared, shard = job.recipe, np.greater(ranks, 1), parameters / ranks
+    sharded = numbers.shards_weights & shared
     master = recipe.master_bytes if job.software.fp32_weights else 0.0
-    shard = weight - recipe.weight_bytes + master if master else weight
-    weights = where(numbers.shards_weights, shard * sharded, weight * whole)
-    copy = recipe.weight_bytes if job.software.gradient_copy and job.grad_bytes > recipe.weight_bytes else 0.0
-    gradients = (job.grad_bytes + copy) * where(numbers.shards_gradients, sharded, whole)
-    updated = where(numbers.shards_optimizer, sharded, whole)
-    states = job.optimizer_bytes - where(numbers.shards_weights, master, 0.0)
-    optimizer = states * where(numbers.offload_optimizer, 0.0, updated)
-    return States(weights, gradients, optimizer)
+    whole, own = weight_bytes(job), recipe.weight_bytes
+    freed = (whole - own + master if master else whole) * shard
+    kept = whole * parameters + where(sharded, (master or own) * shard, 0.0)
+    weights = where(numbers.frees_weights & shared, freed, kept)
+    if second is not None:
+        weights = weights + where(numbers.frees_weights & np.less(second, ranks), own * parameters / second, 0.0)
+    copy = own if job.software.gradient_copy and job.grad_bytes > own else 0.0
+    gradients = (job.grad_bytes + copy) * where(numbers.shards_gradients, shard, parameters)
+    states = job.optimizer_bytes - where(sharded, master, 0.0)
+    optimizer = states * where(numbers.shards_optimizer, shard, parameters)
+    return States(weights, gradients, where(numbers.offload_optimizer, 0.0, optimizer))
 
 
 def update_bytes(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
@@ -64,8 +86,7 @@ def weight_bytes(job: Job) -> float:
 
 def local_parameters(held: Parameters, numbers: PlanNumbers) -> Numbers:
     """Parameters that this rank's optimizer updates."""
-    sharded = held.dense / numbers.sharding_degree + held.experts / numbers.expert_sharding_degree
-    return where(numbers.shards_optimizer, sharded, held.dense + held.experts)
+    return where(numbers.shards_optimizer, _shard(held, numbers), _whole(held))
 
 
 def gathered_bytes(part: Parameters, layer: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
@@ -74,8 +95,9 @@ def gathered_bytes(part: Parameters, layer: Parameters, job: Job, numbers: PlanN
     Those of the largest part of a stage and, gathered ahead, of its largest layer; where each weight is gathered by
     itself, one in use and one on its way.
     """
+    part, layer = _shared(part, numbers), _shared(layer, numbers)
     held = _whole(part) + _whole(layer) if job.software.gathers_ahead else _at_once(part, layer, job)
-    return where(numbers.shards_weights, job.recipe.weight_bytes * held, 0.0)
+    return where(numbers.frees_weights, job.recipe.weight_bytes * held, 0.0)
 
 
 def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
@@ -83,9 +105,9 @@ def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, numb
 
     Those of a head take no more than its logits did, unless a loss in pieces makes them in the forward pass (Liger).
     """
-    part = part if job.software.fused_loss else layer
+    part = _shared(part if job.software.fused_loss else layer, numbers)
     each = job.grad_bytes if job.software.fused_accumulation else job.recipe.weight_bytes
-    return where(numbers.shards_gradients, each * _at_once(part, layer, job), 0.0)
+    return where(numbers.shards_gradients, each * _at_once(part, _shared(layer, numbers), job), 0.0)
 
 
 def reduction_bytes(part: Parameters, layer: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
@@ -93,8 +115,9 @@ def reduction_bytes(part: Parameters, layer: Parameters, job: Job, numbers: Plan
 
     The copy belongs to the stream of the reduction, so that the allocator keeps its place when it is gone (FSDP2).
     """
+    part, layer = _shared(part, numbers), _shared(layer, numbers)
     if job.software.fixed_bucket:
-        return where(numbers.shards_gradients, job.grad_bytes * BUCKET_ELEMENTS, 0.0)
+        return where(numbers.shards_gradients & np.greater(_whole(part), 0), job.grad_bytes * BUCKET_ELEMENTS, 0.0)
     wider = job.grad_bytes > job.recipe.weight_bytes and not job.software.fused_accumulation
     each = job.grad_bytes if wider else 0.0
     return where(numbers.shards_gradients, each * _at_once(part, layer, job), 0.0)
@@ -111,8 +134,21 @@ def _at_once(part: Parameters, layer: Parameters, job: Job) -> Numbers:
     return where(_whole(part) > _whole(layer), _whole(part), WEIGHTS_AT_ONCE * _whole(layer))
 
 
+def _shared(held: Parameters, numbers: PlanNumbers) -> Parameters:
+    """What several ranks share, and so is gathered and reduced."""
+    dense = np.greater(numbers.sharding_degree, 1)
+    return Parameters(
+        where(dense, held.dense, 0.0),
+        where(np.greater(numbers.expert_sharding_degree, 1), held.experts, 0.0) if any_holds(held.experts) else 0.0,
+    )
+
+
 def _whole(held: Parameters) -> Numbers:
     return held.dense + held.experts
+
+
+def _shard(held: Parameters, numbers: PlanNumbers) -> Numbers:
+    return held.dense / numbers.sharding_degree + held.experts / numbers.expert_sharding_degree
 
 
 def host_state_bytes(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,16 @@ from numpy.typing import NDArray
 
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.planner.space import GRID
+from shardplan.planner.space import GRID, Degree, Filling
 
 Points = dict[str, NDArray[np.int64]]
-ShardingPair = tuple[str, int | None]
+ShardingPair = tuple[str, Degree]
+
+
+def degrees_at(degree: Degree, points: Points) -> NDArray[np.int64]:
+    """Ranks over which states are sharded at every point; 0: all replicas, or no such group."""
+    ranks = degree.degree(points["tp"], points["cp"]) if isinstance(degree, Filling) else degree or 0
+    return np.broadcast_to(np.asarray(ranks, dtype=np.int64), points["tp"].shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +60,7 @@ class Family:
 
     def plan(self, sharding: int, slot: int, vp: int, point: int) -> Plan:
         """The plan with ``vp`` chunks per rank at these positions of the other axes."""
-        kind, degree = self.shardings[sharding]
+        kind, _ = self.shardings[sharding]
         fields: dict[str, Any] = {name: int(self.points[name][point]) for name in GRID}
         return Plan(
             **self.switches,
@@ -61,10 +68,15 @@ class Family:
             vp=vp,
             placement=self.placements[int(self.points["placement"][point])],
             sharding=kind,  # type: ignore[arg-type]  # one of the words of Sharding
-            sharding_degree=degree,
+            sharding_degree=int(self.sharding_degrees[sharding, point]) or None,
             recompute=self.policies[slot],
             recompute_num_layers=self.layers[int(self.points["depth"][point])][slot],
         )
+
+    @cached_property
+    def sharding_degrees(self) -> NDArray[np.int64]:
+        """Ranks over which each kind of sharding shards at every point (0: all replicas)."""
+        return np.stack([degrees_at(degree, self.points) for _, degree in self.shardings])
 
     def num_chunks(self) -> NDArray[np.int64]:
         """How many numbers of chunks per rank every point may have."""

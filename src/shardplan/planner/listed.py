@@ -19,7 +19,7 @@ from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, Plan, recompute_mod
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.evaluation import CELLS, Table
 from shardplan.planner.objective import FASTEST, Objective
-from shardplan.planner.tables import Tables, sharding_fields
+from shardplan.planner.tables import Tables
 from shardplan.workload.stage import Stage
 
 
@@ -141,7 +141,7 @@ def _numbers(tables: Tables, plans: Listed) -> PlanNumbers:
     numbers = tables.with_chunks(tables.numbers_at(plans.points, np.arange(len(family.policies))), plans.layouts)
     modules = [recompute_modules(policy) for policy in family.policies]
     kinds = np.asarray([kind for kind, _ in family.shardings])[plans.shardings]
-    degrees = np.asarray([float(degree or 0) for _, degree in family.shardings])[plans.shardings]
+    degrees = family.sharding_degrees[plans.shardings, plans.points]
     changes: dict[str, Any] = {
         "recompute": {
             name: np.asarray([name in listed for listed in modules])[plans.slots]
@@ -149,9 +149,8 @@ def _numbers(tables: Tables, plans: Listed) -> PlanNumbers:
         },
         "recompute_full": np.asarray([policy == "full" for policy in family.policies])[plans.slots],
         "recompute_num_layers": _of_slots(numbers.recompute_num_layers, plans),
-        **sharding_fields(kinds, degrees, numbers.replicas),
     }
-    return replace(numbers, **changes)
+    return tables.sharded(replace(numbers, **changes), kinds, degrees)
 
 
 def _of_slots(values: Numbers, plans: Listed) -> Numbers:

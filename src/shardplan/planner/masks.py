@@ -21,6 +21,7 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import FrameworkRule
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
+from shardplan.planner.family import ShardingPair, degrees_at
 from shardplan.planner.space import GRID, RECOMPUTED, SHARDED
 
 CHUNKS = ("vp",)
@@ -94,9 +95,11 @@ class Masks:
     layers: Layers
     """For every depth the layers to which each slot of recomputation applies."""
 
-    def shards(self, rule: FrameworkRule, pairs: Sequence[tuple[str, int | None]]) -> NDArray[np.bool_]:
+    def shards(self, rule: FrameworkRule, pairs: Sequence[ShardingPair]) -> NDArray[np.bool_]:
         """Where each kind of sharding is allowed: kinds by points."""
-        pairs_as_fields = [{"sharding": kind, "sharding_degree": degree} for kind, degree in pairs]
+        pairs_as_fields = [
+            {"sharding": kind, "sharding_degree": degrees_at(degree, self.points)} for kind, degree in pairs
+        ]
         return np.stack([self._holds_with_all(rule, fields) for fields in pairs_as_fields])
 
     def recomputes(self, rule: FrameworkRule) -> NDArray[np.bool_]:
@@ -168,7 +171,9 @@ class Masks:
 
     def _degrees(self, fields: Fields) -> Degrees:
         columns: dict[str, Any] = {name: self.points[name] for name in GRID}
-        return replace(Degrees.of(Plan(**self.switches, **fields)), **columns)
+        columns |= {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+        single = {name: value for name, value in fields.items() if name not in columns}
+        return replace(Degrees.of(Plan(**self.switches, **single)), **columns)
 
     def _broadcast(self, flags: Flags) -> NDArray[np.bool_]:
         return np.broadcast_to(np.asarray(flags, dtype=bool), self._depth.shape)

@@ -19,7 +19,8 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan, Sharding
-from shardplan.planner.family import Family, Points, ShardingPair
+from shardplan.inputs.sharding import kinds_that
+from shardplan.planner.family import Family, Points, ShardingPair, degrees_at
 from shardplan.planner.masks import Masks, SortedRules, degrees_of_chunks
 from shardplan.planner.space import GRID, Space
 from shardplan.schedules.base import SUITS
@@ -60,9 +61,8 @@ MODULES = _rule("recomputed modules exist in the model")
 SCHEDULED = (_rule(INTERLEAVED.rule), _rule(SUITS))
 """Rules of schedules: whether one chunk per rank is valid, and whether several are, however many."""
 SHARDING = _rule("sharding groups divide the replicas")
-PIPELINED = _rule("gradients are sharded without a pipeline")
 PLACED = _rule("placement keeps pipeline stages together")
-POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, *SCHEDULED, SHARDING, PIPELINED))
+POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, *SCHEDULED, SHARDING))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +72,11 @@ class _Depth:
     pp: int
     vps: tuple[int, ...]
     recomputations: tuple[Recomputation, ...]
-    shardings: tuple[ShardingPair, ...]
 
     @property
     def size(self) -> int:
-        """Plans for each point."""
-        return len(self.vps) * len(self.recomputations) * len(self.shardings)
+        """Plans for each point and kind of sharding."""
+        return len(self.vps) * len(self.recomputations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +92,12 @@ class _Draft:
 
     def family(self) -> Family | None:
         """The valid points, with what else is valid at each; None where there are none."""
+        shardings = self.space.shardings()
         depths = [depth for depth in map(self._depth, self.space.axes["pp"]) if depth.size]
-        if not depths:
+        if not depths or not shardings:
             return None
         points = self._points(depths)
         policies, layers, recomputes = _slots(depths)
-        shardings = tuple(dict.fromkeys(pair for depth in depths for pair in depth.shardings))
-        shardings = tuple(pair for pair in self.space.shardings() if pair in shardings)
         found = Family(
             switches=self.switches,
             depths=tuple(depth.pp for depth in depths),
@@ -107,7 +105,7 @@ class _Draft:
             points=points,
             vps=tuple(tuple(sorted(depth.vps)) for depth in depths),
             shardings=shardings,
-            shards=self._shards(points, depths, shardings),
+            shards=self._shards(points, shardings),
             policies=policies,
             layers=layers,
             recomputes=recomputes[:, points["depth"]],
@@ -121,7 +119,7 @@ class _Draft:
         schedule = self.switches.get("schedule")
         rule = INTERLEAVED.rule if schedule is None else load_schedule(schedule).rule
         many = np.asarray([len(each.vps) for each in depths])[found.points["depth"]]
-        kinds = np.asarray([len(each.shardings) for each in depths])[found.points["depth"]]
+        kinds = len(found.shardings)
         policies = found.recomputes.sum(axis=0)
         self.rejected[rule] += int(((many - found.num_chunks()) * policies * kinds).sum())
         masks = self._masks(found)
@@ -153,7 +151,7 @@ class _Draft:
             layers=found.layers,
         )
 
-    def _with_chunks(self, found: Family, masks: Masks, kinds: NDArray[np.int64]) -> Family:
+    def _with_chunks(self, found: Family, masks: Masks, kinds: int) -> Family:
         """Where the framework runs one chunk per rank, and where it runs several."""
         for rule in self.rules.of_chunks:
             single, interleaves = found.single & masks.single(rule), found.interleaves & masks.interleaves(rule)
@@ -162,7 +160,7 @@ class _Draft:
             found = left
         return found
 
-    def _with_shards(self, found: Family, masks: Masks, kinds: NDArray[np.int64]) -> Family:
+    def _with_shards(self, found: Family, masks: Masks, kinds: int) -> Family:
         """Where the framework shards so; without replicas all kinds are one plan, for which the simplest stands."""
         inner, shards = found.num_inner(), found.shards
         self.rejected[SHARDING.name] += int(((kinds - shards.sum(axis=0)) * inner).sum())
@@ -196,16 +194,13 @@ class _Draft:
         space, switches = self.space, self.switches
         layers = switches.get("stage_layers")
         chunks, policies = space.virtual_stages(pp, switches.get("schedule"), layers), space.recomputations(pp)
-        kinds = space.shardings()
         points = len(space.axes["placement"]) * math.prod(len(space.axes[n]) for n in GRID if n != "pp")
-        vps = self._chunks(pp, chunks, len(policies) * len(kinds) * points)
+        vps = self._chunks(pp, chunks, len(policies) * len(space.shardings()) * points)
         fitting = {policy: holds(MODULES, recompute=policy) for policy in dict.fromkeys(each for each, _ in policies)}
         recomputations = tuple(pair for pair in policies if fitting[pair[0]])
-        shardings = tuple(pair for pair in kinds if holds(PIPELINED, sharding=pair[0]))
-        self.rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * len(kinds) * points
-        unshared = (len(kinds) - len(shardings)) * points
-        self.rejected[PIPELINED.name] += len(vps) * len(recomputations) * unshared
-        return _Depth(pp=pp, vps=vps, recomputations=recomputations, shardings=shardings)
+        points *= len(space.shardings())
+        self.rejected[MODULES.name] += len(vps) * (len(policies) - len(recomputations)) * points
+        return _Depth(pp=pp, vps=vps, recomputations=recomputations)
 
     def _chunks(self, pp: int, chunks: tuple[int, ...], others: int) -> tuple[int, ...]:
         """Chunks per rank with which all stages have layers and which the framework runs at this depth."""
@@ -231,7 +226,7 @@ class _Draft:
         """Points that keep all rules; each rule sees those that kept the rules before it."""
         axes = {name: np.asarray(self.space.axes[name], dtype=np.int64) for name in GRID}
         axes["pp"] = np.asarray([depth.pp for depth in depths])
-        size = np.asarray([depth.size for depth in depths])
+        size = np.asarray([depth.size for depth in depths]) * len(self.space.shardings())
         found = [
             np.nonzero(self._valid(axes, size, placement)) for placement in range(len(self.space.axes["placement"]))
         ]
@@ -304,11 +299,10 @@ class _Draft:
         holds = all_hold(rule.holds(self.setting, degrees) for rule in SCHEDULED)
         return np.broadcast_to(np.asarray(holds), points["tp"].shape)
 
-    def _shards(self, points: Points, depths: list[_Depth], shardings: tuple[ShardingPair, ...]) -> NDArray[np.bool_]:
+    def _shards(self, points: Points, shardings: tuple[ShardingPair, ...]) -> NDArray[np.bool_]:
         """Where each kind of sharding is valid."""
         degrees = self._at(points)
-        admitted = np.asarray([[pair in depth.shardings for depth in depths] for pair in shardings])
-        return np.stack([self._divides(degrees, pair) for pair in shardings]) & admitted[:, points["depth"]]
+        return np.stack([self._divides(degrees, points, pair) for pair in shardings])
 
     def _simplest(
         self, points: Points, shardings: tuple[ShardingPair, ...], valid: NDArray[np.bool_]
@@ -323,10 +317,12 @@ class _Draft:
         first = np.where(valid, order, len(kinds)).argmin(axis=0) == np.arange(len(shardings))[:, None]
         return valid & (~alone | first)
 
-    def _divides(self, degrees: Degrees, sharding: ShardingPair) -> NDArray[np.bool_]:
-        kind, degree = sharding
-        holds = SHARDING.holds(self.setting, replace(degrees, sharding_degree=degree or 0, hybrid=kind == "hsdp"))
-        return np.broadcast_to(np.asarray(holds), np.shape(degrees.tp))
+    def _divides(self, degrees: Degrees, points: Points, sharding: ShardingPair) -> NDArray[np.bool_]:
+        kind, ranks = sharding[0], degrees_at(sharding[1], points)
+        hybrid = kind in kinds_that("in_groups")
+        holds = SHARDING.holds(self.setting, replace(degrees, sharding_degree=ranks, hybrid=hybrid))
+        excluded = self.space.excluded.get("sharding_degree", ())
+        return np.broadcast_to(np.asarray(holds), ranks.shape) & ~np.isin(ranks, [n for n in excluded if n])
 
     def _at(self, points: Points) -> Degrees:
         """Degrees of listed points."""

@@ -12,7 +12,7 @@ from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
-from shardplan.planner.space import GRID
+from shardplan.planner.space import GRID, SHARDED
 from shardplan.planner.tables import Tables
 
 POLICIES = ("sharding", "sharding_degree", "recompute", "recompute_num_layers")
@@ -64,20 +64,26 @@ def _best_of(table: Table, wanted: dict[str, Any]) -> Cell | None:
     family = table.family
     shardings, points = np.ones(len(family.shardings), dtype=bool), np.ones(family.num_points, dtype=bool)
     slots = np.ones((len(family.policies), len(family.depths)), dtype=bool)
+    both = np.ones((len(family.shardings), family.num_points), dtype=bool)
     for field, value in wanted.items():
         matches = _matches(family, field, value)
-        if field in ("sharding", "sharding_degree"):
+        if field == "sharding":
             shardings &= matches
+        elif field == "sharding_degree":
+            both &= matches
         elif field in POLICIES:
             slots &= matches
         else:
             points &= matches
+    shardings, points = shardings & both.any(axis=1), points & both.any(axis=0)
     kept = np.flatnonzero(shardings), np.flatnonzero(slots.any(axis=1)), np.flatnonzero(points)
     if not all(map(len, kept)):
         return None
     part = table.best if all(map(np.all, (shardings, slots, points))) else table.best[np.ix_(*kept)]
     allowed = slots[np.ix_(kept[1], family.points["depth"][kept[2]])]
     part = part if allowed.all() else np.where(allowed, part, np.inf)
+    at = both[np.ix_(kept[0], kept[2])]
+    part = part if at.all() else np.where(at[:, None, :], part, np.inf)
     value = float(part.min())
     if not np.isfinite(value):
         return None
@@ -92,12 +98,12 @@ def _first_of_equal(values: NDArray[np.float64]) -> tuple[int, int, int]:
 
 
 def _matches(family: Family, field: str, value: Any) -> Any:
-    """Where a field has a value: by point, by sharding, or by slot of recomputation and depth."""
+    """Where a field has a value: by point, sharding, both of these, or by slot of recomputation and depth."""
     if field in GRID:
         return family.points[field] == value
-    if field in ("sharding", "sharding_degree"):
-        index = ("sharding", "sharding_degree").index(field)
-        return np.asarray([pair[index] == value for pair in family.shardings])
+    if field in SHARDED:
+        kinds = np.asarray([kind == value for kind, _ in family.shardings])
+        return kinds if field == "sharding" else family.sharding_degrees == (value or 0)
     if field == "recompute":
         return np.asarray([policy == value for policy in family.policies])[:, None]
     if field == "recompute_num_layers":

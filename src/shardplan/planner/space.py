@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any
 
+import numpy as np
+
+from shardplan.arrays import Numbers
 from shardplan.costs.collectives import domain_size
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.question import Question
@@ -17,6 +20,7 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
 from shardplan.schedules.registry import load_schedule
 
@@ -38,6 +42,23 @@ MOST_EXPERT_TENSOR_RANKS = 8
 MOST_GRID_ROWS = 64
 FULL_RECOMPUTE_SHARES = (0.25, 0.5, 0.75)
 """Shares of a stage's layers that may be recomputed in full, besides all of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filling:
+    """A sharding degree that depends on the plan: groups of ranks that fill so many neighbouring accelerators."""
+
+    accelerators: int
+
+    def degree(self, tp: Numbers, cp: Numbers) -> Numbers:
+        """Data- and context-parallel ranks of such a group, 0 where there is none: accelerators / tp, cp divides it."""
+        ranks = np.floor_divide(self.accelerators, tp)
+        exact = (np.mod(self.accelerators, tp) == 0) & (np.mod(ranks, cp) == 0) & (np.asarray(ranks) > 1)
+        return np.where(exact, ranks, 0)
+
+
+Degree = int | Filling | None
+"""Ranks over which states are sharded; None: all replicas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +100,7 @@ class Space:
     """Candidates by field."""
     excluded: dict[str, tuple[Any, ...]]
     """Values that the user excluded; they apply to candidates that depend on others too."""
-    domains: tuple[int, ...]
+    domains: tuple[Filling, ...]
     """Degrees of hybrid sharding where the user names none."""
     num_layers: int
     dp: tuple[int, ...] | None = None
@@ -129,7 +150,7 @@ class Space:
             **self.axes,
             **dp,
             "vp": tuple(sorted(chunks)),
-            "sharding_degree": tuple(dict.fromkeys(degree for _, degree in self.shardings())),
+            "sharding_degree": tuple(dict.fromkeys(n for _, degree in self.shardings() for n in self._all(degree))),
             "recompute_num_layers": (
                 *sorted(count for count in layers if count is not None),
                 *(None,) * (None in layers),
@@ -144,15 +165,24 @@ class Space:
             pairs += [(policy, count) for count in (self._layers(policy, pp) if counts is None else counts)]
         return tuple(dict.fromkeys(pair for pair in pairs if self._admits("recompute_num_layers", pair[1])))
 
-    def shardings(self) -> tuple[tuple[str, int | None], ...]:
+    def shardings(self) -> tuple[tuple[str, Degree], ...]:
         """Kinds of sharding, each with its degree (None: all data- and context-parallel ranks)."""
-        degrees, given = self.axes["sharding_degree"], self.axes["sharding_degree"] != (None,)
-        pairs = [
-            (kind, degree)
-            for kind in self.axes["sharding"]
-            for degree in (degrees if given and kind != "ddp" else self.domains if kind == "hsdp" else (None,))
-        ]
+        given = self.axes["sharding_degree"]
+
+        def degrees(kind: str) -> tuple[Degree, ...]:
+            if given != (None,) and kind != "ddp":
+                return given
+            return self.domains if kind in kinds_that("in_groups") else (None,)
+
+        pairs = [(kind, degree) for kind in self.axes["sharding"] for degree in degrees(kind)]
         return tuple(dict.fromkeys(pair for pair in pairs if self._admits("sharding_degree", pair[1])))
+
+    def _all(self, degree: Degree) -> tuple[int | None, ...]:
+        """Values of a degree over the candidates of ``tp`` and ``cp``."""
+        if not isinstance(degree, Filling):
+            return (degree,)
+        found = np.unique(degree.degree(*np.ix_(np.asarray(self.axes["tp"]), np.asarray(self.axes["cp"])))).tolist()
+        return tuple(each for each in found if each and self._admits("sharding_degree", each))
 
     def switches(self) -> Iterator[dict[str, Any]]:
         """Every combination of the fields that select a formula rather than scale it."""
@@ -241,10 +271,10 @@ def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[
     }
 
 
-def _domains(question: Question) -> tuple[int, ...]:
-    """Ranks over which hybrid sharding shards: one fast domain, or eight."""
+def _domains(question: Question) -> tuple[Filling, ...]:
+    """Groups of hybrid sharding: the ranks of one scale-up domain, or of eight."""
     inner = domain_size(question.network.tiers[0], question.num_accelerators)
-    return tuple(n for n in (inner, 8 * inner) if 1 < n < question.num_accelerators)
+    return tuple(Filling(accelerators=n) for n in (inner, 8 * inner) if 1 < n < question.num_accelerators)
 
 
 def _most_heads(model: ModelConfig) -> int:

@@ -26,7 +26,8 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
-from shardplan.inputs.plan_numbers import SHARDS_GRADIENTS, SHARDS_WEIGHTS, PlanNumbers
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.inputs.sharding import sharding_fields
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.rows import Rows
@@ -155,7 +156,8 @@ class Tables:
 
     def _charge(self, compositions: NDArray[np.intp], keys: NDArray[np.intp]) -> StateCharge:
         """What states cost under every sharding, of some compositions on some sets of degrees."""
-        numbers = self._sharded(self._numbers(self._layout_keys[0][keys], None))
+        points = self._layout_keys[0][keys]
+        numbers = self._sharded(self._numbers(points, None), points)
         stage = self.layouts.composed(compositions)
         held = StageStates.of(stage, self._states.at(keys, stage))
         return state_charge(self.question, numbers, stage, held)
@@ -167,15 +169,20 @@ class Tables:
         parts, lengths = [], []
         for numbers, points in self._by_placement(first):
             pipeline = gather(self._groups["pp"], self._layout_keys[1][points])
-            parts.append(price_states(self.question, self._sharded(numbers), pipeline).map(StateLoad.of))
+            parts.append(price_states(self.question, self._sharded(numbers, points), pipeline).map(StateLoad.of))
             lengths.append(len(points))
         return concatenated(parts, lengths)
 
-    def _sharded(self, numbers: PlanNumbers) -> PlanNumbers:
+    def _sharded(self, numbers: PlanNumbers, points: NDArray[np.intp]) -> PlanNumbers:
         """The same under every kind of sharding, on an axis of its own."""
         kinds = np.asarray([kind for kind, _ in self.family.shardings])[:, None]
-        degrees = np.asarray([[degree or 0.0] for _, degree in self.family.shardings])
-        return replace(numbers, **sharding_fields(kinds, degrees, numbers.replicas))
+        return self.sharded(numbers, kinds, self.family.sharding_degrees[:, points])
+
+    def sharded(self, numbers: PlanNumbers, kinds: NDArray[np.str_], degrees: NDArray[np.int64]) -> PlanNumbers:
+        """The same with these kinds of sharding over so many ranks (0: all)."""
+        software = self.question.job.software
+        found = sharding_fields(kinds, degrees, software, replicas=numbers.replicas, pp=numbers.pp)
+        return replace(numbers, **found)
 
     def _chunk_times(self, depths: Depths) -> tuple[NDArray[np.float64], Rows]:
         """Seconds of every model chunk on every block that plans of these depths have."""
@@ -311,16 +318,6 @@ class Tables:
             return replace(numbers, vp=vp)
         several = np.greater(vp, 1)
         return replace(numbers, vp=vp, overlap_pp=several if several.ndim else bool(several))
-
-
-def sharding_fields(kinds: NDArray[np.str_], degrees: NDArray[np.float64], replicas: Numbers) -> dict[str, Any]:
-    """Fields of plans with these kinds of sharding, over so many ranks (0: all ``replicas``)."""
-    return {
-        "shards_optimizer": kinds != "ddp",
-        "shards_gradients": np.isin(kinds, SHARDS_GRADIENTS),
-        "shards_weights": np.isin(kinds, SHARDS_WEIGHTS),
-        "sharding_degree": np.where(degrees > 0, degrees, replicas),
-    }
 
 
 def _of_sharding(charge: StateCharge, number: int) -> StateCharge:

@@ -277,13 +277,7 @@ RULES: tuple[Rule, ...] = (
             f"sharding {p.sharding} over {p.sharding_degree or 'an unstated number of'} ranks with "
             f"{p.dp(s.num_accelerators) * p.cp} that hold the same weights (dp cp)"
         ),
-        lambda _s, _p: "choose a sharding_degree that divides dp cp; hsdp needs one, and smaller",
-    ),
-    Rule(
-        "gradients are sharded without a pipeline",
-        lambda _s, d: np.logical_or(np.asarray(d.pp) == 1, d.plan.sharding != "zero2"),
-        lambda _s, p: f"sharding zero2 with pp {p.pp}: stages accumulate whole gradients before they reduce them",
-        lambda _s, _p: "choose zero1 (or zero3, which gathers weights too), or pp 1",
+        lambda _s, _p: "choose a sharding_degree that divides dp cp; hsdp and hpz need one, and smaller",
     ),
     Rule(
         "offloaded layers are layers of activations",

@@ -16,12 +16,13 @@ from shardplan.errors import UnknownNameError, nearest_names
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
-from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_sharding, usual_stage_layers
+from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.validity.rules import check_plan
 
@@ -54,7 +55,7 @@ def question_of(run: MeasuredRun) -> AskedRun:
     _take_plan(choices, stack)
     apply_options(choices)
     cluster = cluster_of_run(run, choices.network)
-    _settle_sharding(choices, stack)
+    _settle_sharding(choices)
     _settle_recompute(choices, model)
     _settle_experts(choices, stack, model)
     software = Software(**choices.software)
@@ -201,21 +202,16 @@ def _say_default(choices: Choices, stack: Stack | None, name: str, value: object
     choices.assumed.append(f"{name} {value if value is not None else 'as usual'} ({origin})")
 
 
-def _settle_sharding(choices: Choices, stack: Stack | None) -> None:
-    """zero3 over fewer ranks than hold the same weights is hsdp, and hsdp over all of them is zero3."""
+def _settle_sharding(choices: Choices) -> None:
+    """zero3 over fewer ranks than hold the same weights is hsdp; hsdp and hpz over all of them are zero3."""
     plan, run = choices.plan, choices.run
-    stated = plan.get("sharding", "")
-    pipelined = usual_sharding(stack, stated, plan["pp"])
-    if stack is not None and pipelined != stated:
-        choices.assumed.append(f"{stated} with a pipeline: {pipelined} (as in {stack.name})")
-        plan["sharding"] = pipelined
     replicas = run.num_accelerators // (plan["tp"] * plan["pp"])
     degree = plan["sharding_degree"]
     if degree is not None and degree >= replicas:
         degree = None
     if plan.get("sharding") == "zero3" and degree is not None:
         plan["sharding"] = "hsdp"
-    elif plan.get("sharding") == "hsdp" and degree is None:
+    elif plan.get("sharding") in kinds_that("in_groups") and degree is None:
         plan["sharding"] = "zero3"
     plan["sharding_degree"] = degree
 

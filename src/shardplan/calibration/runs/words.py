@@ -84,7 +84,8 @@ SHARDINGS: Final[Mapping[str, str]] = words(
         "zero1": "zero-1 zero-stage-1 stage-1 distributed-optimizer",
         "zero2": "zero-2 zero-stage-2 stage-2 shard-grad-op",
         "zero3": "zero-3 zero-stage-3 stage-3 fsdp fsdp1 fsdp2 full-shard fully-shard",
-        "hsdp": "hsdp hybrid-shard fsdp-hybrid",
+        "hsdp": "hsdp hybrid-shard fsdp-hybrid mics",
+        "hpz": "hpz zero++ zeropp",
     }
 )
 RECOMPUTE_WORDS: Final[Mapping[str, str]] = words(

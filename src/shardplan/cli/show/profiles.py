@@ -118,7 +118,7 @@ def show_stack(page: Page, stack: Stack) -> None:
     values: dict[str, object] = {
         f"{part}.{name}": value for part in ("software", "job", "plan") for name, value in getattr(stack, part).items()
     }
-    for name in ("sharding_with_pipeline", "layers_per_chunk", "stages_by_cost", "experts_split_as_layers"):
+    for name in ("layers_per_chunk", "stages_by_cost", "experts_split_as_layers"):
         if name in stack.sources:
             values[name] = getattr(stack, name)
     page.console.print()
