@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,14 +21,18 @@ from shardplan.calibration.constants import SD_DIGITS, Free, Vector, free_consta
 from shardplan.calibration.evidence import evidence_of
 from shardplan.calibration.fit import Fit, fit
 from shardplan.calibration.left_out import residual_of
-from shardplan.calibration.predict import PosedRun, ask_all, cases_of, log_ratios
-from shardplan.calibration.runs.rows import shipped_runs
+from shardplan.calibration.predict import PosedRun, ask_all, cases_of, log_ratios_and_needs
+from shardplan.calibration.runs.rows import SHIPPED_RUNS, MeasuredRun, shipped_runs
+from shardplan.calibration.verdicts import NEEDS_HEAD
 from shardplan.fields import dataclass
+from shardplan.files import read_document
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
 from shardplan.inputs.readers.residuals import residual_row
 from shardplan.records import plain
 
 PUBLISHED = "the published runs that ship with the product"
+VALIDATION_ONLY = SHIPPED_RUNS.parent / "validation_only.yaml"
+"""Published runs that the shipped constants are not fitted to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,24 +47,43 @@ class Refit:
     """ln(predicted / measured) of the step time: cases x folds; NaN where not measured."""
     memory: Vector
     """The same of the peak memory."""
+    need: Vector
+    """ln(needed / usable memory), of all cases."""
 
     def left_out(self, table: Vector) -> Vector:
-        """Each case's value in the fold that never saw its family (or generation)."""
+        """Each case's value in the fold that never saw its family (or generation).
+
+        That of the fit to all where the fit sees none of them.
+        """
         folds = {name: index for index, name in enumerate(self.fit.folds)}
-        return np.asarray([row[folds[name]] for row, name in zip(table, self.groups, strict=True)])
+        return np.asarray([row[folds.get(name, 0)] for row, name in zip(table, self.groups, strict=True)])
 
 
 def refit(
     *, left_out: Literal["family", "generation"] = "family", progress: Callable[[int, float], None] | None = None
 ) -> Refit:
-    """Fits the shipped constants again, each ``left_out`` once. Some twenty seconds on one core."""
+    """Fits the shipped constants again, each ``left_out`` once. A minute or two on one core."""
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
-    groups = tuple(case.asked.run.family if left_out == "family" else case.generation for case in cases)
+    groups = [case.asked.run.family if left_out == "family" else case.generation for case in cases]
+    seen = [place for place, case in enumerate(cases) if is_fitted(case.asked.run)]
     frees = free_constants()
-    found = fit(frees, evidence_of(cases, frees, groups), (None, *sorted(set(groups))), progress=progress)
-    time, memory = log_ratios(cases, profiles_at(frees, found.theta))
-    return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory)
+    evidence = evidence_of([cases[place] for place in seen], frees, [groups[place] for place in seen])
+    found = fit(frees, evidence, (None, *sorted({groups[place] for place in seen})), progress=progress)
+    time, memory, need = log_ratios_and_needs(cases, profiles_at(frees, found.theta))
+    return Refit(cases=cases, groups=tuple(groups), fit=found, time=time, memory=memory, need=need)
+
+
+def is_fitted(run: MeasuredRun) -> bool:
+    """Whether the shipped constants are fitted to a published run."""
+    return run.ran and run.family not in validation_only()
+
+
+@cache
+def validation_only() -> Mapping[str, str]:
+    """Families that the shipped constants are only compared with, and why."""
+    rows = read_document(VALIDATION_ONLY)["families"]
+    return {row["family"]: row["reason"] for row in rows}
 
 
 def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:
@@ -106,7 +129,21 @@ def residuals_table(found: Refit) -> str:
     """The left-out errors of all runs, as CSV."""
     constants = _fitted_profiles(found.fit)
     left_out = zip(found.cases, found.left_out(found.time), found.left_out(found.memory), strict=True)
-    rows = [residual_row(residual_of(case, time, memory, case.shares(constants))) for case, time, memory in left_out]
+    rows = [
+        residual_row(residual_of(case, time, memory, case.shares(constants)))
+        for case, time, memory in left_out
+        if case.asked.run.ran
+    ]
+    return _table(rows)
+
+
+def needs_table(found: Refit) -> str:
+    """What every run needs of the usable memory by constants that never saw its family, as CSV."""
+    needs = zip(found.cases, found.left_out(found.need), strict=True)
+    return _table([dict(zip(NEEDS_HEAD, (case.asked.run.id, f"{need:.4f}"), strict=True)) for case, need in needs])
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -108,7 +108,12 @@ def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group
     reduce_tied_grads).
     """
     both = _Exchange(
-        kind="all_reduce", size=table * job.grad_bytes, group=ends, calls=1.0, per_step=1.0, per_microbatch=0.0
+        kind="all_reduce",
+        size=table * job.reduced_gradient_bytes,
+        group=ends,
+        calls=1.0,
+        per_step=1.0,
+        per_microbatch=0.0,
     )
     time = traffic.reduce_time + _time(both, network)
     return replace(traffic, reduce_time=time, exchanges=(*traffic.exchanges, both))
@@ -119,7 +124,7 @@ def _traffic(
 ) -> StateTraffic:
     if not any_holds(parameters):
         return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
-    gradients = parameters * job.grad_bytes
+    gradients = parameters * job.reduced_gradient_bytes
     weights = parameters * job.gathered_weight_bytes
     often = np.where(numbers.shards_gradients, 1.0, 0.0)
     # A sum that every rank gets whole: gathered behind the reduce-scatter, as the two make an all-reduce.

@@ -14,6 +14,7 @@ SEE = {
     "memory": "Known causes of memory errors; Worst peak memories",
     "regret": "Sweeps; Pairs in the wrong order",
     "order": "Sweeps; Pairs in the wrong order",
+    "fits": "Fits",
 }
 """Sections that say why, and what to state."""
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from shardplan.calibration.defaults import is_fitted
 from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
+from shardplan.calibration.verdicts import verdicts_of
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
@@ -30,12 +32,18 @@ class Target:
 
 
 def _is_described(one: Prediction) -> bool:
-    return one.run.tier != "B"
+    """Whether a run is described well enough, and of those that the shipped constants are fitted to."""
+    return one.run.tier != "B" and is_fitted(one.run)
 
 
 def is_trusted(one: Prediction) -> bool:
-    """Whether its peak memory is evidence."""
-    return one.run.family not in CONTRADICTORY_MEMORY
+    """Whether its peak memory is evidence, and of those that the shipped constants are fitted to."""
+    return one.run.family not in CONTRADICTORY_MEMORY and is_fitted(one.run)
+
+
+def _compared(*families: str) -> Callable[[Prediction], bool]:
+    """Runs of tiers A and A- of families that the shipped constants are not fitted to."""
+    return lambda one: one.run.tier != "B" and one.run.family in families
 
 
 def _kind(one: Prediction) -> str:
@@ -82,13 +90,36 @@ TARGETS = (
         quantity="memory",
         floors={"in_sample": (0.033, 0.09), "left_out": (0.05, 0.11)},
     ),
+    Target(
+        label="step time, MLPerf GPT-3 and Llama 3.1 405B, not fitted",
+        chosen=_compared("mlperf-gpt3", "mlperf-llama31-405b"),
+        floors={"left_out": (0.08, 0.20)},
+    ),
+    Target(
+        label="step time, aleph-alpha-layouts, not fitted",
+        chosen=_compared("aleph-alpha-layouts"),
+        floors={"left_out": (0.12, 0.30)},
+    ),
+    Target(
+        label="step time, zero-bubble and vocabulary-parallelism, not fitted",
+        chosen=_compared("zero-bubble", "vocabulary-parallelism"),
+    ),
+    Target(
+        label="peak memory, zero-bubble, vocabulary-parallelism and Llama 3.1 405B, not fitted",
+        chosen=_compared("zero-bubble", "vocabulary-parallelism", "mlperf-llama31-405b"),
+        quantity="memory",
+    ),
 )
-"""Tiers A and A- where nothing else is said; peak memory without the families whose rows contradict themselves."""
+"""Tiers A and A- where nothing else is said, of the families that the shipped constants are fitted to unless others are
+named; peak memory without the families whose rows contradict themselves."""
 
 TOO_SMALL = (0.04, 0.01)
 """Share of memories predicted more than 10 % below the measurement: floor and aim."""
 REGRET = (0.03, 0.015)
 IN_ORDER = (0.85, 0.95)
+RIGHT_VERDICTS = (0.95, 0.98)
+FAR_FALSE_FITS = (0.0, 0.0)
+"""Share of the runs out of memory that are said to leave more than 10 % of it free."""
 
 
 def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
@@ -100,6 +131,7 @@ def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
         "shares": [
             _share("peak memory more than 10 % below the measurement", "memory", TOO_SMALL, too_small),
             *_ranking(sides),
+            *_verdicts(sides),
         ],
     }
 
@@ -138,6 +170,28 @@ def ratio_of(one: Prediction, quantity: str) -> float:
 
 def _too_small(checked: Validation) -> float | None:
     return errors_of([ratio_of(one, "memory") for one in checked.predictions if is_trusted(one)]).too_small
+
+
+def _verdicts(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
+    """Verdicts "fits" of families with runs that ran out of memory; nothing where there are none."""
+    found = {name: verdicts_of(_with_both_ends(checked)) for name, checked in sides.items()}
+    if not found["in_sample"].out_of_memory:
+        return []
+    far = {
+        name: one.false_fits_beyond_10_percent / one.out_of_memory if one.out_of_memory else None
+        for name, one in found.items()
+    }
+    right = {name: one.right for name, one in found.items()}
+    families = "families with runs out of memory"
+    return [
+        _share(f'verdicts "fits" that are right, {families}', "fits", RIGHT_VERDICTS, right, more_is_better=True),
+        _share("runs out of memory said to leave more than 10 % free", "fits", FAR_FALSE_FITS, far),
+    ]
+
+
+def _with_both_ends(checked: Validation) -> list[Prediction]:
+    families = {one.run.family for one in checked.predictions if not one.run.ran}
+    return [one for one in checked.predictions if one.run.family in families]
 
 
 def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
