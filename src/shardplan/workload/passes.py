@@ -56,8 +56,8 @@ TRAFFIC: dict[str, Traffic] = {
         forward_kernels="addition R block, R residual, W sum; cast R, W fp32; in fp32 square R, W, mean R, product "
         "with the inverse root R, W; cast R fp32, W; product with the weight R, W",
         backward_kernels="weight R gradient, R scaled, W, and its sum R; its input R, W; cast R, W fp32; in fp32 by "
-        "the inverse root R, W, whose gradient R, R, W and its sum R, square R, W and R, W, sum of both R, R, W; cast R "
-        "fp32, W; addition R, R, W",
+        "the inverse root R, W, whose gradient R, R, W and its sum R, square R, W and R, W, sum of both R, R, W; cast "
+        "R fp32, W; addition R, R, W",
         counted=True,
     ),
     "rope": Traffic(

@@ -55,7 +55,7 @@ def _summary(record: Record) -> Iterator[Section]:
     yield Section(
         title="What is compared",
         text=f"{counts['rows']:,} measured runs: {counts['predicted']:,} are predicted, {counts['skipped']:,} "
-        f"cannot be. Of those that are, {_ran(counts['predicted'], counts['out_of_memory'])}; "
+        f"cannot be. Of those that are, {_ran(counts['predicted'], counts['out_of_memory'])}, "
         f"{_are(counts['predicted_not_to_fit'])} predicted not to fit in memory"
         + (" (listed below). " if record["not_fitting"] else ". ")
         + (f"Constants: {record['profile']}. " if record["profile"] else "")
@@ -67,7 +67,7 @@ def _summary(record: Record) -> Iterator[Section]:
 def _ran(predicted: int, out_of_memory: int) -> str:
     if not out_of_memory:
         return "all ran"
-    return f"{predicted - out_of_memory:,} ran and {out_of_memory:,} ran out of memory; of those that ran"
+    return f"{predicted - out_of_memory:,} ran and {out_of_memory:,} ran out of memory. Of those that ran"
 
 
 def _are(number: int) -> str:
@@ -75,9 +75,10 @@ def _are(number: int) -> str:
 
 
 _LEFT_OUT = (
-    " In-sample: constants fitted to all of these runs. Left out: the run's whole family (one team, one line of "
-    "software) was kept from the fit; this is what to expect for a stack and a machine of one's own. Tier A: every "
-    "field that matters is stated; A-: one minor field is inferred; B: one that matters is missing."
+    " In-sample: constants fitted to all of these runs but those of families that are only compared (named below). Left "
+    "out: the run's whole family (one team, one line of software) was kept from the fit; this is what to expect for a "
+    "stack and a machine of one's own. Both are the same for families that are only compared. Tier A: every field that "
+    "matters is stated; A-: one minor field is inferred; B: one that matters is missing."
 )
 
 

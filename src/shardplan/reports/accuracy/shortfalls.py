@@ -12,7 +12,7 @@ from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import band_of
 from shardplan.reports.accuracy.causes import Subject, cause_of
-from shardplan.reports.accuracy.targets import TARGETS, Target, is_trusted, ratio_of
+from shardplan.reports.accuracy.targets import TARGETS, Target, is_described, is_trusted, ratio_of
 
 LEAST_OF_A_FAMILY = 2
 MOST_NAMED = 5
@@ -130,7 +130,7 @@ def _where(fresh: Validation, row: Mapping[str, Any]) -> list[str]:
     if row["quantity"] == "fits":
         wrong = [one for one in fresh.predictions if one.fits != one.run.ran]
         return [f"{family} ({number})" for family, number in Counter(one.run.family for one in wrong).most_common()]
-    sweeps = sweeps_of([one for one in fresh.predictions if one.run.tier != "B"])
+    sweeps = sweeps_of([one for one in fresh.predictions if is_described(one)])
     return _sweeps(sweeps, row["quantity"])
 
 

@@ -31,7 +31,7 @@ class Target:
     aims: Mapping[str, Pair] = field(default_factory=dict)
 
 
-def _is_described(one: Prediction) -> bool:
+def is_described(one: Prediction) -> bool:
     """Whether a run is described well enough, and of those that the shipped constants are fitted to."""
     return one.run.tier != "B" and is_fitted(one.run)
 
@@ -53,29 +53,29 @@ def _kind(one: Prediction) -> str:
 TARGETS = (
     Target(
         label="step time, all",
-        chosen=_is_described,
+        chosen=is_described,
         floors={"in_sample": (0.055, 0.19), "left_out": (0.085, 0.28)},
         aims={"in_sample": (0.04, 0.14), "left_out": (0.06, 0.20)},
     ),
     Target(
         label="step time, dense",
-        chosen=lambda one: _is_described(one) and _kind(one) == "dense",
+        chosen=lambda one: is_described(one) and _kind(one) == "dense",
         floors={"in_sample": (0.045, 0.14), "left_out": (0.06, 0.22)},
         aims={"in_sample": (0.03, 0.10), "left_out": (0.045, 0.16)},
     ),
     Target(
         label="step time, mixture of experts",
-        chosen=lambda one: _is_described(one) and _kind(one) == "moe",
+        chosen=lambda one: is_described(one) and _kind(one) == "moe",
         floors={"in_sample": (0.11, 0.28), "left_out": (0.18, 0.40)},
         aims={"in_sample": (0.08, 0.20), "left_out": (0.12, 0.30)},
     ),
     Target(
         label="step time, megatron-bridge alone",
-        chosen=lambda one: _is_described(one) and one.run.family == "megatron-bridge",
+        chosen=lambda one: is_described(one) and one.run.family == "megatron-bridge",
     ),
     Target(
         label="step time, all without megatron-bridge",
-        chosen=lambda one: _is_described(one) and one.run.family != "megatron-bridge",
+        chosen=lambda one: is_described(one) and one.run.family != "megatron-bridge",
     ),
     Target(
         label="peak memory, all tiers",
@@ -197,7 +197,7 @@ def _with_both_ends(checked: Validation) -> list[Prediction]:
 def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
     """Order within the sweeps of runs that are described: mean regret, pairs in order."""
     orders = {
-        name: sweeps_of([one for one in checked.predictions if _is_described(one)]) for name, checked in sides.items()
+        name: sweeps_of([one for one in checked.predictions if is_described(one)]) for name, checked in sides.items()
     }
     regret = {name: float(np.mean([s.regret for s in sweeps])) if sweeps else None for name, sweeps in orders.items()}
     pairs = {name: sum(s.num_pairs for s in sweeps) for name, sweeps in orders.items()}
