@@ -33,6 +33,8 @@ from shardplan.records import plain
 PUBLISHED = "the published runs that ship with the product"
 VALIDATION_ONLY = SHIPPED_RUNS.parent / "validation_only.yaml"
 """Published runs that the shipped constants are not fitted to."""
+QUANTITIES = ("step_time", "peak_memory_bytes")
+"""What a run measures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,24 +68,33 @@ def refit(
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
     groups = [case.asked.run.family if left_out == "family" else case.generation for case in cases]
-    seen = [place for place, case in enumerate(cases) if is_fitted(case.asked.run)]
+    seen = [(fitted, name) for case, name in zip(map(_as_fitted, cases), groups, strict=True) for fitted in case]
     frees = free_constants()
-    evidence = evidence_of([cases[place] for place in seen], frees, [groups[place] for place in seen])
-    found = fit(frees, evidence, (None, *sorted({groups[place] for place in seen})), progress=progress)
+    evidence = evidence_of([case for case, _ in seen], frees, [name for _, name in seen])
+    found = fit(frees, evidence, (None, *sorted({name for _, name in seen})), progress=progress)
     time, memory, need = log_ratios_and_needs(cases, profiles_at(frees, found.theta))
     return Refit(cases=cases, groups=tuple(groups), fit=found, time=time, memory=memory, need=need)
 
 
+def _as_fitted(case: PosedRun) -> tuple[PosedRun, ...]:
+    """The case with what the fit sees of its measurements; nothing where it sees none."""
+    run, compared = case.asked.run, validation_only().get(case.asked.run.family, ())
+    time, memory = (None if name in compared else getattr(run, name) for name in QUANTITIES)
+    if time is None and memory is None:
+        return ()
+    return (replace(case, asked=replace(case.asked, run=replace(run, step_time=time, peak_memory_bytes=memory))),)
+
+
 def is_fitted(run: MeasuredRun) -> bool:
-    """Whether the shipped constants are fitted to a published run."""
-    return run.ran and run.family not in validation_only()
+    """Whether the shipped constants are fitted to all that a published run measured."""
+    return run.family not in validation_only()
 
 
 @cache
-def validation_only() -> Mapping[str, str]:
-    """Families that the shipped constants are only compared with, and why."""
+def validation_only() -> Mapping[str, tuple[str, ...]]:
+    """Families with measurements that the shipped constants are only compared with, and which these are."""
     rows = read_document(VALIDATION_ONLY)["families"]
-    return {row["family"]: row["reason"] for row in rows}
+    return {row["family"]: tuple(row.get("quantities", QUANTITIES)) for row in rows}
 
 
 def with_fitted(found: Fit, generation: str) -> dict[str, Constant]:

@@ -29,7 +29,7 @@ def target_sections(record: Record) -> Iterator[Section]:
         title="Targets and what is reached",
         text="Median / 90th percentile of the error in per cent, tiers A and A-. Targets: floor, then aim in brackets; "
         "'no' marks a floor that is not reached. Peak memory leaves out internevo, whose rows contradict themselves. "
-        "Rows without a family's name leave out the families that the constants are not fitted to: "
+        "Rows without a family's name leave out families with measurements that the constants are not fitted to: "
         f"{', '.join(validation_only())}.",
         columns=["", "in-sample: target", "reached", "left out: target", "reached"],
         rows=[_error_row(row) for row in found["errors"]],
