@@ -13,12 +13,12 @@ from shardplan.reports.accuracy.causes import cause_of
 def fits_record(fresh: Validation, left_out: Validation | None) -> list[dict[str, Any]]:
     """A row for every family with a run that ran out of memory or a wrong verdict, most runs first, and one for all."""
     unseen = left_out.fits_by("family") if left_out else {}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": name, "in_sample": asdict(found), "left_out": asdict(unseen[name]) if name in unseen else None}
         for name, found in fresh.fits_by("family").items()
         if found.out_of_memory or found.right != 1
     ]
-    everything = {
+    everything: dict[str, Any] = {
         "name": "all",
         "in_sample": asdict(fresh.fits),
         "left_out": asdict(left_out.fits) if left_out else None,
