@@ -17,7 +17,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -106,15 +106,15 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
     job = None if fewer_answer is None else fewer_answer.question.job
     more_answer = _answer(model, cluster, more, job)
     seconds = time.process_time() - started
-    base = {"model": model, "cluster": cluster, "num_accelerators": count, "more": more, "seconds": seconds}
+    put = Asked(model=model, cluster=cluster, num_accelerators=count, more=more, seconds=seconds, fits=False)
     found = None if fewer_answer is None else _best(fewer_answer)
     more_found = None if more_answer is None else _best(more_answer)
     if fewer_answer is None or found is None:
-        return Asked(**base, fits=False)
+        return put
     best, tokens = found
     near = best.evidence
-    return Asked(
-        **base,
+    return replace(
+        put,
         fits=True,
         refusals=sum(_refusals(each) for each in (fewer_answer, more_answer) if each is not None),
         mfu=best.mfu,
@@ -135,7 +135,8 @@ def _answer(model: str, cluster: str, count: int, job: Job | None = None) -> Sea
 def _best(result: SearchResult) -> tuple[Estimate, float] | None:
     """The answer with most tokens per second: the fastest plan, what is offered, or what would fit; None: nothing."""
     length = result.question.job.sequence_length
-    found = [*result.estimates[:1], *(each.estimate for each in (*result.offers, *result.suggestions))]
+    found = [*result.estimates[:1], *(each.estimate for each in result.offers)]
+    found += [each.estimate for each in result.suggestions]
     rates = [each.dp * each.plan.micro_batch_size * each.num_microbatches * length / each.step_time for each in found]
     place = int(np.argmax(rates)) if rates else None
     return None if place is None else (found[place], rates[place])
