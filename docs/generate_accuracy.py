@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from shardplan.calibration.validate import validate
+from shardplan.calibration.verdicts import read_needs
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.figures import accuracy_figures
 from shardplan.reports.accuracy.page import accuracy_markdown
@@ -35,7 +36,7 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?: %)?")
 
 def files() -> dict[str, str]:
     """Text of the page and of its figures by path."""
-    record = accuracy_record(validate(), read_residuals())
+    record = accuracy_record(validate(), read_residuals(), needs=read_needs())
     figures = accuracy_figures(record)
     links = {
         name: "\n".join(

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardplan.calibration.predict import Profiles
 from shardplan.calibration.validate import Validation, validate
+from shardplan.calibration.verdicts import read_needs
 from shardplan.inputs.readers.residuals import read_residuals
 from shardplan.reports.accuracy.record import accuracy_record
 
@@ -20,7 +21,7 @@ def validation() -> Validation:
 @cache
 def record() -> dict[str, Any]:
     """What the accuracy page and the README show of them."""
-    return accuracy_record(validation(), read_residuals())
+    return accuracy_record(validation(), read_residuals(), needs=read_needs())
 
 
 def validate_once(path: str | None = None, profiles: Profiles | None = None) -> Validation:

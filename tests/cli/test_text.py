@@ -107,8 +107,24 @@ def test_a_part_that_no_run_covers_has_a_guess_with_the_reason_beside_it() -> No
     asked = ("llama-3.1-8b", "--cluster", "hgx-mi300x", "--gpus", "16", "--global-batch-size", "32")
     text = run("plan", *asked, *FEW).stdout
     assert "comparable runs" not in text
-    first = unwrapped(text[text.index("Fits: ") : text.index("Memory")])
-    assert re.search(r"a guess from [0-9,]+ runs of other accelerators\) No measured run covers AMD", first)
+    first = unwrapped(text[: text.index("Memory")])
+    assert re.search(
+        r"Outside the measured runs: no measured run covers AMD .*; the nearest is \S+ \(.*\)\. Fits: ", first
+    )
+    assert re.search(r"a guess from [0-9,]+ runs of other accelerators\)", first)
+
+
+def test_the_nearest_measured_runs_take_three_lines_at_most() -> None:
+    for name in ("plan", "estimate"):
+        text = run(*QUESTIONS[name]).stdout
+        lines = text[text.index("Nearest measured runs") :].partition("\n\n")[0].splitlines()[1:]
+        assert 1 <= len(lines) <= 3
+        assert re.search(r"measured .* s, predicted .* s \([+-][0-9.]+ %\)$", unwrapped("\n".join(lines)))
+
+
+def test_memory_of_a_part_that_no_run_covers_is_a_guess_too() -> None:
+    asked = ("llama-3.1-8b", "--cluster", "hgx-mi300x", "--gpus", "16", "--global-batch-size", "32")
+    text = run("plan", *asked, *FEW).stdout
     memory = text[text.index("Memory") : text.index("Step  ")]
     assert "a guess from" in unwrapped(memory)
     assert "no measured run" not in text[text.index("Assumed") :]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,11 @@ def test_groups_of_hybrid_sharding_sum_their_shards_once_per_step() -> None:
     hybrid = state_traffic(Parameters(PSI), job, numbers, network, sharding_groups(numbers, network))
     assert float(hybrid.reduce_time) == pytest.approx(2 * 7 / 8 * 2 * PSI / 8 / 50e9)
     assert hybrid.gather_time == 0
+
+
+@pytest.mark.parametrize(("grad_dtype", "times"), [("bf16", 2), ("fp32", 1)])
+def test_gradients_cast_to_fp32_before_they_are_summed_take_four_bytes(grad_dtype: str, times: int) -> None:
+    job = Job(sequence_length=1, global_batch_size=1, grad_dtype=grad_dtype)  # type: ignore[arg-type]  # words of a list
+    cast = replace(job, software=Software(reduces_fp32=True))
+    assert cast.reduced_gradient_bytes == 4 == times * job.reduced_gradient_bytes
+    assert cast.grad_bytes == job.grad_bytes

@@ -204,6 +204,12 @@ def test_bands_widen_away_from_evidence(shares: float) -> None:
     assert widths == sorted(widths)
     assert widths[-1] > 1.4 * widths[0]
     assert "no measured dense run has cp 4 with sequences of 8,192 tokens" in str(bands[1].note)
+    assert [band.not_measured is not None for band in bands] == [False, True, True, True]
+
+
+def test_constants_that_nobody_fitted_put_no_answer_outside_the_runs() -> None:
+    asked = replace(question(), given_profile=replace(load_profile("hopper"), name="mine", step_time=0.05))
+    assert estimate_plan(asked, Plan(tp=4, pp=4, vp=5)).not_measured is None
 
 
 def test_errors_grow_with_the_distance() -> None:

@@ -191,8 +191,8 @@ def test_what_the_published_runs_lack_is_said(change: dict[str, Any], words: str
 
 def test_a_plan_that_was_measured_is_nearer_than_any_and_has_no_reason_to_be_wider() -> None:
     measured = KnownRuns(runs())
-    assert gap_of_plan(H100, [measured]).factor == SPREADS[0]
-    factors = [gap_of_plan(replace(H100, plan=Plan(cp=cp)), [measured]).factor for cp in (1, 2, 4, 8, 64)]
+    assert gap_of_plan(H100, measured).factor == SPREADS[0]
+    factors = [gap_of_plan(replace(H100, plan=Plan(cp=cp)), measured).factor for cp in (1, 2, 4, 8, 64)]
     assert factors == sorted(factors)
     assert factors[1:] == pytest.approx([1.25, *[1.5] * 3])
 
@@ -208,7 +208,7 @@ def test_a_plan_that_was_measured_is_nearer_than_any_and_has_no_reason_to_be_wid
 )
 def test_what_the_published_runs_lack_of_a_plan_is_said(plan: Plan, moe: bool, words: str) -> None:  # noqa: FBT001
     asked = replace(H100, accelerator="h100-sxm-80gb", moe=moe, plan=plan, sequence_length=8192.0, parameters=2e11)
-    gap = gap_of_plan(asked, [KnownRuns([run for run in read_residuals() if run.has("time")])])
+    gap = gap_of_plan(asked, KnownRuns([run for run in read_residuals() if run.has("time")]))
     assert words in gap.reason
     assert gap.factor > 1
 
@@ -257,5 +257,5 @@ def test_factors_by_hand() -> None:
         split = replace(H100, plan=Plan(cp=2))
         table = KnownRuns([*runs(), *runs(sources, split, "split")])
         measured = {0: spread(math.sqrt(2)), 1: spread(0), 2: spread(0), 3: spread(0)}[sources]
-        assert gap_of_plan(split, [table]).factor == pytest.approx(max(factor, measured) if factor > 1 else measured)
+        assert gap_of_plan(split, table).factor == pytest.approx(max(factor, measured) if factor > 1 else measured)
     assert (DISTANCES, SPREADS) == ((0.25, 0.5, 1.75, 2.25), (0.7, 1.0, 1.0, 1.5))

@@ -15,7 +15,15 @@ import shardplan
 from shardplan.estimation.question import Question
 from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.job import Job
-from shardplan.planner.related.neighbours import BATCH_SHARE, FEWEST, LEAST_GAIN, _batches, _counts, _layouts
+from shardplan.planner.related.neighbours import (
+    BATCH_SHARE,
+    FEWEST,
+    LEAST_GAIN,
+    MOST_COUNTS,
+    _batches,
+    _counts,
+    _layouts,
+)
 from shardplan.planner.search import search_question
 
 
@@ -35,11 +43,11 @@ def test_layouts_are_those_counted_one_by_one(number: int, batch: int, layers: i
 
 
 @given(st.integers(2, 100_000))
-def test_counts_fill_nodes_and_use_nine_tenths(number: int) -> None:
+def test_counts_fill_nodes_and_leave_a_quarter_at_most(number: int) -> None:
     counts = [*_counts(question(number, 512))]
     assert all(FEWEST * number <= count < number for count in counts)
-    assert len(counts) <= 65
-    assert all(count % 8 == 0 for count in counts) or number <= 8
+    assert len(counts) <= MOST_COUNTS + 1
+    assert all(count % 8 == 0 for count in counts) or number < 32
 
 
 @given(st.integers(1, 20_000), st.integers(1, 5_000))

@@ -11,8 +11,9 @@ from tests.planner.test_search import question
 from tests.planner.test_ties import LIMIT
 
 from shardplan.estimation.perturbation import GROUPS
+from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
-from shardplan.planner.robustness import Robustness, Ties, has_headroom
+from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, has_headroom
 from shardplan.planner.search import search_question
 from shardplan.reports.recommendation import WORSE, Recommendation, reason, recommendation, ties_sentence
 from shardplan.units import format_bytes
@@ -45,7 +46,7 @@ def against_the_fastest(
     )
 
     def robustness(share: float, step_time: float) -> Robustness:
-        lost_time = dict.fromkeys(GROUPS, 0.0) | {"network": share * step_time}
+        lost_time = dict.fromkeys(WORSE, 0.0) | {"network": share * step_time}
         return Robustness(lost_time=lost_time, pessimistic_time=(1 + share) * step_time)
 
     ties = Ties(
@@ -94,10 +95,7 @@ def against_the_fastest(
         ),
         (
             {"time": 1.0009},
-            (
-                "0.1 % slower than the fastest, but takes least time if network, overlap and host are all worse than "
-                "assumed"
-            ),
+            "0.1 % slower than the fastest, but takes least time if all that is uncertain is worse than assumed",
         ),
     ],
 )
@@ -136,7 +134,37 @@ def test_a_plan_that_is_not_listed_has_no_place() -> None:
 
 
 def test_every_group_has_its_words() -> None:
-    assert list(WORSE) == list(GROUPS)
+    assert list(WORSE) == [*GROUPS, EVIDENCE]
+
+
+@pytest.mark.parametrize(
+    ("best", "fastest", "words"),
+    [
+        (Plan(tp=2), Plan(tp=2, pp=2), "as fast as the fastest, and is simpler: it splits fewer dimensions"),
+        (Plan(tp=2), Plan(tp=2, recompute="full"), "as fast as the fastest, and is simpler: it has fewer switches"),
+        (Plan(pp=4), Plan(pp=3), "as fast as the fastest, and is simpler: it has stages of equal layers"),
+        (Plan(tp=4), Plan(tp=2), "as fast as the fastest, and takes least time if all that is uncertain is worse"),
+        (Plan(tp=4, pp=2), Plan(tp=2), "as fast as the fastest, and takes least time if all that is uncertain"),
+    ],
+)
+def test_a_simpler_plan_that_is_alike_is_recommended_for_it(best: Plan, fastest: Plan, words: str) -> None:
+    found = against_the_fastest()
+    simpler, usual = (replace(found.fastest, plan=plan, stage_layers=(8,)) for plan in (best, fastest))
+    assert reason(replace(found, estimate=simpler, fastest=usual, memory_saved=0.0)).startswith(words)
+
+
+def test_a_measured_plan_is_recommended_for_it() -> None:
+    ties, (fastest, other, *_) = searched().ties, searched().estimates
+    assert ties is not None
+    lost = dict.fromkeys(WORSE, 0.0)
+    robustness = {
+        fastest.plan: Robustness(lost_time=lost | {EVIDENCE: 0.05 * fastest.step_time}, pessimistic_time=1.0),
+        other.plan: Robustness(lost_time=lost, pessimistic_time=1.0),
+    }
+    like = replace(fastest, plan=other.plan)
+    found = recommendation(replace(ties, recommended=like, robustness=robustness), [fastest, like])
+    words = "as fast as the fastest, and loses 0.0 % instead of 5.0 % if unmeasured plans take longer than estimated"
+    assert reason(found) == words
 
 
 @pytest.mark.parametrize(

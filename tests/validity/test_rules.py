@@ -60,7 +60,10 @@ BREACHES = [
         ("81", "80"), "stage_layers",
     ),
     Breach("every stage has layers", LLAMA_70B, 64, 64, Plan(pp=2, stage_layers=(80,)), ("1 ", "80"), "stage_layers"),
-    Breach("every stage has layers", LLAMA_70B, 64, 64, Plan(pp=2, stage_layers=(80, 0)), ("80",), "stage_layers"),
+    Breach(
+        "every stage has layers", LLAMA_70B, 64, 64, Plan(pp=4, stage_layers=(40, 0, 40, 0)),
+        ("80",), "stage_layers",
+    ),
     Breach("tensor-parallel ranks share heads evenly", GPT3_175B, 10, 10, Plan(tp=5), ("5", "96"), "tp"),
     Breach("tensor-parallel ranks share heads evenly", DEEPSEEK, 12, 12, Plan(tp=3), ("3", "128"), "tp"),
     Breach("key-value heads divide tp, or tp divides them", SIX_KEYS, 8, 8, Plan(tp=4), ("4", "6"), "tp"),
@@ -273,11 +276,17 @@ def test_rules_of_schedules_hold_alike_on_numbers_and_arrays(schedule: str) -> N
 
 
 def test_a_rank_may_hold_any_chunks_but_none_may_be_empty() -> None:
-    """Rank 0 holds the first and the last chunk of a V, but the first and the third of a loop."""
-    folded = Plan(pp=2, vp=2, schedule="zb-v", stage_layers=(0, 40, 40, 0))
+    """Rank 1 holds the chunks in the middle of a V, but the second and the fourth of a loop."""
+    folded = Plan(pp=2, vp=2, schedule="zb-v", stage_layers=(40, 0, 0, 40))
     assert not valid(LLAMA_70B, 16, 64, folded)
-    assert valid(LLAMA_70B, 16, 64, replace(folded, stage_layers=(0, 40, 20, 20)))
+    assert valid(LLAMA_70B, 16, 64, replace(folded, stage_layers=(40, 0, 20, 20)))
     assert valid(LLAMA_70B, 16, 64, replace(folded, schedule="interleaved"))
+
+
+def test_a_stage_without_layers_holds_the_embedding_or_the_head() -> None:
+    assert valid(LLAMA_70B, 16, 64, Plan(pp=2, stage_layers=(80, 0)))
+    assert valid(LLAMA_70B, 16, 64, Plan(pp=4, stage_layers=(0, 40, 40, 0)))
+    assert not valid(LLAMA_70B, 16, 64, Plan(pp=4, stage_layers=(40, 0, 40, 0)))
 
 
 @given(

@@ -11,6 +11,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.software import Software
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
 from shardplan.workload.layer import embedding_parameters, head_parameters
 from shardplan.workload.ops import Block
@@ -109,3 +110,17 @@ def test_the_final_norm_stands_before_the_head() -> None:
     for present, kept in (True, 4 * LENGTH * 1024), (False, 0):
         model = replace(gpt(1024, 4, 16), has_final_norm=present)
         assert sum(float(tensor.bytes) for tensor in head(model, shard(model)).saved) == kept
+
+
+def test_gathered_logits_are_whole_on_every_tensor_rank() -> None:
+    """Every rank sends its part of 16-bit logits to all others, and computes the loss of the whole vocabulary."""
+    at = numbers(tp=8)
+    job = Job(sequence_length=LENGTH, global_batch_size=1, software=Software(loss_kernel="gathered"))
+    gathers = Shard.of(LLAMA_70B.hidden_size, job, at)
+    whole = LENGTH * 128256
+    assert logits(LLAMA_70B, gathers) == whole == 8 * logits(LLAMA_70B, shard(LLAMA_70B, tp=8))
+    (gather,) = [item for item in head(LLAMA_70B, gathers).collectives if item.name == "logits"]
+    assert (gather.kind, gather.dimension, gather.bytes) == ("all_gather", "tp", 2 * whole)
+    assert flops(head(LLAMA_70B, gathers)) == flops(head(LLAMA_70B, shard(LLAMA_70B, tp=8)))
+    pieces = replace(gathers, job=replace(job, software=replace(job.software, fused_loss=True)))
+    assert logits(LLAMA_70B, pieces) == whole / 8

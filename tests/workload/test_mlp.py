@@ -97,3 +97,15 @@ def test_columns_of_a_grid_add_up_the_mean_and_the_square_of_every_token() -> No
     assert (there.direction, back.direction) == ("forward", "backward")
     for item in there, back:
         assert (item.kind, item.dimension, item.bytes) == ("all_reduce", "tp", 2 * 2 * LENGTH * MICRO / 2)
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_a_norm_of_several_kernels_keeps_an_fp32_copy_and_the_scaled_input(*, sequence_parallel: bool) -> None:
+    """Six bytes per channel more: 4 of x in fp32, 2 of x / rms(x) in 16 bits, as in Llama's reference RMSNorm."""
+    job = Job(sequence_length=LENGTH, global_batch_size=MICRO, software=Software(norm_kernel="eager"))
+    plan = Plan(micro_batch_size=MICRO, tp=4, sequence_parallel=sequence_parallel)
+    eager = Shard.of(HIDDEN, job, PlanNumbers.of(plan, 4, job))
+    fused = shard(tp=4, sequence_parallel=sequence_parallel)
+    more = sum(float(t.bytes) for t in norm(eager).saved) - sum(float(t.bytes) for t in norm(fused).saved)
+    assert more == 6 * SBH / (4 if sequence_parallel else 1)
+    assert float(norm(eager).operators[0].forward_bytes) > float(norm(fused).operators[0].forward_bytes)  # type: ignore[union-attr]  # passes

@@ -53,6 +53,7 @@ WEIGHTS, INPUT = read(2), read(2, write=1)
 COPY, MAXIMUM = Kernel((HALF,), (FULL,)), read(1, size=FULL)
 IN_PLACE = read(1, write=1, size=FULL)
 BACK = Kernel((FULL,), (HALF,))
+SCORES = read(1, write=1)
 
 EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
     "rope": ((read(1, write=1),), (read(1, write=1),)),
@@ -61,6 +62,28 @@ EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
     "embedding": ((read(1, write=1),), (read(1), read(1, write=1))),
     "softmax": ((read(1, write=1),), (read(2, write=1),)),
     "softmax with dropout": ((read(1, write=1), Kernel((), (HALF,))), (read(3, write=1),)),
+    "softmax of several kernels": ((SCORES,) * 3, (read(2, write=1), SCORES)),
+    "softmax with dropout of several kernels": (
+        (*(SCORES,) * 3, Kernel((HALF,), (HALF, HALF / 2))),
+        (Kernel((HALF, HALF / 2), (HALF,)), read(2, write=1), SCORES),
+    ),
+    "norm of several kernels": (
+        (read(2, write=1), COPY, IN_PLACE, read(1, size=FULL), IN_PLACE, BACK, read(1, write=1)),
+        (
+            read(2, write=1),
+            read(1),
+            read(1, write=1),
+            COPY,
+            IN_PLACE,
+            read(2, write=1, size=FULL),
+            read(1, size=FULL),
+            IN_PLACE,
+            IN_PLACE,
+            read(2, write=1, size=FULL),
+            BACK,
+            read(2, write=1),
+        ),
+    ),
     "conv": ((read(1, write=1),), (read(2, write=1),)),
     "conv twice": ((read(1, write=1),), (read(1, write=1), read(2, write=1))),
     "gate": ((read(2, write=1),), (read(3, write=2),)),
@@ -123,7 +146,11 @@ def test_twice_the_elements_or_their_size_are_twice_the_bytes() -> None:
         one, more, wider = (row.at("x", (), *args) for args in ((10, HALF), (20, HALF), (10, FULL)))
         assert (more.forward_bytes, more.backward_bytes) == (2 * one.forward_bytes, 2 * one.backward_bytes), kind
         assert wider.forward_bytes == (1 if row.unit == "bytes" else 2) * one.forward_bytes, kind
-        assert one.counted == row.counted == (kind.startswith(("softmax", "loss"))), kind
+        assert one.counted == row.counted == _is_counted(kind), kind
+
+
+def _is_counted(kind: str) -> bool:
+    return kind.startswith(("softmax", "loss")) or kind.endswith("of several kernels")
 
 
 # Which elements a block has of each row.

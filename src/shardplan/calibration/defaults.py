@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,14 +22,25 @@ from shardplan.calibration.constants import SD_DIGITS, Free, Vector, free_consta
 from shardplan.calibration.evidence import evidence_of
 from shardplan.calibration.fit import Fit, fit
 from shardplan.calibration.left_out import neighbourhoods_of, residual_of, with_plan_factors
-from shardplan.calibration.predict import PosedRun, ask_all, cases_of, log_ratios
-from shardplan.calibration.runs.rows import shipped_runs
+from shardplan.calibration.predict import PosedRun, ask_all, cases_of, log_ratios_and_needs
+from shardplan.calibration.runs.rows import SHIPPED_RUNS, MeasuredRun, shipped_runs
+from shardplan.calibration.verdicts import NEEDS_HEAD
 from shardplan.fields import dataclass
+from shardplan.files import read_document
 from shardplan.inputs.profile import PROFILES, Constant, Profile, assemble, constants_of, generations
 from shardplan.inputs.readers.residuals import EVEN, Residual, residual_row
 from shardplan.records import plain
 
 PUBLISHED = "the published runs that ship with the product"
+VALIDATION_ONLY = SHIPPED_RUNS.parent / "validation_only.yaml"
+"""Published runs that the shipped constants are not fitted to."""
+QUANTITIES = ("step_time", "peak_memory_bytes")
+"""What a run measures."""
+
+
+LeftOut = Literal["family", "generation", "neighbourhood"]
+RADIUS = 2.5
+"""Distance within which runs are of one neighbourhood."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,29 +55,50 @@ class Refit:
     """ln(predicted / measured) of the step time: cases x folds; NaN where not measured."""
     memory: Vector
     """The same of the peak memory."""
+    need: Vector
+    """ln(needed / usable memory), of all cases."""
 
     def left_out(self, table: Vector) -> Vector:
-        """Each case's value in the fold that never saw its family (or generation)."""
+        """Each case's value in the fold that never saw its family (or generation).
+
+        That of the fit to all where the fit sees none of them.
+        """
         folds = {name: index for index, name in enumerate(self.fit.folds)}
-        return np.asarray([row[folds[name]] for row, name in zip(table, self.groups, strict=True)])
+        return np.asarray([row[folds.get(name, 0)] for row, name in zip(table, self.groups, strict=True)])
 
 
-def refit(
-    *, left_out: Literal["family", "generation"] = "family", progress: Callable[[int, float], None] | None = None
-) -> Refit:
-    """Fits the shipped constants again, each ``left_out`` once. Some twenty seconds on one core."""
+def refit(*, left_out: LeftOut = "family", progress: Callable[[int, float], None] | None = None) -> Refit:
+    """Fits the shipped constants again, each ``left_out`` once. A minute or two on one core."""
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
     groups = _groups(cases, left_out)
+    seen = [(fitted, name) for case, name in zip(map(_as_fitted, cases), groups, strict=True) for fitted in case]
     frees = free_constants()
-    found = fit(frees, evidence_of(cases, frees, groups), (None, *sorted(set(groups))), progress=progress)
-    time, memory = log_ratios(cases, profiles_at(frees, found.theta))
-    return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory)
+    evidence = evidence_of([case for case, _ in seen], frees, [name for _, name in seen])
+    found = fit(frees, evidence, (None, *sorted({name for _, name in seen})), progress=progress)
+    time, memory, need = log_ratios_and_needs(cases, profiles_at(frees, found.theta))
+    return Refit(cases=cases, groups=tuple(groups), fit=found, time=time, memory=memory, need=need)
 
 
-LeftOut = Literal["family", "generation", "neighbourhood"]
-RADIUS = 2.5
-"""Distance within which runs are of one neighbourhood."""
+def _as_fitted(case: PosedRun) -> tuple[PosedRun, ...]:
+    """The case with what the fit sees of its measurements; nothing where it sees none."""
+    run, compared = case.asked.run, validation_only().get(case.asked.run.family, ())
+    time, memory = (None if name in compared else getattr(run, name) for name in QUANTITIES)
+    if time is None and memory is None:
+        return ()
+    return (replace(case, asked=replace(case.asked, run=replace(run, step_time=time, peak_memory_bytes=memory))),)
+
+
+def is_fitted(run: MeasuredRun) -> bool:
+    """Whether the shipped constants are fitted to all that a published run measured."""
+    return run.family not in validation_only()
+
+
+@cache
+def validation_only() -> Mapping[str, tuple[str, ...]]:
+    """Families with measurements that the shipped constants are only compared with, and which these are."""
+    rows = read_document(VALIDATION_ONLY)["families"]
+    return {row["family"]: tuple(row.get("quantities", QUANTITIES)) for row in rows}
 
 
 def _groups(cases: Sequence[PosedRun], left_out: LeftOut) -> tuple[str, ...]:
@@ -117,7 +149,16 @@ def _record(constant: Constant) -> dict[str, Any]:
 
 def residuals_table(found: Refit) -> str:
     """The left-out errors of all runs, as CSV."""
-    rows = [residual_row(run) for run in residuals_of(found)]
+    return _table([residual_row(run) for run in residuals_of(found)])
+
+
+def needs_table(found: Refit) -> str:
+    """What every run needs of the usable memory by constants that never saw its family, as CSV."""
+    needs = zip(found.cases, found.left_out(found.need), strict=True)
+    return _table([dict(zip(NEEDS_HEAD, (case.asked.run.id, f"{need:.4f}"), strict=True)) for case, need in needs])
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -129,11 +170,9 @@ def residuals_of(found: Refit) -> tuple[Residual, ...]:
     """Every run with its errors under constants that have not seen its group, and by those fitted to all."""
     constants = _fitted_profiles(found.fit)
     errors = zip(found.left_out(found.time), found.left_out(found.memory), found.time[:, 0], strict=True)
-    runs = [
-        residual_of(case, time, memory, case.shares(constants), fitted)
-        for case, (time, memory, fitted) in zip(found.cases, errors, strict=True)
-    ]
-    return with_plan_factors(runs, found.groups)
+    rows = [each for each in zip(found.cases, errors, found.groups, strict=True) if each[0].asked.run.ran]
+    runs = [residual_of(case, time, memory, case.shares(constants), fitted) for case, (time, memory, fitted), _ in rows]
+    return with_plan_factors(runs, [group for _, _, group in rows])
 
 
 def _fitted_profiles(found: Fit) -> Callable[[str], Profile]:

@@ -158,7 +158,7 @@ def distances_of(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[float
 
 def _seen(
     runs: Sequence[Residual], groups: Sequence[str], others: Sequence[Residual]
-) -> Iterator[tuple[Residual, tuple[Features, NDArray[np.float64], NDArray[np.str_]]]]:
+) -> Iterator[tuple[Residual, tuple[Features, NDArray[np.float64], NDArray[np.intp]]]]:
     """Every run with what it is compared by: terms of the squared distances of the runs that were seen, and sources."""
     table = KnownRuns((*runs, *others))
     names = np.asarray([*groups, *[SEEN] * len(others)])

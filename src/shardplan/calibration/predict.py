@@ -103,7 +103,7 @@ class Prediction:
     peak_memory_bytes: float
     """As the run's meter counts it. [bytes]"""
     fits: bool
-    """Whether it is predicted to fit in memory; every run that was measured did."""
+    """Whether it is predicted to fit in memory."""
     needed_memory_bytes: float
     """Tensors on the fullest accelerator. [bytes]"""
     usable_memory_bytes: float
@@ -113,6 +113,11 @@ class Prediction:
     def run(self) -> MeasuredRun:
         """The measured run."""
         return self.asked.run
+
+    @property
+    def free_share(self) -> float:
+        """Share of the usable memory that the prediction leaves free; below zero where it does not fit."""
+        return 1 - self.needed_memory_bytes / self.usable_memory_bytes
 
     @property
     def log_time_ratio(self) -> float | None:
@@ -218,15 +223,29 @@ def log_ratios(
     ``profiles``: for every generation a profile whose constants are numbers or arrays of shape (K,).
     """
     cases = [one if isinstance(one, PosedRun) else PosedRun.of(one) for one in asked_runs]
-    times: list[Numbers] = []
-    memories: list[Numbers] = []
-    for case in cases:
-        question, step = case.step(profiles)
-        run = case.asked.run
-        times.append(_log_ratio(partial(getattr, step, "step_time"), run.step_time))
-        memories.append(_log_ratio(partial(_memory_of, run, question, step), run.peak_memory_bytes))
-    width = max((np.size(value) for value in (*times, *memories)), default=1)
-    return _rows(times, width), _rows(memories, width)
+    ratios = [_ratios_of(case.asked.run, *case.step(profiles)) for case in cases]
+    width = max((np.size(value) for pair in ratios for value in pair), default=1)
+    return _rows([time for time, _ in ratios], width), _rows([memory for _, memory in ratios], width)
+
+
+def log_ratios_and_needs(
+    cases: Sequence[PosedRun], profiles: Profiles
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The same, and ln(needed / usable memory) of every run."""
+    steps = [case.step(profiles) for case in cases]
+    ratios = [_ratios_of(case.asked.run, *step) for case, step in zip(cases, steps, strict=True)]
+    needs: list[Numbers] = [np.log(step.peak_memory_bytes / question.usable_memory) for question, step in steps]
+    width = max((np.size(value) for value in (*needs, *(value for pair in ratios for value in pair))), default=1)
+    times, memories = ([pair[place] for pair in ratios] for place in (0, 1))
+    return _rows(times, width), _rows(memories, width), _rows(needs, width)
+
+
+def _ratios_of(run: MeasuredRun, question: Question, step: Step) -> tuple[Numbers, Numbers]:
+    """ln(predicted / measured) of step time and of peak memory."""
+    return (
+        _log_ratio(partial(getattr, step, "step_time"), run.step_time),
+        _log_ratio(partial(_memory_of, run, question, step), run.peak_memory_bytes),
+    )
 
 
 def _log_ratio(predicted: Callable[[], Numbers], measured: float | None) -> Numbers:

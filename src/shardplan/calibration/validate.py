@@ -12,7 +12,8 @@ import numpy as np
 
 from shardplan.calibration.errors import GROUPINGS, Errors, Sweep, errors_by, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction, Profiles, SkippedRun, ask_all, predict, skipped_rows
-from shardplan.calibration.runs.rows import MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
+from shardplan.calibration.runs.rows import RAN, MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
+from shardplan.calibration.verdicts import Verdicts, verdicts_by, verdicts_of
 from shardplan.fields import dataclass
 
 
@@ -38,8 +39,23 @@ class Validation:
     @property
     def not_fitting(self) -> tuple[Prediction, ...]:
         """Runs that are predicted not to fit, although they ran, those first that need most of what is usable."""
-        found = [one for one in self.predictions if not one.fits]
-        return tuple(sorted(found, key=lambda one: -one.needed_memory_bytes / one.usable_memory_bytes))
+        found = [one for one in self.predictions if one.run.ran and not one.fits]
+        return tuple(sorted(found, key=lambda one: one.free_share))
+
+    @property
+    def false_fits(self) -> tuple[Prediction, ...]:
+        """Runs that are predicted to fit, although they ran out of memory, those first that leave most of it free."""
+        found = [one for one in self.predictions if one.fits and not one.run.ran]
+        return tuple(sorted(found, key=lambda one: -one.free_share))
+
+    @property
+    def fits(self) -> Verdicts:
+        """Verdicts on all runs."""
+        return verdicts_of(self.predictions)
+
+    def fits_by(self, group: str) -> dict[str, Verdicts]:
+        """Verdicts by one of ``GROUPINGS``."""
+        return verdicts_by(self.predictions, group)
 
     def step_time_by(self, group: str) -> dict[str, Errors]:
         """Errors of step times by one of ``GROUPINGS``."""
@@ -73,8 +89,10 @@ class Validation:
                 "predicted": len(self.predictions),
                 "skipped": len(self.skipped),
                 "skipped_by_rule": dict(Counter(one.rule for one in self.skipped)),
+                "out_of_memory": self.fits.out_of_memory,
                 "predicted_not_to_fit": len(self.not_fitting),
             },
+            "fits": {"all": asdict(self.fits), **{group: self._fits(group) for group in GROUPINGS}},
             "summary": {
                 "all": _errors(self.step_time, self.peak_memory),
                 **{group: self._summary(group) for group in GROUPINGS},
@@ -83,6 +101,9 @@ class Validation:
             "ranking_summary": self.ranking(),
             "coverage": self.coverage(),
         }
+
+    def _fits(self, group: str) -> dict[str, Any]:
+        return {name: asdict(found) for name, found in self.fits_by(group).items()}
 
     def _summary(self, group: str) -> dict[str, Any]:
         times, memories = self.step_time_by(group), self.peak_memory_by(group)
@@ -133,6 +154,7 @@ def _row(one: Prediction) -> dict[str, Any]:
         "id": run.id,
         "family": run.family,
         "tier": run.tier,
+        "result": run.result or RAN,
         "predicted_step_time_s": one.step_time,
         "measured_step_time_s": run.step_time,
         "step_time_p10_s": one.step_time_p10,
@@ -154,6 +176,7 @@ def _skipped_row(one: SkippedRun) -> dict[str, Any]:
         "id": run.id,
         "family": run.family,
         "tier": run.tier,
+        "result": run.result or RAN,
         "predicted_step_time_s": None,
         "measured_step_time_s": run.step_time,
         "step_time_p10_s": None,

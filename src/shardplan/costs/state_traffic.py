@@ -111,7 +111,12 @@ def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group
     reduce_tied_grads).
     """
     both = _Exchange(
-        kind="all_reduce", size=table * job.grad_bytes, group=ends, calls=1.0, per_step=1.0, per_microbatch=0.0
+        kind="all_reduce",
+        size=table * job.reduced_gradient_bytes,
+        group=ends,
+        calls=1.0,
+        per_step=1.0,
+        per_microbatch=0.0,
     )
     time = traffic.reduce_time + _time(both, network)
     return replace(traffic, reduce_time=time, exchanges=(*traffic.exchanges, both))
@@ -141,7 +146,7 @@ def _traffic(
 
 def _reductions(parameters: Numbers, job: Job, numbers: PlanNumbers, groups: dict[str, Group]) -> Iterator[_Exchange]:
     """Sums of gradients: within the ranks that share states, across them, and on to ranks that need them whole."""
-    gradients, shard = parameters * job.grad_bytes, groups["shard"]
+    gradients, shard = parameters * job.reduced_gradient_bytes, groups["shard"]
     often = np.where(numbers.shards_gradients, 1.0, 0.0)
     across = often if job.software.reduces_replicas == "microbatch" else 0.0
     # A sum that every rank gets whole: gathered behind the reduce-scatter, as the two make an all-reduce.

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.evidence import LIKELY, KnownRuns
-from shardplan.estimation.gaps import Gap, comparable, gap_of_plan, gaps_of, largest_scale, total_factor
+from shardplan.estimation.gaps import OUTSIDE, Gap, comparable, gap_of_plan, gaps_of, largest_scale, total_factor
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
@@ -69,6 +69,8 @@ class Band:
     """Why it is wider than that of well-covered questions, or what own runs did to it; None where there is nothing."""
     basis: str = COMPARABLE
     """What the band says, in words; where no run is comparable, of what it was guessed."""
+    not_measured: str | None = None
+    """In which respects no run covers the question or the plan; None where runs do."""
 
 
 def scale_of(features: Features, quantity: str) -> float:
@@ -141,7 +143,8 @@ def band_among(
     ``doubts_without``: what would if the profile had no such errors.
     """
     beyond = gaps_of(asked, part, known.quantity, (*known.runs, *own)) if own else _gaps(known, asked, part)
-    gaps = (*beyond, *_gap_of_plan(known, own, asked), *doubts)
+    of_runs = (*beyond, *_gap_of_plan(known, own, asked))
+    gaps = (*of_runs, *doubts)
     low, high = _ends(known, own, asked, gaps)
     told = None
     if own:
@@ -154,6 +157,7 @@ def band_among(
         high=math.exp(high),
         note=_note(gaps, told),
         basis=COMPARABLE if others is None else f"a guess from {others}",
+        not_measured="; ".join(gap.reason for gap in of_runs if gap.factor >= OUTSIDE) or None,
     )
 
 
@@ -199,11 +203,17 @@ def _gaps_of(known: KnownErrors, asked: Features, part: str) -> tuple[Gap, ...]:
     return gaps_of(asked, part, known.quantity, known.runs)
 
 
+def plan_factor(question: Question, plan: Plan) -> float:
+    """How much wider the band of a step time is for what was not measured of ``plan``; one or less where it was."""
+    (gap,) = _gap_of_plan(shipped_errors("time"), own_runs(question, "time"), features_of(question, plan=plan))
+    return gap.factor
+
+
 def _gap_of_plan(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[Gap, ...]:
     """What is unmeasured of a plan; of its memory nothing, which is counted as that of others."""
     if known.quantity == "memory":
         return ()
-    return (gap_of_plan(asked, (known.table, KnownRuns(own)) if own else (known.table,)),)
+    return (gap_of_plan(asked, known.table, KnownRuns(own) if own else None),)
 
 
 def _ends(known: KnownErrors, own: Sequence[Residual], asked: Features, gaps: Sequence[Gap]) -> tuple[float, float]:

@@ -94,6 +94,8 @@ class Estimate:
     """The training framework that the plan is for, and the version of its record; None where none is named."""
     refusals: tuple[Refusal, ...] = ()
     """Why that framework cannot run the plan; none where it can."""
+    not_measured: str | None = None
+    """In which respects no measured run covers the question or the plan; None where runs do."""
     evidence: tuple[NearRun, ...] = ()
     """The measured runs that are nearest to the question with this plan, the nearest first."""
 
@@ -203,6 +205,7 @@ def answer_of(priced: PricedPlan) -> Estimate:
         reason=_reason(priced),
         assumptions=_assumptions(question),
         time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
+        not_measured=sure.not_measured,
         evidence=_evidence(question, plan),
     )
 

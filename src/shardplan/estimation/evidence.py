@@ -167,17 +167,22 @@ class KnownRuns:
 
     def __init__(self, runs: Sequence[Residual]) -> None:
         self.runs = tuple(runs)
-        self.sources = np.asarray([run.family for run in runs], dtype=np.str_)
-        self.rows = np.asarray([coordinates(run.features) for run in runs]).reshape(len(runs), len(RESPECTS))
+        names = {name: number for number, name in enumerate(dict.fromkeys(run.family for run in runs))}
+        self.sources = np.asarray([names[run.family] for run in runs], dtype=np.intp)
+        self._rows = np.asarray([coordinates(run.features) for run in runs]).reshape(len(runs), len(RESPECTS))
+        self._columns: dict[tuple[str, ...], NDArray[np.float64]] = {}
 
-    def terms(self, asked: Features, names: Sequence[str] = ALL) -> NDArray[np.float64]:
+    def terms(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
         """Squared distance of every run from ``asked``, a column for each respect."""
-        places = _places(tuple(names))
-        apart = self.rows[:, places] - np.asarray(coordinates(asked))[places]
-        apart = np.where(_NAMES[places], apart != 0, apart)
+        places = _places(names)
+        if names not in self._columns:
+            self._columns[names] = np.ascontiguousarray(self._rows[:, places])
+        apart = self._columns[names] - np.asarray(coordinates(asked))[places]
+        named = _NAMES[places]
+        apart[:, named] = apart[:, named] != 0
         return _WEIGHTS[places] * apart**2
 
-    def distance(self, asked: Features, names: Sequence[str] = ALL) -> NDArray[np.float64]:
+    def distance(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
         """Distance of every run from ``asked``."""
         return np.sqrt(self.terms(asked, names).sum(axis=1))
 
@@ -187,7 +192,7 @@ def spread(apart: float) -> float:
     return float(np.interp(apart, DISTANCES, SPREADS))
 
 
-def distance(one: Features, other: Features, names: Sequence[str] = ALL) -> float:
+def distance(one: Features, other: Features, names: tuple[str, ...] = ALL) -> float:
     """Distance of two questions with their plans."""
     run = Residual(id="", family="", features=one, time=None, memory=None)
     return float(KnownRuns((run,)).distance(other, names)[0])

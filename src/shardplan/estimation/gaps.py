@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from shardplan.estimation.evidence import EXPOSING, NEIGHBOURHOOD, WEIGHTS, KnownRuns, spread
 from shardplan.fields import dataclass
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual
 
 UNMEASURED = 1.4
@@ -49,6 +51,8 @@ of what their parts of a step let expect; of all others below 0.91."""
 UNMEASURED_SCALE = 1.15
 """For scales of which no run of the generation and kind (of all generations, where it has none) has half. Of the runs
 on 512 to 4,095 accelerators 77 % lie in their bands, and of those outside most took longer."""
+OUTSIDE = 1.25
+"""Factor of a respect in which no run covers a question: the smallest of those above that are not of scale."""
 BEYOND = 0.1
 """Growth of the factor per doubling beyond the largest measured run. Judgement: runs held against those at most a half
 to a thirty-second of their scale lie inside as often as others, but no run tells of a scale that nobody measured."""
@@ -89,27 +93,56 @@ def gaps_of(asked: Features, part: str, quantity: str, known: Sequence[Residual]
     return gaps if quantity == "memory" else (*gaps, *_lengths(asked, known))
 
 
-def gap_of_plan(asked: Features, tables: Sequence[KnownRuns]) -> Gap:
-    """What is unmeasured of a plan and what it splits; a factor below one near to measured runs."""
-    terms = np.concatenate([table.terms(asked, NEIGHBOURHOOD) for table in tables])
-    return gap_among(asked, terms, np.concatenate([table.sources for table in tables]))
+def gap_of_plan(asked: Features, published: KnownRuns, own: KnownRuns | None = None) -> Gap:
+    """What is unmeasured of a plan and what it splits; a factor below one near to measured runs.
+
+    ``own``: runs of a profile's own, of sources of their own.
+    """
+    if own is None:
+        return _gap(*_rarest_of(published, _exposed(asked)), published.terms(asked, NEIGHBOURHOOD))
+    terms = np.concatenate([published.terms(asked, NEIGHBOURHOOD), own.terms(asked, NEIGHBOURHOOD)])
+    return gap_among(asked, terms, np.concatenate([published.sources, own.sources + published.sources.max() + 1]))
 
 
-def gap_among(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.str_]) -> Gap:
+def gap_among(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> Gap:
     """The same for runs of these ``sources``, with the terms of their squared distances from ``asked``."""
-    reason, factor = _rarest(asked, terms, sources)
+    return _gap(*_rarest(asked, terms, sources), terms)
+
+
+def _gap(reason: str, factor: float, terms: NDArray[np.float64]) -> Gap:
     apart = spread(float(np.sqrt(terms.sum(axis=1).min())))
     return Gap(reason=reason, factor=max(factor, apart) if factor > 1 else apart)
 
 
-def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.str_]) -> tuple[str, float]:
+def _exposed(asked: Features) -> Features:
+    """``asked`` with nothing but what the rarest of it depends on."""
+    degrees = {name: getattr(asked.plan, name) for name in EXPOSING if hasattr(asked.plan, name)}
+    plan = Plan(**degrees, sharding=asked.plan.sharding)
+    return Features(
+        accelerator="",
+        generation="",
+        bits=16,
+        moe=asked.moe,
+        parameters=1.0,
+        accelerators=1.0,
+        sequence_length=asked.sequence_length,
+        plan=plan,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _rarest_of(known: KnownRuns, asked: Features) -> tuple[str, float]:
+    return _rarest(asked, known.terms(asked, NEIGHBOURHOOD), known.sources)
+
+
+def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> tuple[str, float]:
     """The respect, or two of them together, in which fewest sources had a run of its kind near to it; its factor."""
     of_kind = terms[:, NEIGHBOURHOOD.index("kind")] == 0
-    enough = min(ENOUGH, len(set(sources)))
+    enough = min(ENOUGH, _num_different(sources))
     near = {name: of_kind & (terms[:, NEIGHBOURHOOD.index(name)] < WEIGHTS[name]) for name in EXPOSING}
     groups = (*((name,) for name in EXPOSING), *combinations(EXPOSING, 2))
-    runs = [np.all([near[name] for name in group], axis=0) for group in groups]
-    counts = [min(len(set(sources[rows])), enough) for rows in runs]
+    runs = [np.logical_and.reduce([near[name] for name in group]) for group in groups]
+    counts = [min(_num_different(sources[rows]), enough) for rows in runs]
     least = min(counts)
     if least == enough:
         return f"no measured {_kind_of(asked)} run has a plan that is near to this", 1.0
@@ -121,6 +154,10 @@ def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.str
     count, are = int(runs[place].sum()), f"of {least} sources" if least > 1 else "all of one source"
     run = f"1 measured {_kind_of(asked)} run" if count == 1 else f"{count} measured {_kind_of(asked)} runs ({are})"
     return f"{words}: {run}", factor
+
+
+def _num_different(sources: NDArray[np.intp]) -> int:
+    return int(np.count_nonzero(np.bincount(sources)))
 
 
 def comparable(asked: Features, quantity: str, known: Sequence[Residual]) -> Sequence[Residual]:

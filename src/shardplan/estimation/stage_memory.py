@@ -15,6 +15,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import (
     applied_share,
     backward_set,
+    held_logit_bytes,
     kept_per_microbatch,
     loss_bytes,
     offloaded_share,
@@ -149,7 +150,7 @@ def activation_memory(
     passing = backward_set(work.kept_of_layer, profile)
     return ActivationMemory(
         activations=plus(waiting + recomputed, _kept_outputs(question, numbers, around, stage, in_flight)),
-        loss=_beyond(_loss(question, numbers, around, stage), recomputed + passing),
+        loss=_loss_beyond(question, numbers, around, stage, recomputed + passing),
         passing=passing,
         on_host=_waiting_on_host(numbers, stage, in_flight, work, share),
     )
@@ -176,12 +177,16 @@ def _beyond(peak: Numbers, gone: Numbers) -> Numbers:
     return np.maximum(peak - gone, 0.0) if any_holds(peak) else 0.0
 
 
-def _loss(question: Question, numbers: PlanNumbers, around: Around, stage: Stage) -> Numbers:
-    """Logits and loss at their peak, where a stage has a head."""
-    heads = stage.has_head + stage.num_mtp_layers
+def _loss_beyond(
+    question: Question, numbers: PlanNumbers, around: Around, stage: Stage, recomputed: Numbers
+) -> Numbers:
+    """Logits and loss at their peak, where a stage has a head, beyond what layers bring back when they are gone."""
+    heads, software = stage.has_head + stage.num_mtp_layers, question.job.software
     if not any_holds(heads):
         return 0.0
-    return loss_bytes(question.job.software, question.profile.logits_bytes, around.logits, heads, numbers.tp_columns)
+    held = held_logit_bytes(software, around.logits, heads)
+    peak = loss_bytes(software, question.profile.logits_bytes, around.logits, heads, numbers.tp_columns)
+    return held + _beyond(peak - held, recomputed)
 
 
 def _kept_outputs(

@@ -65,10 +65,15 @@ def default_sequence_length(model: ModelConfig) -> int:
     return longest if model.patch is not None else min(longest, LONGEST_SEQUENCE)
 
 
+MOST_ABOVE_USUAL = 2
+"""Factor on the usual batch up to which a batch follows the number of accelerators."""
+
+
 def default_global_batch_size(sequence_length: int, num_accelerators: int) -> int:
     r"""Sequences of about four (sixteen) million tokens: the odd part of the world size times the nearest power of two.
 
     Data parallelism divides the batch and the accelerators; with :math:`N = o 2^k` multiples of o leave it choices.
+    Where o alone is more than twice the usual batch, it is that batch, which suits fewer accelerators.
     """
     for name, value in (("sequence_length", sequence_length), ("number of accelerators", num_accelerators)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -79,5 +84,6 @@ def default_global_batch_size(sequence_length: int, num_accelerators: int) -> in
             )
     tokens = TOKENS_PER_LARGE_STEP if num_accelerators >= LARGE_SCALE else TOKENS_PER_STEP
     odd = num_accelerators // (num_accelerators & -num_accelerators)
-    doublings = max(round(math.log2(max(tokens / sequence_length, 1) / odd)), 0)
-    return int(odd * 2**doublings)
+    usual = max(tokens / sequence_length, 1)
+    unit = odd if odd <= MOST_ABOVE_USUAL * usual else 1
+    return int(unit * 2 ** max(round(math.log2(usual / unit)), 0))

@@ -186,6 +186,11 @@ class Job:
         return DTYPE_BYTES[self.grad_dtype]
 
     @property
+    def reduced_gradient_bytes(self) -> float:
+        """Bytes of one gradient element as data-parallel ranks sum it."""
+        return max(self.grad_bytes, DTYPE_BYTES["fp32"]) if self.software.reduces_fp32 else self.grad_bytes
+
+    @property
     def gathered_weight_bytes(self) -> float:
         """Bytes of one weight as ranks gather it: of the low-precision copies where weights live in these alone."""
         copies = self.recipe.quantised_weight_bytes

@@ -16,7 +16,7 @@ Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 MoeDispatchFormat = Literal["activation", "fp8"]
-LossKernel = Literal["in_place", "autograd", "loss_parallel", "single"]
+LossKernel = Literal["in_place", "autograd", "loss_parallel", "gathered", "single"]
 KeepsWhole = Literal["never", "pipelines", "always"]
 Exchanged = Literal["step", "microbatch"]
 
@@ -33,6 +33,14 @@ class Software:
     )
     """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel
     for every operation, more passes over memory, more kept tensors, more work for the host."""
+    norm_kernel: Kernels = field(default="fused", metadata=about("Norms in one kernel or operation by operation:"))
+    """Norms in one kernel (LayerNorm of PyTorch, RMSNorm of Triton, Apex or Transformer Engine), or ``eager``: RMSNorm
+    operation by operation in fp32, which keeps an fp32 copy of its input and what the weight multiplies."""
+    softmax_kernel: Kernels = field(
+        default="fused", metadata=about("Softmax of unfused attention in one kernel or several:")
+    )
+    """Mask and softmax of unfused attention in one kernel (Megatron-LM), or ``eager``: operation by operation, which
+    passes over the scores more often."""
     cuda_graphs: CudaGraphs = field(default="partial", metadata=about("Kernels replayed without the host:"))
     """Kernels replayed without the host: none, those of parts of a layer, or those of the whole iteration."""
     blocking_launches: bool = field(
@@ -57,8 +65,10 @@ class Software:
     loss_kernel: LossKernel = field(default="in_place", metadata=about("What a loss over whole logits writes:"))
     """What a loss over whole logits writes: ``in_place``, one fp32 copy that becomes softmax and gradient (Megatron);
     ``autograd``, fp32 logarithms and fp32 gradients (PyTorch); ``loss_parallel``, the same, and where tensor-parallel
-    ranks share the vocabulary more, since each step is a kernel of its own (PyTorch's DTensor); ``single``, one kernel
-    from 16-bit logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
+    ranks share the vocabulary more, since each step is a kernel of its own (PyTorch's DTensor); ``gathered``, as
+    ``autograd`` over the whole vocabulary, which every tensor-parallel rank gathers, while the pipeline's buffers keep
+    the 16-bit logits of this micro-batch and the one before (Aleph Alpha Scaling); ``single``, one kernel from 16-bit
+    logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
     fused_accumulation: bool = field(
         default=True, metadata=about("Weight-gradient products add to the gradient in place.")
     )
@@ -97,6 +107,9 @@ class Software:
     )
     """Whether every rank gets the whole sum of the gradients though it updates a shard (zero1 of DeepSpeed's bf16
     optimizer, ``_bf16_reduce_grads``); otherwise sums are scattered."""
+    reduces_fp32: bool = field(default=False, metadata=about("Cast 16-bit gradients to fp32 before they are reduced."))
+    """Whether gradients that are kept in 16 bits are cast to fp32 before ranks sum them (Aleph Alpha Scaling);
+    otherwise they are reduced as they are kept."""
     gathers_ahead: bool = field(default=True, metadata=about("Gather the next layer's weights while one computes."))
     """Whether fully sharded weights of the next layer are gathered while one computes (PyTorch FSDP, DeepSpeed);
     compilers gather each weight where it is used (XLA)."""

@@ -15,6 +15,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import listed_of, outcomes
 from shardplan.planner.ranking import Cell
+from shardplan.planner.space import GRID
 from shardplan.planner.tables import Tables
 
 
@@ -35,13 +36,26 @@ class PricedPlans:
 
     @property
     def pessimistic_time(self) -> NDArray[np.float64]:
-        """Step time where all groups are worse, as independent of one another. [s]"""
+        """Step time where all groups of constants are worse, as independent of one another. [s]"""
         return self.step_time + np.sqrt((self.lost**2).sum(axis=0))
 
     @property
     def tied(self) -> NDArray[np.intp]:
         """Positions of those that tie with the fastest, itself among them."""
         return np.flatnonzero(self.step_time <= self.step_time.min() * self.factor * (1 + SAME))
+
+    def kinds(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
+        """A number for each of ``plans``, the same where they differ in placement and recomputed layers alone."""
+        number, sharding, slot, layout, point = self.positions[:, plans]
+        rows = np.empty((len(plans), 4 + len(GRID)), dtype=np.int64)
+        for each in np.unique(number):
+            here = number == each
+            family, vp = self.tables[each].family, self.tables[each].layouts.vp
+            policy = np.unique(family.policies, return_inverse=True)[1]
+            grid = (family.points[name][point[here]] for name in GRID)
+            rows[here, 0] = each
+            rows[here, 1:] = np.stack([sharding[here], policy[slot[here]], vp[layout[here]], *grid], axis=1)
+        return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
 
     def plan(self, index: int) -> Plan:
         """The plan at ``index``."""

@@ -9,7 +9,8 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.planner.result import Offer
-from shardplan.planner.robustness import Robustness, Ties, has_headroom
+from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, has_headroom
+from shardplan.planner.simplicity import complexity_of
 from shardplan.units import format_bytes
 
 Record = dict[str, Any]
@@ -24,9 +25,12 @@ WORSE: Final = {
     "network": "the network is slower than assumed",
     "overlap": "less communication is hidden than assumed",
     "host": "the host is slower than assumed",
+    EVIDENCE: "unmeasured plans take longer than estimated",
 }
-"""What it means that a group of constants is worse."""
-LEAST: Final = "takes least time if network, overlap and host are all worse than assumed"
+"""What it means that a group of constants is worse, or that the estimate is where no plan was measured."""
+LEAST: Final = "takes least time if all that is uncertain is worse than assumed"
+SIMPLER: Final = ("has stages of equal layers", "splits fewer dimensions", "has fewer switches")
+"""In what a plan is simpler, by what is weighed first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +98,8 @@ def reason(found: Recommendation) -> str:
     slower = f"{_percent(found.time_lost)} slower than the fastest" if found.time_lost >= ALIKE_SHARE else ""
     saved = found.memory_saved if abs(found.memory_saved) >= ALIKE_MEMORY * found.estimate.usable_memory_bytes else 0.0
     more = f"needs {format_bytes(-saved)} more" if saved < 0 else ""
-    gains = [text for text in (_memory_gain(found, saved), _time_gain(found)) if text] or [LEAST]
+    gains = [text for text in (_memory_gain(found, saved), _time_gain(found)) if text]
+    gains = gains or [_simplicity(found) or LEAST]
     costs = " and ".join(text for text in (slower, more) if text)
     return f"{costs}, but {' and '.join(gains)}" if costs else f"as fast as the fastest, and {' and '.join(gains)}"
 
@@ -125,6 +130,14 @@ def _time_gain(found: Recommendation) -> str:
     if there - here >= SLIGHT_SHARE:
         return f"loses {_percent(here)} instead of {_percent(there)} if {WORSE[found.group]}"
     return ""
+
+
+def _simplicity(found: Recommendation) -> str:
+    """In what it is simpler than the fastest; empty where it is not."""
+    num_layers = sum(found.estimate.stage_layers)
+    here, there = (complexity_of(each.plan, num_layers) for each in (found.estimate, found.fastest))
+    first = next((place for place in range(len(SIMPLER)) if here[place] != there[place]), None)
+    return "" if first is None or here > there else f"is simpler: it {SIMPLER[first]}"
 
 
 def _percent(share: float) -> str:

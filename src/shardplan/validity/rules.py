@@ -112,7 +112,9 @@ def _layout_holds(s: Setting, d: Degrees) -> Flags:
     schedule = load_schedule(d.plan.effective_schedule) if is_known(d.plan.effective_schedule) else INTERLEAVED
     if not schedule.takes_chunks(d.plan.vp):
         return True  # another rule says so
-    return all(any(layers[chunk] for chunk in rank) for rank in schedule.placement(d.plan.pp, d.plan.vp))
+    ends = {0, len(layers) - 1}  # embedding and head are work of their own
+    held = schedule.placement(d.plan.pp, d.plan.vp)
+    return all(any(layers[chunk] or chunk in ends for chunk in rank) for rank in held)
 
 
 def _layout_message(s: Setting, p: Plan) -> str:
@@ -120,7 +122,7 @@ def _layout_message(s: Setting, p: Plan) -> str:
         return f"pp {p.pp} x vp {p.vp} = {p.pp * p.vp} model chunks for {s.model.num_hidden_layers} layers"
     return (
         f"stage_layers has {len(p.stage_layers)} numbers that sum to {sum(p.stage_layers)}; wanted are pp x vp = "
-        f"{p.pp * p.vp} that sum to {s.model.num_hidden_layers}, none of the stages empty"
+        f"{p.pp * p.vp} that sum to {s.model.num_hidden_layers}, none empty but a stage with the embedding or the head"
     )
 
 

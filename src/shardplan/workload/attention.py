@@ -201,7 +201,8 @@ def _softmax_passes(num_heads: int, shard: Shard) -> tuple[Operator, ...]:
     """Unfused kernels write the scores and read them back for masking, softmax (and dropout)."""
     if shard.job.attention == "flash":
         return ()
-    traffic = TRAFFIC["softmax with dropout" if shard.job.dropout else "softmax"]
+    several = " of several kernels" if shard.job.software.softmax_kernel == "eager" else ""
+    traffic = TRAFFIC[f"softmax{' with dropout' if shard.job.dropout else ''}{several}"]
     return (traffic.at("softmax", CORE, _scores(num_heads, shard), shard.element),)
 
 

@@ -44,6 +44,9 @@ def head(model: ModelConfig, shard: Shard) -> Block:
     saved: tuple[Saved, ...] = ()
     if model.vocab_size:  # the head's input gathered, the embedding's output scattered: both in 16 bits
         exchange = tensor_exchange(shard, "head", (), h, quantised_inputs=False, quantised_gradients=False)
+        if _gathers(shard):
+            whole = logits(model, shard) * shard.element
+            exchange += (Collective(name="logits", modules=(), kind="all_gather", dimension="tp", bytes=whole),)
     if model.vocab_size and shard.job.software.gathered_inputs:
         saved = (Saved(name="gathered_input", modules=(), bytes=(tokens - shard.split_tokens) * h * shard.element),)
     return (block + Block(operators=tuple(operators), collectives=exchange, saved=saved)).outside_layers()
@@ -58,8 +61,14 @@ def _loss(num_logits: Numbers, shard: Shard) -> StreamPass:
 
 
 def logits(model: ModelConfig, shard: Shard) -> Numbers:
-    """Logits of one micro-batch on this rank."""
-    return shard.tokens * model.vocab_size / shard.columns
+    """Logits of one micro-batch on this rank, of its part of the vocabulary or of all of it."""
+    whole = shard.tokens * model.vocab_size
+    return whole if _gathers(shard) else whole / shard.columns
+
+
+def _gathers(shard: Shard) -> bool:
+    """Whether every tensor-parallel rank gets the logits of the whole vocabulary."""
+    return shard.job.software.loss_kernel == "gathered" and not shard.job.software.fused_loss
 
 
 def mtp_projection(shard: Shard) -> Block:

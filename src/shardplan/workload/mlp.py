@@ -12,6 +12,7 @@ from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 NORM = ("layernorm",)
+FP32_BYTES = 4.0
 
 
 def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, residual: bool = True) -> Block:
@@ -32,7 +33,10 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, 
     ]
     if shard.job.dropout and residual:
         saved.append(Saved(name="dropout_mask", modules=(), bytes=moved * 1.0))
-    passes = TRAFFIC["norm"].at("norm", NORM, moved, shard.element)
+    is_eager = shard.job.software.norm_kernel == "eager"
+    if is_eager:  # the input in fp32, and x / rms(x), which the weight multiplies, in 16 bits
+        saved.append(Saved(name="norm_scaled", modules=NORM, bytes=moved * (FP32_BYTES + shard.element)))
+    passes = TRAFFIC["norm of several kernels" if is_eager else "norm"].at("norm", NORM, moved, shard.element)
     statistics: tuple[Collective, ...] = ()
     if shard.summa:  # the channels of a token lie on several ranks: mean and variance are reduced
         size = 2 * shard.tokens * shard.element

@@ -49,6 +49,17 @@ TRAFFIC: dict[str, Traffic] = {
         backward_kernels="between 6 (weights R gradient, R input; input R gradient, R input, R residual's gradient, W) "
         "and 8 (an addition of its own)",
     ),
+    "norm of several kernels": Traffic(
+        of="RMSNorm operation by operation in fp32, with residual addition, per token and channel",
+        forward=21,
+        backward=41,
+        forward_kernels="addition R block, R residual, W sum; cast R, W fp32; in fp32 square R, W, mean R, product "
+        "with the inverse root R, W; cast R fp32, W; product with the weight R, W",
+        backward_kernels="weight R gradient, R scaled, W, and its sum R; its input R, W; cast R, W fp32; in fp32 by "
+        "the inverse root R, W, whose gradient R, R, W and its sum R, square R, W and R, W, sum of both R, R, W; cast "
+        "R fp32, W; addition R, R, W",
+        counted=True,
+    ),
     "rope": Traffic(
         of="rotation, or norm of queries and keys, per token and channel",
         forward=2,
@@ -90,6 +101,22 @@ TRAFFIC: dict[str, Traffic] = {
         backward=3,
         forward_kernels="R score, W probability",
         backward_kernels="R gradient, R probability, W result",
+        counted=True,
+    ),
+    "softmax of several kernels": Traffic(
+        of="mask and softmax operation by operation, per score",
+        forward=6,
+        backward=5,
+        forward_kernels="copy R score, W; mask R, W; softmax R, W",
+        backward_kernels="softmax R gradient, R probability, W; mask R, W",
+        counted=True,
+    ),
+    "softmax with dropout of several kernels": Traffic(
+        of="the same with dropout",
+        forward=8.5,
+        backward=7.5,
+        forward_kernels="copy R score, W; mask R, W; softmax R, W; dropout R, W, and half of one for its mask",
+        backward_kernels="dropout R gradient, half of one for its mask, W; softmax R, R probability, W; mask R, W",
         counted=True,
     ),
     "softmax with dropout": Traffic(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.calibration.rows import asked
 
+from shardplan.calibration.predict import predict
 from shardplan.calibration.runs.option_words import OVERLAPS
 from shardplan.calibration.runs.options import OPTIONS, WITHOUT_EFFECT
 from shardplan.errors import InputError
@@ -115,7 +116,7 @@ def test_options_of_the_job(tmp_path: Path) -> None:
         ("moe_a2a_1f1b=perhaps", "yes or no"),
         ("compile=perhaps", "yes or no"),
         ("dropout=lots", "yes, no or a probability below 1"),
-        ("schedule=intreleaved", "one of 1f1b, interleaved, gpipe (did you mean interleaved?)"),
+        ("schedule=intreleaved", "one of 1f1b, interleaved, gpipe"),
         ("cp_comm_type=smoke", "one of p2p, allgather, a2a"),
         ("recompute_layers=-1", "a whole number of layers of each stage"),
         ("network=string", "one of nvlink, pcie, xgmi"),
@@ -233,20 +234,25 @@ def test_words_of_frameworks_for_the_job(tmp_path: Path) -> None:
         ("1F1B 1f1b Schedule1F1B", "1f1b"),
         ("GPipe ScheduleGPipe", "gpipe"),
         ("Interleaved1F1B interleaved_1f1b interleaved-1f1b ScheduleInterleaved1F1B vpp", "interleaved"),
+        ("ScheduleLoopedBFS LoopedBFS breadth-first", "breadth-first"),
+        ("zb-h1 ZB-1p", "zb-h1"),
+        ("zb-h2 zb_2p", "zb-h2"),
+        ("ScheduleZBVZeroBubble ZBVZeroBubble zb-v zbv", "zb-v"),
+        ("ScheduleDualPipeV DualPipeV", "dualpipe-v"),
+        ("DualPipe", "dualpipe"),
     ],
 )
 def test_schedules_by_the_names_of_frameworks(tmp_path: Path, words: str, schedule: str) -> None:
     for word in words.split():
-        one = asked(tmp_path, pp="2", framework="deepspeed", options=f"schedule={word}")
+        one = asked(tmp_path, pp="2", framework="deepspeed", global_batch_size="64", options=f"schedule={word}")
         assert one.plan.effective_schedule == schedule, word
         assert (one.unknown, one.taken) == ((), ())
 
 
 TORCH_SCHEDULES = {
-    "ScheduleLoopedBFS": "interleaved",
     "ScheduleInterleavedZeroBubble": "interleaved",
-    "ScheduleZBVZeroBubble": "1f1b",
-    "ScheduleDualPipeV": "1f1b",
+    "v-half": "zb-v",
+    "zero-bubble": "zb-h1",
 }
 """Of torch.distributed.pipelining 2.9, those that are not modelled."""
 
@@ -264,7 +270,7 @@ def test_a_schedule_that_is_not_known_says_what_it_is_priced_as(tmp_path: Path) 
     one = asked(tmp_path, pp="2", vp="2", options="schedule=hanayo")
     assert one.plan.effective_schedule == "interleaved"
     assert "schedule hanayo is priced as interleaved where vp is above 1, else as 1f1b" in one.assumed
-    assert one.unknown == ("option schedule=hanayo is not one of 1f1b, interleaved, gpipe",)
+    assert one.unknown[0].startswith("option schedule=hanayo is not one of 1f1b, interleaved, gpipe")
 
 
 @pytest.mark.parametrize(
@@ -344,9 +350,47 @@ def test_a_stated_schedule_wins_over_the_usual_chunks(tmp_path: Path, schedule: 
     stated = asked(tmp_path, **cells, vp="5", options=f"schedule={schedule}")
     assert stated.plan.vp == 5
     assert any(text.startswith(f"schedule {schedule}: vp 5") for text in stated.ignored)
-    nearest = asked(tmp_path, **cells, vp="5", options="schedule=zb-v")
-    assert nearest.plan.vp == 1
-    assert "vp 5: schedule zb-v is taken as 1f1b" in nearest.ignored
+    cut = asked(tmp_path, **cells, vp="5", options="schedule=zb-v")
+    assert (cut.plan.vp, cut.plan.schedule) == (2, "zb-v")
+    assert "vp 5: schedule zb-v has 2 model chunks on each rank" in cut.ignored
+
+
+@pytest.mark.parametrize(("sequences", "schedule"), [("48", "zb-h1"), ("56", "zb-h2")])
+def test_zb_2p_of_few_micro_batches_is_zb_1p(tmp_path: Path, sequences: str, schedule: str) -> None:
+    """ZB-H2 starts with 2 p - 1 = 7 forward passes on the first rank; with 6 micro-batches all are in flight anyway."""
+    one = asked(tmp_path, tp="1", pp="4", num_accelerators="32", global_batch_size=sequences, options="schedule=zb-2p")
+    assert one.plan.schedule == schedule
+    assert bool(one.taken) == (schedule == "zb-h1")
+
+
+def test_zero_bubble_schedules_wait_less_than_1f1b(tmp_path: Path) -> None:
+    times = [
+        predict([asked(tmp_path, tp="1", pp="8", options=f"schedule={word}")])[0].step_time
+        for word in ("1f1b", "zb-1p", "zb-2p")
+    ]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == 3
+
+
+def test_a_schedule_says_nothing_without_a_pipeline(tmp_path: Path) -> None:
+    assert asked(tmp_path, options="schedule=zb-v").plan == asked(tmp_path).plan
+
+
+@pytest.mark.parametrize("word", ["lora", "LoRA", "qlora", "peft"])
+def test_adapters_are_not_priced_as_if_all_weights_were_trained(tmp_path: Path, word: str) -> None:
+    with pytest.raises(InputError) as error:
+        asked(tmp_path, options=f"train={word};lora_rank=16")
+    assert error.value.rule == "all weights are trained"
+    assert word in error.value.message
+
+
+def test_kernels_of_norms_and_of_the_softmax(tmp_path: Path) -> None:
+    plain = asked(tmp_path, options="norm_kernel=plain;softmax_kernel=eager;train=full;post_validation=no")
+    assert plain.question.job.software.norm_kernel == "eager"
+    assert plain.question.job.software.softmax_kernel == "eager"
+    assert plain.unknown == ()
+    fused = asked(tmp_path, options="norm_kernel=fused").question.job.software
+    assert (fused.norm_kernel, fused.softmax_kernel) == ("fused", "fused")
 
 
 def test_a_layout_says_how_many_chunks_there_are(tmp_path: Path) -> None:

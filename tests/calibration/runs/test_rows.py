@@ -246,11 +246,29 @@ def test_too_large_a_file(tmp_path: Path) -> None:
 
 def test_shipped_runs_have_sources_and_models() -> None:
     runs = shipped_runs()
-    assert len(runs) == 880
+    assert len(runs) == 1467
     assert all(one.source and one.family and one.tier in ("A", "A-", "B") and one.framework for one in runs)
     assert all(not one.unknown for one in runs)
     files = {one.model for one in runs if "/" in one.model}
     assert files == {f"models/{path.name}" for path in (SHIPPED_RUNS.parent / "models").glob("*.json")}
+
+
+@pytest.mark.parametrize("word", ["oom", "OOM", "out_of_memory", "CUDA OOM", "torch.cuda.OutOfMemoryError"])
+def test_a_run_out_of_memory_needs_neither_time_nor_memory(tmp_path: Path, word: str) -> None:
+    assert not run(tmp_path, step_time_s="", result=word).ran
+
+
+@pytest.mark.parametrize("cells", [{"step_time_s": "5"}, {"step_time_s": "", "peak_memory_gb": "70"}])
+def test_a_run_out_of_memory_has_neither(tmp_path: Path, cells: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="empty where the result is oom"):
+        run(tmp_path, result="oom", **cells)
+
+
+@pytest.mark.parametrize("word", ["", "ran", "ok", "completed"])
+def test_a_run_that_ran_has_one_or_the_other(tmp_path: Path, word: str) -> None:
+    assert run(tmp_path, result=word).ran
+    with pytest.raises(InputError, match="given where peak_memory_gb is not"):
+        run(tmp_path, step_time_s="", result=word)
 
 
 def test_documentation_lists_every_column() -> None:

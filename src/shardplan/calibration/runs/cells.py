@@ -17,6 +17,7 @@ from shardplan.calibration.runs.words import (
     OFFLOADS,
     PRECISIONS,
     RECOMPUTE_WORDS,
+    RESULTS,
     SHARDINGS,
     STEP_TIMES,
     TIERS,
@@ -239,6 +240,7 @@ COLUMNS: Final[Mapping[str, Callable[[RowCell], Any]]] = {
     "step_time_from": _or_empty(_word(STEP_TIMES)),
     "peak_memory_gb": _memory,
     "memory_kind": _or_empty(_word(MEMORY_KINDS)),
+    "result": _or_empty(_word(RESULTS)),
     "notes": _words,
 }
 """Reader of every column."""

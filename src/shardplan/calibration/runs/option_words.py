@@ -14,16 +14,26 @@ SCHEDULES: Final[Mapping[str, str]] = words(
         "1f1b": "1f1b pipedream-flush non-interleaved non-interleaved-1f1b 1f1b-non-interleaved",
         "interleaved": "interleaved interleaved-1f1b 1f1b-interleaved vpp interleaved-vpp",
         "gpipe": "gpipe",
+        "breadth-first": "breadth-first looped-bfs",
+        "zb-h1": "zb-h1 zb-1p",
+        "zb-h2": "zb-h2 zb-2p",
+        "zb-v": "zb-v zbv zbv-zero-bubble",
+        "dualpipe": "dualpipe",
+        "dualpipe-v": "dualpipe-v",
     }
 )
+"""ZB-1p and ZB-2p are what the authors' scheduler finds within the memory of ZB-H1 and ZB-H2 (arXiv 2401.10241,
+section 3)."""
 NOT_MODELLED: Final[Mapping[str, str]] = words(
     {
-        "1f1b": "dualpipe dualpipe-v zero-bubble zb zb-h1 zb-h2 zb-1p zb-2p zb-v zbv-zero-bubble v-half v-min",
-        "interleaved": "looped-bfs breadth-first interleaved-zero-bubble zb-interleaved",
+        "zb-h1": "zero-bubble zb",
+        "zb-v": "v-half v-min",
+        "interleaved": "interleaved-zero-bubble zb-interleaved",
     }
 )
-"""Schedules that shardplan does not model, and what they are priced as: zero-bubble schedules hold the activations of
-1F1B and have smaller bubbles; those of several chunks in a loop share the bubble of the interleaved schedule."""
+"""Schedules that shardplan does not model, and what they are priced as: that of zero-bubble schedules which holds the
+activations of 1F1B; V-Half and V-Min (arXiv 2405.15362) keep less than ZB-V and wait longer; those of several chunks in
+a loop share the bubble of the interleaved schedule."""
 
 CP_COMMS: Final[Mapping[str, str]] = words(
     {
@@ -87,6 +97,8 @@ SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "attention_generation": ATTENTION_GENERATIONS,
     "kernels": words({name: name for name in get_args(Kernels)} | {"fused": "fused compiled"}),
     "cuda_graphs": GRAPHS,
+    "norm_kernel": words({"fused": "fused yes flash-attn apex triton te", "eager": "eager plain torch native no"}),
+    "softmax_kernel": words({"fused": "fused yes megatron apex", "eager": "eager plain torch native no"}),
     "loss_kernel": words({name: name for name in get_args(LossKernel)}),
     "moe_dispatch_format": words({"activation": "activation bf16 fp16 bfloat16 16-bit", "fp8": "fp8 mxfp8 e4m3 8-bit"}),
 }

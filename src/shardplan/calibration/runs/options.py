@@ -64,8 +64,11 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "fp8_recipe": "the constants speak of the precision, not of its scaling recipe",
     "fsdp_mixed_precision": "grad_dtype says what is reduced",
     "ici_fsdp_transpose_parallelism": "order of the mesh axes",
+    **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "lora_targets"), "of adapters, which train=lora names"),
+    "base_weights": "of frozen weights, which train=lora names",
     "limit_all_gathers": "bounds the weights gathered ahead, two layers here",
     "pack_sample_into_one": "packing of samples",
+    "post_validation": "schedules are priced without a wait of all ranks before the optimizer step",
     "quantization": "the precision says what is computed",
     "slices": "scale_up_size is the slice",
     "stack": "chosen",
@@ -192,6 +195,20 @@ def _dropout(choices: Choices, key: str, value: str) -> None:
         choices.not_known(key, value, "yes, no or a probability below 1")
 
 
+def _train(choices: Choices, key: str, value: str) -> None:
+    """What is trained. Raises ``InputError`` for adapters, which would be priced as if all weights were trained."""
+    word = folded(value)
+    if word in ("lora", "qlora", "peft", "adapter", "adapters"):
+        raise InputError(
+            f"run '{choices.run.id}' (line {choices.run.line}): {key} is '{value[:MOST_SHOWN]}'; frozen weights with "
+            "adapters are not modelled",
+            rule="all weights are trained",
+            hint="leave runs of adapters out",
+        )
+    if word not in ("full", "all", "pretrain", "pretraining"):
+        choices.not_known(key, value, "full or lora")
+
+
 def _network(choices: Choices, key: str, value: str) -> None:
     choices.network = cast("LinkType | None", choices.meant(key, value, NETWORKS))
 
@@ -216,11 +233,6 @@ def _schedule(choices: Choices, key: str, value: str) -> None:
     nearest = NOT_MODELLED.get(word)
     if word in SCHEDULES:
         choices.state(key, "plan", schedule=SCHEDULES[word])
-    elif nearest == "1f1b":
-        choices.state(key, "plan", vp=1)
-        choices.say_taken(f"schedule {value} is taken as 1f1b")
-        if choices.run.vp not in (None, 1):
-            choices.ignored.append(f"vp {choices.run.vp}: schedule {value} is taken as 1f1b")
     elif nearest is not None:
         choices.state(key, "plan", schedule=nearest)
         choices.say_taken(f"schedule {value} is taken as {nearest}")
@@ -323,6 +335,7 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "dropout": _dropout,
     "placement": _placement,
     "network": _network,
+    "train": _train,
     **{field.name: _word("software", field.name, SOFTWARE_WORDS.get(field.name, FLAGS)) for field in fields(Software)},
     "moe_dispatcher": _word("software", "moe_dispatcher", DISPATCHERS),
 }

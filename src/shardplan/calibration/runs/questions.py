@@ -24,6 +24,7 @@ from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
+from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity.rules import check_plan
 
 
@@ -248,10 +249,7 @@ def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) ->
     if plan["pp"] == 1 and plan["vp"] > 1:
         choices.ignored.append(f"vp {plan['vp']}: there is no pipeline")
         plan["vp"] = 1
-    if plan.get("schedule") in ("1f1b", "gpipe") and plan["vp"] > 1:
-        choices.ignored.append(f"schedule {plan.pop('schedule')}: vp {plan['vp']} interleaves")
-    elif plan.get("schedule") == "interleaved" and plan["vp"] == 1:
-        plan.pop("schedule")
+    _settle_schedule(choices)
     sizes = plan.get("stage_layers")
     if sizes is not None and (len(sizes) != plan["pp"] * plan["vp"] or sum(sizes) != model.num_hidden_layers):
         del plan["stage_layers"]
@@ -267,18 +265,51 @@ def _implied_vp(plan: dict[str, Any]) -> int | None:
     sizes = plan.get("stage_layers")
     if sizes is not None and len(sizes) % plan["pp"] == 0:
         return len(sizes) // int(plan["pp"])
-    return 1 if plan.get("schedule") in ("1f1b", "gpipe") else None
+    return _chunks_of(plan)
+
+
+def _settle_schedule(choices: Choices) -> None:
+    """A schedule and chunks that go together: 1F1B of several chunks interleaves, other schedules set the chunks."""
+    plan = choices.plan
+    name, chunks = plan.get("schedule"), _chunks_of(plan)
+    if plan["pp"] == 1 or (_takes_several_chunks(plan) and plan["vp"] == 1):
+        plan.pop("schedule", None)
+    elif name in ("1f1b", "gpipe") and plan["vp"] > 1:
+        choices.ignored.append(f"schedule {plan.pop('schedule')}: vp {plan['vp']} interleaves")
+    elif chunks is not None and plan["vp"] != chunks:
+        choices.ignored.append(f"vp {plan['vp']}: schedule {name} has {chunks} model chunks on each rank")
+        plan["vp"] = chunks
+    if name == "zb-h2" and _num_microbatches(choices) < SCHEDULES[name].least_microbatches(plan["pp"]):
+        plan["schedule"] = "zb-h1"  # so few are all in flight at once under either
+        choices.say_taken(f"schedule {choices.run.options['schedule']} of few micro-batches is taken as zb-h1")
+
+
+def _chunks_of(plan: dict[str, Any]) -> int | None:
+    """Model chunks that a rank has under the plan's schedule, where there is no choice."""
+    schedule = SCHEDULES.get(plan.get("schedule", ""))
+    return schedule.least_vp if schedule is not None and schedule.least_vp == schedule.most_vp else None
+
+
+def _takes_several_chunks(plan: dict[str, Any]) -> bool:
+    """Whether the plan's schedule is made for several chunks on each rank, as many as one likes."""
+    schedule = SCHEDULES.get(plan.get("schedule", ""))
+    return schedule is not None and schedule.least_vp > 1 and schedule.most_vp is None
+
+
+def _num_microbatches(choices: Choices) -> int:
+    """Micro-batches of a replica in a step."""
+    plan, run = choices.plan, choices.run
+    dp = max(run.num_accelerators // (plan["tp"] * plan["cp"] * plan["pp"]), 1)
+    return int(run.global_batch_size // max(dp * plan["micro_batch_size"], 1))
 
 
 def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
     """Model chunks of the stack's usual size, or of the usual one where a pipeline is said to be interleaved."""
-    plan, run = choices.plan, choices.run
+    plan = choices.plan
     pp, wanted = plan["pp"], stack.layers_per_chunk if stack else None
-    if wanted is None and plan.get("schedule") == "interleaved":
+    if wanted is None and _takes_several_chunks(plan):
         wanted = LAYERS_PER_CHUNK
-    dp = max(run.num_accelerators // (plan["tp"] * plan["cp"] * pp), 1)
-    microbatches = run.global_batch_size // max(dp * plan["micro_batch_size"], 1)
-    vp = usual_chunks(wanted, model.num_hidden_layers, pp, microbatches)
+    vp = usual_chunks(wanted, model.num_hidden_layers, pp, _num_microbatches(choices))
     if pp > 1 and wanted is not None:
         size = f"about {wanted} layers in each model chunk" if vp > 1 else "not interleaved"
         choices.assumed.append(f"vp {vp}: {size}")

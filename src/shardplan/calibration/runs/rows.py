@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,8 @@ RUNS: Final = FileKind(
     "see the measured-runs format in the documentation",
 )
 MOST_ROWS: Final = 50_000
+RAN: Final = "ran"
+OUT_OF_MEMORY: Final = "oom"
 LONGEST_CELL: Final = 4000
 
 
@@ -99,10 +101,17 @@ class MeasuredRun:
     """What that counts: ``allocated``, ``reserved`` or ``process``."""
     notes: str = field(repr=False)
     """Remarks."""
+    result: str = ""
+    """``oom``: it ended because memory was full, so that it has neither time nor memory; ``ran``, or empty: it ran."""
     unknown: tuple[str, ...] = ()
     """Columns of the file that the format does not know and in which the row has a value."""
     taken: Mapping[str, Taken] = field(default_factory=dict)
     """Cells whose value stands there under another name, by column."""
+
+    @property
+    def ran(self) -> bool:
+        """Whether it fitted in memory."""
+        return self.result != OUT_OF_MEMORY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +128,8 @@ class UnreadableRun:
     """Measured time of one optimizer step. [s]"""
     peak_memory_bytes: float | None
     """Measured peak of one accelerator. [bytes]"""
+    result: str
+    """How it ended, where that can be read."""
     error: InputError
     """The bad cell: rule, value, what may stand there, the knob."""
 
@@ -250,6 +261,7 @@ def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> Unrea
         tier=row.tier,
         step_time=row.step_time,
         peak_memory_bytes=row.peak_memory_bytes,
+        result=row.result,
         error=error,
     )
 
@@ -277,9 +289,10 @@ def _unreadable(stated: Mapping[str, str], line: int, path: Path, error: InputEr
 
     def readable(column: str) -> Any:
         try:
-            return COLUMNS[column](RowCell(path, line, "", column, stated.get(column, "")))
+            value = COLUMNS[column](RowCell(path, line, "", column, stated.get(column, "")))
         except InputError:
             return None
+        return value.value if isinstance(value, Taken) else value
 
     return UnreadableRun(
         id=stated.get("id", "")[:LONGEST_CELL] or f"line {line}",
@@ -288,6 +301,7 @@ def _unreadable(stated: Mapping[str, str], line: int, path: Path, error: InputEr
         tier=readable("tier") or "",
         step_time=readable("step_time_s"),
         peak_memory_bytes=readable("peak_memory_gb"),
+        result=readable("result") or "",
         error=error,
     )
 
@@ -304,7 +318,18 @@ def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun:
     read: dict[str, Any] = {name: read_cell(cell(name)) for name, read_cell in COLUMNS.items()}
     taken = {name: value for name, value in read.items() if isinstance(value, Taken)}
     values = {FIELDS.get(name, name): value.value if name in taken else value for name, value in read.items()}
-    if values["step_time"] is None and values["peak_memory_bytes"] is None:
-        raise RowCell(path, line, row, "step_time_s", "").wrong("given where peak_memory_gb is not")
+    _check_measured(values, cell)
     unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
     return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **values)
+
+
+def _check_measured(values: Mapping[str, Any], cell: Callable[[str], RowCell]) -> None:
+    """A run that ran has a time or a memory; one that ran out of memory has neither. Raises ``InputError``."""
+    measured = [name for name in MEASURED if values[FIELDS[name]] is not None]
+    if values["result"] == OUT_OF_MEMORY and measured:
+        raise cell(measured[0]).wrong(f"empty where the result is {OUT_OF_MEMORY}")
+    if values["result"] != OUT_OF_MEMORY and not measured:
+        raise cell("step_time_s").wrong(f"given where peak_memory_gb is not, unless the result is {OUT_OF_MEMORY}")
+
+
+MEASURED: Final = ("step_time_s", "peak_memory_gb")

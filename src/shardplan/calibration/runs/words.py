@@ -124,4 +124,12 @@ MEMORY_KINDS: Final[Mapping[str, str]] = words(
         "process": "process nvidia-smi nvml rocm-smi",
     }
 )
+RESULTS: Final[Mapping[str, str]] = words(
+    {
+        "ran": "ran run ok yes success succeeded completed finished",
+        "oom": "oom out-of-memory cuda-oom cuda-out-of-memory oom-error out-of-memory-error torch.OutOfMemoryError "
+        "torch.cuda.OutOfMemoryError resource-exhausted hip-out-of-memory",
+    }
+)
+"""How a run ended; JAX calls a full memory ``RESOURCE_EXHAUSTED``."""
 TIERS: Final[Mapping[str, str]] = {"a": "A", "a-": "A-", "b": "B"}

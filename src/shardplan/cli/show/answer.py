@@ -59,6 +59,8 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     """Whether it fits, how fast it is, how sure that is, and which plan it is."""
     page.console.print()
     show_framework(page, estimate)
+    if estimate.not_measured is not None:
+        show_not_measured(page, estimate)
     verdict = Text()
     if estimate.feasible:
         verdict.append("Fits: ", style="bold green")
@@ -71,11 +73,18 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
     verdict.append(f" ({low} to {high}{_basis(estimate.step_time_basis)})")
     page.line(verdict, indent=0)
-    if estimate.step_time_note is not None:
+    if estimate.step_time_note is not None and estimate.not_measured is None:
         page.line(_sentence(estimate.step_time_note), indent=0, style="yellow")
     for line in _rates(question, estimate):
         page.line(line, indent=0)
     show_plan(page, estimate)
+
+
+def show_not_measured(page: Page, estimate: Estimate) -> None:
+    """What no measured run covers, and the nearest that there is."""
+    text = Text("Outside the measured runs: ", style="bold yellow")
+    nearest = "".join(f"; the nearest is {run.id} ({run.summary})" for run in estimate.evidence[:1])
+    page.line(text.append(f"{estimate.not_measured}{nearest}.", style="not bold"), indent=0)
 
 
 def show_framework(page: Page, estimate: Estimate) -> None:

@@ -92,7 +92,7 @@ def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:
 
 
 def _worst(estimate: Estimate, ties: Ties) -> str:
-    """Step time where network, overlap and host are worse; known of ties."""
+    """Step time where all that is uncertain is worse; known of ties."""
     found = ties.robustness.get(estimate.plan)
     return "" if found is None else format_time(found.pessimistic_time)
 
@@ -110,7 +110,9 @@ def _legend(listed: Sequence[Estimate], ties: Ties, titles: Sequence[str]) -> st
     if not all(has_headroom(each) for each in listed):
         texts.append(f"{FULL} does not fit at the upper end of its memory band")
     if WORST in titles:
-        texts.append(f"{WORST}: if network, overlap and host are all worse than assumed")
+        texts.append(
+            f"{WORST}: if network, overlap and host are all worse than assumed, and unmeasured plans take longer"
+        )
     return "; ".join(texts)
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from shardplan.calibration.errors import Errors
 from shardplan.calibration.predict import Prediction, not_understood, taken_as
 from shardplan.calibration.validate import Validation
+from shardplan.calibration.verdicts import Verdicts
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
 from shardplan.reports.validation import ErrorGroup, Seen, Worst, groups_of, skipped_by_rule, worst_of
@@ -45,8 +46,10 @@ def show_validation(
         groups = groups_of(found, by)
         _errors(page, "Step time", by, [(group.name, group.step_time) for group in groups])
         _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
+        _fits(page, by, [*found.fits_by(by).items(), ("all", found.fits)])
         _worst(page, worst_of(found.predictions))
         _not_fitting(page, found.not_fitting)
+        _false_fits(page, found.false_fits)
         _order(page, found)
     show_taken(page, taken_as(one.asked for one in found.predictions))
     show_not_understood(page, not_understood(one.asked for one in found.predictions))
@@ -98,6 +101,28 @@ def _of_profile(seen: Seen, fitted_to: tuple[str, ...]) -> str:
     return f"{said}, and made from {count}, any held out included: their errors and bands are not those of new runs."
 
 
+def _fits(page: Page, by: str, rows: list[tuple[str, Verdicts]]) -> None:
+    """Verdicts on groups with a run out of memory or a wrong verdict, and on all; nothing where all is right."""
+    shown = [(name, one) for name, one in rows[:-1] if one.out_of_memory or one.right != 1]
+    if not shown:
+        return
+    found = [one for _, one in (*shown, rows[-1])]
+    page.heading("Fits", 'the verdict "fits" against how runs ended; false "no": it ran')
+    page.table(
+        [
+            Column(title=by, cells=[name for name, _ in (*shown, rows[-1])], is_text=True),
+            Column(title="n", cells=[f"{one.n:,}" for one in found]),
+            Column(title="out of memory", cells=[f"{one.out_of_memory:,}" for one in found]),
+            Column(title="right", cells=[_share(one.right) for one in found]),
+            Column(title='false "fits"', cells=[f"{one.false_fits:,}" for one in found]),
+            Column(title="by over 3 %", cells=[f"{one.false_fits_beyond_3_percent:,}" for one in found], rank=2),
+            Column(title="by over 10 %", cells=[f"{one.false_fits_beyond_10_percent:,}" for one in found], rank=1),
+            Column(title='false "no"', cells=[f"{one.false_misfits:,}" for one in found]),
+        ],
+        styles=[""] * len(shown) + ["bold"],
+    )
+
+
 def _with_memory(groups: tuple[ErrorGroup, ...]) -> list[ErrorGroup]:
     return [group for group in groups if group.peak_memory.n]
 
@@ -144,6 +169,17 @@ def _not_fitting(page: Page, runs: tuple[Prediction, ...]) -> None:
         page.hanging(Text(_times(one)), Text(f"{_named(one)}: {_need(one)}"), gap=1)
     if len(runs) > MOST_NOT_FITTING:
         page.line(f"and {len(runs) - MOST_NOT_FITTING:,} more (fits: false in --json)", style="dim")
+
+
+def _false_fits(page: Page, runs: tuple[Prediction, ...]) -> None:
+    """Those that are said to leave most memory free."""
+    if not runs:
+        return
+    page.heading("Predicted to fit", "though they ran out of memory; needed against usable memory")
+    for one in runs[:MOST_NOT_FITTING]:
+        page.hanging(Text(_times(one)), Text(f"{_named(one)}: {_need(one)}"), gap=1)
+    if len(runs) > MOST_NOT_FITTING:
+        page.line(f"and {len(runs) - MOST_NOT_FITTING:,} more (result: oom and fits: true in --json)", style="dim")
 
 
 def _times(one: Prediction) -> str:

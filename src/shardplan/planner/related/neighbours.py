@@ -1,7 +1,7 @@
 r"""Counts of accelerators and batches near those that were asked for, which train more tokens a second.
 
 A count whose divisors do not suit the model, or a batch that its replicas do not divide, leaves few plans: 5,000
-accelerators are slower than 4,992. Counts down to ``FEWEST`` of those there are and batches within ``BATCH_SHARE`` are
+accelerators are slower than 4,992. Counts down to ``FEWEST`` of those there are, and batches within ``BATCH_SHARE`` are
 looked at by how many layouts each pair leaves,
 
 .. math:: L(N, B) = \sum_{tp, cp, pp} w(pp)\,[tp\,cp\,pp \mid N]\,[\tfrac{N}{tp\,cp\,pp} \mid B]
@@ -30,18 +30,19 @@ from shardplan.planner.space import Restrictions, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import survey_of
 
-FEWEST: Final = 0.9
-"""Share of the accelerators that an offer uses at least."""
+FEWEST: Final = 0.75
+"""Share of the accelerators that an offer uses at least: a power of two, or three of them, is never much further."""
 BATCH_SHARE: Final = 0.125
 """Share by which the batch of an offer differs at most."""
 LEAST_GAIN: Final = 0.02
 """Gain in tokens per second from which a pair is offered: less is within the noise of equal measured runs."""
-MORE_LAYOUTS: Final = 1.5
+MORE_LAYOUTS: Final = 1.3
 """Factor in layouts from which a pair is searched, and between one and the next."""
 ENOUGH_LAYOUTS: Final = 64
-"""Layouts with which a pair has no neighbour worth a search (``benchmarks/questions.py``)."""
-MOST_SEARCHED: Final = 4
-MOST_COUNTS: Final = 64
+"""Layouts with which a pair has no neighbour worth a search (``benchmarks/random_questions.py``)."""
+MOST_SEARCHED: Final = 3
+"""Pairs with the batch that was asked for that are searched, and as many with another."""
+MOST_COUNTS: Final = 128
 TENSOR, CONTEXT, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 64
 """Degrees whose products are counted."""
 COMPUTING: Final = ("matmul", "attention")
@@ -60,18 +61,53 @@ def offers_of(
     known: KnownPipelines | None = None,
     stop: Stop | None = None,
 ) -> tuple[Offer, ...]:
-    """What trains more tokens a second than ``fastest``, the best first; a pair that changes more must gain more."""
+    """What trains more tokens a second than ``fastest``, the best first: at most three pairs."""
+    pairs = _promising(question, _most_gain(fastest))
+    per_second = question.job.global_batch_size / fastest.step_time
+    found = _found(question, pairs, restrictions, stack, known=known, stop=stop)
+    offers = [replace(each, gain=_rate(each) / per_second - 1) for each in found]
+    return _worth_it(question, [offer for offer in offers if offer.gain > LEAST_GAIN])
+
+
+def nearest_with_plans(
+    question: Question,
+    restrictions: Restrictions,
+    stack: Stack | None,
+    *,
+    known: KnownPipelines | None = None,
+    stop: Stop | None = None,
+) -> Offer | None:
+    """Where no plan is valid: the neighbouring pair that trains most tokens a second, if any has plans that fit."""
+    found = _found(question, _promising(question), restrictions, stack, known=known, stop=stop)
+    return max(found, key=_rate, default=None)
+
+
+def _rate(offer: Offer) -> float:
+    """Sequences per second."""
+    return offer.global_batch_size / offer.estimate.step_time
+
+
+def _found(
+    question: Question,
+    pairs: Sequence[Pair],
+    restrictions: Restrictions,
+    stack: Stack | None,
+    *,
+    known: KnownPipelines | None,
+    stop: Stop | None,
+) -> list[Offer]:
+    """The fastest plan of each pair that has one."""
     known, found = known or KnownPipelines(), []
-    for pair in _promising(question, fastest):
-        other = _asked_with(question, pair)
+    for number, batch in pairs:
+        other = _asked_with(question, (number, batch))
         try:
             space = declare(other, restrictions, stack)
         except ShardplanError:  # the count contradicts a restriction
             continue
         best = survey_of(other, space, known=known, stop=stop).best_where()
         if best is not None:
-            found.append(_offer(question, fastest, pair, best))
-    return _worth_it(question, [offer for offer in found if offer.gain > LEAST_GAIN])
+            found.append(Offer(num_accelerators=number, global_batch_size=batch, gain=0.0, estimate=best))
+    return found
 
 
 def _asked_with(question: Question, pair: Pair) -> Question:
@@ -80,14 +116,15 @@ def _asked_with(question: Question, pair: Pair) -> Question:
 
 
 def _worth_it(question: Question, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Offers that gain more than all that change less, the best first."""
-    found = sorted(offers, key=lambda offer: _changes(question, offer))
-    kept = [
-        offer
-        for place, offer in enumerate(found)
-        if all(offer.gain > simpler.gain + LEAST_GAIN for simpler in found[:place])
-    ]
-    return tuple(sorted(kept, key=lambda offer: -offer.gain))
+    """The best offer of all, of those that keep the batch and of those that keep the accelerators, the best first.
+
+    Where two gain alike, the one that changes less.
+    """
+    found = sorted(offers, key=lambda offer: (-round(offer.gain / LEAST_GAIN), _changes(question, offer)))
+    same_batch = [each for each in found if each.global_batch_size == question.job.global_batch_size]
+    same_count = [each for each in found if each.num_accelerators == question.num_accelerators]
+    kept = {id(each): each for each in (*found[:1], *same_batch[:1], *same_count[:1])}
+    return tuple(sorted(kept.values(), key=lambda offer: -offer.gain))
 
 
 def _changes(question: Question, offer: Offer) -> tuple[int, int]:
@@ -97,26 +134,33 @@ def _changes(question: Question, offer: Offer) -> tuple[int, int]:
     return other_batch + (idle > 0), idle
 
 
-def _offer(question: Question, fastest: Estimate, pair: Pair, best: Estimate) -> Offer:
-    number, batch = pair
-    gain = batch / best.step_time / (question.job.global_batch_size / fastest.step_time) - 1
-    return Offer(num_accelerators=number, global_batch_size=batch, gain=gain, estimate=best)
+def _promising(question: Question, bound: float = np.inf) -> tuple[Pair, ...]:
+    """Pairs to search: those with many more layouts, each the nearest with so many, the nearest first.
 
-
-def _promising(question: Question, fastest: Estimate) -> tuple[Pair, ...]:
-    """Pairs to search: those with many more layouts, each the nearest with so many, the nearest first."""
+    ``bound``: factor by which a pair could be faster at most on as many accelerators.
+    """
     asked = (question.num_accelerators, question.job.global_batch_size)
-    bound = _most_gain(fastest)
     pairs = [asked, *(pair for pair in _pairs(question) if pair[0] * bound > asked[0] * (1 + LEAST_GAIN))]
     layouts = _layouts(np.asarray(pairs), question.model.num_hidden_layers)
     if layouts[0] >= ENOUGH_LAYOUTS:
         return ()
+    order = sorted(range(1, len(pairs)), key=lambda place: _distance(asked, pairs[place]))
+    same = [place for place in order if pairs[place][1] == asked[1]]
+    other = [place for place in order if pairs[place][1] != asked[1]]
+    return tuple(pairs[place] for places in (same, other) for place in _growing(layouts, places))
+
+
+def _growing(layouts: NDArray[np.float64], places: Sequence[int]) -> list[int]:
+    """Of pairs in their order those with many more layouts than the one asked for and all chosen before.
+
+    Where these are too many, the nearest and the one with most layouts.
+    """
     chosen, most = [], MORE_LAYOUTS * float(layouts[0])
-    for place in sorted(range(1, len(pairs)), key=lambda each: _distance(asked, pairs[each])):
+    for place in places:
         if layouts[place] > most:
-            chosen.append(pairs[place])
+            chosen.append(place)
             most = MORE_LAYOUTS * float(layouts[place])
-    return tuple(chosen[:MOST_SEARCHED])
+    return chosen if len(chosen) <= MOST_SEARCHED else [*chosen[: MOST_SEARCHED - 1], chosen[-1]]
 
 
 def _most_gain(fastest: Estimate) -> float:
@@ -139,10 +183,12 @@ def _pairs(question: Question) -> Iterator[Pair]:
 
 
 def _counts(question: Question) -> Sequence[int]:
-    """Fewer accelerators that fill whole nodes, the rounder ones where there are many."""
+    """Fewer accelerators that fill whole nodes (halves where there are no others), the rounder ones of many."""
     number, unit = question.num_accelerators, question.network.tiers[0].size or 1
     unit = unit if number > unit else 1
     fewest = max(ceil(FEWEST * number), 1)
+    while unit > 1 and (number - 1) // unit * unit < fewest:
+        unit //= 2
     while (number - fewest) // unit > MOST_COUNTS:
         unit *= 2
     return range((number - 1) // unit * unit, fewest - 1, -unit)

@@ -15,6 +15,7 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
 from shardplan.planner.ranking import best_cell
+from shardplan.planner.related.neighbours import nearest_with_plans
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.space import Restrictions, declare, divisors
 from shardplan.planner.survey import Survey, survey_of
@@ -36,14 +37,13 @@ def suggest(
 ) -> SearchResult:
     """``result`` with what would help, each checked by a search; ``survey``: the one that it is the result of.
 
-    Where plans are valid but too large: the smallest one, and changes that make plans fit. Where none is valid: the
-    nearest batches and world sizes that have some.
+    Where plans are valid but too large: the smallest one, and changes that make plans fit. Where none is valid: batches
+    and world sizes nearby that have some.
     """
     question = result.question
     trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known, stack)
     if result.num_plans_evaluated == 0:
-        near = (search(question, restrictions, trial) for search in (_freed, _nearest_batches, _nearest_worlds))
-        return replace(result, suggestions=tuple(itertools.chain(*near)))
+        return replace(result, suggestions=tuple(_with_plans(question, restrictions, stack, trial)))
     smallest = survey.under(SMALLEST)
     cell = best_cell(smallest.tables)
     assert cell is not None
@@ -51,6 +51,26 @@ def suggest(
     lighter = _first_of_each(_lighter(question, restrictions), trial)
     found = itertools.chain(_freed(question, restrictions, trial), lighter, larger)
     return replace(result, smallest=smallest.estimate(cell), suggestions=tuple(found))
+
+
+def _with_plans(
+    question: Question, restrictions: Restrictions, stack: Stack | None, trial: Trial
+) -> Iterator[Suggestion]:
+    """Where no plan is valid: restrictions that are lifted, and the neighbouring count and batch that train fastest.
+
+    Where no neighbour has a plan that fits, the nearest batches and counts that have one.
+    """
+    yield from _freed(question, restrictions, trial)
+    best = nearest_with_plans(question, restrictions, stack)
+    if best is None:
+        yield from _nearest_batches(question, restrictions, trial)
+        yield from _nearest_worlds(question, restrictions, trial)
+        return
+    used, batch = best.num_accelerators, best.global_batch_size
+    texts = [f"use {used:,} accelerators: --gpus {used}"] if used != question.num_accelerators else []
+    if batch != question.job.global_batch_size:
+        texts.append(f"a global batch of {batch:,} sequences: --global-batch-size {batch}")
+    yield Suggestion(change=", ".join(texts), estimate=best.estimate, num_accelerators=used)
 
 
 def _freed(question: Question, restrictions: Restrictions, trial: Trial) -> Iterator[Suggestion]:

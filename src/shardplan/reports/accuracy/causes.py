@@ -13,11 +13,12 @@ from shardplan.calibration.errors import Misordered, Sweep, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.runs.rows import SHIPPED_RUNS
 from shardplan.calibration.validate import Validation
+from shardplan.calibration.verdicts import read_needs
 from shardplan.fields import dataclass
 from shardplan.files import shipped_document
 from shardplan.inputs.readers.residuals import read_residuals
 
-Subject = Literal["step_time", "peak_memory", "order", "fits"]
+Subject = Literal["step_time", "peak_memory", "order", "fits", "false_fits"]
 """What is off."""
 
 
@@ -57,7 +58,7 @@ def known_causes(subject: Subject = "step_time") -> tuple[Cause, ...]:
 @cache
 def _published() -> frozenset[str]:
     """Ids of the published runs; a run of one's own may be called like a pattern."""
-    return frozenset(one.id for one in read_residuals())
+    return frozenset({*(one.id for one in read_residuals()), *read_needs()})
 
 
 def cause_of(run_id: str, subject: Subject = "step_time", other: str = "") -> Cause | None:

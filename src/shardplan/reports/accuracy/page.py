@@ -7,6 +7,7 @@ from typing import Any
 
 from shardplan.reports.accuracy.figures import accuracy_figures
 from shardplan.reports.accuracy.page_bands import band_sections
+from shardplan.reports.accuracy.page_fits import fits_sections
 from shardplan.reports.accuracy.page_order import order_sections
 from shardplan.reports.accuracy.page_shortfalls import shortfall_sections
 from shardplan.reports.accuracy.page_targets import target_sections
@@ -30,7 +31,8 @@ ERROR = (
 def accuracy_sections(record: Record) -> list[Section]:
     """All sections of a record, in order; those for which it has nothing are left out."""
     found = [
-        *_summary(record), *target_sections(record), *_step_times(record), *_memory(record), *order_sections(record),
+        *_summary(record), *target_sections(record), *_step_times(record), *_memory(record), *fits_sections(record),
+        *order_sections(record),
         *band_sections(record), *_claims(record), *shortfall_sections(record), *_skipped(record),
     ]  # fmt: skip
     return [section for section in found if section.text or section.rows]
@@ -53,7 +55,8 @@ def _summary(record: Record) -> Iterator[Section]:
     yield Section(
         title="What is compared",
         text=f"{counts['rows']:,} measured runs: {counts['predicted']:,} are predicted, {counts['skipped']:,} "
-        f"cannot be. All of them ran; {_are(counts['predicted_not_to_fit'])} predicted not to fit in memory"
+        f"cannot be. Of those that are, {_ran(counts['predicted'], counts['out_of_memory'])}, "
+        f"{_are(counts['predicted_not_to_fit'])} predicted not to fit in memory"
         + (" (listed below). " if record["not_fitting"] else ". ")
         + (f"Constants: {record['profile']}. " if record["profile"] else "")
         + ERROR
@@ -61,14 +64,21 @@ def _summary(record: Record) -> Iterator[Section]:
     )
 
 
+def _ran(predicted: int, out_of_memory: int) -> str:
+    if not out_of_memory:
+        return "all ran"
+    return f"{predicted - out_of_memory:,} ran and {out_of_memory:,} ran out of memory. Of those that ran"
+
+
 def _are(number: int) -> str:
     return f"{number:,} {'is' if number == 1 else 'are'}"
 
 
 _LEFT_OUT = (
-    " In-sample: constants fitted to all of these runs. Left out: the run's whole family (one team, one line of "
-    "software) was kept from the fit; this is what to expect for a stack and a machine of one's own. Tier A: every "
-    "field that matters is stated; A-: one minor field is inferred; B: one that matters is missing."
+    " In-sample: constants fitted to all of these runs but those that are only compared (families named below). Left "
+    "out: the run's whole family (one team, one line of software) was kept from the fit; this is what to expect for a "
+    "stack and a machine of one's own. Both are the same for what is only compared. Tier A: every field that "
+    "matters is stated; A-: one minor field is inferred; B: one that matters is missing."
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardplan.calibration.defaults import validation_only
 from shardplan.reports.accuracy.words import Record, as_errors, as_percent
 from shardplan.reports.sections import Section
 
@@ -14,6 +15,7 @@ SEE = {
     "memory": "Known causes of memory errors; Worst peak memories",
     "regret": "Sweeps; Pairs in the wrong order",
     "order": "Sweeps; Pairs in the wrong order",
+    "fits": "Fits",
 }
 """Sections that say why, and what to state."""
 
@@ -26,7 +28,9 @@ def target_sections(record: Record) -> Iterator[Section]:
     yield Section(
         title="Targets and what is reached",
         text="Median / 90th percentile of the error in per cent, tiers A and A-. Targets: floor, then aim in brackets; "
-        "'no' marks a floor that is not reached. Peak memory leaves out internevo, whose rows contradict themselves.",
+        "'no' marks a floor that is not reached. Peak memory leaves out internevo, whose rows contradict themselves. "
+        "Rows without a family's name leave out families with measurements that the constants are not fitted to: "
+        f"{', '.join(validation_only())}.",
         columns=["", "in-sample: target", "reached", "left out: target", "reached"],
         rows=[_error_row(row) for row in found["errors"]],
     )

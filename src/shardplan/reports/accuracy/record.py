@@ -7,7 +7,7 @@ that counts for a run of one's own. Everything is plain values; shares, seconds 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual
 from shardplan.reports.accuracy.causes import causes, causes_of_order
 from shardplan.reports.accuracy.claims import claims
 from shardplan.reports.accuracy.coverage import coverage_record
+from shardplan.reports.accuracy.fits import false_fits, fits_record
 from shardplan.reports.accuracy.shortfalls import not_fitting, unmet, worst
 from shardplan.reports.accuracy.targets import targets
 
@@ -32,15 +33,27 @@ LEAST_WORST_MEMORY = 0.05
 """Error of a memory from which it is among the worst."""
 
 
-def left_out_validation(fresh: Validation, residuals: Sequence[Residual]) -> Validation:
-    """The same runs as predicted by constants that never saw their family; those without a residual are not in it."""
-    known = {residual.id: residual for residual in residuals}
-    moved = tuple(_moved(one, known[one.run.id]) for one in fresh.predictions if one.run.id in known)
+def left_out_validation(
+    fresh: Validation, residuals: Sequence[Residual], needs: Mapping[str, float] | None = None
+) -> Validation:
+    """The same runs as predicted by constants that never saw their family.
+
+    Runs without a residual are not in it, but for those that ran out of memory. ``needs``: ln(needed / usable memory)
+    by run; of runs that are not in it what the constants that saw all say.
+    """
+    known, needs = {residual.id: residual for residual in residuals}, needs or {}
+    moved = tuple(
+        _with_need(_moved(one, known.get(one.run.id)), needs.get(one.run.id))
+        for one in fresh.predictions
+        if one.run.id in known or not one.run.ran
+    )
     return Validation(predictions=moved, skipped=(), sweeps=sweeps_of(moved))
 
 
-def _moved(one: Prediction, residual: Residual) -> Prediction:
+def _moved(one: Prediction, residual: Residual | None) -> Prediction:
     time, memory = one.run.step_time, one.run.peak_memory_bytes
+    if residual is None:
+        return one
     return replace(
         one,
         step_time=one.step_time if time is None or residual.time is None else time * math.exp(residual.time),
@@ -50,14 +63,27 @@ def _moved(one: Prediction, residual: Residual) -> Prediction:
     )
 
 
+def _with_need(one: Prediction, log_need: float | None) -> Prediction:
+    """The verdict at another need; that of the host's memory stays."""
+    if log_need is None:
+        return one
+    needed = one.usable_memory_bytes * math.exp(log_need)
+    is_on_host = not one.fits and one.needed_memory_bytes <= one.usable_memory_bytes
+    return replace(one, needed_memory_bytes=needed, fits=needed <= one.usable_memory_bytes and not is_on_host)
+
+
 def accuracy_record(
-    fresh: Validation, residuals: Sequence[Residual] = (), profile: str | None = None
+    fresh: Validation,
+    residuals: Sequence[Residual] = (),
+    profile: str | None = None,
+    needs: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The record of a validation. ``residuals``: left-out errors; what needs them is None where there are none.
 
-    ``profile``: what the constants are called where they are not those that are shipped.
+    ``needs``: left-out needs of memory, by run. ``profile``: what the constants are called where they are not those
+    that are shipped.
     """
-    left_out = left_out_validation(fresh, residuals) if residuals else None
+    left_out = left_out_validation(fresh, residuals, needs) if residuals else None
     return {
         "profile": profile,
         "counts": fresh.to_record()["counts"],
@@ -79,6 +105,8 @@ def accuracy_record(
             fresh, left_out, _memory, most=NUM_WORST_MEMORY, least=LEAST_WORST_MEMORY, subject="peak_memory"
         ),
         "skipped": [{"id": one.run.id, "family": one.run.family, "reason": one.reason} for one in fresh.skipped],
+        "fits": fits_record(fresh, left_out),
+        "false_fits": false_fits(fresh),
         "not_fitting": not_fitting(fresh),
         "claims": claims(fresh, left_out) if left_out else None,
         "points": _points(fresh, left_out),

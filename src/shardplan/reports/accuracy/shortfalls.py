@@ -12,7 +12,7 @@ from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
 from shardplan.estimation.band import band_of
 from shardplan.reports.accuracy.causes import Subject, cause_of
-from shardplan.reports.accuracy.targets import TARGETS, Target, is_trusted, ratio_of
+from shardplan.reports.accuracy.targets import TARGETS, Target, is_described, is_trusted, ratio_of
 
 LEAST_OF_A_FAMILY = 2
 MOST_NAMED = 5
@@ -123,11 +123,14 @@ def _families(target: Target, checked: Validation, side: str) -> list[str]:
 
 
 def _where(fresh: Validation, row: Mapping[str, Any]) -> list[str]:
-    """Families with memories that are predicted too small, or sweeps that are not in order."""
+    """Families with memories that are predicted too small or wrong verdicts, or sweeps that are not in order."""
     if row["quantity"] == "memory":
         low = [one for one in fresh.predictions if is_trusted(one) and ratio_of(one, "memory") < math.log(0.9)]
         return [f"{family} ({number})" for family, number in Counter(one.run.family for one in low).most_common()]
-    sweeps = sweeps_of([one for one in fresh.predictions if one.run.tier != "B"])
+    if row["quantity"] == "fits":
+        wrong = [one for one in fresh.predictions if one.fits != one.run.ran]
+        return [f"{family} ({number})" for family, number in Counter(one.run.family for one in wrong).most_common()]
+    sweeps = sweeps_of([one for one in fresh.predictions if is_described(one)])
     return _sweeps(sweeps, row["quantity"])
 
 

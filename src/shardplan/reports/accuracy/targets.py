@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from shardplan.calibration.defaults import is_fitted
 from shardplan.calibration.errors import GROUPINGS, errors_of, sweeps_of
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
+from shardplan.calibration.verdicts import verdicts_of
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY
 
@@ -29,13 +31,19 @@ class Target:
     aims: Mapping[str, Pair] = field(default_factory=dict)
 
 
-def _is_described(one: Prediction) -> bool:
-    return one.run.tier != "B"
+def is_described(one: Prediction) -> bool:
+    """Whether a run is described well enough, and its family one that the shipped constants are fitted to in full."""
+    return one.run.tier != "B" and is_fitted(one.run)
 
 
 def is_trusted(one: Prediction) -> bool:
-    """Whether its peak memory is evidence."""
-    return one.run.family not in CONTRADICTORY_MEMORY
+    """Whether its peak memory is evidence, and its family one that the shipped constants are fitted to in full."""
+    return one.run.family not in CONTRADICTORY_MEMORY and is_fitted(one.run)
+
+
+def _compared(*families: str) -> Callable[[Prediction], bool]:
+    """Runs of tiers A and A- of families with measurements that the shipped constants are not fitted to."""
+    return lambda one: one.run.tier != "B" and one.run.family in families
 
 
 def _kind(one: Prediction) -> str:
@@ -45,29 +53,29 @@ def _kind(one: Prediction) -> str:
 TARGETS = (
     Target(
         label="step time, all",
-        chosen=_is_described,
+        chosen=is_described,
         floors={"in_sample": (0.055, 0.19), "left_out": (0.085, 0.28)},
         aims={"in_sample": (0.04, 0.14), "left_out": (0.06, 0.20)},
     ),
     Target(
         label="step time, dense",
-        chosen=lambda one: _is_described(one) and _kind(one) == "dense",
+        chosen=lambda one: is_described(one) and _kind(one) == "dense",
         floors={"in_sample": (0.045, 0.14), "left_out": (0.06, 0.22)},
         aims={"in_sample": (0.03, 0.10), "left_out": (0.045, 0.16)},
     ),
     Target(
         label="step time, mixture of experts",
-        chosen=lambda one: _is_described(one) and _kind(one) == "moe",
+        chosen=lambda one: is_described(one) and _kind(one) == "moe",
         floors={"in_sample": (0.11, 0.28), "left_out": (0.18, 0.40)},
         aims={"in_sample": (0.08, 0.20), "left_out": (0.12, 0.30)},
     ),
     Target(
         label="step time, megatron-bridge alone",
-        chosen=lambda one: _is_described(one) and one.run.family == "megatron-bridge",
+        chosen=lambda one: is_described(one) and one.run.family == "megatron-bridge",
     ),
     Target(
         label="step time, all without megatron-bridge",
-        chosen=lambda one: _is_described(one) and one.run.family != "megatron-bridge",
+        chosen=lambda one: is_described(one) and one.run.family != "megatron-bridge",
     ),
     Target(
         label="peak memory, all tiers",
@@ -82,13 +90,41 @@ TARGETS = (
         quantity="memory",
         floors={"in_sample": (0.033, 0.09), "left_out": (0.05, 0.11)},
     ),
+    Target(
+        label="step time, MLPerf GPT-3 and Llama 3.1 405B, not fitted",
+        chosen=_compared("mlperf-gpt3", "mlperf-llama31-405b"),
+        floors={"left_out": (0.08, 0.20)},
+    ),
+    Target(
+        label="step time, aleph-alpha-layouts, not fitted",
+        chosen=_compared("aleph-alpha-layouts"),
+        floors={"left_out": (0.12, 0.30)},
+    ),
+    Target(
+        label="step time, zero-bubble and vocabulary-parallelism, not fitted",
+        chosen=_compared("zero-bubble", "vocabulary-parallelism"),
+    ),
+    Target(
+        label="peak memory, zero-bubble and vocabulary-parallelism",
+        chosen=_compared("zero-bubble", "vocabulary-parallelism"),
+        quantity="memory",
+    ),
+    Target(
+        label="peak memory, MLPerf Llama 3.1 405B, not fitted",
+        chosen=_compared("mlperf-llama31-405b"),
+        quantity="memory",
+    ),
 )
-"""Tiers A and A- where nothing else is said; peak memory without the families whose rows contradict themselves."""
+"""Tiers A and A- where nothing else is said, of the families that the shipped constants are fitted to in full unless
+others are named; peak memory without the families whose rows contradict themselves."""
 
 TOO_SMALL = (0.04, 0.01)
 """Share of memories predicted more than 10 % below the measurement: floor and aim."""
 REGRET = (0.03, 0.015)
 IN_ORDER = (0.85, 0.95)
+RIGHT_VERDICTS = (0.95, 0.98)
+FAR_FALSE_FITS = (0.0, 0.0)
+"""Share of the runs out of memory that are said to leave more than 10 % of it free."""
 
 
 def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
@@ -100,6 +136,7 @@ def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
         "shares": [
             _share("peak memory more than 10 % below the measurement", "memory", TOO_SMALL, too_small),
             *_ranking(sides),
+            *_verdicts(sides),
         ],
     }
 
@@ -140,10 +177,32 @@ def _too_small(checked: Validation) -> float | None:
     return errors_of([ratio_of(one, "memory") for one in checked.predictions if is_trusted(one)]).too_small
 
 
+def _verdicts(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
+    """Verdicts "fits" of families with runs that ran out of memory; nothing where there are none."""
+    found = {name: verdicts_of(_with_both_ends(checked)) for name, checked in sides.items()}
+    if not found["in_sample"].out_of_memory:
+        return []
+    far = {
+        name: one.false_fits_beyond_10_percent / one.out_of_memory if one.out_of_memory else None
+        for name, one in found.items()
+    }
+    right = {name: one.right for name, one in found.items()}
+    families = "families with runs out of memory"
+    return [
+        _share(f'verdicts "fits" that are right, {families}', "fits", RIGHT_VERDICTS, right, more_is_better=True),
+        _share("runs out of memory said to leave more than 10 % free", "fits", FAR_FALSE_FITS, far),
+    ]
+
+
+def _with_both_ends(checked: Validation) -> list[Prediction]:
+    families = {one.run.family for one in checked.predictions if not one.run.ran}
+    return [one for one in checked.predictions if one.run.family in families]
+
+
 def _ranking(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
     """Order within the sweeps of runs that are described: mean regret, pairs in order."""
     orders = {
-        name: sweeps_of([one for one in checked.predictions if _is_described(one)]) for name, checked in sides.items()
+        name: sweeps_of([one for one in checked.predictions if is_described(one)]) for name, checked in sides.items()
     }
     regret = {name: float(np.mean([s.regret for s in sweeps])) if sweeps else None for name, sweeps in orders.items()}
     pairs = {name: sum(s.num_pairs for s in sweeps) for name, sweeps in orders.items()}
