@@ -109,9 +109,8 @@ def test_adapters_cost_less_than_full_training() -> None:
 
 
 def test_only_adapters_are_reduced() -> None:
-    fields = {"sharding": "ddp", "tp": 4, "pp": 1}
     one, other = (
-        estimate(LLAMA_70B, cluster(), job(**each), Plan(**fields), num_accelerators=8, stack=None)
+        estimate(LLAMA_70B, cluster(), job(**each), Plan(sharding="ddp", tp=4), num_accelerators=8, stack=None)
         for each in (LORA, {})
     )
     sent, of_all = (sum(each.communication["dp"].values()) for each in (one, other))
