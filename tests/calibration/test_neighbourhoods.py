@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from shardplan.inputs.readers.residuals import Features, Residual, read_residual
 H100 = Features(accelerator="h100", generation="hopper", bits=16, moe=False, parameters=8e9, accelerators=64)
 
 
-def run(name: str, family: str, error: float = 0.1, **plan: int) -> Residual:
+def run(name: str, family: str, error: float = 0.1, **plan: Any) -> Residual:
     features = replace(H100, plan=Plan(**plan, sequence_parallel=False))
     return Residual(id=name, family=family, features=features, time=error, memory=None)
 

@@ -30,6 +30,9 @@ from shardplan.inputs.readers.residuals import EVEN, Residual, residual_row
 from shardplan.records import plain
 
 PUBLISHED = "the published runs that ship with the product"
+LeftOut = Literal["family", "generation", "neighbourhood"]
+RADIUS = 2.5
+"""Distance within which runs are of one neighbourhood."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +54,7 @@ class Refit:
         return np.asarray([row[folds[name]] for row, name in zip(table, self.groups, strict=True)])
 
 
-def refit(
-    *, left_out: Literal["family", "generation"] = "family", progress: Callable[[int, float], None] | None = None
-) -> Refit:
+def refit(*, left_out: LeftOut = "family", progress: Callable[[int, float], None] | None = None) -> Refit:
     """Fits the shipped constants again, each ``left_out`` once. Some twenty seconds on one core."""
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
@@ -62,11 +63,6 @@ def refit(
     found = fit(frees, evidence_of(cases, frees, groups), (None, *sorted(set(groups))), progress=progress)
     time, memory = log_ratios(cases, profiles_at(frees, found.theta))
     return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory)
-
-
-LeftOut = Literal["family", "generation", "neighbourhood"]
-RADIUS = 2.5
-"""Distance within which runs are of one neighbourhood."""
 
 
 def _groups(cases: Sequence[PosedRun], left_out: LeftOut) -> tuple[str, ...]:

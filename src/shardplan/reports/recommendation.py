@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.fields import dataclass
-from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, has_headroom
-from shardplan.planner.simplicity import complexity_of
+from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of, has_headroom
 from shardplan.units import format_bytes
 
 Record = dict[str, Any]
