@@ -141,7 +141,9 @@ def _evidence(best: Estimate) -> str:
     if not best.evidence:
         return "no measured run is comparable"
     near = best.evidence[0]
-    said = f"the nearest measured run, {near.id} at distance {near.distance:.1f}, is predicted {100 * near.error:+.0f} %"
+    said = (
+        f"the nearest measured run, {near.id} at distance {near.distance:.1f}, is predicted {100 * near.error:+.0f} %"
+    )
     return f"{best.step_time_note}, and {said}" if best.step_time_note else said
 
 
