@@ -160,7 +160,7 @@ def _check_rate(asked: AskedRun) -> None:
     run, question = asked.run, asked.question
     if run.step_time is None:
         return
-    flops = model_flops_per_token(question.model, run.sequence_length) * question.job.tokens_per_step
+    flops = model_flops_per_token(question.model, run.sequence_length, question.job) * question.job.tokens_per_step
     peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
     share = flops / (run.step_time * run.num_accelerators * peak)
     if share > 1:

@@ -102,6 +102,11 @@ class BlockCost:
         return _sum(operator.flops for operator in self.block.operators)
 
     @cached_property
+    def training_flops(self) -> Numbers:
+        """FLOP of both passes, without recomputation."""
+        return self.block.training_flops
+
+    @cached_property
     def recomputed_flops(self) -> Numbers:
         """Those of them that are done again."""
         return self.repeats.part((operator, operator.flops) for operator in self.block.operators)
@@ -156,20 +161,22 @@ def price_block(
     routed: bool = False,
 ) -> BlockCost:
     """Price of ``block`` under ``numbers``. ``routed``: whether a host-side dispatcher of experts runs in it."""
-    repeats = _Repeats.of(numbers)
+    repeats = _Repeats.of(numbers) if not block.forward_alone else _Repeats({}, full=False, by_operator=None)
     talk = _communication(block, network, groups, repeats)
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
     compute = _compute_times(operators, repeats)
     forward, backward, again = (_join(c, t, machine, numbers) for c, t in zip(compute, talk, strict=True))
     host = host_work(block, machine, groups, routed=routed)
+    if block.forward_alone:
+        backward = Times()
     freed = ((tensor, tensor.bytes) for tensor in block.saved if not tensor.layer_input)
     return BlockCost(
         forward=_beside_host(
             forward, _sum(time for _, time in host.forward), _sum(time for _, time in host.waiting), machine
         ),
-        backward=_beside_host(backward, host.backward, 0.0, machine),
+        backward=backward if block.forward_alone else _beside_host(backward, host.backward, 0.0, machine),
         recomputed=_beside_host(again, repeats.part(host.forward), repeats.part(host.waiting), machine),
-        weight_gradient=_sum(times.weight_gradient for _, times in operators),
+        weight_gradient=0.0 if block.forward_alone else _sum(times.weight_gradient for _, times in operators),
         kept_bytes=_sum(tensor.bytes for tensor in block.saved),
         freed_bytes=repeats.part(freed),
         block=replace(block, saved=()),

@@ -81,7 +81,7 @@ def _calls(operator: Operator, machine: Machine) -> tuple[Numbers, Numbers]:
     if isinstance(operator, Matmul):
         recipe = machine.recipe
         casts = int(operator.low_precision and recipe.matmul != recipe.dense_math)
-        return 1 + casts, 2 + casts
+        return 1 + casts, 1 + operator.wgrad + casts
     if isinstance(operator, AttentionCore):
         return (operator.steps, operator.steps) if operator.fused else (2 * operator.steps, 4 * operator.steps)
     return 1, 1

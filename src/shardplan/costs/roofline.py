@@ -77,16 +77,23 @@ def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
     number_format = recipe.matmul if op.low_precision else recipe.dense_math
     forward = _product_time(op, machine, number_format, m=op.m, k=op.k, n=op.n)
     for_input = _product_time(op, machine, number_format, m=op.m, k=op.n, n=op.k)
+    if not op.wgrad:
+        return OperatorTimes(*_with_casts(op, machine, forward, for_input))
     for_weight = _product_time(op, machine, number_format, m=op.k, k=op.m, n=op.n)
-    if op.low_precision and recipe.matmul != recipe.dense_math:
-        # Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count.
-        time = machine.profile.cast_bytes / machine.memory_rate
-        forward = forward + op.m * op.k * op.count * time
-        for_input = for_input + op.m * op.n * op.count * time
+    forward, for_input = _with_casts(op, machine, forward, for_input)
     gradients = op.k * op.n * op.count / machine.memory_rate
     if machine.software.fused_accumulation:
         return OperatorTimes(forward, for_input, np.maximum(for_weight, machine.profile.wgrad_bytes * gradients))
     return OperatorTimes(forward, for_input, for_weight + machine.profile.unfused_accumulation_bytes * gradients)
+
+
+def _with_casts(op: Matmul, machine: Machine, forward: Numbers, for_input: Numbers) -> tuple[Numbers, Numbers]:
+    """Inputs are quantised before forward, output gradients before backward; weights, once per step, hardly count."""
+    recipe = machine.recipe
+    if not op.low_precision or recipe.matmul == recipe.dense_math:
+        return forward, for_input
+    time = machine.profile.cast_bytes / machine.memory_rate
+    return forward + op.m * op.k * op.count * time, for_input + op.m * op.n * op.count * time
 
 
 def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:

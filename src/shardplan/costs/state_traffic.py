@@ -90,9 +90,10 @@ def state_traffic(
     2306.10209, section 3.2). Where the software keeps gathered weights or whole gradients through a step, these travel
     once per step. ``reduces_whole``: zero1 all-reduces gradients as ddp does.
     """
-    dense = _traffic(held.dense, job, numbers, network, groups)
+    trained, frozen = held.trained, held.frozen
+    dense = _traffic((trained.dense, frozen.dense), job, numbers, network, groups)
     own = {name.removeprefix("expert_"): group for name, group in groups.items() if name.startswith("expert_")}
-    experts = _traffic(held.experts, job, numbers, network, own)
+    experts = _traffic((trained.experts, frozen.experts), job, numbers, network, own)
     return StateTraffic(
         reduce_time=dense.reduce_time + experts.reduce_time,
         gather_time=dense.gather_time + experts.gather_time,
@@ -122,12 +123,17 @@ def with_tied_table(traffic: StateTraffic, table: Numbers, job: Job, ends: Group
 
 
 def _traffic(
-    parameters: Numbers, job: Job, numbers: PlanNumbers, network: Network, groups: dict[str, Group]
+    held: tuple[Numbers, Numbers], job: Job, numbers: PlanNumbers, network: Network, groups: dict[str, Group]
 ) -> StateTraffic:
-    if not any_holds(parameters):
+    """Traffic of parameters that are trained and of others that are frozen."""
+    trained, frozen = held
+    if not any_holds(trained) and not any_holds(frozen):
         return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
-    reductions = [(each, _time(each, network)) for each in _reductions(parameters, job, numbers, groups)]
-    gathers = [(each, _time(each, network)) for each in _gathers(parameters, job, numbers, groups)]
+    reductions = [(each, _time(each, network)) for each in _reductions(trained, job, numbers, groups)]
+    gathers = [(each, _time(each, network)) for each in _gathers(trained, job, numbers, groups)]
+    if any_holds(frozen):  # weights that never change are gathered only where they are shards between steps
+        kept = replace(numbers, shards_optimizer=numbers.shards_weights)
+        gathers += [(each, _time(each, network)) for each in _gathers(frozen, job, kept, groups)]
     both = (*reductions, *gathers)
     return StateTraffic(
         reduce_time=_sum((each.per_step, time) for each, time in reductions),

@@ -12,7 +12,7 @@ from shardplan.costs.collectives import unfilled_domains
 from shardplan.errors import InputError
 from shardplan.estimation.band import band_of, features_of, shipped_errors
 from shardplan.estimation.evidence import NearRun, near_runs
-from shardplan.estimation.flops import FLOPS_CONVENTION, model_flops_per_token
+from shardplan.estimation.flops import flops_convention, model_flops_per_token
 from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
@@ -167,7 +167,7 @@ def answer_of(priced: PricedPlan) -> Estimate:
     question, job, plan = priced.question, priced.question.job, priced.plan
     peak_format = job.recipe.matmul
     peak = question.cluster.accelerator.peak(peak_format)
-    per_token = model_flops_per_token(question.model, job.sequence_length)
+    per_token = model_flops_per_token(question.model, job.sequence_length, job)
     step_time, peak_memory = priced.step_time, priced.peak_memory_bytes
     capacity = step_time * question.num_accelerators * peak
     sure = band_of(question, shares=priced.shares, plan=plan)
@@ -183,7 +183,7 @@ def answer_of(priced: PricedPlan) -> Estimate:
         breakdown=priced.breakdown,
         tokens_per_second_per_accelerator=job.tokens_per_step / (step_time * question.num_accelerators),
         model_flops_per_token=per_token,
-        flops_convention=FLOPS_CONVENTION,
+        flops_convention=flops_convention(job),
         peak_flops=peak,
         peak_format=peak_format,
         mfu=per_token * job.tokens_per_step / capacity,

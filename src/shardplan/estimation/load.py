@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from operator import attrgetter
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, is_zero
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.pricing import HeldStates, Prices, num_logits, output_bytes
 from shardplan.estimation.question import Question
@@ -63,6 +63,9 @@ class StateLoad:
     """Parameters replicated over data- and context-parallel ranks."""
     experts: Numbers
     """Parameters of experts."""
+    frozen_dense: Numbers
+    """Those of the dense ones that are not trained."""
+    frozen_experts: Numbers
     sharding_time: Numbers
     """Weights gathered and gradients reduced in every micro-batch. [s]"""
     reduce_time: Numbers
@@ -76,6 +79,8 @@ class StateLoad:
         return cls(
             dense=states.parameters.dense,
             experts=states.parameters.experts,
+            frozen_dense=states.parameters.frozen_dense,
+            frozen_experts=states.parameters.frozen_experts,
             sharding_time=states.traffic.microbatch_time,
             reduce_time=states.traffic.reduce_time,
             gather_time=states.traffic.gather_time,
@@ -84,7 +89,12 @@ class StateLoad:
     @property
     def parameters(self) -> Parameters:
         """What one rank holds."""
-        return Parameters(self.dense, self.experts)
+        return Parameters(self.dense, self.experts, self.frozen_dense, self.frozen_experts)
+
+    @property
+    def trained(self) -> Parameters:
+        """Those of them that are trained."""
+        return self.parameters.trained
 
 
 BLOCK_FIELDS = tuple(each.name for each in fields(BlockLoad))
@@ -117,9 +127,9 @@ class StageStates:
 
     sum: StateLoad
     layer: Parameters
-    """Parameters of one layer, at most."""
+    """Parameters of one layer, at most, and trained ones, at most."""
     part: Parameters
-    """Parameters of one part, at most."""
+    """The same of one part."""
 
     @classmethod
     def of(cls, stage: Stage, parts: Parts[StateLoad]) -> StageStates:
@@ -127,8 +137,8 @@ class StageStates:
         held, layers = parts.held(stage), [*parts.held_layers(stage)]
         return cls(
             sum=StateLoad(**{name: parts.total(stage, attrgetter(name)) for name in STATE_FIELDS}),
-            layer=Parameters(largest(layers, "dense"), largest(layers, "experts")),
-            part=Parameters(largest(held, "dense"), largest(held, "experts")),
+            layer=_largest(layers),
+            part=_largest(held),
         )
 
     def times(self, copies: int) -> StageStates:
@@ -137,6 +147,15 @@ class StageStates:
             return self
         values = {name: copies * getattr(self.sum, name) for name in STATE_FIELDS}
         return replace(self, sum=StateLoad(**values))
+
+
+def _largest(held: list[tuple[Numbers, StateLoad]]) -> Parameters:
+    """Most parameters and most trained ones of a part."""
+    dense, experts = largest(held, "dense"), largest(held, "experts")
+    if all(is_zero(part.frozen_dense) and is_zero(part.frozen_experts) for _, part in held):
+        return Parameters(dense, experts)
+    trained = [(count, part.trained) for count, part in held]
+    return Parameters(dense, experts, dense - largest(trained, "dense"), experts - largest(trained, "experts"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

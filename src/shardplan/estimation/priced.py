@@ -155,7 +155,7 @@ class PricedPlan:
         share = min(1.0, float(self.numbers.recompute_num_layers) * self.plan.pp / layers)
 
         def executed(cost: BlockCost) -> Numbers:
-            return 3.0 * cost.flops + share * cost.recomputed_flops
+            return cost.training_flops + share * cost.recomputed_flops
 
         one_rank = self._total(self.prices.blocks, self._whole, executed)
         return one_rank * float(self.numbers.num_microbatches) * self.question.num_accelerators / self.plan.pp

@@ -25,14 +25,15 @@ from shardplan.workload.layer import (
     Parameters,
     embedding_parameters,
     head_parameters,
+    held_parameters,
     layer_block,
-    layer_parameters,
     mtp_parameters,
     reads_table_last,
 )
 from shardplan.workload.ops import Block
 from shardplan.workload.parts import Parts
 from shardplan.workload.shard import Shard
+from shardplan.workload.training import forward_alone, frozen
 
 Groups = dict[str, Group]
 
@@ -86,10 +87,10 @@ def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Pa
         layers=tuple(
             cost(layer_block(kind, shard), routed=isinstance(kind.mlp, MixtureOfExperts)) for kind in model.layer_kinds
         ),
-        embedding=cost(embedding(model, shard)),
-        head=cost(head(model, shard)),
+        embedding=cost(embedding_block(model, shard)),
+        head=cost(head_block(model, shard)),
         mtp=(
-            cost(_mtp_block(model, shard), routed=isinstance(model.mtp_layer.mlp, MixtureOfExperts))
+            cost(mtp_block(model, shard), routed=isinstance(model.mtp_layer.mlp, MixtureOfExperts))
             if model.num_mtp_layers
             else cost(Block())
         ),
@@ -104,13 +105,18 @@ def price_states(question: Question, numbers: PlanNumbers, pipeline: Group) -> P
     def states(held: Parameters) -> HeldStates:
         return HeldStates(parameters=held, traffic=state_traffic(held, job, numbers, network, groups))
 
+    ends = head_parameters(model, numbers, holds_table=holds_both_ends(numbers))
     parts = Parts(
-        layers=tuple(states(layer_parameters(model, kind, numbers)) for kind in model.layer_kinds),
-        embedding=states(embedding_parameters(model, numbers)),
-        head=states(head_parameters(model, numbers, holds_table=holds_both_ends(numbers))),
-        mtp=states(mtp_parameters(model, numbers) if model.num_mtp_layers else Parameters()),
+        layers=tuple(states(held_parameters(model, kind, job, numbers)) for kind in model.layer_kinds),
+        embedding=states(_kept(embedding_parameters(model, numbers), is_frozen=job.freezes_embedding(model))),
+        head=states(_kept(ends, is_frozen=job.freezes_head(model))),
+        mtp=states(mtp_parameters(model, job, numbers) if model.num_mtp_layers else Parameters()),
     )
     return replace(parts, head=_tied(parts.head, question, numbers, pipeline))
+
+
+def _kept(held: Parameters, *, is_frozen: bool) -> Parameters:
+    return held.as_frozen() if is_frozen else held
 
 
 def price_handover(question: Question, numbers: PlanNumbers, groups: Groups) -> Handover:
@@ -135,9 +141,23 @@ def num_logits(question: Question, numbers: PlanNumbers) -> Numbers:
     return logits(question.model, Shard.of(question.model.hidden_size, question.job, numbers))
 
 
-def _mtp_block(model: ModelConfig, shard: Shard) -> Block:
+def mtp_block(model: ModelConfig, shard: Shard) -> Block:
     """One multi-token-prediction block with its head."""
-    return layer_block(model.mtp_layer, shard) + mtp_projection(shard) + head(model, shard)
+    joined = mtp_projection(shard)
+    joined = frozen(joined, shard) if shard.job.train == "lora" else joined
+    return layer_block(model.mtp_layer, shard) + joined + head_block(model, shard)
+
+
+def embedding_block(model: ModelConfig, shard: Shard) -> Block:
+    """The embedding; its rows get gradients where it is trained."""
+    block = embedding(model, shard)
+    return forward_alone(block) if shard.job.freezes_embedding(model) else block
+
+
+def head_block(model: ModelConfig, shard: Shard) -> Block:
+    """The head; a frozen one hands gradients on alone."""
+    block = head(model, shard)
+    return frozen(block, shard) if shard.job.freezes_head(model) else block
 
 
 def _stage_output(question: Question, shard: Shard, tensor_parallel: Group) -> tuple[Numbers, Numbers]:
@@ -154,7 +174,8 @@ def _stage_output(question: Question, shard: Shard, tensor_parallel: Group) -> t
 def _tied(head: HeldStates, question: Question, numbers: PlanNumbers, pipeline: Group) -> HeldStates:
     """The head, and with it a table that the first stage holds as well."""
     model = question.model
-    if not reads_table_last(model) or np.all(holds_both_ends(numbers)):
+    frozen_table = question.job.freezes_embedding(model)
+    if frozen_table or not reads_table_last(model) or np.all(holds_both_ends(numbers)):
         return head
     table = where(holds_both_ends(numbers), 0.0, model.num_embedding_parameters / numbers.tp)
     ends = _neighbours(pipeline)

@@ -16,7 +16,9 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, load_profile
+from shardplan.inputs.trained import trained_model
 from shardplan.units import format_bytes
+from shardplan.workload.layer import check_adapters
 
 MAX_NUM_ACCELERATORS = 10_000_000
 
@@ -51,6 +53,10 @@ class Question:
                 rule="an accelerator has memory for tensors",
                 hint="set memory in its file, or --memory",
             )
+        object.__setattr__(
+            self, "model", trained_model(self.model, lora=self.job.train == "lora", freeze=self.job.freeze)
+        )
+        check_adapters(self.model, self.job)
         for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
             self.cluster.accelerator.peak(number_format)
 

@@ -123,7 +123,8 @@ def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states:
     job, held = question.job, states.sum.parameters
     resident = model_states(held, job, numbers)
     whole = gathered_bytes(states.part, states.layer, job, numbers)
-    whole = whole + unsharded_gradient_bytes(_early(stage, states.part, states.layer), states.layer, job, numbers)
+    early = _early(stage, states.part.trained, states.layer.trained)
+    whole = whole + unsharded_gradient_bytes(early, states.layer, job, numbers)
     return StateMemory(
         weights=resident.weights,
         gradients=resident.gradients,

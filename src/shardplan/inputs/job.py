@@ -7,14 +7,18 @@ from typing import Literal
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import about, check, dataclass
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
+from shardplan.inputs.trained import embedding_is_frozen, frozen_parts, head_is_frozen, lora_targets
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"]
 Optimizer = Literal["adam", "sgd", "muon"]
 AttentionKernel = Literal["flash", "unfused"]
 GradDtype = Literal["bf16", "fp16", "fp32"]
+Train = Literal["full", "lora"]
 
 MOST_COUNT = 2**31
+MOST_RANK = 65_536
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 MOST_IMBALANCE = 1000.0
 """Largest load of a rank of experts relative to the mean that is accepted; none is above experts / top_k."""
@@ -115,16 +119,56 @@ class Job:
         metadata=about("Tokens to train on, for the time to train: 15.6e12, 15.6T.", least=0, most=1e18, is_count=True),
     )
     """Tokens to train on in all; gives the time to train."""
+    train: Train = field(default="full", metadata=about("All weights, or adapters beside frozen ones:"))
+    """What is trained: the weights, or low-rank adapters beside weights that are all frozen (LoRA, arXiv
+    2106.09685)."""
+    lora_rank: int = field(default=16, metadata=about("Rank of the adapters.", least=1, most=MOST_RANK))
+    """Rank r of the adapters: a matrix of k x n gets one of k x r and one of r x n."""
+    lora_targets: str = field(
+        default="q,v",
+        metadata=about(
+            "Matrices with adapters: q, k, v, o, gate, up, down; qkv and gate_up with one for all; or all.",
+            metavar="NAMES",
+        ),
+    )
+    """Matrices that get adapters, a comma list: projections of attention (``q``, ``k``, ``v``, ``o``) and of MLPs
+    (``gate``, ``up``, ``down``); ``qkv`` and ``gate_up`` are fused matrices with one adapter; ``all`` names all."""
+    freeze: str = field(
+        default="none",
+        metadata=about("Parts that are not trained: embedding, head, layers:0-15.", metavar="PARTS"),
+    )
+    """Parts that keep their weights in full training: a comma list of ``embedding``, ``head`` and ``layers:0-15``."""
     software: Software = field(default_factory=Software)
     """How the training framework runs it; a stack names the behaviour of one."""
 
     def __post_init__(self) -> None:
         """Checks types and ranges. Raises ``InputError``."""
         check(self)
+        lora_targets(self.lora_targets)
+        frozen_parts(self.freeze)
+        if self.train == "lora" and self.freeze != "none":
+            raise InputError(
+                f"freeze is {self.freeze} with train lora",
+                rule="adapters train beside weights that are all frozen",
+                hint="leave freeze out, or set --train full",
+            )
         if not isinstance(self.software, Software):
             raise InputError(
                 f"software is {shown(self.software)}", rule="software is a Software record", hint="Software(...)"
             )
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether every weight is trained, and nothing else."""
+        return self.train == "full" and self.freeze == "none"
+
+    def freezes_embedding(self, model: ModelConfig) -> bool:
+        """Whether the input table keeps its weights."""
+        return embedding_is_frozen(model, lora=self.train == "lora", freeze=self.freeze)
+
+    def freezes_head(self, model: ModelConfig) -> bool:
+        """Whether the output head keeps its weights."""
+        return head_is_frozen(model, lora=self.train == "lora", freeze=self.freeze)
 
     @property
     def recipe(self) -> Recipe:

@@ -16,6 +16,8 @@ from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
+Gradients = Literal["all", "input", "none"]
+"""Gradients that training computes of a layer."""
 QKNorm = Literal["none", "head", "full", "l2"]
 """Norm of queries and keys."""
 
@@ -280,6 +282,9 @@ class Layer:
     """MLP or mixture of experts; None: the layer is a mixer alone (hybrid models)."""
     num_norms: int
     """Norms over the hidden size (norms inside the mixer not counted)."""
+    gradients: Gradients = "all"
+    """What training computes of it: all gradients, that of its input alone (frozen), or none (frozen, with nothing to
+    train before it)."""
     parallel_residual: bool = False
     """Mixer and MLP read the same input and their outputs are added (GPT-NeoX, PaLM)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,37 +34,57 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks. Where the
     software keeps gathered weights, or gradients till the last micro-batch, these are whole at the peak and the shard
     of the weights comes on top. Shards that are kept in fp32 alone are the master copy. hpz adds a second 16-bit copy,
-    shared by the ranks of a node. What one rank alone holds is whole.
+    shared by the ranks of a node. What one rank alone holds is whole. Frozen parameters have weights alone.
     """
-    classes = [_states(*each, job, numbers) for each in _classes(held, numbers)]
+    master = job.recipe.master_bytes if job.software.fp32_weights else 0.0
+    classes = [_states(each, job, numbers, master) for each in _shares(held.trained, numbers)]
+    frozen = held.frozen
+    if any_holds(frozen.dense) or any_holds(frozen.experts):
+        kept = (_weights(each, job, numbers, 0.0) for each in _shares(frozen, numbers))
+        classes += [States(weights, 0.0, 0.0) for weights in kept]
     return States(*(sum(getattr(each, name) for each in classes) for name in ("weights", "gradients", "optimizer")))
 
 
-def _classes(held: Parameters, numbers: PlanNumbers) -> Iterator[tuple[Numbers, Numbers, Numbers | None]]:
-    """Parameters, the ranks that share their states and those that share a second copy: dense, then of experts."""
+class _Share(NamedTuple):
+    """Parameters with the ranks that share them."""
+
+    parameters: Numbers
+    ranks: Numbers
+    """Ranks that share their states."""
+    second: Numbers | None
+    """Ranks that share a second copy of the weights; None where there is none."""
+
+
+def _shares(held: Parameters, numbers: PlanNumbers) -> Iterator[_Share]:
+    """Dense parameters, then those of experts."""
     copied = numbers.second_degree is not None
-    yield held.dense, numbers.sharding_degree, numbers.second_degree
+    yield _Share(held.dense, numbers.sharding_degree, numbers.second_degree)
     if any_holds(held.experts):
         second = numbers.expert_second_degree if copied else None
-        yield held.experts, numbers.expert_sharding_degree, second
+        yield _Share(held.experts, numbers.expert_sharding_degree, second)
 
 
-def _states(parameters: Numbers, ranks: Numbers, second: Numbers | None, job: Job, numbers: PlanNumbers) -> States:
-    """States of parameters that so many ranks share."""
-    recipe, shared, shard = job.recipe, np.greater(ranks, 1), parameters / ranks
-    sharded = numbers.shards_weights & shared
-    master = recipe.master_bytes if job.software.fp32_weights else 0.0
-    whole, own = weight_bytes(job), recipe.weight_bytes
-    freed = (whole - own + master if master else whole) * shard
-    kept = whole * parameters + where(sharded, (master or own) * shard, 0.0)
-    weights = where(numbers.frees_weights & shared, freed, kept)
-    if second is not None:
-        weights = weights + where(numbers.frees_weights & np.less(second, ranks), own * parameters / second, 0.0)
+def _states(held: _Share, job: Job, numbers: PlanNumbers, master: float) -> States:
+    """States of trained parameters; ``master``: bytes of a master copy that is the weight's shard."""
+    own, shard = job.recipe.weight_bytes, held.parameters / held.ranks
     copy = own if job.software.gradient_copy and job.grad_bytes > own else 0.0
-    gradients = (job.grad_bytes + copy) * where(numbers.shards_gradients, shard, parameters)
-    states = job.optimizer_bytes - where(sharded, master, 0.0)
-    optimizer = states * where(numbers.shards_optimizer, shard, parameters)
-    return States(weights, gradients, where(numbers.offload_optimizer, 0.0, optimizer))
+    gradients = (job.grad_bytes + copy) * where(numbers.shards_gradients, shard, held.parameters)
+    states = job.optimizer_bytes - where(numbers.shards_weights & np.greater(held.ranks, 1), master, 0.0)
+    optimizer = states * where(numbers.shards_optimizer, shard, held.parameters)
+    return States(_weights(held, job, numbers, master), gradients, where(numbers.offload_optimizer, 0.0, optimizer))
+
+
+def _weights(held: _Share, job: Job, numbers: PlanNumbers, master: float) -> Numbers:
+    """Weights that a rank holds all the time, or from their first use in a step to the last. [bytes]"""
+    shared, shard = np.greater(held.ranks, 1), held.parameters / held.ranks
+    whole, own = weight_bytes(job), job.recipe.weight_bytes
+    freed = (whole - own + master if master else whole) * shard
+    kept = whole * held.parameters + where(numbers.shards_weights & shared, (master or own) * shard, 0.0)
+    weights = where(numbers.frees_weights & shared, freed, kept)
+    if held.second is None:
+        return weights
+    has_one = numbers.frees_weights & np.less(held.second, held.ranks)
+    return weights + where(has_one, own * held.parameters / held.second, 0.0)
 
 
 def update_bytes(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
@@ -86,6 +107,7 @@ def weight_bytes(job: Job) -> float:
 
 def local_parameters(held: Parameters, numbers: PlanNumbers) -> Numbers:
     """Parameters that this rank's optimizer updates."""
+    held = held.trained
     return where(numbers.shards_optimizer, _shard(held, numbers), _whole(held))
 
 
@@ -105,6 +127,7 @@ def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, numb
 
     Those of a head take no more than its logits did, unless a loss in pieces makes them in the forward pass (Liger).
     """
+    part, layer = part.trained, layer.trained
     part = _shared(part if job.software.fused_loss else layer, numbers)
     each = job.grad_bytes if job.software.fused_accumulation else job.recipe.weight_bytes
     return where(numbers.shards_gradients, each * _at_once(part, _shared(layer, numbers), job), 0.0)
@@ -115,7 +138,7 @@ def reduction_bytes(part: Parameters, layer: Parameters, job: Job, numbers: Plan
 
     The copy belongs to the stream of the reduction, so that the allocator keeps its place when it is gone (FSDP2).
     """
-    part, layer = _shared(part, numbers), _shared(layer, numbers)
+    part, layer = _shared(part.trained, numbers), _shared(layer.trained, numbers)
     if job.software.fixed_bucket:
         return where(numbers.shards_gradients & np.greater(_whole(part), 0), job.grad_bytes * BUCKET_ELEMENTS, 0.0)
     wider = job.grad_bytes > job.recipe.weight_bytes and not job.software.fused_accumulation

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, where
+from shardplan.arrays import Flags, Numbers, is_zero, where
+from shardplan.errors import InputError
 from shardplan.fields import dataclass
+from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import OP_SAC
+from shardplan.inputs.plan import OP_SAC, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
+from shardplan.inputs.trained import lora_targets
 from shardplan.workload.attention import attention, latent_attention
 from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.moe import mixture_of_experts
@@ -18,19 +24,21 @@ from shardplan.workload.op_sac import selected
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
 from shardplan.workload.state_space import linear_attention, state_space
+from shardplan.workload.training import adapters, trained
 
 
 def layer_block(layer: Layer, shard: Shard) -> Block:
     """Norm and mixer, norm and MLP, as the layer has them."""
-    block = Block()
+    blocks = []
     if layer.mixer is not None:
-        block += norm(shard, layer_input=True) + _mixer(layer.mixer, shard)
+        blocks.append(norm(shard, layer_input=True) + _mixer(layer.mixer, shard))
     if layer.mlp is not None:
         routed = isinstance(layer.mlp, MixtureOfExperts)
-        block += norm(shard, linear_input=not routed, layer_input=layer.mixer is None) + _mlp(layer.mlp, shard)
+        normed = norm(shard, linear_input=not routed, layer_input=layer.mixer is None)
+        blocks.append(normed + _mlp(layer.mlp, shard))
     extra = layer.num_norms - (layer.mixer is not None) - (layer.mlp is not None)
-    for _ in range(max(extra, 0)):
-        block += norm(shard, linear_input=False)
+    blocks += [norm(shard, linear_input=False)] * max(extra, 0)
+    block = reduce(add, (trained(each, layer.gradients, shard) for each in blocks))
     return selected(block, shard) if np.any(shard.numbers.recompute.get(OP_SAC, False)) else block
 
 
@@ -58,12 +66,33 @@ class Parameters:
     """Replicated over data- and context-parallel ranks."""
     experts: Numbers = 0.0
     """Replicated over ``edp`` ranks."""
+    frozen_dense: Numbers = 0.0
+    """Those of the dense ones that are not trained."""
+    frozen_experts: Numbers = 0.0
+
+    @property
+    def trained(self) -> Parameters:
+        """Those that have gradients and optimizer states."""
+        if is_zero(self.frozen_dense) and is_zero(self.frozen_experts):
+            return self
+        return Parameters(self.dense - self.frozen_dense, self.experts - self.frozen_experts)
+
+    @property
+    def frozen(self) -> Parameters:
+        """Those that have weights alone."""
+        return Parameters(self.frozen_dense, self.frozen_experts)
+
+    def as_frozen(self) -> Parameters:
+        """The same, none of them trained."""
+        return Parameters(self.dense, self.experts, self.dense, self.experts)
 
     def __add__(self, other: Parameters) -> Parameters:
-        return Parameters(self.dense + other.dense, self.experts + other.experts)
-
-    def __mul__(self, factor: Numbers) -> Parameters:
-        return Parameters(self.dense * factor, self.experts * factor)
+        return Parameters(
+            self.dense + other.dense,
+            self.experts + other.experts,
+            self.frozen_dense + other.frozen_dense,
+            self.frozen_experts + other.frozen_experts,
+        )
 
 
 def layer_parameters(model: ModelConfig, layer: Layer, numbers: PlanNumbers) -> Parameters:
@@ -77,6 +106,49 @@ def layer_parameters(model: ModelConfig, layer: Layer, numbers: PlanNumbers) -> 
     replicated = moe.router_parameters(h) + moe.latent_parameters(h)
     experts = moe.expert_parameters(h) / (numbers.ep * numbers.etp)
     return Parameters(norms + mixer + replicated + moe.shared_parameters(h) / numbers.tp, experts)
+
+
+def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNumbers) -> Parameters:
+    """Parameters of a layer on one rank, adapters included, and those of them that are frozen."""
+    held = layer_parameters(model, layer, numbers)
+    if job.train != "lora":
+        return held if layer.gradients == "all" else held.as_frozen()
+    block = layer_block(layer, Shard.of(model.hidden_size, job, numbers))
+    pairs = [pair for each in block.operators for pair in adapters(each, job, numbers.tp)]
+    sizes = [(down.grouped, down.count * (down.k * down.n + up.k * up.n)) for down, up in pairs]
+    added = Parameters(
+        sum((size for grouped, size in sizes if not grouped), start=0.0),
+        sum((size for grouped, size in sizes if grouped), start=0.0),
+    )
+    return held.as_frozen() + added
+
+
+def check_adapters(model: ModelConfig, job: Job) -> None:
+    """Refuse adapters that the model has no matrices for, or whose rank is that of the matrices. Raises InputError."""
+    if job.train != "lora":
+        return
+    shard = Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(), 1, job))
+    found = [
+        pair
+        for kind in model.layer_kinds
+        for each in layer_block(kind, shard).operators
+        for pair in adapters(each, job, 1.0)
+    ]
+    there = {down.name.partition(".")[2].removesuffix("_a") for down, _ in found}
+    missing = [target for target in lora_targets(job.lora_targets) if target not in there]
+    if missing and job.lora_targets != "all":
+        raise InputError(
+            f"lora_targets is {job.lora_targets}, and {model.name} has no {', '.join(missing)}",
+            rule="adapters are for matrices of the model",
+            hint="name matrices that it has, or all",
+        )
+    largest = min((float(min(down.k, up.n)) for down, up in found), default=0.0)
+    if job.lora_rank > largest:
+        raise InputError(
+            f"lora_rank is {job.lora_rank:,}; the smallest matrix with an adapter has rank {largest:,.0f}",
+            rule="adapters have a lower rank than their matrices",
+            hint=f"set --lora-rank below {largest:,.0f}",
+        )
 
 
 def _mixer_parameters(
@@ -123,7 +195,8 @@ def head_parameters(model: ModelConfig, numbers: PlanNumbers, *, holds_table: Fl
     return Parameters((model.num_head_parameters + again) / numbers.tp + final)
 
 
-def mtp_parameters(model: ModelConfig, numbers: PlanNumbers) -> Parameters:
+def mtp_parameters(model: ModelConfig, job: Job, numbers: PlanNumbers) -> Parameters:
     """One multi-token-prediction block: a layer, a joining projection and three norms."""
-    joined = 2 * model.hidden_size**2 + 3 * model.norm_parameters
-    return layer_parameters(model, model.mtp_layer, numbers) + Parameters(joined)
+    joined = Parameters(2 * model.hidden_size**2 + 3 * model.norm_parameters)
+    layer = held_parameters(model, model.mtp_layer, job, numbers)
+    return layer + (joined.as_frozen() if job.train == "lora" else joined)

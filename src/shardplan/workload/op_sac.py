@@ -37,7 +37,8 @@ def selected(block: Block, shard: Shard) -> Block:
     products = [operator for operator in block.operators if isinstance(operator, Matmul)]
     repeated = _alternating(products)
     columns = {product.name: product.n for product in products}
-    return Block(
+    return replace(
+        block,
         operators=tuple(replace(operator, op_sac=_of_operator(operator, repeated)) for operator in block.operators),
         collectives=tuple(replace(item, op_sac=_of_collective(item, shard)) for item in block.collectives),
         saved=tuple(replace(tensor, op_sac=_of_saved(tensor, repeated, columns, shard)) for tensor in block.saved),

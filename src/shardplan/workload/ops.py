@@ -36,6 +36,8 @@ class Matmul:
     """Whether the product runs in the recipe's number format (linear layers) or in its wider one (router, head)."""
     weight: bool = True
     """Whether the second matrix is a weight, whose gradient is accumulated."""
+    wgrad: bool = True
+    """Whether the gradient of the weight is computed; not where it is frozen."""
     load: Numbers = 1.0
     """Rows of the most loaded rank, which are these and set the time, relative to those of the average one."""
     parts: tuple[Numbers, ...] = (1,)
@@ -159,17 +161,32 @@ class Block:
     operators: tuple[Operator, ...] = ()
     collectives: tuple[Collective, ...] = ()
     saved: tuple[Saved, ...] = ()
+    forward_alone: bool = False
+    """Whether there is no backward pass: nothing is trained here or before."""
+
+    @property
+    def training_flops(self) -> Numbers:
+        """FLOP of forward and backward pass, without recomputation."""
+        return sum((self._passes(each) * each.flops for each in self.operators), start=0.0)
+
+    def _passes(self, operator: Operator) -> int:
+        """Times that the forward FLOP of an operator are spent: once more for each gradient."""
+        if self.forward_alone:
+            return 1
+        return 3 if not isinstance(operator, Matmul) or operator.wgrad else 2
 
     def __add__(self, other: Block) -> Block:
         return Block(
             operators=self.operators + other.operators,
             collectives=self.collectives + other.collectives,
             saved=self.saved + other.saved,
+            forward_alone=self.forward_alone and other.forward_alone,
         )
 
     def outside_layers(self) -> Block:
         """The same block as part of no layer: recomputation, full included, leaves it alone."""
-        return Block(
+        return replace(
+            self,
             operators=tuple(replace(operator, modules=OUTSIDE) for operator in self.operators),
             collectives=tuple(replace(collective, modules=OUTSIDE) for collective in self.collectives),
             saved=tuple(replace(tensor, modules=OUTSIDE) for tensor in self.saved),

@@ -81,6 +81,13 @@ TRAFFIC: dict[str, Traffic] = {
         forward_kernels="R gate, R up, W output",
         backward_kernels="R gradient, R gate, R up, W gate's gradient, W up's gradient",
     ),
+    "adapter": Traffic(
+        of="sum with an adapter's output, per token and mean of input and output channels",
+        forward=3,
+        backward=3,
+        forward_kernels="R output, R adapter's output, W sum",
+        backward_kernels="R input gradient, R adapter's, W sum",
+    ),
     "embedding": Traffic(
         of="embedding, per token and channel",
         forward=2,

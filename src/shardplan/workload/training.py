@@ -1,0 +1,138 @@
+"""Gradients that a job does not need, and adapters (LoRA) beside frozen matrices.
+
+A frozen matrix has no weight gradient, so that its input need not be kept; the gradient of its input goes on to what is
+trained before it. A matrix W with an adapter computes :math:`x W + x A B` with A of k x r and B of r x n (LoRA, arXiv
+2106.09685); A needs the input again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from shardplan.arrays import Numbers
+from shardplan.inputs.job import Job
+from shardplan.inputs.layers import Gradients
+from shardplan.inputs.trained import lora_targets
+from shardplan.workload.ops import Block, Matmul, Operator, Saved, StreamPass
+from shardplan.workload.passes import TRAFFIC
+from shardplan.workload.shard import Shard
+
+NORMED: Final = (
+    "qkv", "q", "q_down", "kv_down", "index_k", "in_proj", "mlp_fc1", "shared_fc1", "latent_down", "router",
+    "mtp_projection",
+)  # fmt: skip
+"""Products that read the output of the norm before them."""
+READ_BY: Final = {
+    "norm_output": NORMED,
+    "dispatched": ("expert_fc1",),
+    "latents": ("q_up", "kv_up"),
+    "core_output": ("proj",),
+    "out_proj_input": ("out_proj",),
+    "gathered_input": ("head",),
+    **{f"{name}_fc2_input": (f"{name}_fc2",) for name in ("mlp", "expert", "shared")},
+}
+"""Tensors that are kept as inputs of products, and these products."""
+ALSO_READ: Final = ("latents", "core_output")
+"""Those that a norm or the attention core reads backward as well."""
+ROW_PARALLEL: Final = ("proj", "out_proj", "mlp_fc2", "expert_fc2", "shared_fc2")
+"""Products whose inner dimension is shared by tensor-parallel ranks; of the others the columns are."""
+
+
+def trained(block: Block, gradients: Gradients, shard: Shard) -> Block:
+    """``block`` with the gradients that its layer needs, and with the job's adapters."""
+    if gradients == "none":
+        return forward_alone(block)
+    if shard.job.train == "lora":
+        return _adapted(block, shard)
+    return frozen(block, shard) if gradients == "input" else block
+
+
+def forward_alone(block: Block) -> Block:
+    """``block`` without a backward pass: nothing before it is trained, so nothing is kept."""
+    kept = tuple(each for each in block.collectives if each.direction == "forward")
+    return Block(operators=block.operators, collectives=kept, forward_alone=True)
+
+
+def frozen(block: Block, shard: Shard) -> Block:
+    """``block`` with gradients of its inputs alone."""
+    return _without_weight_gradients(block, shard, adapted=())
+
+
+def _without_weight_gradients(block: Block, shard: Shard, adapted: tuple[str, ...]) -> Block:
+    """Products have no weight gradients, and inputs that only these read are not kept; but those of adapters are."""
+    operators = tuple(replace(each, wgrad=False) if isinstance(each, Matmul) else each for each in block.operators)
+    saved = (_kept(tensor, shard, adapted) for tensor in block.saved)
+    return replace(block, operators=operators, saved=tuple(tensor for tensor in saved if tensor is not None))
+
+
+def _kept(tensor: Saved, shard: Shard, adapted: tuple[str, ...]) -> Saved | None:
+    """What is kept of a tensor where the products that read it are frozen."""
+    readers = READ_BY.get(tensor.name)
+    if readers is None:
+        return tensor
+    quantised = shard.linear_input if shard.linear_input < shard.element or tensor.name == "latents" else 0.0
+    if tensor.name in ALSO_READ:  # one copy for the product, another where that is kept in other bits
+        return replace(tensor, bytes=tensor.bytes * (shard.element / (shard.element + quantised)))
+    if {*readers} & {*adapted}:  # adapters compute in 16 bits
+        return replace(tensor, bytes=tensor.bytes * (shard.element / shard.linear_input))
+    return None
+
+
+def _adapted(block: Block, shard: Shard) -> Block:
+    """``block`` frozen, with the adapters of the job."""
+    pairs = [pair for each in block.operators for pair in adapters(each, shard.job, shard.numbers.tp)]
+    base = _without_weight_gradients(block, shard, tuple({down.name.split(".")[0] for down, _ in pairs}))
+    operators: list[Operator] = []
+    saved: list[Saved] = []
+    for down, up in pairs:
+        operators += [down, up, _sum(down, up, shard)]
+        saved.append(Saved(name=f"{up.name}_input", modules=down.modules, bytes=up.m * up.k * up.count * shard.element))
+    return base + Block(operators=tuple(operators), saved=tuple(saved))
+
+
+def _sum(down: Matmul, up: Matmul, shard: Shard) -> StreamPass:
+    """The adapter's output is added to the product's, and its input gradient to that of the product."""
+    elements = down.m * down.count * (down.k + up.n) / 2
+    return TRAFFIC["adapter"].at(f"{down.name}_sum", down.modules, elements, shard.element)
+
+
+def adapters(operator: Operator, job: Job, tp: Numbers) -> Iterator[tuple[Matmul, Matmul]]:
+    """Products A and B of the adapters of an operator; both are shared by tensor-parallel ranks (Megatron, NeMo)."""
+    if not isinstance(operator, Matmul):
+        return
+    rank = job.lora_rank
+    for target, columns in _targets(operator, job):
+        by_rows = operator.name in ROW_PARALLEL
+        plain = replace(operator, low_precision=False, parts=(1,))
+        yield (
+            replace(plain, name=f"{operator.name}.{target}_a", n=rank if by_rows else rank / tp),
+            replace(plain, name=f"{operator.name}.{target}_b", k=rank, n=columns / tp if by_rows else columns),
+        )
+
+
+def _targets(operator: Matmul, job: Job) -> Iterator[tuple[str, Numbers]]:
+    """Targets of the job among the matrices of a product, and the columns of each."""
+    parts = _parts(operator)
+    whole = sum(operator.parts)
+    named = dict(zip(parts, (operator.n * part / whole for part in operator.parts), strict=False))
+    for target in lora_targets(job.lora_targets):
+        if target in named:
+            yield target, named[target]
+        elif FUSED.get(target) == operator.name or (target == "gate_up" and operator.name.endswith("_fc1")):
+            yield target, operator.n
+
+
+FUSED: Final = {"qkv": "qkv"}
+"""Targets that are one matrix of several."""
+PARTS: Final = {
+    "qkv": ("q", "k", "v"), "q": ("q",), "q_up": ("q",), "kv_up": ("k",), "proj": ("o",), "out_proj": ("o",),
+}  # fmt: skip
+"""Targets among the matrices of each product, in their order."""
+
+
+def _parts(operator: Matmul) -> tuple[str, ...]:
+    if operator.name.endswith("_fc1"):
+        return ("gate", "up") if len(operator.parts) > 1 else ("up",)
+    return ("down",) if operator.name.endswith("_fc2") else PARTS.get(operator.name, ())
