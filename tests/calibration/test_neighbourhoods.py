@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardplan.calibration.left_out import UNSEEN, distances_of, neighbourhoods_of, with_plan_factors
-from shardplan.calibration.neighbourhoods import by_distance, left_out_runs
+from shardplan.calibration.neighbourhoods import by_distance, by_pairs, left_out_runs
 from shardplan.estimation.evidence import SPREADS, distance
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
@@ -63,6 +63,14 @@ def test_sizes_and_shares_of_each_distance() -> None:
     assert near.size == pytest.approx(0.1 / 0.12)
     assert near.inside == far.inside == 1
     assert far.width > near.width > 1
+
+
+def test_what_no_two_respects_had_in_common_is_told_apart() -> None:
+    runs = read_residuals()
+    usual, apart = by_pairs(left_out_runs(runs, [one.family for one in runs]))
+    assert usual.n + apart.n == sum(one.time is not None for one in runs)
+    assert apart.n > 40
+    assert apart.size / usual.size == pytest.approx(1.25, abs=0.05)
 
 
 def test_an_error_outside_its_band_is_counted() -> None:

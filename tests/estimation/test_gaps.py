@@ -197,6 +197,17 @@ def test_a_plan_that_was_measured_is_nearer_than_any_and_has_no_reason_to_be_wid
     assert factors[1:] == pytest.approx([1.25, *[1.5] * 3])
 
 
+def test_a_plan_that_is_far_for_many_small_reasons_is_said_to_be_far() -> None:
+    other = Plan(pp=8, micro_batch_size=16, recompute="full", overlap_dp=False, offload="activations")
+    gap = gap_of_plan(replace(H100, plan=other), KnownRuns(runs()))
+    assert (gap.reason, gap.factor) == ("no measured dense run has a plan that is near to this", SPREADS[-1])
+
+
+def test_without_any_run_all_is_far() -> None:
+    assert gap_of_plan(H100, KnownRuns(())).factor == SPREADS[-1]
+    assert gap_of_plan(H100, KnownRuns(()), KnownRuns(runs())).factor == SPREADS[0]
+
+
 @pytest.mark.parametrize(
     ("plan", "moe", "words"),
     [

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,17 @@ def test_an_mlp_keeps_the_output_of_its_first_product_and_the_input_of_its_secon
     """19 s b h of a plain one of four times the width is 1 for the mask, 2 for the input and these 16 (2205.05198)."""
     kept = {each.name: each.bytes for each in mlp(MLP(intermediate_size=4 * HIDDEN, gated=gated), shard(tp=2)).saved}
     assert kept == {"mlp_fc1_output": inner * 8 * SBH / 2, "mlp_fc2_input": 8 * SBH / 2}
+
+
+def test_inputs_of_activation_functions_may_be_kept_in_eight_bits() -> None:
+    """Half the bytes of the first product's output, and nothing else less (DeepSeek-V3, arXiv 2412.19437, 3.3.3)."""
+    config = MLP(intermediate_size=4 * HIDDEN, gated=True)
+    usual, low = (
+        {each.name: each.bytes for each in mlp(config, replace(shard(), job=replace(shard().job, software=kept))).saved}
+        for kept in (Software(), Software(gate_input_format="fp8"))
+    )
+    assert low["mlp_fc1_output"] == usual["mlp_fc1_output"] / 2 == 8 * SBH
+    assert low["mlp_fc2_input"] == usual["mlp_fc2_input"]
 
 
 def test_eager_kernels_keep_the_activated_gate_as_well() -> None:

@@ -22,7 +22,7 @@ from shardplan.calibration.predict import PosedRun, log_ratios
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.estimation.band import features_of
 from shardplan.estimation.evidence import NEIGHBOURHOOD, KnownRuns
-from shardplan.estimation.gaps import gap_among
+from shardplan.estimation.gaps import UNMEASURED_PAIR, gap_among, rarest
 from shardplan.fields import dataclass
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
@@ -154,6 +154,11 @@ def distances_of(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[float
     """Distance of every run from the nearest that its prediction had seen; infinite where it had seen none."""
     apart = [np.sqrt(terms.sum(axis=1)) for _, (_, terms, _) in _seen(runs, groups, ())]
     return tuple(float(one.min()) if len(one) else math.inf for one in apart)
+
+
+def unmeasured_pairs(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[bool, ...]:
+    """Whether no run that its prediction had seen was near to a run in some two respects at once."""
+    return tuple(rarest(*seen)[1] >= UNMEASURED_PAIR for _, seen in _seen(runs, groups, ()))
 
 
 def _seen(

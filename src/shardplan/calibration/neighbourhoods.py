@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.calibration.defaults import LeftOut, refit, residuals_of
-from shardplan.calibration.left_out import distances_of
+from shardplan.calibration.left_out import distances_of, unmeasured_pairs
 from shardplan.estimation.band import KnownErrors, band_among, errors_of, scale_of
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.residuals import Residual
@@ -66,6 +66,8 @@ class LeftOutRun:
     run: Residual
     distance: float
     """From the nearest run of another group."""
+    is_apart: bool
+    """Whether no run of another group was near to it in some two respects at once."""
     weight: float
     size: float
     """Of its error."""
@@ -84,7 +86,8 @@ def left_out_runs(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[Left
     others = {group: _without(runs, groups, group) for group in set(groups)}
     counts = Counter(run.family for run in runs)
     found: list[LeftOutRun] = []
-    for run, group, distance in zip(runs, groups, distances_of(runs, groups), strict=True):
+    distances, pairs = distances_of(runs, groups), unmeasured_pairs(runs, groups)
+    for run, group, distance, is_apart in zip(runs, groups, distances, pairs, strict=True):
         if run.time is None:
             continue
         band = band_among(run.features, run.features.accelerator, others[group])
@@ -92,6 +95,7 @@ def left_out_runs(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[Left
             LeftOutRun(
                 run=run,
                 distance=distance,
+                is_apart=is_apart,
                 weight=1 / math.sqrt(counts[run.family]),
                 size=abs(run.time) / scale_of(run.features, "time"),
                 is_inside=band.low <= math.exp(-run.time) <= band.high,
@@ -113,6 +117,16 @@ def by_distance(found: Sequence[LeftOutRun], edges: Sequence[float] = EDGES) -> 
         if here:
             told.append(_at_distance(here, least, most))
     return tuple(told)
+
+
+def by_pairs(found: Sequence[LeftOutRun]) -> tuple[AtDistance, AtDistance]:
+    """The same of runs to which others were near in any two respects, and of those where in some two none was.
+
+    Of predictions without each family: 809 and 60 runs, of which 8 in 10 errors lie below 0.90 and below 1.15, and 80 %
+    of both inside their bands. From this ``gaps.UNMEASURED_PAIR`` is taken.
+    """
+    usual, apart = ([one for one in found if one.is_apart == is_apart] for is_apart in (False, True))
+    return _at_distance(usual, 0.0, math.inf), _at_distance(apart, 0.0, math.inf)
 
 
 def _at_distance(here: Sequence[LeftOutRun], least: float, most: float) -> AtDistance:

@@ -28,9 +28,9 @@ from shardplan.inputs.readers.residuals import Features, Residual
 
 UNMEASURED = 1.4
 """Factor on the width (logarithm) of a band for a generation of accelerators that no run covers. Constants fitted
-without a generation, and a band of the other generations' errors: with this factor 75 % or more of the runs of each of
-the seven measured generations lie inside (92 % of all), without it 60 % of Ascend's and 64 % of Blackwell's
-(``refit(left_out="generation")`` and ``covered_runs(..., unmeasured=True)``)."""
+without a generation, and a band of the other generations' errors: with this factor 80 % or more of the runs of each of
+the measured generations lie inside, but 14 of the 20 of Ascend (91 % of all); without it 50 % of Ascend's and 69 % of
+Blackwell's (``refit(left_out="generation")`` and ``covered_runs(..., unmeasured=True)``)."""
 UNMEASURED_PART = 1.25
 """The same for an accelerator that no run covers, of a generation that some do. Constants fitted without the
 generation, errors kept from each accelerator in turn: 81 % inside without the factor, 88 % with it (families by the
@@ -45,9 +45,9 @@ UNMEASURED_LENGTH = 1.25
 """For sequences of which no run has half. Judgement, as for a part; long ones that attend for most of a step are wider
 by their share of attention."""
 UNMEASURED_PAIR = 1.25
-"""For two respects that decide which communication is exposed (``evidence.EXPOSING``) of which no run of the kind has
-both. Of the runs where no run of another family had both (64, of 10 families), 8 in 10 left-out errors are below 1.14
-of what their parts of a step let expect; of all others below 0.91."""
+"""For two respects that decide which communication is exposed (``evidence.EXPOSING``) of which no run of the kind is
+near in both. Where no run of another family was (60 runs, of 9 families), 8 in 10 left-out errors are below 1.15 of
+what the parts of a step let expect; of all others below 0.90 (``calibration.neighbourhoods.by_pairs``)."""
 UNMEASURED_SCALE = 1.15
 """For scales of which no run of the generation and kind (of all generations, where it has none) has half. Of the runs
 on 512 to 4,095 accelerators 77 % lie in their bands, and of those outside most took longer."""
@@ -75,9 +75,9 @@ class Gap:
 
 
 def total_factor(gaps: Sequence[Gap]) -> float:
-    """Factor of all gaps together, as of independent causes; what is nearer than most makes all of it narrower."""
-    nearer = math.prod(min(gap.factor, 1.0) for gap in gaps)
-    return nearer * math.sqrt(1 + sum(max(gap.factor, 1.0) ** 2 - 1 for gap in gaps))
+    """Factor of all gaps together, as of independent causes; of one below one only where there is no other."""
+    wider = [gap.factor for gap in gaps if gap.factor > 1]
+    return math.sqrt(1 + sum(factor**2 - 1 for factor in wider)) if wider else math.prod(gap.factor for gap in gaps)
 
 
 def gaps_of(asked: Features, part: str, quantity: str, known: Sequence[Residual]) -> tuple[Gap, ...]:
@@ -99,19 +99,25 @@ def gap_of_plan(asked: Features, published: KnownRuns, own: KnownRuns | None = N
     ``own``: runs of a profile's own, of sources of their own.
     """
     if own is None:
-        return _gap(*_rarest_of(published, _exposed(asked)), published.terms(asked, NEIGHBOURHOOD))
+        return _gap(asked, _rarest_of(published, _exposed(asked)), published.terms(asked, NEIGHBOURHOOD))
     terms = np.concatenate([published.terms(asked, NEIGHBOURHOOD), own.terms(asked, NEIGHBOURHOOD)])
-    return gap_among(asked, terms, np.concatenate([published.sources, own.sources + published.sources.max() + 1]))
+    return gap_among(
+        asked, terms, np.concatenate([published.sources, own.sources + published.sources.max(initial=-1) + 1])
+    )
 
 
 def gap_among(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> Gap:
     """The same for runs of these ``sources``, with the terms of their squared distances from ``asked``."""
-    return _gap(*_rarest(asked, terms, sources), terms)
+    return _gap(asked, rarest(asked, terms, sources), terms)
 
 
-def _gap(reason: str, factor: float, terms: NDArray[np.float64]) -> Gap:
-    apart = spread(float(np.sqrt(terms.sum(axis=1).min())))
-    return Gap(reason=reason, factor=max(factor, apart) if factor > 1 else apart)
+def _gap(asked: Features, rarest_of_it: tuple[str, float], terms: NDArray[np.float64]) -> Gap:
+    """The larger of the two: that of respects which few runs have together, and that of the distance from all runs."""
+    reason, rare = rarest_of_it
+    far = spread(float(np.sqrt(terms.sum(axis=1).min(initial=np.inf))))
+    if rare < min(far, UNMEASURED_PAIR):
+        reason = f"no measured {_kind_of(asked)} run has a plan that is near to this"
+    return Gap(reason=reason, factor=max(rare, far) if rare > 1 else far)
 
 
 def _exposed(asked: Features) -> Features:
@@ -132,10 +138,10 @@ def _exposed(asked: Features) -> Features:
 
 @lru_cache(maxsize=1024)
 def _rarest_of(known: KnownRuns, asked: Features) -> tuple[str, float]:
-    return _rarest(asked, known.terms(asked, NEIGHBOURHOOD), known.sources)
+    return rarest(asked, known.terms(asked, NEIGHBOURHOOD), known.sources)
 
 
-def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> tuple[str, float]:
+def rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> tuple[str, float]:
     """The respect, or two of them together, in which fewest sources had a run of its kind near to it; its factor."""
     of_kind = terms[:, NEIGHBOURHOOD.index("kind")] == 0
     enough = min(ENOUGH, _num_different(sources))
@@ -145,7 +151,7 @@ def _rarest(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.int
     counts = [min(_num_different(sources[rows]), enough) for rows in runs]
     least = min(counts)
     if least == enough:
-        return f"no measured {_kind_of(asked)} run has a plan that is near to this", 1.0
+        return "", 1.0
     place = counts.index(least)
     words = " with ".join(EXPOSING[name](asked) for name in groups[place])
     factor = 1 + (UNMEASURED_PAIR - 1) * (1 - least / enough)

@@ -45,7 +45,7 @@ _HEAD: Final = (
     "aliases",
     "where",
     "usual_on",
-    "in_house",
+    "only_for_runs",
     "layers_per_chunk",
     "stages_by_cost",
     "experts_split_as_layers",
@@ -72,8 +72,8 @@ class Stack:
     """Stated values of a recorded run that choose this stack among those of its framework."""
     usual_on: tuple[str, ...] = ()
     """Makers of accelerators on which it is the usual framework: it is taken there if none is named."""
-    in_house: bool = False
-    """Whether only its makers can run it."""
+    only_for_runs: bool = False
+    """Whether it is here to describe published runs: its makers keep it, or it is no longer developed."""
     software: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``Software``; a value may be given for each precision."""
     job: Mapping[str, Any] = field(default_factory=dict)
@@ -194,7 +194,7 @@ def _stack_from(document: Document, label: str) -> Stack:
             if chunk is None
             else _count(_value(chunk, "layers_per_chunk", label, sources), label),
             usual_on=tuple(_sourced_texts(document, "usual_on", label, sources)),
-            in_house=_flag(document, "in_house", label, sources),
+            only_for_runs=_flag(document, "only_for_runs", label, sources),
             stages_by_cost=_flag(document, "stages_by_cost", label, sources),
             experts_split_as_layers=_flag(document, "experts_split_as_layers", label, sources),
             **_records(document, label),

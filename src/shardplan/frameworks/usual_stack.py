@@ -39,7 +39,7 @@ def published_stacks(vendor: str) -> tuple[Stack, ...]:
     Stacks that describe how one framework was run at some time (``where``) are left out. Raises ``InputError`` where
     there are none.
     """
-    found = [each for each in _shipped() if not (each.in_house or each.where) and _runs_on(each, vendor)]
+    found = [each for each in _shipped() if not (each.only_for_runs or each.where) and _runs_on(each, vendor)]
     if not found:
         raise InputError(
             f"no framework on record runs on accelerators of {vendor}",

@@ -15,7 +15,7 @@ AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
-MoeDispatchFormat = Literal["activation", "fp8"]
+KeptFormat = Literal["activation", "fp8"]
 LossKernel = Literal["in_place", "autograd", "loss_parallel", "gathered", "single"]
 KeepsWhole = Literal["never", "pipelines", "always"]
 Exchanged = Literal["step", "microbatch"]
@@ -49,13 +49,18 @@ class Software:
     """Whether the host waits for every kernel before it issues the next (``CUDA_LAUNCH_BLOCKING=1``)."""
     moe_dispatcher: MoeDispatcher = field(default="deepep", metadata=about("How tokens reach their experts:"))
     """``alltoall``: a copy of a token for every expert; ``deepep``, ``hybridep``: one copy for each node."""
-    moe_dispatch_format: MoeDispatchFormat = field(
+    moe_dispatch_format: KeptFormat = field(
         default="activation", metadata=about("Number format in which tokens travel to experts:")
     )
     """Number format in which tokens travel to their experts, and gradients of the outputs in the backward pass: that of
     activations, or ``fp8`` with an fp32 scale for every 128 channels (DeepSeek-V3, arXiv 2412.19437, section 3.3.3),
     which takes what MXFP8 does (Megatron Core, ``moe_dispatch_fwd_dtype``, ``moe_combine_bwd_dtype``). What comes back
     travels as activations do."""
+    gate_input_format: KeptFormat = field(
+        default="activation", metadata=about("Number format in which inputs of activation functions are kept:")
+    )
+    """Number format in which the inputs of activation functions are kept for the backward pass: that of activations, or
+    ``fp8`` (DeepSeek-V3, arXiv 2412.19437, section 3.3.3)."""
     moe_capacity: bool = field(
         default=False, metadata=about("Experts take a fixed number of tokens: the host need not wait.")
     )

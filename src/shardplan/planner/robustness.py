@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +33,6 @@ from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.planner.simplicity import complexity_of
 from shardplan.planner.tied import PricedPlans
 
 ALIKE_TIME = 0.005
@@ -39,6 +40,11 @@ ALIKE_TIME = 0.005
 differ by 1.3 %."""
 EVIDENCE = "evidence"
 """What a plan loses where plans that were not measured take longer than estimated."""
+DIMENSIONS: Final = ("tp", "cp", "pp", "vp", "ep", "etp")
+"""Degrees that split a model or its work, each a dimension where it is more than one."""
+SIZES: Final = ("micro_batch_size", "sharding_degree", "stage_layers", "microbatch_group_size", "tp_rows")
+"""Other fields that are no switches."""
+Complexity = tuple[bool, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,14 @@ def has_headroom(estimate: Estimate) -> bool:
     return estimate.peak_memory_p90_bytes <= estimate.usable_memory_bytes
 
 
+def complexity_of(plan: Plan, num_layers: int) -> Complexity:
+    """Whether stages have unlike numbers of layers, then dimensions, then switches that differ from their defaults."""
+    is_uneven = plan.stage_layers is not None or num_layers % (plan.pp * plan.vp) != 0
+    dimensions = sum(getattr(plan, name) > 1 for name in DIMENSIONS)
+    others = (field for field in fields(Plan) if field.name not in (*DIMENSIONS, *SIZES))
+    return is_uneven, dimensions, sum(getattr(plan, field.name) != field.default for field in others)
+
+
 def recommended_of(question: Question, priced: PricedPlans, fastest: int | None) -> int:
     """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good."""
     tied = priced.tied
@@ -81,7 +95,7 @@ def recommended_of(question: Question, priced: PricedPlans, fastest: int | None)
     layers = question.model.num_hidden_layers
 
     def order(index: int) -> tuple[object, ...]:
-        return (*complexity_of(priced.plan(index), layers), priced.step_time[index], index != fastest)
+        return (*complexity_of(priced.plan(index), layers), index != fastest, priced.step_time[index])
 
     return min(alike, key=order)
 

@@ -9,8 +9,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.planner.result import Offer
-from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, has_headroom
-from shardplan.planner.simplicity import complexity_of
+from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of, has_headroom
 from shardplan.units import format_bytes
 
 Record = dict[str, Any]

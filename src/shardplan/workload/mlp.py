@@ -92,7 +92,7 @@ def feed_forward(
         ),
     )  # fmt: skip
     saved = (
-        Saved(name=f"{name}_fc1_output", modules=modules, bytes=rows * columns * shard.element),
+        Saved(name=f"{name}_fc1_output", modules=modules, bytes=rows * columns * shard.gate_input),
         Saved(name=f"{name}_fc2_input", modules=("activation", *modules), bytes=rows * width * shard.linear_input),
         *_unfused_gate(name, modules, shard, rows * width, gated=gated),
     )

@@ -47,6 +47,11 @@ class Shard:
         )
 
     @property
+    def gate_input(self) -> float:
+        """Bytes of a kept element of the input of an activation function."""
+        return 1.0 if self.job.software.gate_input_format == "fp8" else self.element
+
+    @property
     def summa(self) -> bool:
         """Whether matrices are split along both dimensions."""
         return self.numbers.tp_kind == "summa"

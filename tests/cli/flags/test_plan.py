@@ -72,7 +72,7 @@ def test_help_states_the_choices() -> None:
                 "kernels": "Kernels",
                 "cuda_graphs": "CudaGraphs",
                 "moe_dispatcher": "MoeDispatcher",
-                "moe_dispatch_format": "MoeDispatchFormat",
+                "moe_dispatch_format": "KeptFormat",
             },
         ),
         (job, {"precision": "Precision", "optimizer": "Optimizer", "attention": "AttentionKernel"}),
