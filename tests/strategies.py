@@ -172,6 +172,9 @@ def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
         moment_dtype=draw(st.sampled_from(("fp32", "fp32", "bf16"))),
         dropout=draw(st.booleans()),
         moe_imbalance=draw(st.sampled_from((1.0, 1.0, 1.3))),
+        train=draw(st.sampled_from(("full", "full", "full", "lora"))),
+        lora_rank=2,
+        lora_targets=draw(st.sampled_from(("all", "o", "all"))),
         software=draw(softwares()),
     )
 

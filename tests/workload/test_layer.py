@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.examples import GPT3_175B, LLAMA_405B, deepseek_v3, gpt, llama, mixtral
 from tests.strategies import Case, cases
 
+from shardplan.arrays import Numbers
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
@@ -35,10 +36,15 @@ def held_by(stage: Stage, model: ModelConfig, numbers: PlanNumbers) -> Parameter
     """Parameters of one rank of a stage."""
     held = Parameters()
     for count, kind in zip(stage.counts, model.layer_kinds, strict=True):
-        held += layer_parameters(model, kind, numbers) * count
-    held += embedding_parameters(model, numbers) * stage.has_embedding
-    held += head_parameters(model, numbers, holds_table=numbers.pp == 1) * stage.has_head
-    return held + mtp_parameters(model, numbers) * stage.num_mtp_layers
+        held += times(layer_parameters(model, kind, numbers), count)
+    held += times(embedding_parameters(model, numbers), stage.has_embedding)
+    held += times(head_parameters(model, numbers, holds_table=numbers.pp == 1), stage.has_head)
+    job = Job(sequence_length=1, global_batch_size=1)
+    return held + times(mtp_parameters(model, job, numbers), stage.num_mtp_layers)
+
+
+def times(held: Parameters, count: Numbers) -> Parameters:
+    return Parameters(held.dense * count, held.experts * count)
 
 
 def repeated(model: ModelConfig, layer: Layer, tp: int, columns: int) -> float:
@@ -234,7 +240,7 @@ def test_prediction_blocks_hold_a_joining_projection_and_three_norms_more_than_a
     model = deepseek_v3(num_mtp_layers=1)
     for tp in 1, 4:
         more = (
-            mtp_parameters(model, batch(tp, tp=tp)).dense
+            mtp_parameters(model, Job(sequence_length=1, global_batch_size=1), batch(tp, tp=tp)).dense
             - layer_parameters(model, model.layers[-1], batch(tp, tp=tp)).dense
         )
         assert more == 2 * 7168**2 + 3 * 7168

@@ -15,6 +15,7 @@ from shardplan.estimation.evidence import NearRun, near_runs
 from shardplan.estimation.flops import flops_convention, model_flops_per_token
 from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
+from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.fields import dataclass, in_files
@@ -28,7 +29,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
-from shardplan.units import format_bytes
+from shardplan.units import format_bytes, format_count
 from shardplan.validity.rules import check_plan
 
 
@@ -263,8 +264,19 @@ def _assumptions(question: Question) -> tuple[str, ...]:
             if question.job.software.moe_dispatcher == "alltoall"
             else "one copy of a token crosses a slow tier for all its experts behind it"
         )
+    if not question.job.trains_all:
+        texts.append(_trained(question))
     texts.extend(question.model.notes)
     return tuple(texts)
+
+
+def _trained(question: Question) -> str:
+    """How much of the model is trained."""
+    job, trained = question.job, format_count(num_trained_parameters(question))
+    if job.train == "lora":
+        what = f"adapters of rank {job.lora_rank} on {job.lora_targets}, {trained} parameters"
+        return f"trained are {what}; all weights are frozen (dropout and scale of adapters are not counted)"
+    return f"{trained} parameters are trained; frozen: {job.freeze}"
 
 
 def _routing(job: Job) -> str:

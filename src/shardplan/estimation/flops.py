@@ -9,6 +9,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.inputs.trained import trained_model
 from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block
 from shardplan.workload.shard import Shard
@@ -42,6 +43,7 @@ def model_flops_per_token(model: ModelConfig, sequence_length: int, job: Job | N
 
 @lru_cache(maxsize=256)
 def _flops_per_token(model: ModelConfig, job: Job) -> float:
+    model = trained_model(model, lora=job.train == "lora", freeze=job.freeze)
     shard = Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(), 1, job))
     layers = [_flops(layer_block(kind, shard)) for kind in model.layer_kinds]
     ends = _flops(embedding_block(model, shard)) + _flops(head_block(model, shard))

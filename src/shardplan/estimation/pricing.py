@@ -14,10 +14,12 @@ from shardplan.arrays import Numbers, where
 from shardplan.costs.block import BlockCost, price_block
 from shardplan.costs.collectives import Group, collective_bytes, collective_time, groups_of, sharding_groups
 from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
+from shardplan.estimation.layout import whole_model
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.pipeline import holds_both_ends
 from shardplan.workload.embedding import embedding, head, logits, mtp_projection
@@ -99,20 +101,33 @@ def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Pa
 
 def price_states(question: Question, numbers: PlanNumbers, pipeline: Group) -> Parts[HeldStates]:
     """Parameters of every part, and their traffic among the ranks that hold the same."""
-    model, job, network = question.model, question.job, question.network
+    job, network = question.job, question.network
     groups = sharding_groups(numbers, network)
 
     def states(held: Parameters) -> HeldStates:
         return HeldStates(parameters=held, traffic=state_traffic(held, job, numbers, network, groups))
 
-    ends = head_parameters(model, numbers, holds_table=holds_both_ends(numbers))
-    parts = Parts(
-        layers=tuple(states(held_parameters(model, kind, job, numbers)) for kind in model.layer_kinds),
-        embedding=states(_kept(embedding_parameters(model, numbers), is_frozen=job.freezes_embedding(model))),
-        head=states(_kept(ends, is_frozen=job.freezes_head(model))),
-        mtp=states(mtp_parameters(model, job, numbers) if model.num_mtp_layers else Parameters()),
-    )
+    parts = _parameters(question, numbers).map(states)
     return replace(parts, head=_tied(parts.head, question, numbers, pipeline))
+
+
+def _parameters(question: Question, numbers: PlanNumbers) -> Parts[Parameters]:
+    """Parameters of every part on one rank, those among them that are frozen marked."""
+    model, job = question.model, question.job
+    ends = head_parameters(model, numbers, holds_table=holds_both_ends(numbers))
+    return Parts(
+        layers=tuple(held_parameters(model, kind, job, numbers) for kind in model.layer_kinds),
+        embedding=_kept(embedding_parameters(model, numbers), is_frozen=job.freezes_embedding(model)),
+        head=_kept(ends, is_frozen=job.freezes_head(model)),
+        mtp=mtp_parameters(model, job, numbers) if model.num_mtp_layers else Parameters(),
+    )
+
+
+def num_trained_parameters(question: Question) -> float:
+    """Parameters that the job trains, adapters included."""
+    parts = _parameters(question, PlanNumbers.of(Plan(), 1, question.job))
+    trained = parts.map(lambda held: held.trained.dense + held.trained.experts)
+    return float(trained.total(whole_model(question.model), lambda number: number))
 
 
 def _kept(held: Parameters, *, is_frozen: bool) -> Parameters:

@@ -62,8 +62,10 @@ def frozen_parts(words: str) -> Frozen:
     frozen = Frozen()
     for word in (part.strip() for part in words.split(",")):
         span = _LAYERS.fullmatch(word)
-        if word in ("embedding", "head"):
-            frozen = replace(frozen, **{word: True})
+        if word == "embedding":
+            frozen = replace(frozen, embedding=True)
+        elif word == "head":
+            frozen = replace(frozen, head=True)
         elif span is not None and int(span[1]) <= int(span[2]):
             frozen = replace(frozen, layers=(*frozen.layers, *range(int(span[1]), int(span[2]) + 1)))
         elif word != "none":

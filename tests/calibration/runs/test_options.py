@@ -376,12 +376,26 @@ def test_a_schedule_says_nothing_without_a_pipeline(tmp_path: Path) -> None:
     assert asked(tmp_path, options="schedule=zb-v").plan == asked(tmp_path).plan
 
 
-@pytest.mark.parametrize("word", ["lora", "LoRA", "qlora", "peft"])
-def test_adapters_are_not_priced_as_if_all_weights_were_trained(tmp_path: Path, word: str) -> None:
-    with pytest.raises(InputError) as error:
-        asked(tmp_path, options=f"train={word};lora_rank=16")
-    assert error.value.rule == "all weights are trained"
-    assert word in error.value.message
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("train=lora;lora_rank=8;lora_targets=q,v", ("lora", 8, "q,v")),
+        ("train=QLoRA;lora_targets=linear_qkv,linear_proj;lora_alpha=32", ("lora", 16, "qkv,o")),
+        ("train=peft;lora_targets=q_proj,k_proj,v_proj,o_proj", ("lora", 16, "q,k,v,o")),
+        ("train=lora;lora_targets=all-linear", ("lora", 16, "all")),
+        ("train=full", ("full", 16, "q,v")),
+    ],
+)
+def test_adapters_in_the_words_of_frameworks(tmp_path: Path, options: str, expected: tuple[str, int, str]) -> None:
+    one = asked(tmp_path, options=options)
+    job = one.question.job
+    assert (job.train, job.lora_rank, job.lora_targets) == expected
+    assert one.unknown == ()
+
+
+@pytest.mark.parametrize("options", ["train=some", "train=lora;lora_rank=0", "train=lora;lora_targets=banana"])
+def test_adapters_that_are_not_understood_are_said(tmp_path: Path, options: str) -> None:
+    assert asked(tmp_path, options=options).unknown
 
 
 def test_kernels_of_norms_and_of_the_softmax(tmp_path: Path) -> None:

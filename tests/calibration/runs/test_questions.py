@@ -10,7 +10,7 @@ from tests.calibration.rows import asked, run
 from shardplan.calibration.runs.options import layers_of_layout
 from shardplan.calibration.runs.questions import question_of, stack_of
 from shardplan.calibration.runs.rows import shipped_runs
-from shardplan.errors import InputError, PlanError, ShardplanError, UnknownNameError
+from shardplan.errors import InputError, PlanError, UnknownNameError
 
 
 def test_what_is_stated_is_taken(tmp_path: Path) -> None:
@@ -217,11 +217,4 @@ def test_a_plan_that_breaks_a_rule_says_which(tmp_path: Path) -> None:
 
 
 def test_every_shipped_run_is_a_question() -> None:
-    refused: dict[str, str] = {}
-    for one in shipped_runs():
-        try:
-            question_of(one)
-        except ShardplanError as error:
-            refused[one.id] = error.rule
-    assert set(refused.values()) == {"all weights are trained"}
-    assert len(refused) == 71  # the runs of adapters
+    assert all(question_of(one).plan for one in shipped_runs())

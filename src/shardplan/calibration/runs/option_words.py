@@ -58,6 +58,24 @@ OPTIMIZERS: Final[Mapping[str, str]] = words(
         "muon": "muon dist-muon muonclip",
     }
 )
+TRAINED: Final[Mapping[str, str]] = words(
+    {"full": "full all pretrain pretraining", "lora": "lora qlora peft adapter adapters"}
+)
+LORA_MATRICES: Final[Mapping[str, str]] = words(
+    {
+        "q": "q q-proj query wq linear-q",
+        "k": "k k-proj key wk linear-k",
+        "v": "v v-proj value wv linear-v",
+        "qkv": "qkv linear-qkv qkv-proj query-key-value attention-qkv c-attn",
+        "o": "o o-proj wo linear-proj proj attention-dense dense out-proj",
+        "gate": "gate gate-proj w1",
+        "up": "up up-proj w3",
+        "gate_up": "gate-up gate-up-proj linear-fc1 fc1",
+        "down": "down down-proj w2 linear-fc2 fc2",
+        "all": "all all-linear",
+    }
+)
+"""Matrices with adapters: names of PEFT, torchtune, LitGPT and NeMo."""
 COMPILED: Final[Mapping[str, bool]] = words(
     {
         True: "yes true 1 on enabled inductor model model,loss loss,model block blocks per-block full "

@@ -28,6 +28,7 @@ from shardplan.calibration.runs.option_words import (
     GRAPH_MAKERS,
     GRAPH_PARTS,
     GRAPHS,
+    LORA_MATRICES,
     NETWORKS,
     NOT_MODELLED,
     OPTIMIZERS,
@@ -35,13 +36,15 @@ from shardplan.calibration.runs.option_words import (
     RESHARDED,
     SCHEDULES,
     SOFTWARE_WORDS,
+    TRAINED,
 )
 from shardplan.calibration.runs.words import DTYPES, FLAGS, PRECISIONS, folded, guess, one_of
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import LinkType
-from shardplan.inputs.job import MOST_IMBALANCE
+from shardplan.inputs.job import MOST_IMBALANCE, MOST_RANK
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
 from shardplan.inputs.software import Software
+from shardplan.inputs.trained import LORA_TARGETS, lora_targets
 
 
 def apply_options(choices: Choices) -> None:
@@ -64,8 +67,8 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "fp8_recipe": "the constants speak of the precision, not of its scaling recipe",
     "fsdp_mixed_precision": "grad_dtype says what is reduced",
     "ici_fsdp_transpose_parallelism": "order of the mesh axes",
-    **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "lora_targets"), "of adapters, which train=lora names"),
-    "base_weights": "of frozen weights, which train=lora names",
+    **dict.fromkeys(("lora_alpha", "lora_dropout"), "of adapters, without effect on time and memory here"),
+    "base_weights": "frozen weights are priced in the format of the precision",
     "limit_all_gathers": "bounds the weights gathered ahead, two layers here",
     "pack_sample_into_one": "packing of samples",
     "post_validation": "schedules are priced without a wait of all ranks before the optimizer step",
@@ -195,18 +198,22 @@ def _dropout(choices: Choices, key: str, value: str) -> None:
         choices.not_known(key, value, "yes, no or a probability below 1")
 
 
-def _train(choices: Choices, key: str, value: str) -> None:
-    """What is trained. Raises ``InputError`` for adapters, which would be priced as if all weights were trained."""
-    word = folded(value)
-    if word in ("lora", "qlora", "peft", "adapter", "adapters"):
-        raise InputError(
-            f"run '{choices.run.id}' (line {choices.run.line}): {key} is '{value[:MOST_SHOWN]}'; frozen weights with "
-            "adapters are not modelled",
-            rule="all weights are trained",
-            hint="leave runs of adapters out",
-        )
-    if word not in ("full", "all", "pretrain", "pretraining"):
-        choices.not_known(key, value, "full or lora")
+def _lora_rank(choices: Choices, key: str, value: str) -> None:
+    if is_count(value) and 0 < int(value) <= MOST_RANK:
+        choices.state(key, "job", lora_rank=int(value))
+    else:
+        choices.not_known(key, value, f"a whole number from 1 to {MOST_RANK:,}")
+
+
+def _lora_targets(choices: Choices, key: str, value: str) -> None:
+    """Names of matrices as frameworks give them."""
+    named = [LORA_MATRICES.get(folded(word), "") for word in value.split(",")]
+    try:
+        lora_targets(",".join(named))
+    except InputError:
+        choices.not_known(key, value, f"names among {', '.join(LORA_TARGETS)}")
+    else:
+        choices.state(key, "job", lora_targets=",".join(named))
 
 
 def _network(choices: Choices, key: str, value: str) -> None:
@@ -335,7 +342,9 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     "dropout": _dropout,
     "placement": _placement,
     "network": _network,
-    "train": _train,
+    "train": _word("job", "train", TRAINED),
+    "lora_rank": _lora_rank,
+    "lora_targets": _lora_targets,
     **{field.name: _word("software", field.name, SOFTWARE_WORDS.get(field.name, FLAGS)) for field in fields(Software)},
     "moe_dispatcher": _word("software", "moe_dispatcher", DISPATCHERS),
 }

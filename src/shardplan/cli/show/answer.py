@@ -51,7 +51,9 @@ def show_question(page: Page, question: Question) -> None:
     dot = page.glyph(" \u00b7 ", ", ")
     sequences = "sequence" if job.global_batch_size == 1 else "sequences"
     step = f"{job.global_batch_size:,} {sequences} of {job.sequence_length:,} tokens a step"
-    parts = (f"{parameters} parameters", cluster.name, step, job.precision, job.optimizer)
+    trained = f"lora of rank {job.lora_rank}" if job.train == "lora" else f"without {job.freeze}"
+    training = () if job.trains_all else (trained,)
+    parts = (f"{parameters} parameters", cluster.name, step, job.precision, job.optimizer, *training)
     page.line(dot.join(parts), indent=0, style="dim")
 
 

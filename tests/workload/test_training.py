@@ -1,0 +1,206 @@
+"""Adapters and frozen parts, counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.examples import LLAMA_70B, cluster, llama, mixtral
+
+from shardplan.errors import InputError
+from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
+from shardplan.estimation.flops import model_flops_per_token
+from shardplan.estimation.question import Question
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.planner.search import search_question
+from shardplan.workload.layer import Parameters, held_parameters, layer_block, layer_parameters
+from shardplan.workload.ops import Block, Matmul
+from shardplan.workload.shard import Shard
+
+SEQUENCE = 4096
+LORA: dict[str, Any] = {"train": "lora", "lora_rank": 16, "lora_targets": "q,v"}
+PLAN = Plan(tp=8)
+
+
+def job(**fields: Any) -> Job:
+    return Job(sequence_length=SEQUENCE, global_batch_size=8, **fields)
+
+
+def held(model: ModelConfig, of: Job, **plan: Any) -> Parameters:
+    return held_parameters(model, model.layers[0], of, PlanNumbers.of(Plan(**plan), 8, of))
+
+
+def block(of: Job, model: ModelConfig = LLAMA_70B, **plan: Any) -> Block:
+    shard = Shard.of(model.hidden_size, of, PlanNumbers.of(Plan(**plan), 8, of))
+    return layer_block(model.layers[0], shard)
+
+
+def answer(**fields: Any) -> Estimate:
+    return estimate(LLAMA_70B, cluster(), job(**fields), PLAN, num_accelerators=8, stack=None)
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        ("q,v", 16 * (8192 + 8192) + 16 * (8192 + 1024)),
+        ("qkv", 16 * (8192 + 8192 + 2 * 1024)),
+        ("q,k,v,o", 16 * (8192 + 8192) * 2 + 2 * 16 * (8192 + 1024)),
+        ("gate,up,down", 3 * 16 * (8192 + 28672)),
+        ("gate_up,down", 16 * (8192 + 2 * 28672) + 16 * (8192 + 28672)),
+    ],
+)
+@pytest.mark.parametrize("tp", [1, 8])
+def test_parameters_of_adapters(targets: str, expected: int, tp: int) -> None:
+    """r (k + n) for every matrix of k x n: 8,192 channels, 8 key-value heads of 128, 28,672 inner channels."""
+    found = held(LLAMA_70B, job(**LORA | {"lora_targets": targets}), tp=tp)
+    assert float(np.asarray(found.trained.dense)) * tp == pytest.approx(expected)
+    whole = layer_parameters(LLAMA_70B, LLAMA_70B.layers[0], PlanNumbers.of(Plan(tp=tp), 8, job()))
+    assert found.frozen == whole
+
+
+def test_every_expert_has_adapters_of_its_own() -> None:
+    """8 experts of three matrices of 4,096 x 14,336, two of them on each of four ranks."""
+    found = held(mixtral(), job(**LORA | {"lora_targets": "gate,up,down"}), ep=4)
+    assert float(np.asarray(found.trained.experts)) == 2 * 3 * 16 * (4096 + 14336)
+
+
+def test_flops_of_adapters_and_of_frozen_products() -> None:
+    """Two passes of the base (forward, input gradient), three of adapters: 2 m r (k + n) each."""
+    plain, adapted = block(job()), block(job(**LORA))
+    base = sum(float(each.flops) for each in plain.operators if isinstance(each, Matmul))
+    attention = float(plain.training_flops) - 3 * base
+    added = 2 * SEQUENCE * 16 * ((8192 + 8192) + (8192 + 1024))
+    assert float(adapted.training_flops) == pytest.approx(2 * base + attention + 3 * added)
+
+
+def test_what_is_kept_for_adapters_alone() -> None:
+    """Inputs of frozen products are not kept: that of the MLP (8,192 channels) and of its last product (28,672).
+
+    The input of q and v is, since A needs it, and two outputs of A of 16 channels more.
+    """
+    plain, adapted = block(job()), block(job(**LORA))
+    before, after = (sum(float(each.bytes) for each in one.saved) for one in (plain, adapted))
+    assert before - after == pytest.approx(2 * SEQUENCE * (8192 + 28672 - 2 * 16))
+
+
+def test_states_of_frozen_weights_are_weights_alone() -> None:
+    """70.6 B parameters over tp 8 in 2 bytes; gradients and states of 32.8 M parameters of adapters (q, v)."""
+    found = answer(**LORA)
+    adapters = 80 * 16 * (8192 * 2 + 8192 + 1024) / 8
+    weights, gradients, optimizer = (found.memory[0][name] for name in ("weights", "gradients", "optimizer"))
+    whole = answer().memory[0]["weights"]
+    assert weights - whole == pytest.approx(2 * adapters, rel=1e-6)
+    assert gradients == pytest.approx(4 * adapters)
+    assert optimizer == pytest.approx(12 * adapters)
+
+
+def test_adapters_cost_less_than_full_training() -> None:
+    full, lora = answer(), answer(**LORA)
+    assert lora.step_time < full.step_time
+    assert lora.breakdown["optimizer"] < 1e-2 * full.breakdown["optimizer"]
+    every = answer(**LORA | {"lora_targets": "all"})
+    assert lora.step_time < every.step_time
+    assert every.breakdown["matmul"] < full.breakdown["matmul"]
+
+
+def test_only_adapters_are_reduced() -> None:
+    one, other = (
+        estimate(LLAMA_70B, cluster(), job(**each), Plan(sharding="ddp", tp=4), num_accelerators=8, stack=None)
+        for each in (LORA, {})
+    )
+    sent, of_all = (sum(each.communication["dp"].values()) for each in (one, other))
+    adapters = 80 * 16 * (8192 * 2 + 8192 + 1024) / 4
+    assert sent == pytest.approx(2 * 4 * adapters / 2)  # an all-reduce in fp32 between two ranks
+    assert of_all > 1000 * sent
+
+
+def test_frozen_shards_are_gathered_for_each_pass() -> None:
+    """zero3: two gathers of 2 bytes of everything in each of 8 micro-batches."""
+    found = estimate(LLAMA_70B, cluster(), job(**LORA), Plan(sharding="zero3"), num_accelerators=8, stack=None)
+    sent = sum(found.communication["dp"].values())
+    assert sent == pytest.approx(2 * 2 * 70.6e9 * 7 / 8, rel=0.01)
+    assert found.memory[0]["weights"] == pytest.approx(2 * 70.6e9 / 8, rel=0.01)
+
+
+def test_nothing_frozen_changes_nothing() -> None:
+    assert answer(freeze="none") == answer()
+    assert model_flops_per_token(LLAMA_70B, SEQUENCE, job()) == model_flops_per_token(LLAMA_70B, SEQUENCE)
+
+
+def test_a_frozen_bottom_has_neither_backward_pass_nor_activations() -> None:
+    """Half of 80 layers and the embedding frozen: their forward pass alone, a third of the FLOP, nothing kept."""
+    model = llama(512, 8, 8, 8, 2048, vocab_size=1024)
+    of = job(freeze="embedding,layers:0-3")
+    question = Question(model=model, cluster=cluster(), num_accelerators=1, job=of)
+    assert [layer.gradients for layer in question.model.layers] == ["none"] * 4 + ["all"] * 4
+    half, full = (estimate_plan(replace(question, model=model, job=each), Plan()) for each in (of, job()))
+    head = 2 * 2 * 512 * SEQUENCE  # the final norm's input and output
+    kept, of_all = (each.memory[0]["activations"] for each in (half, full))
+    assert 2 * kept - of_all == pytest.approx(head, rel=0.05)
+    layers = model.num_layer_parameters(model.layers[0])
+    trained = 4 * layers + 1024 * 512 + 512
+    assert half.memory[0]["optimizer"] == pytest.approx(12 * trained)
+    assert half.hfu == pytest.approx(half.mfu)
+    assert half.mfu * half.step_time / (full.mfu * full.step_time) == pytest.approx(
+        model_flops_per_token(model, SEQUENCE, of) / model_flops_per_token(model, SEQUENCE)
+    )
+
+
+def test_gradients_flow_through_a_frozen_top_and_through_layers_above_what_is_trained() -> None:
+    model = llama(512, 4, 8, 8, 2048, vocab_size=1024)
+
+    def gradients(freeze: str) -> list[str]:
+        question = Question(model=model, cluster=cluster(), num_accelerators=1, job=job(freeze=freeze))
+        return [layer.gradients for layer in question.model.layers]
+
+    assert gradients("layers:1-3") == ["all", "input", "input", "input"]
+    assert gradients("layers:0-1") == ["input", "input", "all", "all"]  # the embedding is trained
+    assert gradients("embedding,head,layers:0-0,layers:2-2") == ["none", "all", "input", "all"]
+
+
+def test_a_search_prices_adapters_and_frozen_parts_as_the_estimate_does() -> None:
+    model = llama(1024, 4, 8, 8, 2048, vocab_size=1024)
+    for fields in (LORA, {"freeze": "embedding,layers:0-1"}):
+        question = Question(model=model, cluster=cluster(), num_accelerators=8, job=job(**fields))
+        for sharding in ("zero1", "zero3"):
+            found = search_question(question, top=3, limit={"pp": [1, 2], "sharding": [sharding]})
+            for each in found.estimates:
+                alone = estimate_plan(question, each.plan)
+                assert each.step_time == pytest.approx(alone.step_time, rel=1e-12)
+                assert each.peak_memory_bytes == pytest.approx(alone.peak_memory_bytes, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"train": "lora", "lora_targets": "banana"}, "banana"),
+        ({"train": "lora", "lora_targets": "qkv,q"}, "qkv"),
+        ({"train": "lora", "lora_rank": 0}, "lora_rank"),
+        ({"train": "lora", "lora_rank": 5000}, "lower rank"),
+        ({"train": "lora", "freeze": "embedding"}, "frozen"),
+        ({"train": "some"}, "train"),
+        ({"freeze": "tower"}, "freeze"),
+        ({"freeze": "layers:3-1"}, "freeze"),
+        ({"freeze": "layers:0-80"}, "79"),
+        ({"freeze": "embedding,head,layers:0-79"}, "nothing"),
+    ],
+)
+def test_nonsense_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        answer(**fields)
+    assert said in f"{error.value.message} {error.value.rule}"
+    assert error.value.hint
+
+
+def test_targets_are_matrices_of_the_model() -> None:
+    plain = llama(512, 2, 8, 8, 2048, vocab_size=1024)
+    layer = plain.layers[0]
+    ungated = replace(plain, layers=(replace(layer, mlp=replace(layer.mlp, gated=False)),) * 2)  # type: ignore[type-var]
+    with pytest.raises(InputError, match="gate"):
+        Question(model=ungated, cluster=cluster(), num_accelerators=1, job=job(**LORA | {"lora_targets": "gate"}))
+    Question(model=ungated, cluster=cluster(), num_accelerators=1, job=job(**LORA | {"lora_targets": "all"}))
