@@ -43,9 +43,29 @@ def test_a_benchmark_prints_and_writes_what_it_measured(
     assert printed.startswith("| ")
 
 
-def test_the_page_shows_the_records(script: Callable[[str], ModuleType]) -> None:
-    page = (ROOT / "docs" / "speed.md").read_text()
-    assert script("publish").filled(page) == page
+@pytest.mark.parametrize("page", ["speed", "calibrate", "search"])
+def test_the_pages_show_the_records(page: str, script: Callable[[str], ModuleType]) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert script("publish").filled(text) == text
+    assert "<!-- measured: " in text
+
+
+def test_random_questions_have_answers_that_run(script: Callable[[str], ModuleType]) -> None:
+    """A fixed sample of small models and odd counts; ``benchmarks/random_questions.py`` asks two hundred of all."""
+    program = script("random_questions")
+    asked = [
+        program.ask("llama-3.1-8b", "dgx-h100", 100, 104),
+        program.ask("llama-3.2-3b", "dgx-a100", 1022, 1024),
+        program.ask("llama-3.1-70b", "gb200-nvl72", 576, 577),
+        program.ask("qwen3-30b-a3b", "dgx-b200", 64, 66),
+        program.ask("llama-3.1-8b", "tpu-v6e-pod", 61, 64),
+    ]
+    record = program.record_of(asked, seed=0)
+    assert record["answered"] == len(asked)
+    assert record["refused_plans"] == 0
+    assert record["too_good"] == []
+    assert record["slower_with_more"] == []
+    assert program.report(record).startswith("| ")
 
 
 def test_the_figure_is_drawn_in_both_themes(script: Callable[[str], ModuleType], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.calibration.rows import CELLS, write
 
 from shardplan.calibration.predict import predict
 from shardplan.calibration.runs.questions import question_of
-from shardplan.calibration.runs.rows import MeasuredRun, read_runs
+from shardplan.calibration.runs.rows import MeasuredRun, read_runs, read_table
 from shardplan.calibration.user import UserFit, calibrate_runs, profile_text, user_constants
 from shardplan.errors import InputError
 from shardplan.inputs.profile import Profile, load_profile, read_profile
@@ -194,3 +194,14 @@ def test_every_part_has_constants_to_move(name: str) -> None:
 def test_not_all_can_be_held_out(share: float, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="held out"):
         calibrate_runs(runs_of(tmp_path, HOPPER), "h100-sxm-80gb", file="f", date="d", holdout=share)
+
+
+def test_runs_out_of_memory_are_left_out_of_a_fit(tmp_path: Path) -> None:
+    """They have neither a time nor a memory to be fitted to."""
+    rows = [{**CELLS, "id": f"run {n}", "micro_batch_size": str(n)} for n in (1, 2)]
+    table = read_table(write(tmp_path, *rows, {**CELLS, "id": "out", "step_time_s": "", "result": "oom"}))
+    found = calibrate_runs(table.runs, "h100-sxm-80gb", file="runs.csv", date="2026-11-22", holdout=0)
+    assert {*found.fitted} == {"run 1", "run 2"}
+    assert [(one.run.id, one.reason) for one in found.skipped] == [
+        ("out", "ran out of memory, so there is nothing to fit to")
+    ]

@@ -91,3 +91,24 @@ def test_sweeps_of_published_runs(published: Validation) -> None:
     assert found["sweeps"] == 51
     assert found["pairs_in_order"] is not None
     assert found["pairs_in_order"] > 0.75
+
+
+@pytest.mark.parametrize(
+    ("family", "median", "p90"),
+    [("aleph-alpha-layouts", 0.12, 0.30), ("mlperf-llama31-405b", 0.08, 0.20), ("zero-bubble", 0.08, 0.20)],
+)
+def test_errors_on_families_that_no_fit_has_seen(published: Validation, family: str, median: float, p90: float) -> None:
+    """Layouts, benchmark submissions and schedules whose times the constants are not fitted to."""
+    found = published.step_time_by("family")[family]
+    assert found.median is not None
+    assert found.p90 is not None
+    assert (found.median, found.p90) <= (median, p90)
+    assert found.p90 <= p90
+
+
+def test_zero_bubble_runs_keep_what_their_schedules_say(published: Validation) -> None:
+    """Peak memories of 1F1B, interleaved 1F1B, ZB-1p and ZB-2p (arXiv 2401.10241, tables 4, 11 and 12)."""
+    memory = published.peak_memory_by("family")["zero-bubble"]
+    assert memory.n == 68
+    assert memory.median is not None
+    assert memory.median < 0.04

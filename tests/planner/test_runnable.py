@@ -41,9 +41,9 @@ OPEN: dict[str, dict[str, Any]] = {
 
 def asked(model: str, stack: Stack, num_accelerators: int = 16) -> Question:
     job, _ = job_in_stack(Job(sequence_length=2048, global_batch_size=32), stack)
-    return Question(
-        model=load_model(model), cluster=load_cluster("dgx-h100"), num_accelerators=num_accelerators, job=job
-    )
+    cluster = load_cluster("dgx-h100")
+    anywhere = replace(cluster, accelerator=replace(cluster.accelerator, vendor=""))  # no framework refuses it
+    return Question(model=load_model(model), cluster=anywhere, num_accelerators=num_accelerators, job=job)
 
 
 def limits(model: str, more: dict[str, Any]) -> dict[str, Any]:

@@ -94,6 +94,11 @@ def is_fitted(run: MeasuredRun) -> bool:
     return run.family not in validation_only()
 
 
+def is_only_compared(family: str) -> bool:
+    """Whether the shipped constants are fitted to nothing that a published family measured."""
+    return set(validation_only().get(family, ())) == set(QUANTITIES)
+
+
 @cache
 def validation_only() -> Mapping[str, tuple[str, ...]]:
     """Families with measurements that the shipped constants are only compared with, and which these are."""

@@ -183,6 +183,9 @@ def _counted(runs: int) -> str:
     return f"{runs:,} run{'s' * (runs != 1)}"
 
 
+MEASURES: Final = "runs that constants are fitted to have a time or a memory"
+
+
 def _only_part(runs: Sequence[MeasuredRun]) -> Accelerator:
     """The accelerator of all runs that can be read. Raises ``InputError`` where they are of several, or of none."""
     asked, skipped = ask_all(runs)
@@ -213,7 +216,12 @@ def _usable(
     runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[SkippedRun, ...]
 ) -> tuple[tuple[PosedRun, ...], tuple[SkippedRun, ...]]:
     """Runs of the part that can be predicted, and the others."""
-    asked, skipped = ask_all(runs)
+    asked, skipped = ask_all([run for run in runs if run.ran])
+    ended = [
+        SkippedRun(run=run, rule=MEASURES, reason="ran out of memory, so there is nothing to fit to")
+        for run in runs
+        if not run.ran
+    ]
     own = [one for one in asked if one.question.cluster.accelerator.name == part.name]
     rule = f"runs are of {part.name}"
     others = [
@@ -221,7 +229,7 @@ def _usable(
         for one in asked
         if one.question.cluster.accelerator.name != part.name
     ]
-    left = (*unreadable, *skipped, *others)
+    left = (*unreadable, *skipped, *others, *ended)
     if not own:
         raise _unusable(len(runs) + len(unreadable), left, part.name)
     return cases_of(own), left

@@ -75,9 +75,9 @@ class Gap:
 
 
 def total_factor(gaps: Sequence[Gap]) -> float:
-    """Factor of all gaps together, as of independent causes; of one below one only where there is no other."""
-    wider = [gap.factor for gap in gaps if gap.factor > 1]
-    return math.sqrt(1 + sum(factor**2 - 1 for factor in wider)) if wider else math.prod(gap.factor for gap in gaps)
+    """Factor of all gaps together, as of independent causes; what is nearer than most makes all of it narrower."""
+    nearer = math.prod(min(gap.factor, 1.0) for gap in gaps)
+    return nearer * math.sqrt(1 + sum(max(gap.factor, 1.0) ** 2 - 1 for gap in gaps))
 
 
 def gaps_of(asked: Features, part: str, quantity: str, known: Sequence[Residual]) -> tuple[Gap, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from shardplan.calibration.defaults import is_only_compared
 from shardplan.calibration.errors import GROUPINGS, Errors
 from shardplan.calibration.predict import Prediction
 from shardplan.calibration.validate import Validation
@@ -56,7 +57,7 @@ class Seen:
 def seen_of(validation: Validation, profile: Profile | None) -> Seen:
     """By the names of the runs; ``profile``: the constants given, if any."""
     names = [one.run.id for one in validation.predictions]
-    published = {run.id for run in read_residuals()}
+    published = {run.id for run in read_residuals() if not is_only_compared(run.family)}
     shipped = Seen(num_runs=len(names), num_published=sum(name in published for name in names), fitted_to=None)
     if profile is None:
         return shipped

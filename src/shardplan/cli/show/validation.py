@@ -187,7 +187,7 @@ def _times(one: Prediction) -> str:
 
 
 def _need(one: Prediction) -> str:
-    if one.needed_memory_bytes <= one.usable_memory_bytes:
+    if not one.fits and one.needed_memory_bytes <= one.usable_memory_bytes:
         return "what is offloaded exceeds the main memory of its node"
     return f"{format_bytes(one.needed_memory_bytes)} of {format_bytes(one.usable_memory_bytes)}"
 
