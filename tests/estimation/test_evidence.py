@@ -217,6 +217,18 @@ def test_errors_grow_with_the_distance() -> None:
     assert sizes == sorted(sizes)
 
 
+def test_runs_of_adapters_are_far_from_full_training() -> None:
+    """Llama 2 70B on eight H100, as MLPerf submitted it with adapters."""
+    full = Features(
+        accelerator="h100-sxm-80gb", generation="hopper", bits=8, moe=False, parameters=6.9e10, accelerators=8,
+        sequence_length=8192, global_batch_size=8, plan=Plan(tp=4),
+    )  # fmt: skip
+    known = shipped_errors("time").table
+    for asked, has_adapters in ((full, False), (replace(full, trained="adapters"), True)):
+        nearest = near_runs(asked, known)
+        assert [each.family == "mlperf-llama2-70b-lora" for each in nearest] == [has_adapters] * len(nearest)
+
+
 def test_weights_are_those_of_the_documentation() -> None:
     text = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf-8")
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]

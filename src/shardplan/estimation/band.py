@@ -97,6 +97,7 @@ def features_of(question: Question, shares: Shares = EVEN, plan: Plan = PLAIN) -
         global_batch_size=float(question.job.global_batch_size),
         plan=plan,
         shares=Shares(**{name: round(getattr(shares, name), 2) for name in UNCERTAIN}),
+        trained=question.job.trained,
     )
 
 

@@ -69,10 +69,12 @@ LIKENESS = (
     Respect("generation", 1.0, lambda run: run.generation),
     Respect("accelerator", 0.5, lambda run: run.accelerator),
     Respect("kind", KIND, lambda run: float(run.moe)),
+    Respect("trained", KIND, lambda run: run.trained),
     Respect("bits", 1.0, lambda run: math.log2(run.bits)),
     Respect("parameters", 1.0, lambda run: math.log10(run.parameters)),
 )
-"""What makes errors of runs alike, whatever their plans: parts, kind and size of the model, number format."""
+"""What makes errors of runs alike, whatever their plans: parts, kind and size of the model, what is trained of it,
+number format."""
 SCALE = (
     Respect("accelerators", 1.0, lambda run: math.log10(run.accelerators)),
     Respect(

@@ -159,9 +159,14 @@ class Job:
             )
 
     @property
+    def trained(self) -> str:
+        """What is trained: ``all`` weights, ``adapters`` beside frozen ones, or ``part`` of the weights."""
+        return "adapters" if self.train == "lora" else "all" if self.freeze == "none" else "part"
+
+    @property
     def trains_all(self) -> bool:
         """Whether every weight is trained, and nothing else."""
-        return self.train == "full" and self.freeze == "none"
+        return self.trained == "all"
 
     def freezes_embedding(self, model: ModelConfig) -> bool:
         """Whether the input table keeps its weights."""

@@ -44,6 +44,9 @@ class Shares:
 
 EVEN = Shares()
 """A step that only computes."""
+ALL = "all"
+TRAINED = (ALL, "adapters", "part")
+"""What a run trains."""
 PLAIN = Plan()
 """A plan whose every field has its default."""
 
@@ -65,6 +68,8 @@ class Features:
     plan: Plan = PLAIN
     shares: Shares = EVEN
     """Of the predicted step: what is less certain than computing."""
+    trained: str = ALL
+    """What is trained: ``all`` weights, ``adapters`` beside frozen ones, or ``part`` of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +120,7 @@ def residual_row(run: Residual) -> dict[str, str]:
         "plan": plan_cell(features.plan),
         **{key: "" if time is None else f"{time:.6g}" for key, time in _step_times(run).items()},
         "plan_factor": f"{run.plan_factor:.3f}",
+        "trained": features.trained,
     }
 
 
@@ -168,6 +174,7 @@ def _shipped_residual(row: Mapping[str, str]) -> Residual:
         global_batch_size=float(row["global_batch_size"]),
         plan=plan_from_cell(row["plan"]),
         shares=Shares(host=shares[0], communication=shares[1], attention=shares[2]),
+        trained=row["trained"],
     )
     time, memory, measured, predicted = (float(row[name]) if row[name] else None for name in NUMBERS)
     return Residual(
@@ -221,6 +228,7 @@ def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
         global_batch_size=_whole(row, "global_batch_size", most=1e9),
         plan=plan_from_cell(_plan_text(row)),
         shares=shares,
+        trained=_choice(row, "trained", TRAINED) if "trained" in row else ALL,
     )
     return Residual(
         id=_text(row, "id"),
