@@ -166,7 +166,7 @@ def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
         sequence_length=draw(st.sampled_from((1536, 3072))),
         global_batch_size=global_batch_size,
         precision=draw(st.sampled_from(("bf16", "bf16", "fp16", "fp8", "fp32"))),
-        optimizer=draw(st.sampled_from(("adam", "sgd"))),
+        optimizer=draw(st.sampled_from(("adam", "sgd", "muon"))),
         attention=draw(st.sampled_from(("flash", "unfused"))),
         grad_dtype=draw(st.sampled_from(("fp32", "bf16"))),
         moment_dtype=draw(st.sampled_from(("fp32", "fp32", "bf16"))),

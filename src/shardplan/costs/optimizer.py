@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from shardplan.arrays import Numbers, where
 from shardplan.costs.roofline import Machine
 from shardplan.inputs.job import Job
@@ -25,3 +27,16 @@ def update_time(local_parameters: Numbers, job: Job, numbers: PlanNumbers, machi
     transfers = local_parameters * (job.grad_bytes + job.recipe.weight_bytes) / host_rate(machine)
     on_host = local_parameters * 2.0 * (job.optimizer_bytes + job.grad_bytes) / profile.host_memory_bandwidth
     return where(numbers.offload_optimizer, on_host + transfers, on_device)
+
+
+def orthogonalising_time(
+    dense: Numbers, experts: Numbers, largest: Numbers, numbers: PlanNumbers, machine: Machine
+) -> Numbers:
+    """Time of Muon's products on this rank: its share of all matrices, and no less than the largest one. [s]
+
+    ``dense``, ``experts``, ``largest``: FLOP before ranks share them. The products run at the rate of large ones in the
+    wider format of the recipe, on the accelerator also where states live on the host.
+    """
+    shared = dense / numbers.sharding_degree + experts / numbers.expert_sharding_degree
+    flops = where(numbers.shards_optimizer, np.maximum(shared, largest), dense + experts)
+    return flops / machine.matmul_rate(machine.recipe.dense_math)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardplan.arrays import Numbers
-from shardplan.costs.optimizer import update_time
+from shardplan.arrays import Numbers, is_zero
+from shardplan.costs.optimizer import orthogonalising_time, update_time
 from shardplan.estimation.load import StageStates
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import state_memory
@@ -34,6 +34,16 @@ class StateCharge:
     """States that live in host memory."""
 
 
+def _orthogonalising(question: Question, numbers: PlanNumbers, states: StageStates) -> Numbers:
+    """Time of Muon's iterations on the matrices that a rank owns. [s]"""
+    held = states.sum
+    if is_zero(held.orthogonal_dense) and is_zero(held.orthogonal_experts):
+        return 0.0
+    return orthogonalising_time(
+        held.orthogonal_dense, held.orthogonal_experts, states.largest_matrix, numbers, question.machine
+    )
+
+
 def state_charge(question: Question, numbers: PlanNumbers, stage: Stage, states: StageStates) -> StateCharge:
     """What the states of a stage cost; schedules that run both ways through the ranks hold copies of them."""
     states = states.times(parameter_copies(numbers))
@@ -43,7 +53,8 @@ def state_charge(question: Question, numbers: PlanNumbers, stage: Stage, states:
         sharding_time=states.sum.sharding_time,
         reduce_time=states.sum.reduce_time,
         gather_time=states.sum.gather_time,
-        update_time=update_time(updated, question.job, numbers, question.machine),
+        update_time=update_time(updated, question.job, numbers, question.machine)
+        + _orthogonalising(question, numbers, states),
         resident_bytes=memory.weights + memory.gradients + memory.optimizer + memory.whole,
         update_bytes=memory.update,
         host_bytes=memory.on_host,

@@ -66,6 +66,13 @@ class StateLoad:
     frozen_dense: Numbers
     """Those of the dense ones that are not trained."""
     frozen_experts: Numbers
+    by_adam: Numbers
+    """Those of the dense ones that keep Adam's second moment beside one moment of others."""
+    orthogonal_dense: Numbers
+    """FLOP of Muon on its matrices, before ranks share them."""
+    orthogonal_experts: Numbers
+    orthogonal_largest: Numbers
+    """Of one matrix, at most."""
     sharding_time: Numbers
     """Weights gathered and gradients reduced in every micro-batch. [s]"""
     reduce_time: Numbers
@@ -81,6 +88,10 @@ class StateLoad:
             experts=states.parameters.experts,
             frozen_dense=states.parameters.frozen_dense,
             frozen_experts=states.parameters.frozen_experts,
+            by_adam=states.parameters.by_adam,
+            orthogonal_dense=states.orthogonal.dense,
+            orthogonal_experts=states.orthogonal.experts,
+            orthogonal_largest=states.orthogonal.largest,
             sharding_time=states.traffic.microbatch_time,
             reduce_time=states.traffic.reduce_time,
             gather_time=states.traffic.gather_time,
@@ -89,7 +100,7 @@ class StateLoad:
     @property
     def parameters(self) -> Parameters:
         """What one rank holds."""
-        return Parameters(self.dense, self.experts, self.frozen_dense, self.frozen_experts)
+        return Parameters(self.dense, self.experts, self.frozen_dense, self.frozen_experts, self.by_adam)
 
     @property
     def trained(self) -> Parameters:
@@ -130,6 +141,8 @@ class StageStates:
     """Parameters of one layer, at most, and trained ones, at most."""
     part: Parameters
     """The same of one part."""
+    largest_matrix: Numbers
+    """FLOP of Muon on one matrix, at most."""
 
     @classmethod
     def of(cls, stage: Stage, parts: Parts[StateLoad]) -> StageStates:
@@ -139,6 +152,7 @@ class StageStates:
             sum=StateLoad(**{name: parts.total(stage, attrgetter(name)) for name in STATE_FIELDS}),
             layer=_largest(layers),
             part=_largest(held),
+            largest_matrix=largest(held, "orthogonal_largest"),
         )
 
     def times(self, copies: int) -> StageStates:

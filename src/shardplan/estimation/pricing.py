@@ -6,7 +6,7 @@ bytes and their traffic) name the degrees, the placement and the sharding; the w
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from shardplan.costs.state_traffic import StateTraffic, state_traffic, with_tied
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.inputs.layers import MixtureOfExperts
+from shardplan.inputs.job import Job
+from shardplan.inputs.layers import Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -32,6 +33,7 @@ from shardplan.workload.layer import (
     mtp_parameters,
     reads_table_last,
 )
+from shardplan.workload.muon import Orthogonal, orthogonalised
 from shardplan.workload.ops import Block
 from shardplan.workload.parts import Parts
 from shardplan.workload.shard import Shard
@@ -46,6 +48,8 @@ class HeldStates:
 
     parameters: Parameters
     traffic: StateTraffic
+    orthogonal: Orthogonal = field(default_factory=Orthogonal)
+    """Work of the optimizer on the part's matrices, where it is Muon."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +112,20 @@ def price_states(question: Question, numbers: PlanNumbers, pipeline: Group) -> P
         return HeldStates(parameters=held, traffic=state_traffic(held, job, numbers, network, groups))
 
     parts = _parameters(question, numbers).map(states)
+    if job.optimizer == "muon":
+        parts = _orthogonal(parts, question, numbers)
     return replace(parts, head=_tied(parts.head, question, numbers, pipeline))
+
+
+def _orthogonal(parts: Parts[HeldStates], question: Question, numbers: PlanNumbers) -> Parts[HeldStates]:
+    """The same with the work of Muon on every layer."""
+    model, job = question.model, question.job
+
+    def worked(held: HeldStates, layer: Layer) -> HeldStates:
+        return replace(held, orthogonal=orthogonalised(model, layer, job, numbers))
+
+    layers = tuple(worked(held, kind) for held, kind in zip(parts.layers, model.layer_kinds, strict=True))
+    return replace(parts, layers=layers, mtp=worked(parts.mtp, model.mtp_layer) if model.num_mtp_layers else parts.mtp)
 
 
 def _parameters(question: Question, numbers: PlanNumbers) -> Parts[Parameters]:
@@ -117,8 +134,8 @@ def _parameters(question: Question, numbers: PlanNumbers) -> Parts[Parameters]:
     ends = head_parameters(model, numbers, holds_table=holds_both_ends(numbers))
     return Parts(
         layers=tuple(held_parameters(model, kind, job, numbers) for kind in model.layer_kinds),
-        embedding=_kept(embedding_parameters(model, numbers), is_frozen=job.freezes_embedding(model)),
-        head=_kept(ends, is_frozen=job.freezes_head(model)),
+        embedding=_end(embedding_parameters(model, numbers), job, is_frozen=job.freezes_embedding(model)),
+        head=_end(ends, job, is_frozen=job.freezes_head(model)),
         mtp=mtp_parameters(model, job, numbers) if model.num_mtp_layers else Parameters(),
     )
 
@@ -130,8 +147,9 @@ def num_trained_parameters(question: Question) -> float:
     return float(trained.total(whole_model(question.model), lambda number: number))
 
 
-def _kept(held: Parameters, *, is_frozen: bool) -> Parameters:
-    return held.as_frozen() if is_frozen else held
+def _end(held: Parameters, job: Job, *, is_frozen: bool) -> Parameters:
+    """Tables and heads: frozen, or trained by Adam where matrices have Muon."""
+    return held.as_frozen() if is_frozen else held.with_adam(held.dense, job)
 
 
 def price_handover(question: Question, numbers: PlanNumbers, groups: Groups) -> Handover:

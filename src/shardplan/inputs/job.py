@@ -96,7 +96,8 @@ class Job:
     precision: Precision = field(default="bf16", metadata=about("Number format of the matrix products:"))
     """Precision recipe: the number format of the matrix products, and what follows from it for every other tensor."""
     optimizer: Optimizer = field(default="adam", metadata=about("Optimizer:"))
-    """Which states the optimizer keeps: adam two moments, sgd and muon one."""
+    """Which states the optimizer keeps: adam two moments, sgd and muon one. Muon orthogonalises the updates of matrices
+    and leaves tables and norms to Adam."""
     attention: AttentionKernel = field(default="flash", metadata=about("Attention kernel:"))
     """``flash``: fused, scores never reach memory; ``unfused``: scores are written, read and kept."""
     grad_dtype: GradDtype = field(default="fp32", metadata=about("Format in which gradients accumulate:"))
@@ -200,4 +201,9 @@ class Job:
     @property
     def optimizer_bytes(self) -> float:
         """Optimizer states and master copy, bytes per parameter (12 for Adam in mixed precision: arXiv 1910.02054)."""
-        return self.recipe.master_bytes + MOMENTS[self.optimizer] * DTYPE_BYTES[self.moment_dtype]
+        return self.recipe.master_bytes + MOMENTS[self.optimizer] * self.moment_bytes
+
+    @property
+    def moment_bytes(self) -> float:
+        """Bytes of one element of a moment."""
+        return DTYPE_BYTES[self.moment_dtype]

@@ -42,7 +42,14 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     if any_holds(frozen.dense) or any_holds(frozen.experts):
         kept = (_weights(each, job, numbers, 0.0) for each in _shares(frozen, numbers))
         classes += [States(weights, 0.0, 0.0) for weights in kept]
+    if any_holds(held.by_adam):
+        classes.append(States(0.0, 0.0, where(numbers.offload_optimizer, 0.0, _second_moments(held, job, numbers))))
     return States(*(sum(getattr(each, name) for each in classes) for name in ("weights", "gradients", "optimizer")))
+
+
+def _second_moments(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
+    """Second moments of tables and norms where matrices have one moment (Muon). [bytes]"""
+    return job.moment_bytes * where(numbers.shards_optimizer, held.by_adam / numbers.sharding_degree, held.by_adam)
 
 
 class _Share(NamedTuple):
@@ -176,5 +183,6 @@ def _shard(held: Parameters, numbers: PlanNumbers) -> Numbers:
 
 def host_state_bytes(held: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:
     """States that the host keeps and updates, with the gradients that it is sent (ZeRO-Offload, arXiv 2101.06840)."""
-    both = job.optimizer_bytes + job.grad_bytes
-    return where(numbers.offload_optimizer, both * local_parameters(held, numbers), 0.0)
+    both = (job.optimizer_bytes + job.grad_bytes) * local_parameters(held, numbers)
+    both = both + _second_moments(held, job, numbers) if any_holds(held.by_adam) else both
+    return where(numbers.offload_optimizer, both, 0.0)

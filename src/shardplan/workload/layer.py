@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -69,13 +70,15 @@ class Parameters:
     frozen_dense: Numbers = 0.0
     """Those of the dense ones that are not trained."""
     frozen_experts: Numbers = 0.0
+    by_adam: Numbers = 0.0
+    """Those of the dense ones that keep Adam's second moment where the optimizer keeps one moment (Muon)."""
 
     @property
     def trained(self) -> Parameters:
         """Those that have gradients and optimizer states."""
         if is_zero(self.frozen_dense) and is_zero(self.frozen_experts):
             return self
-        return Parameters(self.dense - self.frozen_dense, self.experts - self.frozen_experts)
+        return Parameters(self.dense - self.frozen_dense, self.experts - self.frozen_experts, by_adam=self.by_adam)
 
     @property
     def frozen(self) -> Parameters:
@@ -92,7 +95,12 @@ class Parameters:
             self.experts + other.experts,
             self.frozen_dense + other.frozen_dense,
             self.frozen_experts + other.frozen_experts,
+            self.by_adam + other.by_adam,
         )
+
+    def with_adam(self, dense: Numbers, job: Job) -> Parameters:
+        """The same, so many of them updated by Adam where the job's optimizer is Muon."""
+        return replace(self, by_adam=dense) if job.optimizer == "muon" else self
 
 
 def layer_parameters(model: ModelConfig, layer: Layer, numbers: PlanNumbers) -> Parameters:
@@ -112,7 +120,8 @@ def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNum
     """Parameters of a layer on one rank, adapters included, and those of them that are frozen."""
     held = layer_parameters(model, layer, numbers)
     if job.train != "lora":
-        return held if layer.gradients == "all" else held.as_frozen()
+        norms = layer.num_norms * model.norm_parameters
+        return held.with_adam(norms, job) if layer.gradients == "all" else held.as_frozen()
     block = layer_block(layer, Shard.of(model.hidden_size, job, numbers))
     pairs = [pair for each in block.operators for pair in adapters(each, job, numbers.tp)]
     sizes = [(down.grouped, down.count * (down.k * down.n + up.k * up.n)) for down, up in pairs]
@@ -120,7 +129,7 @@ def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNum
         sum((size for grouped, size in sizes if not grouped), start=0.0),
         sum((size for grouped, size in sizes if grouped), start=0.0),
     )
-    return held.as_frozen() + added
+    return held.as_frozen() + added.with_adam(added.dense, job)
 
 
 def check_adapters(model: ModelConfig, job: Job) -> None:
