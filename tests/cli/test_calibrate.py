@@ -199,7 +199,7 @@ def _slow(tmp_path: Path, seconds: float) -> Path:
 
 
 def test_runs_that_no_constants_explain_are_doubted(tmp_path: Path) -> None:
-    path, out = write(tmp_path, {**CELLS, "step_time_s": "4.9"}), tmp_path / "x.yaml"
+    path, out = write(tmp_path, {**CELLS, "step_time_s": "5.8"}), tmp_path / "x.yaml"
     found = run("calibrate", path, *H100, "--out", out, "--holdout", "0")
     assert "check units and fields of the runs" in unwrapped(found.stdout)
     assert out.exists()

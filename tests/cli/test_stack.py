@@ -89,7 +89,7 @@ def test_a_search_takes_only_what_it_does_not_vary() -> None:
     assert stacked["space"]["recompute"] == ["none", "selective", "full"]
     assert "megatron-deepspeed runs pipelines by 1f1b, zb-h1" in stacked["rejected"]
     words = assumed(stacked)
-    assert "plans have overlap dp off" in words
+    assert "overlap dp off" in words
     assert "not taken from megatron-deepspeed" in words
     own = answer("plan", *SMALL, *FEW, "--stack", "megatron-deepspeed", "--fix", "overlap_dp=true")
     assert all(each["plan"]["overlap_dp"] for each in own["plans"])
@@ -105,7 +105,50 @@ def test_the_plans_of_a_search_name_their_framework(tmp_path: Path) -> None:
     assert {each["framework"] for each in record["plans"]} == {label}
     assert all(each["plan"]["vp"] == 1 and each["plan"]["recompute"] in ("none", "full") for each in record["plans"])
     assert {each.framework for each in read_plan_file(path).estimates} == {label}
-    assert "framework" not in answer("plan", *SMALL, *FEW)["plans"][0]
+    usual = answer("plan", *SMALL, *FEW)["plans"][0]["framework"]
+    assert usual == load_stack("megatron-lm").label
+    assert answer("plan", *SMALL, *FEW, "--stack", "any")["plans"][0]["framework"] is None
+
+
+def test_frameworks_side_by_side(tmp_path: Path) -> None:
+    path = tmp_path / "all.json"
+    text = unwrapped(run("plan", *SMALL, *FEW, "--stack", "all", "--json", path).stdout)
+    record = json.loads(path.read_text())
+    assert record["schema"] == "shardplan/frameworks/1"
+    times = [each["step_time_s"] for each in record["plans"]]
+    assert times == sorted(times)
+    named = [each["framework"] for each in record["frameworks"]]
+    assert {each["framework"] for each in record["plans"]} <= {*named}
+    assert all(label in text for label in named)
+    for each in record["frameworks"]:
+        known = each["place"] is not None
+        assert known == (each["refused"] is None and each["num_plans_feasible"] > 0)
+        assert not known or record["plans"][each["place"] - 1]["framework"] == each["framework"]
+
+
+def test_all_frameworks_are_compared_by_a_search_alone() -> None:
+    result = run("estimate", *SMALL, "--stack", "all")
+    assert result.exit_code == 2
+    assert "one question is about one framework" in json.dumps(answer("estimate", *SMALL, "--stack", "all", status=2))
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "torchtitan", "nanotron", "llm-foundry", "deepspeed", "any"])
+def test_the_flags_of_an_answer_give_its_plan(name: str) -> None:
+    """Whatever the framework would fill where nothing is said."""
+    asked = (*SMALL, "--limit", "tp=1,2", "--limit", "cp=1", "--stack", name)
+    best = answer("plan", *asked)["plans"][0]
+    flags = _flags_of(run("plan", *asked).stdout)
+    again = answer("estimate", *SMALL, *flags)["plans"][0]
+    assert again["plan"] == best["plan"]
+    assert again["step_time_s"] == best["step_time_s"]
+    assert again["framework"] == best["framework"]
+
+
+def _flags_of(text: str) -> list[str]:
+    """Those of the fastest plan, below the line that names them."""
+    lines = text.splitlines()
+    place = next(number for number, line in enumerate(lines) if "as flags of `shardplan estimate`" in line)
+    return lines[place + 1].split() if "--" in lines[place + 1] else []
 
 
 def test_stages_closed_by_cost_stay_in_plan_files(tmp_path: Path) -> None:

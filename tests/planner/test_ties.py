@@ -150,10 +150,10 @@ def test_a_plan_at_a_cell_is_the_one_that_a_search_of_its_own_finds() -> None:
 
 
 def test_of_ties_a_measured_plan_is_recommended() -> None:
-    """Llama 3.1 70B on 512 H100: plans that split short sequences over cp 4 are fastest, and nobody measured one."""
+    """Llama 3.1 70B on 512 H200: plans that split short sequences over cp 4 are fastest, and nobody measured one."""
     asked = Question(
         model=load_model("llama-3.1-70b"),
-        cluster=load_cluster("dgx-h100"),
+        cluster=load_cluster("hgx-h200"),
         num_accelerators=512,
         job=Job(sequence_length=8192, global_batch_size=512),
     )
