@@ -171,7 +171,7 @@ def test_memory_knows_neither_part_nor_format_nor_plan() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"accelerator": "h200-sxm-141gb", "accelerators": 4096.0}, "1 measured run"),
+        ({"accelerator": "h200-sxm-141gb", "accelerators": 4096.0}, "of 2 sources"),
         ({"moe": True, "accelerators": 16384.0}, "2,048"),
         ({"generation": "tpu", "accelerator": "tpu-v6e", "accelerators": 8192.0}, "1,024"),
         ({"generation": "volta", "accelerator": "v100-sxm2-32gb"}, "3 measured runs (all of one source)"),
