@@ -172,6 +172,7 @@ def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
         moment_dtype=draw(st.sampled_from(("fp32", "fp32", "bf16"))),
         dropout=draw(st.booleans()),
         moe_imbalance=draw(st.sampled_from((1.0, 1.0, 1.3))),
+        documents=draw(st.sampled_from((None, None, None, (400,), (512, 1024)))),
         software=draw(softwares()),
     )
 

@@ -256,6 +256,7 @@ def _assumptions(question: Question) -> tuple[str, ...]:
     if most is not None and n > most:
         texts.append(f"{n:,} accelerators are more than the largest known {question.cluster.name} ({most:,})")
     texts.extend(unfilled_domains(question.network))
+    texts.extend(_packing(question.job))
     if question.model.is_moe:
         texts.append(_routing(question.job))
         texts.append(
@@ -265,6 +266,17 @@ def _assumptions(question: Question) -> tuple[str, ...]:
         )
     texts.extend(question.model.notes)
     return tuple(texts)
+
+
+def _packing(job: Job) -> tuple[str, ...]:
+    """How documents are taken to lie in a sequence."""
+    if job.documents is None or job.packed is None:
+        return ()
+    mean, *percentile = job.documents
+    if not job.packed.spread:
+        return (f"documents of {mean:,} tokens fill every sequence from its start; its end cuts the last one",)
+    lengths = f"documents of {mean:,} tokens on average, a tenth of them above {percentile[0]:,} (log-normal)"
+    return (f"{lengths}, follow each other; every sequence cuts the first and the last one",)
 
 
 def _routing(job: Job) -> str:
