@@ -72,7 +72,7 @@ def check_documents(lengths: tuple[int, ...], sequence_length: int) -> None:
         raise InputError(
             f"documents is {text}: {len(lengths)} numbers",
             rule="documents is one length, or a mean and a 90th percentile",
-            hint="set --documents to 1024 or 1024,2048; write lengths without separators of thousands",
+            hint="set --documents to 1024 or 1024,2048; write no separators of thousands",
         )
     if mean > sequence_length:
         raise InputError(
@@ -84,5 +84,5 @@ def check_documents(lengths: tuple[int, ...], sequence_length: int) -> None:
         raise InputError(
             f"documents is {text}: a mean of {mean:,} and a 90th percentile of {percentile:,}",
             rule="the 90th percentile of lengths is at least their mean and less than ten times it",
-            hint=f"set the 90th percentile to between {mean} and {10 * mean - 1}, or correct the mean",
+            hint=f"set the 90th percentile to {mean} up to {10 * mean - 1}; write no separators of thousands",
         )
