@@ -175,6 +175,7 @@ def jobs(draw: st.DrawFn, global_batch_size: int) -> Job:
         train=draw(st.sampled_from(("full", "full", "full", "lora"))),
         lora_rank=2,
         lora_targets=draw(st.sampled_from(("all", "o", "all"))),
+        documents=draw(st.sampled_from((None, None, None, (400,), (512, 1024)))),
         software=draw(softwares()),
     )
 

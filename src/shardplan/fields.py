@@ -69,6 +69,8 @@ class About(NamedTuple):
     """Whether a number may be written as a count: 15.6T."""
     metavar: str = ""
     """What stands for a value in the usage; by the field's type where it is not given."""
+    example: str = ""
+    """A value of a list, for the text of errors."""
 
 
 def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as typer calls it
@@ -109,7 +111,11 @@ class Described(NamedTuple):
         if self.kind.base is float:
             return f"a number {'of at least' if self.about.includes_least else 'above'} {least:g} and at most {most:g}"
         whole = f"whole number from {least:,} to {most:,}"
-        words = {bool: "true or false", int: f"a {whole}", tuple: f"a list such as 7,8,8,7, each a {whole}"}
+        words = {
+            bool: "true or false",
+            int: f"a {whole}",
+            tuple: f"a list such as {self.about.example}, each a {whole}",
+        }
         return words.get(self.kind.base, "text")
 
     def allows(self, value: Any) -> bool:

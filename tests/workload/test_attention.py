@@ -13,7 +13,8 @@ from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.software import Software
-from shardplan.workload.attention import attention, latent_attention, mean_keys
+from shardplan.workload.attention import attention, latent_attention
+from shardplan.workload.keys import mean_keys
 from shardplan.workload.ops import AttentionCore, Block, Matmul
 from shardplan.workload.shard import Shard
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import Numbers, is_zero
+from shardplan.arrays import Numbers, is_zero, scaled
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
@@ -127,7 +127,7 @@ def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:
     peak = machine.peak(machine.recipe.dense_math)
     generation = profile.attention_generation[machine.software.attention_generation]
     efficiency = generation * attention_efficiency(op.qk_head_dim, op.rate_length, profile)
-    forward = op.flops / (peak * efficiency)
+    forward = scaled(op.load, op.flops) / (peak * efficiency)
     backward = FLASH_BACKWARD_FLOPS * forward / profile.attention_backward_ratio
     merged = op.merged_elements * profile.memory_pass_factor[machine.software.kernels] / machine.memory_rate
     return OperatorTimes(forward + MERGE_FORWARD * merged + launch, backward + MERGE_BACKWARD * merged + launch)

@@ -31,6 +31,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
 from shardplan.units import format_bytes, format_count
 from shardplan.validity.rules import check_plan
+from shardplan.workload.balance import slowest_rank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +205,7 @@ def answer_of(priced: PricedPlan) -> Estimate:
         stage_layers=tuple(int(stage.num_layers) for stage in priced.stages),
         feasible=priced.fits,
         reason=_reason(priced),
-        assumptions=_assumptions(question),
+        assumptions=_assumptions(question, plan),
         time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
         not_measured=sure.not_measured,
         evidence=_evidence(question, plan),
@@ -250,13 +251,14 @@ def _host_reason(priced: PricedPlan) -> str:
     )
 
 
-def _assumptions(question: Question) -> tuple[str, ...]:
-    """What was taken for granted of the cluster and the model."""
+def _assumptions(question: Question, plan: Plan) -> tuple[str, ...]:
+    """What was taken for granted of the cluster, the job and the model."""
     texts = list(question.cluster.assumptions)
     n, most = question.num_accelerators, question.cluster.max_num_accelerators
     if most is not None and n > most:
         texts.append(f"{n:,} accelerators are more than the largest known {question.cluster.name} ({most:,})")
     texts.extend(unfilled_domains(question.network))
+    texts.extend(_packing(question.job, plan))
     if question.model.is_moe:
         texts.append(_routing(question.job))
         texts.append(
@@ -277,6 +279,25 @@ def _trained(question: Question) -> str:
         what = f"adapters of rank {job.lora_rank} on {job.lora_targets}, {trained} parameters"
         return f"trained are {what}; all weights are frozen (dropout and scale of adapters are not counted)"
     return f"{trained} parameters are trained; frozen: {job.freeze}"
+
+
+def _packing(job: Job, plan: Plan) -> tuple[str, ...]:
+    """How documents are taken to lie in a sequence, and how evenly the ranks that share it attend."""
+    if job.documents is None or job.packed is None:
+        return ()
+    load = slowest_rank(plan.cp, job.sequence_length, causal=True, documents=job.packed)
+    uneven = plan.cp_comm != "a2a" and load > 1
+    slowest = f"the slowest of {plan.cp} context-parallel ranks attends up to {load:.2f} times as long as the average"
+    return (_documents(job.documents), *([slowest] if uneven else []))
+
+
+def _documents(lengths: tuple[int, ...]) -> str:
+    """How documents of these lengths are taken to lie in a sequence."""
+    mean, longest = lengths[0], lengths[-1]
+    if mean == longest:
+        return f"documents of {mean:,} tokens fill every sequence from its start; its end cuts the last one"
+    spread = f"documents of {mean:,} tokens on average, a tenth of them above {longest:,} (log-normal)"
+    return f"{spread}, follow each other; every sequence cuts the first and the last one"
 
 
 def _routing(job: Job) -> str:

@@ -23,21 +23,23 @@ FROZEN_CONVENTION = (
     f"{FLOPS_CONVENTION}; products of frozen weights without the gradient of the weight (2 x forward), what stands "
     "before all that is trained forward alone, adapters included"
 )
+PACKED_CONVENTION = "; no keys of other documents in the sequence"
+COUNTED = ("train", "lora_rank", "lora_targets", "freeze", "documents")
+"""Fields of a job that the count depends on."""
 
 
 def flops_convention(job: Job) -> str:
     """How FLOP are counted for a job."""
-    return FLOPS_CONVENTION if job.trains_all else FROZEN_CONVENTION
+    masked = "" if job.packed is None else PACKED_CONVENTION
+    return (FLOPS_CONVENTION if job.trains_all else FROZEN_CONVENTION) + masked
 
 
 def model_flops_per_token(model: ModelConfig, sequence_length: int, job: Job | None = None) -> float:
-    """FLOP per token of a forward and a backward pass at this sequence length, with the gradients that ``job`` needs.
+    """FLOP per token of a forward and a backward pass at this sequence length, with gradients and documents of ``job``.
 
-    Without a job all weights are trained.
+    Without a job all weights are trained, and one document fills the sequence.
     """
-    of_job = (
-        {} if job is None else {name: getattr(job, name) for name in ("train", "lora_rank", "lora_targets", "freeze")}
-    )
+    of_job = {} if job is None else {name: getattr(job, name) for name in COUNTED}
     return _flops_per_token(model, Job(sequence_length=sequence_length, global_batch_size=1, **of_job))
 
 

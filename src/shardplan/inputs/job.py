@@ -7,6 +7,7 @@ from typing import Literal
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import about, check, dataclass
+from shardplan.inputs.documents import Documents, check_documents, documents_of
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
 from shardplan.inputs.trained import embedding_is_frozen, frozen_parts, head_is_frozen, lora_targets
@@ -120,6 +121,15 @@ class Job:
         metadata=about("Tokens to train on, for the time to train: 15.6e12, 15.6T.", least=0, most=1e18, is_count=True),
     )
     """Tokens to train on in all; gives the time to train."""
+    documents: tuple[int, ...] | None = field(
+        default=None,
+        metadata=about(
+            "Tokens of the documents in a sequence, or their mean and 90th percentile. Default: one document.",
+            least=1, most=MOST_COUNT, metavar="MEAN[,P90]", example="1024 or 1024,2048",
+        ),
+    )  # fmt: skip
+    """Length of the documents that are packed into a sequence, whose tokens attend within their own document: one
+    length of all, or mean and 90th percentile. One document fills the sequence where not given."""
     train: Train = field(default="full", metadata=about("All weights, or adapters beside frozen ones:"))
     """What is trained: the weights, or low-rank adapters beside weights that are all frozen (LoRA, arXiv
     2106.09685)."""
@@ -145,6 +155,9 @@ class Job:
     def __post_init__(self) -> None:
         """Checks types and ranges. Raises ``InputError``."""
         check(self)
+        if self.documents is not None:
+            object.__setattr__(self, "documents", tuple(self.documents))
+            check_documents(self.documents, self.sequence_length)
         lora_targets(self.lora_targets)
         frozen_parts(self.freeze)
         if self.train == "lora" and self.freeze != "none":
@@ -175,6 +188,12 @@ class Job:
     def freezes_head(self, model: ModelConfig) -> bool:
         """Whether the output head keeps its weights."""
         return head_is_frozen(model, lora=self.train == "lora", freeze=self.freeze)
+
+    @property
+    def packed(self) -> Documents | None:
+        """The documents of a sequence; None where one fills it."""
+        documents = None if self.documents is None else documents_of(self.documents)
+        return None if documents is None or documents.fill(self.sequence_length) else documents
 
     @property
     def recipe(self) -> Recipe:

@@ -131,6 +131,7 @@ class Plan:
             least=0,
             most=MAX_DEGREE,
             metavar="N,N,...",
+            example="3,4,4,3",
         ),
     )
     """Layers of every virtual stage in model order (pp * vp numbers); shared out evenly where not given."""

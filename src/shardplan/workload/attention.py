@@ -6,7 +6,9 @@ import numpy as np
 
 from shardplan.arrays import Numbers, share
 from shardplan.inputs.layers import Attention, LatentAttention
+from shardplan.workload.balance import slowest_rank
 from shardplan.workload.communication import context_exchange, summa_exchange, tensor_exchange
+from shardplan.workload.keys import document_length, mean_keys
 from shardplan.workload.ops import AttentionCore, Block, Matmul, Operator, Saved
 from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
@@ -15,20 +17,6 @@ ALWAYS = ()
 """Operators that only full recomputation repeats."""
 CORE = ("core_attn",)
 UP = ("mla_up_proj",)
-
-
-def mean_keys(sequence_length: int, *, causal: bool, window: int | None = None, chunk: int | None = None) -> float:
-    r"""Keys that a query meets on average: :math:`s/2` under a causal mask, :math:`w - w^2/2s` in a sliding window.
-
-    A chunk of :math:`c` tokens is a sequence of its own, :math:`c/2`.
-    """
-    s = float(sequence_length)
-    if chunk is not None and chunk < s:
-        return chunk / 2 if causal else float(chunk)
-    if not causal:
-        return min(s, 2.0 * window) if window is not None else s
-    reach = min(s, float(window)) if window is not None else s
-    return reach - reach * reach / (2 * s)
 
 
 def attention(config: Attention, shard: Shard) -> Block:
@@ -102,7 +90,7 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
 
 def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
     window, chunk = _locality(config)
-    length = shard.job.sequence_length
+    length, documents = shard.job.sequence_length, shard.job.packed
     if isinstance(config, Attention):
         dims = (config.head_dim, config.head_dim)
     else:
@@ -114,13 +102,23 @@ def _core(config: Attention | LatentAttention, shard: Shard) -> AttentionCore:
         num_heads=share(config.num_heads, shard.columns),
         qk_head_dim=dims[0],
         v_head_dim=dims[1],
-        keys=mean_keys(length, causal=config.causal, window=window, chunk=chunk),
+        keys=mean_keys(length, causal=config.causal, window=window, chunk=chunk, documents=documents),
         scored_keys=float(length),
-        rate_length=np.minimum(_seen_at_once(shard), float(min(window or length, chunk or length))),
+        rate_length=np.minimum(
+            _seen_at_once(shard), min(window or length, chunk or length, document_length(length, documents))
+        ),
         fused=shard.job.attention == "flash",
         steps=shard.numbers.cp if shard.numbers.cp_comm == "p2p" else 1,
         merged_elements=_merged(shard, dims[1] * share(config.num_heads, shard.columns), causal=config.causal),
+        load=_load(shard, causal=config.causal, window=window, chunk=chunk),
     )
+
+
+def _load(shard: Shard, *, causal: bool, window: int | None = None, chunk: int | None = None) -> Numbers:
+    """Of the slowest of the ranks that share queries; an all-to-all gives every rank whole sequences of some heads."""
+    numbers, job = shard.numbers, shard.job
+    ranks = numbers.tp_rows if numbers.cp_comm == "a2a" else numbers.sequence_shards
+    return slowest_rank(ranks, job.sequence_length, causal=causal, window=window, chunk=chunk, documents=job.packed)
 
 
 def _seen_at_once(shard: Shard) -> Numbers:
@@ -160,8 +158,8 @@ def _indexer(config: LatentAttention, shard: Shard) -> tuple[Operator, ...]:
     if config.index_topk is None or not config.index_num_heads:
         return ()
     heads = share(config.index_num_heads, shard.columns)
-    keys = mean_keys(shard.job.sequence_length, causal=config.causal)
-    length = float(shard.job.sequence_length)
+    length, documents = float(shard.job.sequence_length), shard.job.packed
+    keys = mean_keys(length, causal=config.causal, documents=documents)
     rank = config.q_lora_rank or shard.hidden_size
     width = config.index_head_dim
     return (
@@ -169,7 +167,8 @@ def _indexer(config: LatentAttention, shard: Shard) -> tuple[Operator, ...]:
         _linear("index_k", ALWAYS, shard.split_tokens, shard.hidden_size, width + config.index_num_heads),
         AttentionCore(
             name="index", modules=CORE, tokens=shard.tokens, num_heads=heads, qk_head_dim=width, v_head_dim=0.0,
-            keys=keys, scored_keys=length, rate_length=length,
+            keys=keys, scored_keys=length, rate_length=document_length(length, documents),
+            load=_load(shard, causal=config.causal),
         ),
     )  # fmt: skip
 

@@ -73,12 +73,14 @@ class AttentionCore:
     """Kernels that it runs one after another: one for the keys of every rank of a ring."""
     merged_elements: Numbers = 0.0
     """Elements of partial outputs that ring attention adds up."""
+    load: Numbers = 1.0
+    """Products of the rank that attends most, which sets the time of fused kernels, relative to the average one."""
     op_sac: Numbers = 1.0
     """Share of it that recomputation by operator runs again."""
 
     @property
     def flops(self) -> Numbers:
-        r"""Forward FLOP that a causal kernel performs, :math:`2 T H \bar{s} (d_{qk} + d_v)`."""
+        r"""Forward FLOP without masked keys, :math:`2 T H \bar{s} (d_{qk} + d_v)`; of the average rank."""
         return 2.0 * self.tokens * self.num_heads * self.keys * (self.qk_head_dim + self.v_head_dim)
 
 

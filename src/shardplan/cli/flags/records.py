@@ -84,6 +84,6 @@ def _whole_numbers(field: Described, text: str) -> tuple[int, ...]:
         raise InputError(
             f"{field.name} is {text[:100]!r}",
             rule=f"{field.name} is a list of whole numbers",
-            hint=f"write {field.flag} 3,4,4,3: the layers of every virtual stage in model order",
+            hint=f"write {field.flag} {field.about.example}",
         )
     return tuple(int(part) for part in parts)
