@@ -15,6 +15,8 @@ from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixt
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.software import Software
 from shardplan.workload.layer import (
     Parameters,
     embedding_parameters,
@@ -23,6 +25,7 @@ from shardplan.workload.layer import (
     layer_parameters,
     mtp_parameters,
 )
+from shardplan.workload.ops import OUTSIDE, Matmul
 from shardplan.workload.shard import Shard
 from shardplan.workload.stage import Stage, stages
 
@@ -264,3 +267,28 @@ def test_norms_behind_a_block_keep_their_output_in_16_bits() -> None:
         for layer in (Layer(mixer=mixer, mlp=MLP(intermediate_size=h, gated=False), num_norms=n) for n in (2, 4))
     )
     assert four - two == 2 * (2 + 2) * tokens * h
+
+
+def run_again(name: str, *, pruned: bool = True, **changes: Any) -> set[str]:
+    """Products and exchanges of a layer that full recomputation repeats."""
+    model = load_model(name)
+    job = Job(sequence_length=4096, global_batch_size=8, software=Software(pruned_recompute=pruned))
+    layer = replace(model.layer_kinds[0], **changes)
+    block = layer_block(layer, Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(tp=2, recompute="full"), 8, job)))
+    products = [each for each in block.operators if isinstance(each, Matmul)]
+    scattered = [each for each in block.collectives if each.kind == "reduce_scatter" and each.direction == "forward"]
+    return {each.name for each in (*products, *scattered) if each.modules != OUTSIDE}
+
+
+def test_no_gradient_reads_the_output_of_a_layer() -> None:
+    """A checkpointed layer runs again up to the input of its last product; the sum behind its attention is needed."""
+    whole = {"qkv", "proj", "mlp_fc1", "mlp_fc2", "attention_scatter", "mlp_scatter"}
+    assert run_again("llama-3.1-8b", pruned=False) == whole
+    assert run_again("llama-3.1-8b") == whole - {"mlp_fc2", "mlp_scatter"}
+    assert run_again("llama-3.1-8b", parallel_residual=True) == {"qkv", "mlp_fc1"}
+
+
+def test_what_reads_the_output_keeps_it_in_recomputation() -> None:
+    """A norm behind the MLP (Gemma 2), and the gate's gradient of a mixture of experts, read the last product."""
+    assert "mlp_fc2" in run_again("gemma-2-9b")
+    assert "expert_fc2" in run_again("mixtral-8x7b")

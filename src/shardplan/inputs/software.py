@@ -118,6 +118,11 @@ class Software:
     gathers_ahead: bool = field(default=True, metadata=about("Gather the next layer's weights while one computes."))
     """Whether fully sharded weights of the next layer are gathered while one computes (PyTorch FSDP, DeepSpeed);
     compilers gather each weight where it is used (XLA)."""
+    pruned_recompute: bool = field(
+        default=False, metadata=about("Recompute only what a backward pass reads, not a layer's last product.")
+    )
+    """Whether recomputation of a layer leaves out its last product, whose output no backward pass reads (XLA and other
+    compilers drop it; PyTorch's ``checkpoint`` stops early since 2.1); otherwise the whole layer runs again."""
     split_transfers: bool = field(
         default=False, metadata=about("Tensor-parallel ranks each send a part of a stage's output.")
     )

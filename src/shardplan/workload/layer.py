@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,10 +23,12 @@ from shardplan.workload.attention import attention, latent_attention
 from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.op_sac import selected
-from shardplan.workload.ops import Block
+from shardplan.workload.ops import OUTSIDE, Block, Collective, Operator
 from shardplan.workload.shard import Shard
 from shardplan.workload.state_space import linear_attention, state_space
 from shardplan.workload.training import adapters, trained
+
+Item = TypeVar("Item", Operator, Collective)
 
 
 def layer_block(layer: Layer, shard: Shard) -> Block:
@@ -38,9 +41,34 @@ def layer_block(layer: Layer, shard: Shard) -> Block:
         normed = norm(shard, linear_input=not routed, layer_input=layer.mixer is None)
         blocks.append(normed + _mlp(layer.mlp, shard))
     extra = layer.num_norms - (layer.mixer is not None) - (layer.mlp is not None)
-    blocks += [norm(shard, linear_input=False)] * max(extra, 0)
+    if extra > 0:
+        blocks += [norm(shard, linear_input=False)] * extra
+    elif shard.job.software.pruned_recompute:
+        blocks = _pruned(blocks, parallel_residual=layer.parallel_residual)
     block = reduce(add, (trained(each, layer.gradients, shard) for each in blocks))
     return selected(block, shard) if np.any(shard.numbers.recompute.get(OP_SAC, False)) else block
+
+
+OUTPUTS = ("proj", "out_proj", "mlp_fc2", "attention_scatter", "mlp_scatter", "mixer_scatter")
+"""Products that make the output of a mixer or of a dense MLP, and the exchanges behind them."""
+
+
+def _pruned(blocks: list[Block], *, parallel_residual: bool) -> list[Block]:
+    """The blocks of which recomputation leaves out what makes the layer's output, which no backward pass reads.
+
+    The output of a mixer is read by the norm behind it, but for one beside the MLP. The gradient of a router's weights
+    reads the outputs of its experts.
+    """
+    whole = [] if parallel_residual else blocks[:-1]
+    return [*whole, *(_without_output(block) for block in blocks[len(whole) :])]
+
+
+def _without_output(block: Block) -> Block:
+    def pruned(item: Item) -> Item:
+        return replace(item, modules=OUTSIDE) if item.name in OUTPUTS else item
+
+    operators, collectives = map(pruned, block.operators), map(pruned, block.collectives)
+    return replace(block, operators=tuple(operators), collectives=tuple(collectives))
 
 
 def _mixer(mixer: Attention | LatentAttention | StateSpace | LinearAttention, shard: Shard) -> Block:
