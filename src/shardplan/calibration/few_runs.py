@@ -68,7 +68,7 @@ def _learnt(found: Fit, family: str, cases: Sequence[PosedRun], num_runs: int, d
 
 def constants_without(found: Fit, family: str, part: Accelerator) -> tuple[Free, ...]:
     """What a user's fit may move, around constants that were fitted without a family."""
-    fold = found.folds.index(family)
+    fold = found.folds.index(family) if family in found.folds else 0  # a family that no fit sees
     values = {
         (free.generation, free.name, key): float(value)
         for column, free in enumerate(found.frees)
