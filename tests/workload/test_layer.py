@@ -277,7 +277,8 @@ def run_again(name: str, *, pruned: bool = True, **changes: Any) -> set[str]:
     block = layer_block(layer, Shard.of(model.hidden_size, job, PlanNumbers.of(Plan(tp=2, recompute="full"), 8, job)))
     products = [each for each in block.operators if isinstance(each, Matmul)]
     scattered = [each for each in block.collectives if each.kind == "reduce_scatter" and each.direction == "forward"]
-    return {each.name for each in (*products, *scattered) if each.modules != OUTSIDE}
+    inside = [each.name for each in products if each.modules != OUTSIDE]
+    return {*inside, *(each.name for each in scattered if each.modules != OUTSIDE)}
 
 
 def test_no_gradient_reads_the_output_of_a_layer() -> None:
