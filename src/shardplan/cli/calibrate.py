@@ -69,7 +69,7 @@ DefaultsFlag = Annotated[
     bool,
     _option(
         "For developers: fit all shipped constants again from the published runs, with every family left out once. "
-        "Takes some twenty seconds on one core.",
+        "Takes two or three minutes on one core.",
         "--defaults",
         panel="Shipped constants",
     ),
