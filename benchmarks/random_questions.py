@@ -136,7 +136,8 @@ def _best(result: SearchResult) -> tuple[Estimate, float] | None:
     """The answer with most tokens per second: the fastest plan, what is offered, or what would fit; None: nothing."""
     length = result.question.job.sequence_length
     found = [*result.estimates[:1], *(each.estimate for each in result.offers)]
-    found += [each.estimate for each in result.suggestions]
+    most = result.question.num_accelerators
+    found += [each.estimate for each in result.suggestions if each.num_accelerators <= most]
     rates = [each.dp * each.plan.micro_batch_size * each.num_microbatches * length / each.step_time for each in found]
     place = int(np.argmax(rates)) if rates else None
     return None if place is None else (found[place], rates[place])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, gcd
 from typing import Final
 
 import numpy as np
@@ -43,6 +43,8 @@ ENOUGH_LAYOUTS: Final = 64
 MOST_SEARCHED: Final = 3
 """Pairs with the batch that was asked for that are searched, and as many with another."""
 MOST_COUNTS: Final = 128
+LARGEST_UNIT: Final = 8
+"""Accelerators of the largest node that counts fill: racks and slices are shared."""
 TENSOR, CONTEXT, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 64
 """Degrees whose products are counted."""
 COMPUTING: Final = ("matmul", "attention")
@@ -183,9 +185,9 @@ def _pairs(question: Question) -> Iterator[Pair]:
 
 
 def _counts(question: Question) -> Sequence[int]:
-    """Fewer accelerators that fill whole nodes (halves where there are no others), the rounder ones of many."""
-    number, unit = question.num_accelerators, question.network.tiers[0].size or 1
-    unit = unit if number > unit else 1
+    """Fewer accelerators that fill whole nodes, or eighths of larger domains; the rounder ones of many."""
+    number, domain = question.num_accelerators, question.network.tiers[0].size or 1
+    unit = gcd(domain, LARGEST_UNIT) if number > LARGEST_UNIT else 1
     fewest = max(ceil(FEWEST * number), 1)
     while unit > 1 and (number - 1) // unit * unit < fewest:
         unit //= 2
