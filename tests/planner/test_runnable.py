@@ -205,4 +205,4 @@ def test_a_stack_without_a_record_restricts_nothing() -> None:
     question = asked("llama-3.2-1b", stack)
     own, free = (declare(question, Restrictions(limit=SMALL), each) for each in (stack, None))
     assert own.rules == ()
-    assert {**free.axes, "overlap_dp": (True,)} == own.axes
+    assert {**free.axes, "overlap_dp": (True,), "sequence_parallel": (False,), "cp_comm": ("a2a",)} == own.axes
