@@ -69,15 +69,15 @@ def document_length(sequence_length: float, documents: Documents | None) -> floa
 def keys_of_lengths(documents: Documents, s: float, reach: float) -> float:
     r"""Keys up to ``reach`` tokens back that a query meets among documents of log-normal lengths, causal mask.
 
-    .. math:: \int_0^w \left(1 - \frac{a}{s}\right) \frac{E[(l - a)^+]}{m}\,da, \quad
+    .. math:: \int_0^w (1 - \frac{a}{s}) \frac{E[(l - a)^+]}{m}\,da, \quad
         \lim_{s, w \to \infty} = \frac{E[l^2]}{2\,m}
 
     A token has at least a tokens of its document before it in a stream of documents with the probability
     :math:`E[(l - a)^+] / m` (the age of a renewal process), and before it in its sequence with :math:`1 - a/s`.
     In closed form with the partial moments :math:`M_k = E[l^k;\, l < w]` and :math:`\bar{M}_k = E[l^k;\, l \ge w]`:
 
-    .. math:: \frac{1}{m} \left[\frac{M_2}{2} - \frac{M_3}{6 s} + \bar{M}_1 \left(w - \frac{w^2}{2 s}\right)
-        - \bar{M}_0 \left(\frac{w^2}{2} - \frac{w^3}{3 s}\right)\right]
+    .. math:: \frac{1}{m} [\frac{M_2}{2} - \frac{M_3}{6 s} + \bar{M}_1 (w - \frac{w^2}{2 s})
+        - \bar{M}_0 (\frac{w^2}{2} - \frac{w^3}{3 s})]
     """
     w = reach
     below = [_moment(documents, power, w, sign=1) for power in (2, 3)]
