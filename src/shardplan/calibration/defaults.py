@@ -58,6 +58,11 @@ class Refit:
     need: Vector
     """ln(needed / usable memory), of all cases."""
 
+    @property
+    def groups_that_ran(self) -> tuple[str, ...]:
+        """Groups of the cases that ran, whose errors ``residuals_of`` gives."""
+        return tuple(name for case, name in zip(self.cases, self.groups, strict=True) if case.asked.run.ran)
+
     def left_out(self, table: Vector) -> Vector:
         """Each case's value in the fold that never saw its family (or generation).
 

@@ -78,7 +78,7 @@ class LeftOutRun:
 def study(progress: Callable[[int, float], None] | None = None) -> tuple[AtDistance, ...]:
     """Errors by distance, of predictions without each neighbourhood and without each family: two fits, some minutes."""
     fits = [refit(left_out=group, progress=progress) for group in GROUPS]
-    return by_distance([run for found in fits for run in left_out_runs(residuals_of(found), found.groups)])
+    return by_distance([run for found in fits for run in left_out_runs(residuals_of(found), found.groups_that_ran)])
 
 
 def left_out_runs(runs: Sequence[Residual], groups: Sequence[str]) -> tuple[LeftOutRun, ...]:
