@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 MOST_PLANS = 1000
-ALL = "all"
-"""Value of ``--stack`` that compares the published frameworks."""
 
 
 @with_flags
@@ -55,12 +53,13 @@ def plan(
     target = JsonTarget(output.json)
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
     from shardplan.cli.question import QuestionFlags, ask
+    from shardplan.frameworks.usual_stack import ALL, ANY
 
     flags = QuestionFlags(
         cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
     )
     if method not in (None, OURS):
-        of_none = replace(flags, stack=flags.stack or "any")
+        of_none = replace(flags, stack=flags.stack or ANY)
         return plan_with_method(method, lambda: ask(model, of_none), search, target)
     if stack == ALL:
         return _compare_frameworks(model, flags, search, target)

@@ -130,7 +130,7 @@ class Job:
     )  # fmt: skip
     """Length of the documents that are packed into a sequence, whose tokens attend within their own document: one
     length of all, or mean and 90th percentile. One document fills the sequence where not given."""
-    train: Train = field(default="full", metadata=about("All weights, or adapters beside frozen ones:"))
+    train: Train = field(default="full", metadata=about("Train all weights, or adapters with all weights frozen:"))
     """What is trained: the weights, or low-rank adapters beside weights that are all frozen (LoRA, arXiv
     2106.09685)."""
     lora_rank: int = field(default=16, metadata=about("Rank of the adapters.", least=1, most=MOST_RANK))

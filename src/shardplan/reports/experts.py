@@ -133,7 +133,8 @@ def verdict(expert: ExpertPlan) -> str:
         return "the search finds no plan that fits"
     if expert.is_tie:
         return "a tie with the best" if (expert.gain or 0) > 0 else "the best found is no faster"
-    return f"the best plan is said to save {100 * (expert.gain or 0):.0f} % of the step; {_evidence(expert.best)}"
+    saved = f"{100 * (expert.gain or 0):.0f} % of the step"
+    return f"the best plan would save {saved} by the estimate; {_evidence(expert.best)}"
 
 
 def _evidence(best: Estimate) -> str:
