@@ -71,6 +71,8 @@ class About(NamedTuple):
     """What stands for a value in the usage; by the field's type where it is not given."""
     example: str = ""
     """A value of a list, for the text of errors."""
+    is_rare: bool = False
+    """Whether few people need its flag: help names it behind those that everyone needs."""
 
 
 def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as typer calls it
@@ -96,11 +98,17 @@ class Described(NamedTuple):
     about: About
     default: object
     """``dataclasses.MISSING`` where there is none."""
+    shared_flag: str = ""
+    """The flag that takes all fields of the record as ``NAME=VALUE``; empty where each has a flag of its own."""
 
     @property
     def flag(self) -> str:
         """Its flag on the command line."""
-        return f"--{self.name.replace('_', '-')}"
+        return f"{self.shared_flag} {self.name}" if self.shared_flag else f"--{self.name.replace('_', '-')}"
+
+    def assigned(self, value: object) -> str:
+        """The flag with a value, as it is typed."""
+        return f"{self.flag}={value}" if self.shared_flag else f"{self.flag} {value}"
 
     @property
     def wanted(self) -> str:
@@ -147,9 +155,9 @@ def described(record: type[Any]) -> Mapping[str, Described]:
 
 @cache
 def _described(record: Any) -> Mapping[str, Described]:
-    hints = get_type_hints(record)
+    hints, shared = get_type_hints(record), getattr(record, "SHARED_FLAG", "")
     return {
-        field.name: Described(field.name, _kind(hints[field.name]), field.metadata[ABOUT], field.default)
+        field.name: Described(field.name, _kind(hints[field.name]), field.metadata[ABOUT], field.default, shared)
         for field in dataclasses.fields(record)
         if ABOUT in field.metadata
     }

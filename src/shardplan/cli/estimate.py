@@ -1,8 +1,8 @@
-"""``shardplan estimate``: one plan, as it was written by hand or stands in a plan file."""
+"""``shardplan estimate``: one plan, written by hand or read from a plan file."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ import typer
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import (
     ClusterFlags,
+    DetailFlags,
     JobFlags,
     ModelArgument,
     OutputFlags,
@@ -39,7 +40,7 @@ FromFlag = Annotated[
     typer.Option(
         "--from",
         metavar="FILE",
-        help="Start from a plan file in place of MODEL; flags that are given replace what stands in it.",
+        help="Start from a plan file in place of MODEL; flags replace what it has.",
         rich_help_panel="Plan file",
     ),
 ]
@@ -59,6 +60,7 @@ def estimate(
     profile: ProfileFlag = None,
     file: FromFlag = None,
     pick: PickFlag = "1",
+    details: DetailFlags,
 ) -> int:
     """Predict time, memory and traffic of one plan.
 
@@ -66,7 +68,7 @@ def estimate(
     """
     target = JsonTarget(output.json)
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.question import QuestionFlags, ask, ask_again, plan_from
+    from shardplan.cli.question import QuestionFlags, ask, ask_again, given_by_user, plan_from
     from shardplan.estimation.estimate import estimate_plan, in_framework
     from shardplan.frameworks.defaults import SWITCHES, plan_in_stack
 
@@ -92,7 +94,7 @@ def estimate(
     answer = in_framework(estimate_plan(question, wanted), asked.stack, question)
     taken = _taken(wanted, {*stated, *_of_stack(asked.stack, wanted)}) if file is None else ()
     answer = replace(answer, assumptions=(*asked.assumptions, *of_stack, *taken, *answer.assumptions))
-    _answer(question, answer, target)
+    _answer(question, answer, target, details, given_by_user(flags))
     return 0 if answer.feasible else 1
 
 
@@ -121,8 +123,8 @@ def _taken(plan: Plan, stated: Collection[str]) -> tuple[str, ...]:
     return (f"fields of the plan that were not given: {', '.join(texts)}",) if texts else ()
 
 
-def _answer(question: Question, answer: Estimate, target: JsonTarget) -> None:
-    """Writes the file, then says the same in words."""
+def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> None:
+    """Writes the file, then prints the answer."""
     from shardplan.reports.plan_file import PlanFile, plan_file_record
 
     if target.where is not None:
@@ -131,13 +133,17 @@ def _answer(question: Question, answer: Estimate, target: JsonTarget) -> None:
         return
     from shardplan.cli.layout import Page
     from shardplan.cli.show import answer as show_answer
+    from shardplan.cli.show import details as show_details
 
     page = Page()
     show_answer.show_question(page, question)
+    show_answer.show_given(page, given)
     show_answer.show_verdict(page, question, answer)
     show_answer.show_memory(page, answer)
-    show_answer.show_step(page, answer)
-    show_answer.show_traffic(page, answer)
-    show_answer.show_evidence(page, answer)
-    show_answer.show_assumptions(page, answer)
-    show_answer.show_way_on(page, target, question, (answer,))
+    show_answer.show_step(page, answer, show_answer.ALL_TERMS)
+    show_details.show_traffic(page, answer)
+    if flags.explains:
+        show_details.show_evidence(page, answer)
+    if flags.states_assumptions:
+        show_details.show_assumptions(page, answer)
+    show_details.show_next_steps(page, target, question, (answer,), is_search=False)

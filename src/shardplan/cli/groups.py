@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from shardplan.cli.flags.records import DETAILS
 from shardplan.errors import UnknownNameError
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
@@ -110,22 +112,56 @@ class Command(TyperCommand):
     """A command whose help groups its flags, and never cuts their names off."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer's; texts are read as they are."""
+        """As typer's; texts are read as they are, and ``--help-all`` is help that leaves nothing out."""
         _read_plainly(self.get_params(ctx))
-        return super().parse_args(ctx, args)
+        ctx.meta[HELP_ALL] = HELP_ALL in args
+        return super().parse_args(ctx, ["--help" if arg == HELP_ALL else arg for arg in args])
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes arguments and flags under the titles of their groups."""
+        """Writes arguments and flags under the titles of their groups; those that few people need by name alone."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        details: dict[str, list[str]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
-                title = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name.capitalize()}s"
+            if record is None:
+                continue
+            title = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name.capitalize()}s"
+            if _is_detail(parameter) and not ctx.meta.get(HELP_ALL):
+                details.setdefault(title.removesuffix(DETAILS), []).append(parameter.opts[0])
+            else:
                 groups.setdefault(title, []).append(record)
-        for title in sorted(groups, key=lambda title: title == "Options"):
-            if groups[title]:
-                with formatter.section(title):
-                    formatter.write_dl(groups[title])
+        if any(_is_detail(parameter) for parameter in self.get_params(ctx)):
+            groups["Options"].append((HELP_ALL, "Show this message with all flags explained, and exit."))
+        for title in sorted((name for name in groups if groups[name]), key=lambda title: title == "Options"):
+            with formatter.section(title):
+                formatter.write_dl(groups[title])
+        if details:
+            with formatter.section(f"More flags, which {HELP_ALL} explains"):
+                _write_names(formatter, details)
+
+
+HELP_ALL: Final = "--help-all"
+
+
+def _write_names(formatter: Any, names: Mapping[str, list[str]]) -> None:
+    """Flags by name alone, a paragraph for each title; no line ends inside a name."""
+    widest = max(len(title) for title in names)
+    for title, flags in names.items():
+        lead = " " * formatter.current_indent + title.ljust(widest + 2)
+        text = textwrap.fill(
+            ", ".join(flags),
+            formatter.width,
+            initial_indent=lead,
+            subsequent_indent=" " * len(lead),
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        formatter.write(text + "\n")
+
+
+def _is_detail(parameter: Any) -> bool:
+    """Whether few people need a flag."""
+    return (getattr(parameter, "rich_help_panel", None) or "").endswith(DETAILS)
 
 
 class CorrectedCommand(Command):

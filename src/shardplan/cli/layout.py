@@ -13,6 +13,8 @@ from shardplan.fields import dataclass
 
 INDENT = 2
 GAP = 2
+LABEL = 9
+"""Width of a label before a paragraph, with the gap behind it."""
 NARROWEST = 16
 ELLIPSIS = " ..."
 HARD_SPACE = "\ue000"
@@ -71,6 +73,12 @@ class Page:
     def line(self, text: str | Text, *, style: str = "", indent: int = INDENT) -> None:
         """A paragraph, wrapped."""
         self.hanging(Text(" " * indent), text if isinstance(text, Text) else Text(text, style=style), indent=0, gap=0)
+
+    def labelled(self, label: str, text: str | Text, *, style: str = "bold") -> None:
+        """A paragraph under one label, continued under its text."""
+        self.hanging(
+            Text(label.ljust(LABEL), style=style), text if isinstance(text, Text) else Text(text), indent=0, gap=0
+        )
 
     def num_lines(self, text: str) -> int:
         """Lines of a paragraph with a dash."""

@@ -62,9 +62,8 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "catalogue",
     ),
     "stacks": CommandEntry(
-        "List the training frameworks whose defaults are known, or show those of one.",
-        ("shardplan stacks", "shardplan stacks torchtitan"),
-        "profiles",
+        "List the training frameworks whose defaults are known, or show one.",
+        ("shardplan stacks", "shardplan stacks torchtitan", "shardplan stacks --fields"),
     ),
     "profiles": CommandEntry(
         "List the calibration profiles, or show every constant of one.",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import (
     ClusterFlags,
+    DetailFlags,
     JobFlags,
     ModelArgument,
     OutputFlags,
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.frameworks.stack import Stack
     from shardplan.planner.result import SearchResult
+    from shardplan.reports.explanation import Explanation
 
 
 MOST_PLANS = 1000
+PLANS, LISTED = 10, 5
+"""Plans in the file and on the terminal where ``--top`` is not given."""
 
 
 @with_flags
@@ -44,15 +49,15 @@ def plan(
     stack: StackFlag = None,
     profile: ProfileFlag = None,
     method: MethodFlag = None,
+    details: DetailFlags,
 ) -> int:
     """Find the fastest plan that fits, and say why.
 
-    Every plan of the declared space is evaluated, so that the first is its optimum. Fields of the job that are left out
-    take defaults, which the answer states.
+    Every plan of the search space is priced. What is left out takes defaults, which --assumptions lists.
     """
     target = JsonTarget(output.json)
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.question import QuestionFlags, ask
+    from shardplan.cli.question import QuestionFlags, ask, given_by_user
     from shardplan.frameworks.usual_stack import ALL, ANY
 
     flags = QuestionFlags(
@@ -65,7 +70,8 @@ def plan(
         return _compare_frameworks(model, flags, search, target)
     asked = ask(model, flags)
     result, of_stack = _search(asked, search)
-    _answer(result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack)), target)
+    stated = result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack))
+    _answer(stated, target, details, given_by_user(flags, search), _num_listed(search))
     return 0 if result.estimates else 1
 
 
@@ -117,7 +123,7 @@ def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, 
     with progress_bar("searching") as progress:
         result = search_question(
             asked.question,
-            top=whole(flags.top, "--top", most=MOST_PLANS),
+            top=_num_plans(flags),
             fix=fix,
             limit=limit,
             exclude=exclude,
@@ -127,42 +133,42 @@ def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, 
     return result, of_stack
 
 
-def _answer(result: SearchResult, target: JsonTarget) -> None:
-    """Writes the file, then says the same in words."""
-    from shardplan.reports.explanation import explain, explanation_record
+def _num_plans(flags: SearchFlags) -> int:
+    """Plans to answer with. Raises InputError."""
+    return PLANS if flags.top is None else whole(flags.top, "--top", most=MOST_PLANS)
+
+
+def _num_listed(flags: SearchFlags) -> int:
+    """Plans to print."""
+    return LISTED if flags.top is None else _num_plans(flags)
+
+
+def _write(result: SearchResult, explanation: Explanation | None, target: JsonTarget) -> None:
+    """The plan file."""
+    from shardplan.reports.explanation import explanation_record
     from shardplan.reports.plan_file import PlanFile, plan_file_record
-    from shardplan.reports.recommendation import recommendation
+
+    record = plan_file_record(PlanFile.of(result))
+    target.write(record if explanation is None else {**record, "explanation": explanation_record(explanation)})
+
+
+def _answer(result: SearchResult, target: JsonTarget, flags: DetailFlags, given: Sequence[str], listed: int) -> None:
+    """Writes the file, then prints the answer."""
+    from shardplan.reports.explanation import explain
 
     explanation = explain(result)
     if target.where is not None:
-        record = plan_file_record(PlanFile.of(result))
-        target.write(record if explanation is None else {**record, "explanation": explanation_record(explanation)})
+        _write(result, explanation, target)
     if target.is_stdout:
         return
     from shardplan.cli.layout import Page
-    from shardplan.cli.show import answer as show_answer
-    from shardplan.cli.show import search as show_search
+    from shardplan.cli.show.answer import show_given, show_question
+    from shardplan.cli.show.search import show_answer, show_no_answer
 
     page = Page()
-    show_answer.show_question(page, result.question)
+    show_question(page, result.question)
+    show_given(page, given)
     if explanation is None:
-        show_search.show_no_answer(page, result)
-        show_search.show_account(page, result)
-        nearest = [e for e in (result.smallest, *(each.estimate for each in result.suggestions)) if e is not None]
-        if nearest:
-            show_answer.show_assumptions(page, nearest[0])
+        show_no_answer(page, result, flags)
     else:
-        assert result.ties is not None
-        best = result.estimates[0]
-        found = recommendation(result.ties, result.estimates)
-        show_answer.show_verdict(page, result.question, best)
-        show_search.show_offers(page, result)
-        show_search.show_recommended(page, found)
-        show_answer.show_memory(page, best)
-        show_answer.show_step(page, best)
-        show_search.show_plans(page, result, found)
-        show_search.show_explanation(page, explanation, result.estimates)
-        show_search.show_account(page, result)
-        show_answer.show_evidence(page, found.estimate)
-        show_answer.show_assumptions(page, best)
-    show_answer.show_way_on(page, target, result.question, result.estimates, result.recommended)
+        show_answer(page, result, explanation, flags=flags, target=target, listed=listed)

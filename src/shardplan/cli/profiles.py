@@ -1,9 +1,8 @@
-"""``shardplan profiles`` and ``stacks``: constants of the estimate and defaults of frameworks, each with its origin."""
+"""``shardplan profiles``: constants of the estimate, each with its origin."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,16 +11,9 @@ from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.json_target import JsonTarget
 from shardplan.records import plain
 
-if TYPE_CHECKING:
-    from shardplan.frameworks.stack import Stack
-
-
 ProfileArgument = Annotated[
     str | None,
     typer.Argument(metavar="NAME", show_default=False, help="A generation of accelerators, or the path of a profile."),
-]
-StackArgument = Annotated[
-    str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
 ]
 
 
@@ -53,43 +45,3 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
         else:
             show_profiles.show_profile(Page(), profile, reports.constant_rows(profile, generation), generation)
     return 0
-
-
-@with_flags
-def stacks(*, output: OutputFlags, name: StackArgument = None) -> int:
-    """List the training frameworks whose defaults are known, or show those of one.
-
-    Every default is shown with its source, and so is all that the framework can run. torchtitan@0.3 shows what that
-    version can run, no version the newest.
-    """
-    target = JsonTarget(output.json)
-    target.check()
-    from shardplan.frameworks.stack import list_stacks, load_stack
-
-    found = [load_stack(each) for each in (list_stacks() if name is None else [name])]
-    if name is None:
-        rows = [{"name": stack.name, "title": stack.full_name} for stack in found]
-        target.write({"schema": "shardplan/stacks/1", "stacks": rows})
-    else:
-        target.write(_stack_record(found[0]))
-    if not target.is_stdout:
-        from shardplan.cli.layout import Page
-        from shardplan.cli.show import profiles as show_profiles
-
-        if name is None:
-            show_profiles.show_stack_list(Page(), found)
-        else:
-            show_profiles.show_stack(Page(), found[0])
-    return 0
-
-
-def _stack_record(stack: Stack) -> dict[str, Any]:
-    """Every default of a stack with its source, and what the framework can run."""
-    from shardplan.frameworks.capability_rows import capability_record
-
-    return {
-        "schema": "shardplan/stack/1",
-        **plain(replace(stack, can_run=None, can_run_before=())),
-        "can_run": None if stack.can_run is None else capability_record(stack.can_run),
-        "can_run_before": [capability_record(each) for each in stack.can_run_before],
-    }

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags
-from shardplan.cli.flags.records import Given, values_of
+from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SearchFlags, SoftwareFlags
+from shardplan.cli.flags.records import Given, switch_or_text, values_of
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass
@@ -21,6 +21,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.inputs.software import Software
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
@@ -50,7 +51,7 @@ class QuestionFlags:
     cluster: ClusterFlags
     overrides: OverrideFlags
     job: Given
-    software: Given
+    software: SoftwareFlags
     stack: str | None = None
     profile: str | None = None
 
@@ -76,7 +77,7 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     fields = values_of(Job, flags.job)
     stack, chosen = _stack(flags, hardware)
     usual, assumptions = default_job(config, hardware, num_accelerators, **fields)
-    job, of_stack = job_in_stack(usual, stack, fields, flags.software)
+    job, of_stack = job_in_stack(usual, stack, fields, software_of(flags.software))
     profile, of_profile = _profile(flags.profile, hardware)
     question = Question(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=job, given_profile=profile
@@ -96,7 +97,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
         hardware = override(hardware, _overrides(flags.overrides))
     fields = values_of(Job, flags.job)
     named = None if flags.stack is None else stack_for(flags.stack, hardware.accelerator.vendor)
-    job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, flags.software)
+    job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, software_of(flags.software))
     profile, of_profile = _profile(flags.profile, hardware) if flags.profile else _profile_of_file(before, hardware)
     changed = replace(
         before,
@@ -111,6 +112,24 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
     return Asked(
         question=changed, assumptions=(*outdated, *of_stack, *of_profile), stack=stack, is_stack_named=named is not None
     )
+
+
+def given_by_user(flags: QuestionFlags, search: SearchFlags | None = None) -> tuple[str, ...]:
+    """What is not the cluster's, the framework's or the search's own: as text, for the first lines of an answer."""
+    values = {name.replace("_", " "): value for name, value in asdict(flags.overrides).items() if value is not None}
+    texts = [f"{name} {value}" for name, value in values.items()]
+    texts += [f"{name} {value}" for name, value in software_of(flags.software).items()]
+    texts += [f"profile {flags.profile}"] if flags.profile is not None else []
+    if search is not None:
+        for name in ("fix", "limit", "exclude"):
+            texts += [f"{name} {text}" for text in getattr(search, name) or ()]
+    return tuple(texts)
+
+
+def software_of(flags: SoftwareFlags) -> dict[str, Any]:
+    """Behaviour of the framework by field from ``--software``; switches are read. Raises InputError."""
+    pairs = [pair for text in flags.software or () for pair in text.split(",")]
+    return {name: switch_or_text(Software, name, text) for name, text in _pairs("--software", pairs)}
 
 
 def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:

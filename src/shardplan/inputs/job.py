@@ -85,68 +85,67 @@ class Job:
     """One training run as the optimizer sees it."""
 
     sequence_length: int = field(
-        metadata=about("Tokens of a sequence. Default: the model's own, 8192 at most.", least=1, most=MOST_COUNT)
+        metadata=about("Tokens per sequence. Default: the model's own, at most 8192.", least=1, most=MOST_COUNT)
     )
     """Tokens of one sequence."""
     global_batch_size: int = field(
-        metadata=about(
-            "Sequences of a step. Default: about 4 M tokens, 16 M from 4,096 accelerators on.", least=1, most=MOST_COUNT
-        )
+        metadata=about("Sequences per step. Default: 4 M tokens (16 M on 4,096 or more).", least=1, most=MOST_COUNT)
     )
     """Sequences of one optimizer step, over all accelerators."""
-    precision: Precision = field(default="bf16", metadata=about("Number format of the matrix products:"))
+    precision: Precision = field(default="bf16", metadata=about("Format of matrix products:"))
     """Precision recipe: the number format of the matrix products, and what follows from it for every other tensor."""
     optimizer: Optimizer = field(default="adam", metadata=about("Optimizer:"))
     """Which states the optimizer keeps: adam two moments, sgd and muon one. Muon orthogonalises the updates of matrices
     and leaves tables and norms to Adam."""
-    attention: AttentionKernel = field(default="flash", metadata=about("Attention kernel:"))
+    attention: AttentionKernel = field(default="flash", metadata=about("Attention kernel:", is_rare=True))
     """``flash``: fused, scores never reach memory; ``unfused``: scores are written, read and kept."""
-    grad_dtype: GradDtype = field(default="fp32", metadata=about("Format in which gradients accumulate:"))
+    grad_dtype: GradDtype = field(default="fp32", metadata=about("Format in which gradients accumulate:", is_rare=True))
     """Number format in which gradients are accumulated and reduced."""
-    moment_dtype: GradDtype = field(default="fp32", metadata=about("Format of the optimizer's moments:"))
+    moment_dtype: GradDtype = field(default="fp32", metadata=about("Format of the optimizer's moments:", is_rare=True))
     """Number format of the optimizer's moments."""
-    dropout: bool = field(default=False, metadata=about("Whether dropout runs."))
+    dropout: bool = field(default=False, metadata=about("Whether dropout runs.", is_rare=True))
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
     moe_imbalance: float = field(
         default=1.0,
         metadata=about(
             "Tokens of the most loaded rank of experts relative to the mean: 1.2.",
-            least=1, most=1000, includes_least=True, metavar="RATIO",
+            least=1, most=1000, includes_least=True, metavar="RATIO", is_rare=True,
         ),
     )  # fmt: skip
     """Tokens of the most loaded expert-parallel rank relative to the mean. 1: balanced routing, as benchmarks force it.
     No rank gets more than all copies that its experts can take."""
     tokens: float | None = field(
         default=None,
-        metadata=about("Tokens to train on, for the time to train: 15.6e12, 15.6T.", least=0, most=1e18, is_count=True),
+        metadata=about("Tokens to train on, for days and accelerator-hours: 15.6T.", least=0, most=1e18, is_count=True),
     )
     """Tokens to train on in all; gives the time to train."""
     documents: tuple[int, ...] | None = field(
         default=None,
         metadata=about(
             "Tokens of the documents in a sequence, or their mean and 90th percentile. Default: one document.",
-            least=1, most=MOST_COUNT, metavar="MEAN[,P90]", example="1024 or 1024,2048",
+            least=1, most=MOST_COUNT, metavar="MEAN[,P90]", example="1024 or 1024,2048", is_rare=True,
         ),
     )  # fmt: skip
     """Length of the documents that are packed into a sequence, whose tokens attend within their own document: one
     length of all, or mean and 90th percentile. One document fills the sequence where not given."""
-    train: Train = field(default="full", metadata=about("Train all weights, or adapters with all weights frozen:"))
+    train: Train = field(default="full", metadata=about("All weights, or adapters alone:"))
     """What is trained: the weights, or low-rank adapters beside weights that are all frozen (LoRA, arXiv
     2106.09685)."""
-    lora_rank: int = field(default=16, metadata=about("Rank of the adapters.", least=1, most=MOST_RANK))
+    lora_rank: int = field(default=16, metadata=about("Rank of the adapters.", least=1, most=MOST_RANK, is_rare=True))
     """Rank r of the adapters: a matrix of k x n gets one of k x r and one of r x n."""
     lora_targets: str = field(
         default="q,v",
         metadata=about(
             "Matrices with adapters: q, k, v, o, gate, up, down; qkv and gate_up with one for all; or all.",
             metavar="NAMES",
+            is_rare=True,
         ),
     )
     """Matrices that get adapters, a comma list: projections of attention (``q``, ``k``, ``v``, ``o``) and of MLPs
     (``gate``, ``up``, ``down``); ``qkv`` and ``gate_up`` are fused matrices with one adapter; ``all`` names all."""
     freeze: str = field(
         default="none",
-        metadata=about("Parts that are not trained: embedding, head, layers:0-15.", metavar="PARTS"),
+        metadata=about("Parts that are not trained: embedding, head, layers:0-15.", metavar="PARTS", is_rare=True),
     )
     """Parts that keep their weights in full training: a comma list of ``embedding``, ``head`` and ``layers:0-15``."""
     software: Software = field(default_factory=Software)

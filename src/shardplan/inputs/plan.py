@@ -52,12 +52,14 @@ class Plan:
     """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved where none is given."""
     ep: int = field(default=1, metadata=about("Expert-parallel degree.", least=1, most=MAX_DEGREE))
     """Expert parallelism: ranks that share the experts of a layer."""
-    etp: int = field(default=1, metadata=about("Expert-tensor-parallel degree.", least=1, most=MAX_DEGREE))
+    etp: int = field(
+        default=1, metadata=about("Expert-tensor-parallel degree.", least=1, most=MAX_DEGREE, is_rare=True)
+    )
     """Expert tensor parallelism: ranks that share every expert's matrices."""
     micro_batch_size: int = field(default=1, metadata=about("Sequences of a micro-batch.", least=1, most=MAX_DEGREE))
     """Sequences of one micro-batch."""
     sequence_parallel: bool = field(
-        default=True, metadata=about("Split norms and residuals over the tensor-parallel ranks.")
+        default=True, metadata=about("Split norms and residuals over the tensor-parallel ranks.", is_rare=True)
     )
     """Whether the passes between matrix products are split over the tensor-parallel ranks (no effect at tp 1)."""
     sharding: Sharding = field(default="zero1", metadata=about("What data parallelism shards (zero3 is FSDP):"))
@@ -65,7 +67,8 @@ class Plan:
     FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across (MiCS); hpz is zero3 with a
     second copy of the weights within ``sharding_degree`` ranks, which the backward pass gathers (ZeRO++)."""
     sharding_degree: int | None = field(
-        default=None, metadata=about("Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE)
+        default=None,
+        metadata=about("Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE, is_rare=True),
     )
     """Ranks over which it shards; all data- and context-parallel ranks where not given."""
     schedule: str | None = field(
@@ -74,12 +77,15 @@ class Plan:
             "Pipeline schedule, which follows from vp where not given: 1f1b, interleaved, gpipe, breadth-first, zb-h1, "
             "zb-h2, zb-v, dualpipe or dualpipe-v.",
             metavar="NAME",
+            is_rare=True,
         ),
     )
     """Pipeline schedule; follows from ``vp`` where not given: 1f1b for one chunk, interleaved for several."""
     microbatch_group_size: int | None = field(
         default=None,
-        metadata=about("Micro-batches a virtual stage runs in a row. Default: pp.", least=1, most=MAX_DEGREE),
+        metadata=about(
+            "Micro-batches a virtual stage runs in a row. Default: pp.", least=1, most=MAX_DEGREE, is_rare=True
+        ),
     )
     """Micro-batches that one virtual stage runs before the next takes over; ``pp`` where not given."""
     recompute: str = field(
@@ -89,38 +95,51 @@ class Plan:
     """``none``, ``selective`` (the attention core), ``op_sac`` (PyTorch's choice by operator), ``full``, or a comma
     list of ``RECOMPUTE_MODULES``."""
     recompute_num_layers: int | None = field(
-        default=None, metadata=about("Layers of a stage it applies to. Default: all.", least=0, most=MAX_DEGREE)
+        default=None,
+        metadata=about("Layers of a stage it applies to. Default: all.", least=0, most=MAX_DEGREE, is_rare=True),
     )
     """Layers of each stage to which ``recompute`` applies; all where not given."""
     offload: Offload = field(default="none", metadata=about("What lives in host memory:"))
     """What lives in host memory: optimizer states (updated there) or kept activations."""
     offload_num_layers: int | None = field(
         default=None,
-        metadata=about("Layers of a stage whose activations are offloaded. Default: all.", least=0, most=MAX_DEGREE),
+        metadata=about(
+            "Layers of a stage whose activations are offloaded. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
+        ),
     )
     """Layers of each stage whose activations are offloaded; all where not given."""
-    tp_kind: TpKind = field(default="1d", metadata=about("Tensor parallelism along one dimension or two:"))
+    tp_kind: TpKind = field(
+        default="1d", metadata=about("Tensor parallelism along one dimension or two:", is_rare=True)
+    )
     """``1d``: matrices are split along one dimension; ``summa``: along both, on ``tp_rows`` x tp/``tp_rows`` ranks."""
-    tp_rows: int = field(default=1, metadata=about("Rows of the SUMMA grid.", least=1, most=MAX_DEGREE))
+    tp_rows: int = field(default=1, metadata=about("Rows of the SUMMA grid.", least=1, most=MAX_DEGREE, is_rare=True))
     """Rows of the grid of two-dimensional tensor parallelism: ranks that share the sequence and the weights' rows."""
-    cp_comm: CpComm = field(default="p2p", metadata=about("How context-parallel ranks exchange keys and values:"))
+    cp_comm: CpComm = field(
+        default="p2p", metadata=about("How context-parallel ranks exchange keys and values:", is_rare=True)
+    )
     """How context-parallel ranks exchange keys and values: ring, all-gather or all-to-all."""
-    overlap_tp: bool = field(default=False, metadata=about("Pipeline tensor-parallel collectives with their products."))
+    overlap_tp: bool = field(
+        default=False, metadata=about("Pipeline tensor-parallel collectives with their products.", is_rare=True)
+    )
     """Whether tensor-parallel collectives are pipelined with their matrix products."""
-    overlap_dp: bool = field(default=True, metadata=about("Reduce gradients and gather parameters beside computation."))
+    overlap_dp: bool = field(
+        default=True, metadata=about("Reduce gradients and gather parameters while computing.", is_rare=True)
+    )
     """Whether gradient reduction and parameter gathering run beside computation."""
     overlap_pp: bool | None = field(
         default=None,
-        metadata=about("Overlap transfers between stages with computation. Default: where ranks hold several chunks."),
+        metadata=about(
+            "Overlap transfers between stages with computation. Default: where ranks hold several chunks.", is_rare=True
+        ),
     )
     """Whether transfers between stages overlap with computation; on where ranks hold several chunks if not given."""
     overlap_ep: bool = field(
-        default=False, metadata=about("Dispatch to experts beside another micro-batch's computation.")
+        default=False, metadata=about("Dispatch to experts during another micro-batch's computation.", is_rare=True)
     )
     """Whether expert dispatch runs beside another micro-batch's computation."""
     placement: str = field(
         default=DEFAULT_PLACEMENT,
-        metadata=about("Order of the dimensions from the fastest network outward.", metavar="ORDER"),
+        metadata=about("Order of the dimensions from the fastest network outward.", metavar="ORDER", is_rare=True),
     )
     """Order of the dimensions from the fastest network outward; ``dim:n`` places n ranks of it there and the rest
     where the name stands alone: ``tp:4-dp:2-tp-cp-ep-dp-pp``."""
@@ -132,6 +151,7 @@ class Plan:
             most=MAX_DEGREE,
             metavar="N,N,...",
             example="3,4,4,3",
+            is_rare=True,
         ),
     )
     """Layers of every virtual stage in model order (pp * vp numbers); shared out evenly where not given."""

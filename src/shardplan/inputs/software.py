@@ -7,7 +7,7 @@ A stack (``data/stacks``) is a documented set of them, so that a user of a frame
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from shardplan.fields import about, check, dataclass
 
@@ -24,6 +24,9 @@ Exchanged = Literal["step", "microbatch"]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Software:
     """Behaviour of a framework."""
+
+    SHARED_FLAG: ClassVar[str] = "--software"
+    """The flag that takes any of these fields as ``NAME=VALUE``."""
 
     attention_generation: AttentionGeneration = field(default="current", metadata=about("Fused attention kernels:"))
     """Fused attention kernels: the best for the part (FlashAttention-3, cuDNN), FlashAttention-2, or the first and

@@ -68,7 +68,9 @@ class Comparison:
     sides: tuple[Side, ...]
     rows: tuple[Row, ...]
     fastest: int | None
-    """Index of the side with most tokens per second and accelerator among those that fit."""
+    """The most efficient: index of the side with most tokens per second and accelerator among those that fit."""
+    soonest: int | None
+    """The one that is done soonest: index of the side with most tokens per second in all among those that fit."""
     is_one_question: bool
     """Whether all sides answer the same question, so that their step times can be compared."""
 
@@ -83,12 +85,19 @@ def compare(sides: Sequence[Side]) -> Comparison:
         )
     estimates = [side.estimate for side in sides]
     rates = [e.tokens_per_second_per_accelerator if e.feasible else 0.0 for e in estimates]
+    totals = [rate * e.num_accelerators_used for rate, e in zip(rates, estimates, strict=True)]
     return Comparison(
         sides=tuple(sides),
         rows=tuple(row for row in _rows(sides, estimates) if row.section in ("time", "rates") or not row.is_same),
-        fastest=max(range(len(rates)), key=lambda index: rates[index]) if any(rates) else None,
+        fastest=_largest(rates),
+        soonest=_largest(totals),
         is_one_question=not any(not row.is_same for row in _question_rows(sides)),
     )
+
+
+def _largest(rates: Sequence[float]) -> int | None:
+    """Index of the largest rate, the first of equal ones; None where nothing fits."""
+    return max(range(len(rates)), key=lambda index: rates[index]) if any(rates) else None
 
 
 def _rows(sides: Sequence[Side], estimates: Sequence[Estimate]) -> Iterator[Row]:
@@ -148,6 +157,10 @@ def _rate_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
         ("hfu", "share", "HFU", lambda e: e.hfu),
         ("peak_flops", "flops_per_s", "dense peak", lambda e: e.peak_flops),
     )  # fmt: skip
+    totals = [e.tokens_per_second_per_accelerator * e.num_accelerators_used for e in estimates]
+    total = _row("rates", "tokens_per_second", "count", totals, "tokens/s in all")
+    if not total.is_same:
+        yield total
     for name, unit, label, value in rates:
         row = _row("rates", name, unit, [value(e) for e in estimates], label)
         if name != "peak_flops" or not row.is_same:
@@ -190,6 +203,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
         "schema": SCHEMA,
         "plans": [{"label": side.label, "pick": side.pick} for side in comparison.sides],
         "fastest": comparison.fastest,
+        "soonest": comparison.soonest,
         "is_one_question": comparison.is_one_question,
         "rows": [
             {

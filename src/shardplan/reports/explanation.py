@@ -1,4 +1,4 @@
-"""Why the best plan is the best: what limits it, and what each obvious alternative loses, in seconds and bytes."""
+"""What limits the plan to take, and what each obvious change of it costs or saves, in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardplan.reports.breakdown import Share, step_split
 from shardplan.validity.rules import check_plan
 
 Change = dict[str, Any]
-Outcome = Literal["slower", "as fast", "does not fit", "breaks a rule", "not searched"]
+Outcome = Literal["faster", "slower", "as fast", "does not fit", "breaks a rule", "not searched"]
 
 USUAL: Final = Plan()
 """A plan of defaults: what a search takes of fields that are not in its space."""
@@ -27,13 +27,13 @@ MOST_LOSSES: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Another plan against the best one."""
+    """Another plan against the one to take."""
 
     estimate: Estimate
     time_lost: float
-    """Step time beyond the best plan's; negative where it would be faster. [s]"""
+    """Step time beyond that of the plan to take; negative where it would be faster. [s]"""
     memory_added: float
-    """Peak memory beyond the best plan's. [bytes]"""
+    """Peak memory beyond that of the plan to take. [bytes]"""
     missing_bytes: float
     """What it needs beyond the usable memory; zero where it fits."""
     main_term: str | None
@@ -56,7 +56,7 @@ class Difference:
         )
 
     def also_changed(self, best: Plan, change: Change) -> Change:
-        """Fields in which the plan differs from the best one beyond ``change``."""
+        """Fields in which the plan differs from the one to take, besides ``change``."""
         plan = self.estimate.plan
         names = [field.name for field in fields(Plan) if field.name not in change]
         return {name: getattr(plan, name) for name in names if getattr(plan, name) != getattr(best, name)}
@@ -64,14 +64,14 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """One obvious change of the best plan: alone, and with all other fields free to follow."""
+    """One obvious change of the plan to take: alone, and with all other fields free to follow."""
 
     name: str
-    """The change in words, such as ``tp 8 -> 4``."""
+    """The change as text, such as ``tp 8 -> 4``."""
     change: Change
     """Fields of the plan that it fixes."""
     alone: Difference | None
-    """The best plan with that change and no other; None where that breaks a rule."""
+    """The plan with that change and no other; None where that breaks a rule."""
     broken_rule: str | None
     """The rule, with its values."""
     best: Difference | None
@@ -83,7 +83,8 @@ class Alternative:
     def outcome(self) -> Outcome:
         """Why it is not the answer."""
         if self.best is not None:
-            return "slower" if self.best.time_lost > 0 else "as fast"
+            lost = self.best.time_lost
+            return "slower" if lost > 0 else "faster" if lost < 0 else "as fast"
         if self.alone is None:
             return "breaks a rule"
         return "does not fit" if self.alone.missing_bytes else "not searched"
@@ -94,6 +95,7 @@ class Explanation:
     """What limits a plan, and its alternatives."""
 
     best: Estimate
+    """The plan to take: the recommended one."""
     compute: Share
     """Matrix products and attention."""
     losses: tuple[Share, ...]
@@ -112,10 +114,10 @@ class Explanation:
 
 
 def explain(result: SearchResult) -> Explanation | None:
-    """What limits the best plan of a search, and why each alternative loses; None where nothing fits."""
-    if not result.estimates:
+    """What limits the plan that a search recommends, and what comes of each change; None where nothing fits."""
+    best = result.recommended
+    if best is None:
         return None
-    best = result.estimates[0]
     split = step_split(best)
     compute = [share for share in split if share.name in COMPUTE]
     return Explanation(

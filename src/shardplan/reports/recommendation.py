@@ -27,6 +27,13 @@ WORSE: Final = {
     EVIDENCE: "unmeasured plans take longer than estimated",
 }
 """What it means that a group of constants is worse, or that the estimate is where no plan was measured."""
+FASTEST: Final = {
+    "network": "it depends more on the network",
+    "overlap": "it depends more on hidden communication",
+    "host": "it depends more on the host",
+    EVIDENCE: "it is farther from measured plans",
+}
+"""What speaks against the fastest plan where it loses more than the recommended one, by group."""
 LEAST: Final = "takes least time if all that is uncertain is worse than assumed"
 SIMPLER: Final = ("has stages of equal layers", "splits fewer dimensions", "has fewer switches")
 """In what a plan is simpler, by what is weighed first."""
@@ -103,6 +110,20 @@ def reason(found: Recommendation) -> str:
     return f"{costs}, but {' and '.join(gains)}" if costs else f"as fast as the fastest, and {' and '.join(gains)}"
 
 
+def against_fastest(found: Recommendation) -> str:
+    """What speaks against the fastest plan, in a few words."""
+    reasons = ["it may run out of memory"] if _only_fits_by_chance(found) else []
+    here, there = found.lost
+    reasons += [FASTEST[found.group]] if there - here >= SLIGHT_SHARE else []
+    return " and ".join(reasons) or ("it is less simple" if _simplicity(found) else "it loses more if things are worse")
+
+
+def faster_by(found: Recommendation) -> str:
+    """How much the fastest plan gains."""
+    gain = 1 - found.fastest.step_time / found.estimate.step_time
+    return f"{_percent(gain)} faster" if gain >= ALIKE_SHARE else "as fast"
+
+
 def offer_text(question: Question, offer: Offer) -> str:
     """A neighbouring count or batch, what it gains, and the flags that ask for it."""
     used, batch, changes, flags = offer.num_accelerators, offer.global_batch_size, [], []
@@ -117,11 +138,16 @@ def offer_text(question: Question, offer: Offer) -> str:
 
 def _memory_gain(found: Recommendation, saved: float) -> str:
     best, fastest = found.estimate, found.fastest
-    if has_headroom(best) and not has_headroom(fastest):
+    if _only_fits_by_chance(found):
         need, usable = format_bytes(best.peak_memory_p90_bytes), format_bytes(best.usable_memory_bytes)
         without = format_bytes(fastest.peak_memory_p90_bytes)
         return f"fits even at the upper end of its memory band ({need} of {usable}; the fastest would need {without})"
     return f"needs {format_bytes(saved)} less" if saved > 0 else ""
+
+
+def _only_fits_by_chance(found: Recommendation) -> bool:
+    """Whether the fastest plan does not fit at the upper end of its memory band, and the recommended one does."""
+    return has_headroom(found.estimate) and not has_headroom(found.fastest)
 
 
 def _time_gain(found: Recommendation) -> str:

@@ -12,15 +12,18 @@ from typing import Annotated, Any
 import typer
 
 from shardplan.cli.flags.options import completed, named
-from shardplan.cli.flags.records import FlagsOf, Given
+from shardplan.cli.flags.records import DETAILS, FlagsOf, Given
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.software import Software
 
 
 def _search(text: str, **more: Any) -> Any:
     return typer.Option(help=text, rich_help_panel="Search", **more)
+
+
+def _output(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel="Output", **more)
 
 
 def _cluster(text: str, *names: str, **more: Any) -> Any:
@@ -28,7 +31,7 @@ def _cluster(text: str, *names: str, **more: Any) -> Any:
 
 
 def _override(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Values of the cluster", metavar="VALUE", **more)
+    return typer.Option(help=text, rich_help_panel=f"Cluster{DETAILS}", metavar="VALUE", **more)
 
 
 ModelArgument = Annotated[
@@ -36,7 +39,7 @@ ModelArgument = Annotated[
     typer.Argument(
         metavar="MODEL",
         show_default=False,
-        help="A built-in name (see `shardplan models`), or the path of a config.json or its folder.",
+        help="Name (see `shardplan models`), or path of a config.json or its folder.",
         autocompletion=named("models"),
     ),
 ]
@@ -45,9 +48,9 @@ StackFlag = Annotated[
     typer.Option(
         "--stack",
         metavar="NAME|FILE",
-        help="Training framework: its defaults fill what is not given, its limits hold (see `shardplan stacks`). "
-        "NAME@VERSION, `any` for no limits; `plan` also takes `all`. Default: the usual one of the accelerator.",
-        rich_help_panel="Software",
+        help="Training framework, with its defaults and limits (see `shardplan stacks`); NAME@VERSION for a version, "
+        "`any` for no limits, `all` to compare. Default: the usual one of the accelerator.",
+        rich_help_panel="Job",
         autocompletion=lambda incomplete: completed("frameworks.stack", "list_stacks", incomplete),
     ),
 ]
@@ -57,7 +60,7 @@ ProfileFlag = Annotated[
         "--profile",
         metavar="FILE|GENERATION",
         help="Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
-        rich_help_panel="Constants",
+        rich_help_panel=f"Job{DETAILS}",
         autocompletion=lambda incomplete: completed("inputs.profile", "generations", incomplete),
     ),
 ]
@@ -69,10 +72,23 @@ PickFlag = Annotated[
 
 JobFlags = Annotated[Given, FlagsOf(Job, "Job")]
 """What one step computes."""
-SoftwareFlags = Annotated[Given, FlagsOf(Software, "Software")]
-"""How the training framework runs the job."""
 PlanFlags = Annotated[Given, FlagsOf(Plan, "Plan")]
 """Every field of a plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftwareFlags:
+    """How the training framework runs the job."""
+
+    software: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A behaviour of the framework in place of its default: kernels=eager,cuda_graphs=none "
+            "(see `shardplan stacks --fields`).",
+            rich_help_panel=f"Job{DETAILS}",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +98,7 @@ class ClusterFlags:
     cluster: Annotated[
         str | None,
         _cluster(
-            "A built-in name (see `shardplan clusters`), or the path of a file.",
+            "Name (see `shardplan clusters`), or path of a file.",
             metavar="NAME|FILE",
             autocompletion=named("clusters"),
         ),
@@ -90,7 +106,7 @@ class ClusterFlags:
     accelerator: Annotated[
         str | None,
         _cluster(
-            "Instead of a cluster: this part in its usual node and network. With one: this part in that network.",
+            "Alone: in its usual node and network. With --cluster: in that network.",
             metavar="NAME|FILE",
             autocompletion=named("accelerators"),
         ),
@@ -124,16 +140,33 @@ class OverrideFlags:
 class SearchFlags:
     """The declared space of the search. All three take ``field=value[,value...]`` and can be repeated."""
 
-    fix: Annotated[
-        list[str] | None, _search("Fix a field of the plan: tp=4, recompute=full.", metavar="FIELD=VALUE")
-    ] = None
-    limit: Annotated[
-        list[str] | None, _search("Search these values of a field only: pp=1,2,4,8.", metavar="FIELD=VALUES")
-    ] = None
-    exclude: Annotated[
-        list[str] | None, _search("Leave these values of a field out: sharding=zero3.", metavar="FIELD=VALUES")
-    ] = None
-    top: Annotated[str, _search("How many different plans to answer with.", metavar="N")] = "10"
+    fix: Annotated[list[str] | None, _search("Fix a field: tp=4, recompute=full.", metavar="FIELD=VALUE")] = None
+    limit: Annotated[list[str] | None, _search("Search these values only: pp=1,2,4,8.", metavar="FIELD=VALUES")] = None
+    exclude: Annotated[list[str] | None, _search("Leave these values out: sharding=zero3.", metavar="FIELD=VALUES")] = (
+        None
+    )
+    top: Annotated[str | None, _search("Number of plans to list. Default: 5, in JSON 10.", metavar="N")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetailFlags:
+    """How much of the answer is printed."""
+
+    explain: Annotated[
+        bool, _output("Also print what limits the plan, what comes of changing it, and the nearest measured runs.")
+    ] = False
+    assumptions: Annotated[bool, _output("Also print all that was assumed.")] = False
+    all: Annotated[bool, _output("Print everything.")] = False
+
+    @property
+    def explains(self) -> bool:
+        """Whether the reasons are printed."""
+        return self.explain or self.all
+
+    @property
+    def states_assumptions(self) -> bool:
+        """Whether the assumptions are printed."""
+        return self.assumptions or self.all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +177,7 @@ class OutputFlags:
         str | None,
         typer.Option(
             metavar="FILE|-",
-            help="Write the answer as JSON to this file, or to standard output (-) in place of the text.",
+            help="Write the answer as JSON to a file, or to standard output (-) in place of text.",
             rich_help_panel="Output",
         ),
     ] = None

@@ -10,13 +10,15 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from shardplan.cli.numbers import number, whole
-from shardplan.errors import InputError
-from shardplan.fields import Described, described
+from shardplan.errors import InputError, UnknownNameError
+from shardplan.fields import Described, described, wrong
 from shardplan.units import parse_count
 
 Given = Mapping[str, Any]
 """Values of the flags that were given, as text or switches."""
 LONGEST = 2**31
+DETAILS = " in detail"
+"""Ends the titles of groups of flags that few people need."""
 METAVARS = {int: "N", float: "N", tuple: "N,N,..."}
 
 
@@ -31,7 +33,7 @@ class FlagsOf(NamedTuple):
         """One for each field, as typer reads them."""
         for field in described(self.record).values():
             kind: Any = bool if field.kind.base is bool else str
-            annotation = Annotated[kind | None, _option(field, self.title)]
+            annotation = Annotated[kind | None, _option(field, self.title + DETAILS * field.about.is_rare)]
             yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
     def read(self, values: dict[str, Any]) -> Given:
@@ -87,3 +89,19 @@ def _whole_numbers(field: Described, text: str) -> tuple[int, ...]:
             hint=f"write {field.flag} {field.about.example}",
         )
     return tuple(int(part) for part in parts)
+
+
+SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+
+
+def switch_or_text(record: type[Any], name: str, text: str) -> Any:
+    """The value of a field of a record that is on or off, or a name. Raises InputError."""
+    known = described(record)
+    field = known.get(name.strip().lower().replace("-", "_"))
+    if field is None:
+        shared = getattr(record, "SHARED_FLAG", "")
+        raise UnknownNameError(f"name of {shared}", name[:60], known, hint="see `shardplan stacks --fields`")
+    value: Any = SWITCHES.get(text.strip().lower()) if field.kind.base is bool else text.strip().lower()
+    if not field.allows(value):
+        raise wrong(field, text if value is None else value)
+    return value

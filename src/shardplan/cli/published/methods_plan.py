@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 1000
+DEFAULT_ROWS = 10
 OURS = "shardplan"
 """Our own search, as `shardplan methods` calls it."""
 
@@ -33,7 +34,7 @@ MethodFlag = Annotated[
         metavar="NAME",
         help="Ask another method in place of our search (see `shardplan methods`): the question in its terms, what it "
         "ignores, its configurations, and our estimate of each.",
-        rich_help_panel="Method",
+        rich_help_panel="Search in detail",
         autocompletion=_names,
     ),
 ]
@@ -42,7 +43,7 @@ MethodFlag = Annotated[
 def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, target: JsonTarget) -> int:
     """Answers the question that ``ask`` puts with the method called ``name``. Raises ShardplanError."""
     _check_flags(name, search)
-    top = whole(search.top, "--top", most=MOST_ROWS)
+    top = DEFAULT_ROWS if search.top is None else whole(search.top, "--top", most=MOST_ROWS)
     from shardplan.published.catalogue import load_method
     from shardplan.reports.methods.question import ask_method, method_report_record, with_assumptions
 

@@ -18,13 +18,23 @@ TITLES = {
     "memory": ("Memory", "of the fullest stage"),
     "communication": ("Traffic", "bytes that an accelerator sends in a step, where they differ"),
 }
-LONGEST_NAME = 28
+LONGEST_NAME = 12
+"""Longer names of plans are told apart by letters."""
+LONGEST_CELL = 24
+SMALLEST_CHANGE = 5e-4
+"""Share of a value below which a change is not shown: the numbers read the same."""
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def show_comparison(page: Page, comparison: Comparison) -> None:
     """Verdict, then every quantity that differs."""
-    labels = [_short(side.label) for side in comparison.sides]
-    page.line(_verdict(comparison, labels), indent=0)
+    labels = [side.label for side in comparison.sides]
+    if max(len(label) for label in labels) > LONGEST_NAME:
+        labels = [*LETTERS[: len(labels)]]
+        for letter, side in zip(labels, comparison.sides, strict=True):
+            page.hanging(Text(letter, style="bold"), Text(side.label), indent=0)
+        page.console.print()
+    _show_verdict(page, comparison, labels)
     if not comparison.is_one_question:
         page.line("The plans answer different questions: compare rates, not step times.", indent=0, style="yellow")
     for section, (title, note) in TITLES.items():
@@ -34,24 +44,46 @@ def show_comparison(page: Page, comparison: Comparison) -> None:
             _table(page, labels, rows)
 
 
-def _verdict(comparison: Comparison, labels: list[str]) -> Text:
-    if comparison.fastest is None:
-        return Text("None of these plans fits.", style="bold red")
-    fastest = comparison.sides[comparison.fastest].estimate
-    rate = format_count(round(fastest.tokens_per_second_per_accelerator))
-    text = Text(f"{labels[comparison.fastest]} is the fastest that fits", style="bold green")
-    return text.append(f": {rate} tokens/s per accelerator, {format_time(fastest.step_time)} a step.", style="default")
+def _show_verdict(page: Page, comparison: Comparison, labels: list[str]) -> None:
+    """Which plan trains most per accelerator, and which is done soonest where that is another."""
+    if comparison.fastest is None or comparison.soonest is None:
+        page.line("None of these plans fits.", style="bold red", indent=0)
+        return
+    best, soonest = (comparison.sides[index] for index in (comparison.fastest, comparison.soonest))
+    rate, most = (each.estimate.tokens_per_second_per_accelerator for each in (best, soonest))
+    total = format_count(round(most * soonest.estimate.num_accelerators_used))
+    is_one = comparison.fastest == comparison.soonest
+    name = labels[comparison.fastest]
+    text = Text(f"{name} is the fastest that fits" if is_one else f"{name} is the most efficient", style="bold green")
+    text.append(f": {format_count(round(rate))} tokens/s per accelerator", style="default")
+    if is_one:
+        page.line(text.append(f", {format_time(best.estimate.step_time)} a step.", style="default"), indent=0)
+        return
+    page.line(text.append(".", style="default"), indent=0)
+    text = Text(f"{labels[comparison.soonest]} is done soonest", style="bold green")
+    page.line(text.append(f": {total} tokens/s in all.", style="default"), indent=0)
 
 
 def _table(page: Page, labels: list[str], rows: list[Row]) -> None:
-    """One line for each row; changes give way on narrow terminals."""
-    for has_changes in (True, False):
-        cells = [[_cell(row, index, has_changes=has_changes) for row in rows] for index in range(len(labels))]
-        columns = [Column(title="", cells=[row.label for row in rows], is_text=True)]
-        columns += [Column(title=label, cells=texts) for label, texts in zip(labels, cells, strict=True)]
-        if sum(column.width + 2 for column in columns) <= page.width or not has_changes:
-            break
-    page.table(columns, styles=["bold" if row.name in ("step_time", "peak_memory_bytes") else "" for row in rows])
+    """One line for each row; changes give way on narrow terminals, and plans for which there is no room go below."""
+    names = Column(title="", cells=[row.label for row in rows], is_text=True)
+    styles = ["bold" if row.name in ("step_time", "peak_memory_bytes") else "" for row in rows]
+    columns = _columns(labels, rows, has_changes=True)
+    if not page.has_room([names, *columns]):
+        columns = _columns(labels, rows, has_changes=False)
+    while columns:
+        count = next((n for n in range(len(columns), 1, -1) if page.has_room([names, *columns[:n]])), 1)
+        page.table([names, *columns[:count]], styles=styles)
+        columns = columns[count:]
+        if columns:
+            page.console.print()
+
+
+def _columns(labels: list[str], rows: list[Row], *, has_changes: bool) -> list[Column]:
+    return [
+        Column(title=label, cells=[_cell(row, index, has_changes=has_changes) for row in rows])
+        for index, label in enumerate(labels)
+    ]
 
 
 def _cell(row: Row, index: int, *, has_changes: bool) -> str:
@@ -61,12 +93,14 @@ def _cell(row: Row, index: int, *, has_changes: bool) -> str:
     text = short_policy(value) if (row.section, row.name) == ("plan", "recompute") else _value(row, value)
     if not has_changes or index == 0 or not change or row.section not in ("time", "rates", "memory"):
         return text
+    if abs(change) < SMALLEST_CHANGE * max(abs(value), abs(row.values[0])):
+        return text
     return f"{text} ({'+' if change > 0 else '-'}{_value(row, abs(change))})"
 
 
 def _value(row: Row, value: float | str) -> str:
     if isinstance(value, str):
-        return value
+        return value if len(value) <= LONGEST_CELL else f"{value[: LONGEST_CELL - 3]}..."
     match row.unit:
         case "s":
             return format_time(value)
@@ -77,7 +111,3 @@ def _value(row: Row, value: float | str) -> str:
         case "flops_per_s":
             return format_rate(value, "FLOP")
     return format_count(round(value))
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= LONGEST_NAME else f"...{label[3 - LONGEST_NAME :]}"

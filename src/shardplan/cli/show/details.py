@@ -1,0 +1,77 @@
+"""What an answer prints on request, and what to do next with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.layout import Column, Page
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.evidence import NearRun
+from shardplan.estimation.question import Question
+from shardplan.reports.plan_words import plan_flags, variant_flag
+from shardplan.units import format_bytes, format_time
+
+MOST_LINES_OF_RUNS = 3
+"""Lines that the nearest measured runs take on the terminal, unless the first alone takes more."""
+
+
+def show_traffic(page: Page, estimate: Estimate) -> None:
+    """Bytes that an accelerator sends in a step, by dimension and network tier."""
+    if not estimate.communication:
+        return
+    page.heading("Traffic", "bytes that an accelerator of the slowest stage sends in a step")
+    tiers = list(next(iter(estimate.communication.values())))
+    columns = [Column(title="", cells=list(estimate.communication), is_text=True)]
+    for tier in tiers:
+        sent = [moved.get(tier, 0.0) for moved in estimate.communication.values()]
+        columns.append(Column(title=tier, cells=[format_bytes(value) if value else "-" for value in sent]))
+    page.table(columns)
+
+
+def show_evidence(page: Page, estimate: Estimate) -> None:
+    """The nearest measured runs, as many as fit in three lines; the JSON has all."""
+    if not estimate.evidence:
+        return
+    nearest = estimate.evidence[0]
+    how_near = (
+        "as asked" if nearest.distance == 0 else f"distance {nearest.distance:.1f}, 1 is a doubling of tp, cp or ep"
+    )
+    page.heading("Nearest measured runs", how_near)
+    texts = [_run_text(run) for run in estimate.evidence]
+    lengths = [page.num_lines(text) for text in texts]
+    shown = max([1, *(n for n in range(2, len(texts) + 1) if sum(lengths[:n]) <= MOST_LINES_OF_RUNS)])
+    page.bullets(texts[:shown], style="dim")
+
+
+def _run_text(run: NearRun) -> str:
+    measured, predicted = format_time(run.measured_step_time), format_time(run.predicted_step_time)
+    return (
+        f"{run.id} ({run.num_accelerators:,} x {run.accelerator}; {run.summary}): measured {measured}, "
+        f"predicted {predicted} ({100 * run.error:+.1f} %)"
+    )
+
+
+def show_assumptions(page: Page, estimate: Estimate) -> None:
+    """What was taken for granted."""
+    page.heading("Assumptions")
+    page.bullets(estimate.assumptions, style="dim")
+    page.bullets([f"MFU counts {estimate.flops_convention}"], style="dim")
+
+
+def show_next_steps(
+    page: Page, target: JsonTarget, question: Question, estimates: Sequence[Estimate], *, is_search: bool
+) -> None:
+    """What to type next: ``estimates`` are the plan to take and, of a search, the fastest where it is another."""
+    page.heading("Next steps")
+    file = str(target.where) if target.path is not None else "plans.json" if is_search else "plan.json"
+    keep = f"{file} has everything" if target.path is not None else f"--json {file} keeps everything"
+    page.line(f"--explain gives reasons, --assumptions what was assumed, --all both; {keep}.")
+    name, best = shlex.quote(file), estimates[0]
+    picked = " --pick recommended" if len(estimates) > 1 else ""
+    page.verbatim(f"shardplan estimate --from {name}{picked} {variant_flag(question, best.plan)}")
+    picks = " --pick 1,recommended" if len(estimates) > 1 else " --pick 1,2" if is_search else " other.json"
+    page.verbatim(f"shardplan compare {name}{picks}")
+    page.line("The plan as flags of `shardplan estimate`:")
+    page.verbatim(" ".join(plan_flags(question, best)) or "none: every field has its default")

@@ -1,0 +1,37 @@
+"""The answer where nothing fits."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from shardplan.cli.layout import Column, Page
+from shardplan.cli.show.answer import show_memory, show_plan
+from shardplan.planner.result import SearchResult
+from shardplan.units import format_bytes, format_time
+
+
+def show_no_answer(page: Page, result: SearchResult) -> None:
+    """What is missing where nothing fits, and what would fit."""
+    page.console.print()
+    verdict = Text("Nothing fits. " if result.num_plans_evaluated else "No plan is valid. ", style="bold red")
+    if result.smallest is not None:
+        verdict.append(f"Of the plan that needs least memory, {result.smallest.reason}.")
+    elif not result.num_plans_evaluated:
+        verdict.append("Every combination of the declared space breaks a rule.")
+    page.line(verdict, indent=0)
+    if result.smallest is not None:
+        show_plan(page, result.smallest)
+        show_memory(page, result.smallest)
+    if not result.suggestions:
+        page.line("None of the changes that were tried (more accelerators, offload, fewer restrictions) fits.")
+        return
+    page.heading("What would fit", "each checked by the estimate")
+    best = [each.estimate for each in result.suggestions]
+    page.table(
+        [
+            Column(title="step", cells=[format_time(e.step_time) for e in best]),
+            Column(title="memory", cells=[format_bytes(e.peak_memory_bytes) for e in best]),
+            Column(title="accelerators", cells=[f"{e.num_accelerators:,}" for e in result.suggestions], rank=1),
+            Column(title="change", cells=[each.change for each in result.suggestions], is_text=True),
+        ]
+    )

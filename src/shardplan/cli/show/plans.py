@@ -1,0 +1,118 @@
+"""The best plans of a search as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardplan.cli.layout import Column, Page
+from shardplan.cli.show.answer import percent
+from shardplan.estimation.estimate import Estimate
+from shardplan.planner.result import SearchResult
+from shardplan.planner.robustness import Ties, has_headroom
+from shardplan.reports.plan_words import field_text, short_recompute, short_sharding
+from shardplan.reports.recommendation import Recommendation
+from shardplan.units import format_bytes, format_time
+
+SWITCHES = ("tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep")
+"""Fields that are in the table only where plans differ in them."""
+SAME_TIME = 1e-9
+
+
+def show_plans(page: Page, result: SearchResult, found: Recommendation, most: int) -> None:
+    """The best ``most`` plans, best first, with the recommended one among them."""
+    assert result.ties is not None
+    ties, best = result.ties, result.estimates[0]
+    listed = list(result.estimates[:most])
+    if found.place is None or found.place > most:
+        listed = sorted([*listed, found.estimate], key=lambda e: max(e.step_time, best.step_time))
+    page.heading("Best plans", f"of {result.num_plans_feasible:,} that fit, each with other degrees; mb: micro-batch")
+    if len(listed) > 1:
+        lost = ["" if e is best else _lost(e, best) for e in listed]
+        columns = [
+            Column(title="", cells=[_place(e, result) for e in listed]),
+            Column(title="", cells=[_mark(e, ties, best) for e in listed], is_text=True),
+            Column(title="step", cells=[format_time(e.step_time) for e in listed]),
+            Column(title="lost", cells=lost, rank=3),
+            Column(title=WORST, cells=[_worst(e, ties) for e in listed], rank=5),
+            Column(title="MFU", cells=[percent(e.mfu) for e in listed], rank=2),
+            Column(title="memory", cells=[_memory(e) for e in listed]),
+            *_degrees(listed),
+            *_switches(listed),
+            Column(title="sharding", cells=[short_sharding(e.plan) for e in listed], is_text=True, rank=1),
+            Column(title="recompute", cells=[short_recompute(e.plan) for e in listed], is_text=True, rank=1),
+        ]
+        styles = ["bold green" if e.plan == found.estimate.plan else "bold" if e is best else "" for e in listed]
+        titles = page.table(columns, styles=styles)
+        page.line(_legend(listed, ties, titles), style="dim")
+
+
+RECOMMENDED, TIE, FULL = "*", "=", "!"
+"""Marks of the table of plans."""
+WORST = "at worst"
+"""Title of the pessimistic step times."""
+
+
+def _lost(estimate: Estimate, fastest: Estimate) -> str:
+    difference = estimate.step_time - fastest.step_time
+    return signed_time(difference) if difference > SAME_TIME * fastest.step_time else "same"
+
+
+def _place(estimate: Estimate, result: SearchResult) -> str:
+    return str(result.estimates.index(estimate) + 1) if estimate in result.estimates else ""
+
+
+def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:
+    if estimate.plan == ties.recommended.plan:
+        return RECOMMENDED
+    return TIE if estimate.plan in ties.robustness and estimate.plan != fastest.plan else ""
+
+
+def _worst(estimate: Estimate, ties: Ties) -> str:
+    """Step time where all that is uncertain is worse; known of ties."""
+    found = ties.robustness.get(estimate.plan)
+    return "" if found is None else format_time(found.pessimistic_time)
+
+
+def _memory(estimate: Estimate) -> str:
+    """Peak memory, marked where it might not fit."""
+    return format_bytes(estimate.peak_memory_bytes) + (" " if has_headroom(estimate) else FULL)
+
+
+def _legend(listed: Sequence[Estimate], ties: Ties, titles: Sequence[str]) -> str:
+    """What the marks mean that stand in the table."""
+    texts = [f"{RECOMMENDED} take this one"]
+    if any(_mark(each, ties, listed[0]) == TIE for each in listed):
+        texts.append(f"{TIE} within {100 * (ties.factor - 1):.0f} %, too close to call")
+    if not all(has_headroom(each) for each in listed):
+        texts.append(f"{FULL} may not fit")
+    if WORST in titles:
+        texts.append(
+            f"{WORST}: if network, overlap and host are all worse than assumed, and unmeasured plans take longer"
+        )
+    return "; ".join(texts)
+
+
+def _degrees(estimates: Sequence[Estimate]) -> list[Column]:
+    """The degrees; those that are one in every plan are left out."""
+    names = {"tp": "tp", "rows": "tp_rows", "cp": "cp", "pp": "pp", "vp": "vp", "ep": "ep", "etp": "etp"}
+    values = {title: [getattr(e.plan, name) for e in estimates] for title, name in names.items()}
+    shown = {name: degrees for name, degrees in values.items() if any(degree != 1 for degree in degrees)}
+    columns = [Column(title=name, cells=[str(degree) for degree in degrees]) for name, degrees in shown.items()]
+    columns.append(Column(title="dp", cells=[str(e.dp) for e in estimates]))
+    columns.append(Column(title="mb", cells=[str(e.plan.micro_batch_size) for e in estimates]))
+    return columns
+
+
+def _switches(estimates: Sequence[Estimate]) -> list[Column]:
+    """Other fields in which the plans differ."""
+    values = {name: [field_text(getattr(e.plan, name)) for e in estimates] for name in SWITCHES}
+    return [
+        Column(title=name.replace("_", " "), cells=cells, is_text=True, rank=4)
+        for name, cells in values.items()
+        if len(set(cells)) > 1
+    ]
+
+
+def signed_time(time: float) -> str:
+    """A difference of times."""
+    return ("+" if time >= 0 else "-") + format_time(abs(time))
