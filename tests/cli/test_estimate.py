@@ -68,7 +68,7 @@ def test_experts_and_grids_have_flags() -> None:
 def test_a_plan_that_does_not_fit_is_answered_with_no() -> None:
     result = run("estimate", *QUESTION)
     assert result.exit_code == 1
-    assert "Does not fit: stage 0 needs" in unwrapped(result.stdout)
+    assert "Too big Stage 0 needs" in unwrapped(result.stdout)
     record = answer("estimate", *QUESTION, status=1)
     assert record["plans"][0]["feasible"] is False
     assert "too much" in record["plans"][0]["reason"]
@@ -76,7 +76,7 @@ def test_a_plan_that_does_not_fit_is_answered_with_no() -> None:
 
 def test_fields_left_out_are_stated() -> None:
     record = answer("estimate", *SMALL, "--tp", 2)
-    assert any("not given: cp 1, pp 1" in text for text in record["plans"][0]["assumptions"])
+    assert any("at their defaults: cp 1, pp 1" in text for text in record["plans"][0]["assumptions"])
 
 
 def test_traffic_is_told_by_dimension_and_tier() -> None:

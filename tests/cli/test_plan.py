@@ -72,7 +72,7 @@ def test_modules_of_recomputation_are_joined_by_plus() -> None:
 
 
 def test_defaults_are_stated() -> None:
-    result = run("plan", "llama-3.2-1b", "--accelerator", "h100-sxm-80gb", "--gpus", 8, *FEW)
+    result = run("plan", "llama-3.2-1b", "--accelerator", "h100-sxm-80gb", "--gpus", 8, *FEW, "--assumptions")
     assert result.exit_code == 0
     for text in ("sequence length 8,192", "global batch 512 sequences", "no cluster given", "latency of tier"):
         assert text in unwrapped(result.stdout)
@@ -80,9 +80,9 @@ def test_defaults_are_stated() -> None:
     assumptions = record["plans"][0]["assumptions"]
     assert any("global batch" in text for text in assumptions)
     assert (
-        "fields of the job that were not given: precision bf16, optimizer adam, attention flash, grad_dtype fp32, "
-        "moment_dtype fp32, dropout false" in assumptions
+        "job fields at their defaults: precision bf16, optimizer adam, moment_dtype fp32, dropout false" in assumptions
     )
+    assert any(text.startswith("stack megatron-lm: ") and "attention flash" in text for text in assumptions)
     assert any(text.startswith("not searched: offload none") for text in assumptions)
     assert record["job"]["sequence_length"] == 8192
 
@@ -129,9 +129,9 @@ def test_a_file_gets_the_same_as_standard_output(tmp_path: Path) -> None:
     path = tmp_path / "plans.json"
     result = run("plan", *SMALL, *FEW, "--json", path)
     assert result.exit_code == 0
-    assert "Fits:" in unwrapped(result.stdout)
-    assert "Saved in" in unwrapped(result.stdout)
-    assert f"shardplan compare {path} --pick 1,2" in unwrapped(result.stdout)
+    assert any(line.startswith("Fits ") for line in result.stdout.splitlines()[:6])
+    assert f"{path} has everything" in unwrapped(result.stdout)
+    assert f"shardplan compare {path} --pick 1," in unwrapped(result.stdout)
     written, shown = json.loads(path.read_text()), answer("plan", *SMALL, *FEW)
     for record in (written, shown):
         del record["search_time_s"]
@@ -148,9 +148,9 @@ def test_the_explanation_is_in_the_file() -> None:
 
 def test_where_nothing_fits_the_answer_is_no_and_says_what_would() -> None:
     big = ("llama-3.1-405b", "--cluster", "dgx-h100", "--gpus", 16, "--fix", "cp=1")
-    result = run("plan", *big)
+    result = run("plan", *big, "--all")
     assert result.exit_code == 1
-    parts = ("Nothing fits.", "Plan  tp", "What would fit", "Searched", "Assumed")
+    parts = ("Nothing fits.", "Plan     tp", "What would fit", "Searched", "Assumptions")
     assert sorted(parts, key=result.stdout.index) == list(parts)
     assert "global batch 512 sequences" in unwrapped(result.stdout)
     assert "--gpus 128" in unwrapped(result.stdout)
@@ -185,12 +185,12 @@ def test_a_config_file_of_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
 def test_ties_are_marked_and_explained(columns: int) -> None:
-    result = run("plan", *SMALL, columns=columns)
+    result = run("plan", *SMALL, "--explain", columns=columns)
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= columns or columns < 80
     text = unwrapped(result.stdout)
     assert "are too close to call, by measured pairs of configurations" in text
-    assert "* recommended" in text
+    assert "* take this one" in text
     start = next(number for number, line in enumerate(lines) if line.startswith("Best plans"))
     rows = [line.split() for line in lines[start:] if line.startswith("  ")]
     assert sum("*" in row[:2] for row in rows) >= 1
@@ -200,16 +200,50 @@ def test_ties_are_marked_and_explained(columns: int) -> None:
 
 def test_the_recommended_plan_is_shown_with_its_reason_and_its_flags() -> None:
     flags = ("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--top", 3)
-    result, record = run(*flags, columns=100), answer(*flags)
-    told = record["recommended"]
+    result, record = run(*flags, "--explain", columns=100), answer(*flags)
+    found = record["recommended"]
+    assert found["plan"]["plan"] != record["plans"][0]["plan"]
     text = unwrapped(result.stdout)
-    if told["plan"]["plan"] == record["plans"][0]["plan"]:
-        assert "The fastest is the most robust of them too." in text
-        return
-    assert f": {told['reason']}" in text
+    assert found["reason"] in text
     assert "--pick 1,recommended" in text
-    assert "The recommended one:" in text
+    assert "Fastest plan 1 below: " in text
+    assert "The fastest as flags of `shardplan estimate`: " in text
     assert len(record["plans"]) == 3
+
+
+def test_the_answer_is_one_screen_and_starts_with_the_plan_to_take() -> None:
+    asked = ("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--tokens", "15T")
+    lines = run(*asked).stdout.splitlines()
+    assert len(lines) <= 50
+    record = answer(*asked)
+    best = record["recommended"]["plan"]
+    assert lines[3].startswith("Fits ")
+    assert f"{best['step_time_s']:.3g} s a step" in lines[3]
+    first = unwrapped("\n".join(lines[:12]))
+    for text in (f"tp {best['plan']['tp']} ", "80 % band", "per accelerator", "MFU", "accelerator-hours", "Runs on"):
+        assert text in first
+    assert sum(line.startswith("  ") and "communication" in line for line in lines) <= 5
+
+
+def test_what_the_user_set_is_in_the_first_lines() -> None:
+    given = ("--memory", "60GB", "--software", "kernels=eager", "--fix", "tp=2", "--attention", "unfused")
+    head = unwrapped("\n".join(run("plan", *SMALL, *FEW, *given).stdout.splitlines()[:6]))
+    assert "You set memory 60GB; kernels eager; attention unfused; fix tp=2; limit pp=1,2" in head
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("kernel=eager", "unknown name of --software 'kernel'"),
+        ("kernels=slow", "unknown kernels 'slow'"),
+        ("fused_loss=perhaps", "fused_loss is 'perhaps'; it must be true or false"),
+        ("kernels", "takes name=value"),
+    ],
+)
+def test_software_that_is_none_is_refused(given: str, said: str) -> None:
+    result = run("plan", *SMALL, "--software", given)
+    assert result.exit_code == 2
+    assert said in unwrapped(result.stderr)
 
 
 def test_a_file_starts_from_the_recommended_plan(tmp_path: Path) -> None:

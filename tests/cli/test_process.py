@@ -48,7 +48,7 @@ def test_an_answer_in_a_pipe_is_plain_text() -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
-    assert "Fits: " in unwrapped(done.stdout)
+    assert "Fits " in unwrapped(done.stdout)
 
 
 def test_a_terminal_without_unicode_is_served() -> None:

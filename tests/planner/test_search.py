@@ -202,7 +202,7 @@ def test_what_was_taken_for_granted_is_said_from_python_too() -> None:
     asked = question()
     lines = search(asked.model, asked.cluster, num_accelerators=16, top=1).estimates[0].assumptions
     assert any(line.startswith("global batch") for line in lines)
-    assert any(line.startswith("fields of the job that were not given: precision bf16") for line in lines)
+    assert any(line.startswith("job fields at their defaults: precision bf16") for line in lines)
     given = search(asked.model, asked.cluster, asked.job, num_accelerators=16, limit={"cp_comm": ["a2a"]}, top=1)
     assert not any("of the job" in line for line in given.estimates[0].assumptions)
     first = given.stating_what_was_not_searched().estimates[0].assumptions[0]

@@ -94,7 +94,7 @@ def estimate(
     answer = in_framework(estimate_plan(question, wanted), asked.stack, question)
     taken = _taken(wanted, {*stated, *_of_stack(asked.stack, wanted)}) if file is None else ()
     answer = replace(answer, assumptions=(*asked.assumptions, *of_stack, *taken, *answer.assumptions))
-    _answer(question, answer, target, details, given_by_user(flags))
+    _answer(question, answer, target, details, (*given_by_user(flags), *asked.warnings))
     return 0 if answer.feasible else 1
 
 
@@ -120,7 +120,7 @@ def _taken(plan: Plan, stated: Collection[str]) -> tuple[str, ...]:
     """The fields that took their defaults; those without one follow from others."""
     names = [field.name for field in fields(plan) if field.name not in stated]
     texts = [f"{name} {getattr(plan, name)}".lower() for name in names if getattr(plan, name) is not None]
-    return (f"fields of the plan that were not given: {', '.join(texts)}",) if texts else ()
+    return (f"plan fields at their defaults: {', '.join(texts)}",) if texts else ()
 
 
 def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: DetailFlags, given: Sequence[str]) -> None:

@@ -71,7 +71,7 @@ def plan(
     asked = ask(model, flags)
     result, of_stack = _search(asked, search)
     stated = result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack))
-    _answer(stated, target, details, given_by_user(flags, search), _num_listed(search))
+    _answer(stated, target, details, (*given_by_user(flags, search), *asked.warnings), _num_listed(search, details))
     return 0 if result.estimates else 1
 
 
@@ -138,9 +138,9 @@ def _num_plans(flags: SearchFlags) -> int:
     return PLANS if flags.top is None else whole(flags.top, "--top", most=MOST_PLANS)
 
 
-def _num_listed(flags: SearchFlags) -> int:
-    """Plans to print."""
-    return LISTED if flags.top is None else _num_plans(flags)
+def _num_listed(flags: SearchFlags, details: DetailFlags) -> int:
+    """Plans to print; reasons refer to all of them."""
+    return LISTED if flags.top is None and not details.explains else _num_plans(flags)
 
 
 def _write(result: SearchResult, explanation: Explanation | None, target: JsonTarget) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SearchFlags, SoftwareFlags
-from shardplan.cli.flags.records import Given, switch_or_text, values_of
+from shardplan.cli.flags.records import Given, assigned, values_of
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, described
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import ALL, USUAL, how_chosen, stack_for, stack_of_label
@@ -40,6 +40,8 @@ class Asked:
     assumptions: tuple[str, ...] = ()
     stack: Stack | None = None
     """The framework that plans are for; None where they are for none."""
+    warnings: tuple[str, ...] = ()
+    """Those of the assumptions that an answer says first: constants that are not the usual ones."""
     is_stack_named: bool = True
     """Whether its defaults fill what is not given; otherwise it only says what it cannot run."""
 
@@ -76,13 +78,15 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     config, hardware = load_model(model), _cluster(flags.cluster, flags.overrides)
     fields = values_of(Job, flags.job)
     stack, chosen = _stack(flags, hardware)
-    usual, assumptions = default_job(config, hardware, num_accelerators, **fields)
+    filled = () if stack is None else tuple(stack.job)
+    usual, assumptions = default_job(config, hardware, num_accelerators, stated_elsewhere=filled, **fields)
     job, of_stack = job_in_stack(usual, stack, fields, software_of(flags.software))
     profile, of_profile = _profile(flags.profile, hardware)
     question = Question(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=job, given_profile=profile
     )
-    return Asked(question=question, assumptions=(*assumptions, *chosen, *of_stack, *of_profile), stack=stack)
+    assumed = (*assumptions, *chosen, *of_stack, *of_profile)
+    return Asked(question=question, assumptions=assumed, warnings=of_profile, stack=stack)
 
 
 def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None) -> Asked:
@@ -110,7 +114,11 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
     outdated = (other,) if file.has_other_constants and profile is None else ()
     stack = named if flags.stack is not None else stack_of_label(framework)
     return Asked(
-        question=changed, assumptions=(*outdated, *of_stack, *of_profile), stack=stack, is_stack_named=named is not None
+        question=changed,
+        assumptions=(*outdated, *of_stack, *of_profile),
+        warnings=(*outdated, *of_profile),
+        stack=stack,
+        is_stack_named=named is not None,
     )
 
 
@@ -118,18 +126,23 @@ def given_by_user(flags: QuestionFlags, search: SearchFlags | None = None) -> tu
     """What is not the cluster's, the framework's or the search's own: as text, for the first lines of an answer."""
     values = {name.replace("_", " "): value for name, value in asdict(flags.overrides).items() if value is not None}
     texts = [f"{name} {value}" for name, value in values.items()]
-    texts += [f"{name} {value}" for name, value in software_of(flags.software).items()]
-    texts += [f"profile {flags.profile}"] if flags.profile is not None else []
+    texts += [f"{name.replace('_', ' ')} {_word(value)}" for name, value in software_of(flags.software).items()]
+    rare = [name for name in flags.job if described(Job)[name].about.is_rare]
+    texts += [f"{name.replace('_', ' ')} {_word(flags.job[name])}" for name in rare]
     if search is not None:
         for name in ("fix", "limit", "exclude"):
             texts += [f"{name} {text}" for text in getattr(search, name) or ()]
     return tuple(texts)
 
 
+def _word(value: object) -> str:
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)
+
+
 def software_of(flags: SoftwareFlags) -> dict[str, Any]:
     """Behaviour of the framework by field from ``--software``; switches are read. Raises InputError."""
     pairs = [pair for text in flags.software or () for pair in text.split(",")]
-    return {name: switch_or_text(Software, name, text) for name, text in _pairs("--software", pairs)}
+    return dict(assigned(Software, name, text) for name, text in _pairs("--software", pairs))
 
 
 def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:

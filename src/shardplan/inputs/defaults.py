@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from shardplan.errors import InputError, shown
@@ -30,11 +31,15 @@ def default_job(
     sequence_length: int | None = None,
     global_batch_size: int | None = None,
     precision: Precision | None = None,
+    stated_elsewhere: Collection[str] = (),
     **fields: Any,
 ) -> tuple[Job, tuple[str, ...]]:
-    """The job with its gaps filled, and what was assumed, in words. ``fields``: others of Job. Raises InputError."""
+    """The job with its gaps filled, and what was assumed as text. ``fields``: others of Job. Raises InputError.
+
+    ``stated_elsewhere``: fields whose value the caller states, a framework's for instance.
+    """
     assumed: list[str] = []
-    open_fields = [name for name in CHOICES if name not in fields]
+    open_fields = [name for name in CHOICES if name not in fields and name not in stated_elsewhere]
     if sequence_length is None:
         sequence_length = default_sequence_length(model)
         assumed.append(f"sequence length {sequence_length:,}: the model's own, {LONGEST_SEQUENCE:,} at most")
@@ -50,7 +55,7 @@ def default_job(
             open_fields.insert(0, "precision")
     job = Job(sequence_length=sequence_length, global_batch_size=global_batch_size, precision=precision, **fields)
     taken = ", ".join(f"{name} {getattr(job, name)}".lower() for name in open_fields)
-    return job, (*assumed, *([f"fields of the job that were not given: {taken}"] if taken else []))
+    return job, (*assumed, *([f"job fields at their defaults: {taken}"] if taken else []))
 
 
 def _widest_supported(accelerator: Accelerator) -> Precision:

@@ -52,11 +52,12 @@ def search(
     ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises ``InputError`` for unknown fields or
     values, for what the framework never runs and for ``top`` below one, ``SearchStopped`` where ``stop`` says yes.
     """
-    assumed: tuple[str, ...] = ()
-    if job is None:
-        job, assumed = default_job(model, cluster, num_accelerators)
     vendor = cluster.accelerator.vendor
     known = stack_for(stack, vendor)
+    assumed: tuple[str, ...] = ()
+    if job is None:
+        filled = () if known is None else tuple(known.job)
+        job, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=filled)
     chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
     job, of_stack = searched_in_stack(known, job, {*(fix or ()), *(limit or ()), *(exclude or ())})
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)

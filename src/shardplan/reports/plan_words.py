@@ -103,6 +103,11 @@ def plan_flags(question: Question, estimate: Estimate) -> list[str]:
     return [*_stack_flags(stack, estimate, question), *flags]
 
 
+def flags_text(question: Question, estimate: Estimate) -> str:
+    """The same as one line to copy."""
+    return " ".join(plan_flags(question, estimate)) or "none: every field has its default"
+
+
 def _filled_otherwise(stack: Stack, plan: Plan, question: Question, given: Collection[str]) -> list[str]:
     """Fields that the framework fills with another value than the plan has."""
     filled = usual_fields(

@@ -15,7 +15,7 @@ from shardplan.cli.flags.records import values_of
 from shardplan.cli.main import COMMANDS, app
 from shardplan.errors import InputError
 from shardplan.fields import described
-from shardplan.inputs import job, plan, software
+from shardplan.inputs import job, plan
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import Overrides
@@ -47,13 +47,13 @@ def test_every_field_has_a_flag() -> None:
     assert [field.name for field in fields(OverrideFlags)] == list(Overrides.__annotations__)
     assert set(described(Plan)) <= options("estimate").keys()
     for command in ("plan", "estimate"):
-        flags = {*described(Job), *described(Software), "stack", "profile"}
+        flags = {*described(Job), "software", "stack", "profile"}
         assert flags | set(Overrides.__annotations__) <= options(command).keys()
 
 
 def test_help_states_the_defaults() -> None:
     shown = options("estimate")
-    for record in (Plan, Job, Software):
+    for record in (Plan, Job):
         for field in fields(record):
             default: Any = field.default
             if default is not None and default is not MISSING:
@@ -65,16 +65,6 @@ def test_help_states_the_choices() -> None:
     shown = options("estimate")
     for module, names in (
         (plan, {"sharding": "Sharding", "offload": "Offload", "cp_comm": "CpComm"}),
-        (
-            software,
-            {
-                "attention_generation": "AttentionGeneration",
-                "kernels": "Kernels",
-                "cuda_graphs": "CudaGraphs",
-                "moe_dispatcher": "MoeDispatcher",
-                "moe_dispatch_format": "KeptFormat",
-            },
-        ),
         (job, {"precision": "Precision", "optimizer": "Optimizer", "attention": "AttentionKernel"}),
     ):
         for field, name in names.items():

@@ -94,8 +94,8 @@ def _whole_numbers(field: Described, text: str) -> tuple[int, ...]:
 SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
-def switch_or_text(record: type[Any], name: str, text: str) -> Any:
-    """The value of a field of a record that is on or off, or a name. Raises InputError."""
+def assigned(record: type[Any], name: str, text: str) -> tuple[str, Any]:
+    """The field that is called ``name`` and the value, on or off or a name, that ``text`` means. Raises InputError."""
     known = described(record)
     field = known.get(name.strip().lower().replace("-", "_"))
     if field is None:
@@ -104,4 +104,4 @@ def switch_or_text(record: type[Any], name: str, text: str) -> Any:
     value: Any = SWITCHES.get(text.strip().lower()) if field.kind.base is bool else text.strip().lower()
     if not field.allows(value):
         raise wrong(field, text if value is None else value)
-    return value
+    return field.name, value

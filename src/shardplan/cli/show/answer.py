@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import HARD_SPACE, Page
+from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.robustness import has_headroom
@@ -65,7 +66,7 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     page.console.print()
     low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
     time = Text(f"{format_time(estimate.step_time)} a step", style="bold")
-    time.append(f" ({low} to {high}, {BAND})", style="not bold")
+    time.append(f" ({low} to {high}, {_band(estimate.step_time_basis)})", style="not bold")
     if estimate.feasible:
         page.labelled("Fits", time, style="bold green")
     else:
@@ -83,8 +84,9 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
         page.labelled("Training", _training(question, estimate))
 
 
-BAND = "80 % band"
-"""What the two ends of a band are: in 8 of 10 comparable runs the measured value is between them."""
+def _band(basis: str) -> str:
+    """What the two ends are: of a calibrated band, in 8 of 10 comparable runs the measured value is between them."""
+    return "80 % band" if basis == COMPARABLE else basis
 
 
 def show_framework(page: Page, estimate: Estimate) -> None:
@@ -159,7 +161,7 @@ def show_memory(page: Page, estimate: Estimate) -> None:
 def _memory_band(estimate: Estimate) -> str:
     """The two ends of the memory's band."""
     low, high = estimate.peak_memory_p10_bytes, estimate.peak_memory_p90_bytes
-    return f" ({format_bytes(low)} to {format_bytes(high)}, {BAND})" if low < high else ""
+    return f" ({format_bytes(low)} to {format_bytes(high)}, {_band(estimate.peak_memory_basis)})" if low < high else ""
 
 
 def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:

@@ -10,7 +10,7 @@ from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
-from shardplan.reports.plan_words import plan_flags, variant_flag
+from shardplan.reports.plan_words import flags_text, variant_flag
 from shardplan.units import format_bytes, format_time
 
 MOST_LINES_OF_RUNS = 3
@@ -74,4 +74,4 @@ def show_next_steps(
     picks = " --pick 1,recommended" if len(estimates) > 1 else " --pick 1,2" if is_search else " other.json"
     page.verbatim(f"shardplan compare {name}{picks}")
     page.line("The plan as flags of `shardplan estimate`:")
-    page.verbatim(" ".join(plan_flags(question, best)) or "none: every field has its default")
+    page.verbatim(flags_text(question, best))

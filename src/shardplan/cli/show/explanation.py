@@ -14,7 +14,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Alternative, Difference, Explanation
-from shardplan.reports.plan_words import short_changes
+from shardplan.reports.plan_words import flags_text, short_changes
 from shardplan.reports.recommendation import Recommendation, reason, ties_sentence
 from shardplan.units import format_bytes, format_time
 
@@ -31,6 +31,9 @@ def show_choice(page: Page, result: SearchResult, found: Recommendation) -> None
     text = reason(found)
     page.line(f"{text[:1].upper()}{text[1:]}.")
     page.line(ties_sentence(result.ties, result.num_plans_feasible))
+    if not found.is_fastest:
+        page.line("The fastest as flags of `shardplan estimate`:")
+        page.verbatim(flags_text(result.question, found.fastest))
 
 
 def show_limits(page: Page, explanation: Explanation) -> None:
