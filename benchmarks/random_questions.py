@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from shardplan import search
 from shardplan.calibration.predict import ask_all
 from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.errors import ShardplanError
@@ -35,7 +36,6 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.planner.result import SearchResult
-from shardplan.planner.search import search
 
 RECORD = Path(__file__).parent / "records" / "random_questions.json"
 MODELS = (
@@ -127,7 +127,7 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
 
 def _answer(model: str, cluster: str, count: int, job: Job | None = None) -> SearchResult | None:
     try:
-        return search(load_model(model), load_cluster(cluster), job, num_accelerators=count, top=3)
+        return search(load_model(model), load_cluster(cluster), count, job=job, top=3)
     except ShardplanError:  # a count that the cluster does not have
         return None
 

@@ -32,9 +32,9 @@ def test_a_name_that_is_none_is_refused() -> None:
 def test_a_question_from_start_to_end() -> None:
     model, cluster = shardplan.load_model("llama-3.2-1b"), shardplan.load_cluster("dgx-h100")
     job = shardplan.Job(sequence_length=2048, global_batch_size=64)
-    answer = shardplan.search(model, cluster, job, num_accelerators=8, top=2, limit={"pp": (1, 2)})
+    answer = shardplan.search(model, cluster, 8, job=job, top=2, limit={"pp": (1, 2)})
     best = answer.estimates[0]
-    again = shardplan.estimate(model, cluster, job, best.plan, num_accelerators=8)
+    again = shardplan.estimate(model, cluster, 8, best.plan, job=job)
     assert replace(best, assumptions=()) == replace(again, assumptions=())
     assert {*again.assumptions} <= {*best.assumptions}
     assert isinstance(best, shardplan.Estimate)

@@ -1,11 +1,10 @@
 """shardplan: plans the distributed training of large transformer models.
 
-    model, cluster = load_model("llama-3.1-70b"), load_cluster("dgx-h100")
-    job = Job(sequence_length=8192, global_batch_size=512)
-    answer = search(model, cluster, job, num_accelerators=512)
-    answer.estimates[0].step_time                                              # of the fastest plan, in seconds
-    answer.recommended.plan                                                    # the most robust of its ties
-    estimate(model, cluster, job, Plan(tp=4, pp=4), num_accelerators=512)      # of any plan
+    answer = search("llama-3.1-70b", "dgx-h100", 512, global_batch_size=512)
+    answer.recommended                                     # the plan to take
+    answer.fastest.step_time                               # of the fastest plan, in seconds
+    estimate("llama-3.1-70b", "dgx-h100", 512, {"tp": 4, "pp": 4}, global_batch_size=512)
+    answer.save("plans.json"); load("plans.json")
 
 Names are imported when first used, so that what needs no arrays (``shardplan --help``) starts at once.
 """
@@ -15,10 +14,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from shardplan.version import VERSION
+
 if TYPE_CHECKING:
-    from shardplan.errors import InputError, PlanError, ShardplanError, UnitError, UnknownNameError
-    from shardplan.estimation.estimate import Estimate, estimate
+    from shardplan.api.answers import Estimate, SearchResult, load
+    from shardplan.api.calls import estimate, search, search_frameworks
+    from shardplan.api.questions import question
+    from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.evidence import NearRun
+    from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
     from shardplan.inputs.defaults import default_job
     from shardplan.inputs.job import Job
@@ -34,13 +38,14 @@ if TYPE_CHECKING:
         load_cluster,
         load_model,
     )
+    from shardplan.inputs.software import Software
+    from shardplan.planner.related.frameworks import FrameworkAnswer
     from shardplan.planner.related.many import search_many
-    from shardplan.planner.result import SearchResult, Suggestion
+    from shardplan.planner.result import Suggestion
     from shardplan.planner.robustness import Robustness, Ties
-    from shardplan.planner.search import search
     from shardplan.planner.stopping import Deadline, SearchStopped
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Accelerator",
@@ -57,10 +62,12 @@ __all__ = [
     "Plan",
     "PlanError",
     "Profile",
+    "Question",
     "Robustness",
     "SearchResult",
     "SearchStopped",
     "ShardplanError",
+    "Software",
     "Suggestion",
     "Ties",
     "UnitError",
@@ -71,10 +78,12 @@ __all__ = [
     "list_accelerators",
     "list_clusters",
     "list_models",
+    "load",
     "load_accelerator",
     "load_cluster",
     "load_model",
     "load_profile",
+    "question",
     "search",
     "search_frameworks",
     "search_many",
@@ -82,8 +91,11 @@ __all__ = [
 
 _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
-    "estimation.estimate": ("Estimate", "estimate"),
+    "api.answers": ("Estimate", "SearchResult", "load"),
+    "api.calls": ("estimate", "search", "search_frameworks"),
+    "api.questions": ("question",),
     "estimation.evidence": ("NearRun",),
+    "estimation.question": ("Question",),
     "inputs.readers.catalog": (
         "cluster_of_accelerator",
         "list_accelerators",
@@ -99,11 +111,11 @@ _MODULES = {
     "inputs.model": ("ModelConfig",),
     "inputs.plan": ("Plan",),
     "inputs.profile": ("Profile", "load_profile"),
-    "planner.related.frameworks": ("FrameworkAnswer", "search_frameworks"),
-    "planner.result": ("SearchResult", "Suggestion"),
+    "inputs.software": ("Software",),
+    "planner.related.frameworks": ("FrameworkAnswer",),
+    "planner.result": ("Suggestion",),
     "planner.robustness": ("Robustness", "Ties"),
     "planner.related.many": ("search_many",),
-    "planner.search": ("search",),
     "planner.stopping": ("Deadline", "SearchStopped"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -119,4 +131,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted((*__all__, "__version__"))

@@ -24,6 +24,8 @@ class ShardplanError(ValueError):
         self.message = message
         self.rule = rule
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
 
     def to_record(self) -> dict[str, dict[str, str]]:
         """The error object that every command writes where ``--json`` points."""

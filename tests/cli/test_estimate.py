@@ -29,9 +29,9 @@ def test_flags_give_what_python_gives() -> None:
     expected = shardplan.estimate(
         shardplan.load_model("llama-3.1-70b"),
         shardplan.load_cluster("dgx-h100"),
-        shardplan.Job(sequence_length=4096, global_batch_size=128),
+        64,
         Plan(tp=4, pp=4, vp=5, recompute="full"),
-        num_accelerators=64,
+        job=shardplan.Job(sequence_length=4096, global_batch_size=128),
     )
     assert len(record["plans"]) == 1
     assert record["plans"][0]["step_time_s"] == expected.step_time

@@ -48,8 +48,8 @@ def test_the_command_line_and_python_agree() -> None:
     result = shardplan.search(
         shardplan.load_model("llama-3.2-1b"),
         shardplan.load_cluster("dgx-h100"),
-        shardplan.Job(sequence_length=2048, global_batch_size=64),
-        num_accelerators=8,
+        8,
+        job=shardplan.Job(sequence_length=2048, global_batch_size=64),
         top=1,
         limit={"pp": (1, 2), "cp": (1,), "sharding": ("zero1", "zero3")},
     )

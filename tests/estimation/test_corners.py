@@ -10,9 +10,10 @@ import pytest
 from tests.estimation.test_step import headless, improved
 from tests.examples import LLAMA_70B, SMALL, accelerator, cluster, gpt, ideal_profile, llama, mixtral, tier
 
+from shardplan import estimate
 from shardplan.costs.collectives import Network, collective_bytes, groups_of, sharding_groups
 from shardplan.errors import InputError
-from shardplan.estimation.estimate import estimate, estimate_plan
+from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
@@ -43,7 +44,7 @@ def test_no_tier_sends_a_negative_number_of_bytes(n: int) -> None:
 def test_parts_sum_to_the_step_with_offloaded_activations() -> None:
     job = Job(sequence_length=2048, global_batch_size=8)
     plan = Plan(recompute="selective", offload="activations")
-    answer = estimate(headless(8), cluster(), replace(job, attention="unfused"), plan, num_accelerators=1)
+    answer = estimate(headless(8), cluster(), 1, plan, job=replace(job, attention="unfused"))
     assert math.fsum(answer.breakdown.values()) == pytest.approx(answer.step_time, rel=1e-9)
 
 
@@ -157,7 +158,7 @@ def test_recomputing_one_of_unlike_layers() -> None:
 def test_casts_can_be_free() -> None:
     job = Job(sequence_length=4096, global_batch_size=8, precision="fp8")
     profile = ideal_profile(cast_bytes=0.0)
-    estimate(LLAMA_70B, cluster(), job, Plan(), num_accelerators=8, profile=profile)
+    estimate(LLAMA_70B, cluster(), 8, Plan(), job=job, profile=profile)
 
 
 # Experts with tensor but without sequence parallelism: every tensor rank would dispatch the same tokens.
@@ -168,7 +169,7 @@ def test_tokens_are_dispatched_once() -> None:
     s = Setting.of(mixtral(), cluster(), 64, job)
     plan = Plan(tp=4, ep=8, sequence_parallel=False)
     if broken_rule(s, plan) is None:
-        answer = estimate(mixtral(), cluster(), job, plan, num_accelerators=64)
+        answer = estimate(mixtral(), cluster(), 64, plan, job=job)
         assert answer.hfu == pytest.approx(answer.mfu, rel=0.05)
 
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from tests.examples import GB, LLAMA_70B, SMALL, accelerator, cluster, deepseek_v3, ideal_profile, llama, mixtral, tier
 from tests.strategies import Case, cases
 
+from shardplan import estimate
 from shardplan.errors import InputError, PlanError
-from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Job, Precision
@@ -26,7 +27,7 @@ PARTS = {"weights", "gradients", "optimizer", "activations", "logits", "buffers"
 
 
 def llama_on_64(**fields: Any) -> Estimate:
-    return estimate(LLAMA_70B, cluster(), JOB, Plan(tp=8, pp=4, vp=5, **fields), num_accelerators=64)
+    return estimate(LLAMA_70B, cluster(), 64, Plan(tp=8, pp=4, vp=5, **fields), job=JOB)
 
 
 @given(cases())
@@ -114,14 +115,14 @@ def test_bytes_between_stages() -> None:
 def test_bytes_of_data_parallelism() -> None:
     """zero1: fp32 gradients scattered and bf16 weights gathered, over dp ranks in different nodes."""
     model = llama(8192, 80, 64, 8, 28672, vocab_size=256)
-    answer = estimate(model, cluster(), JOB, Plan(tp=8, pp=4, vp=5), num_accelerators=64)
+    answer = estimate(model, cluster(), 64, Plan(tp=8, pp=4, vp=5), job=JOB)
     held = (model.num_parameters - 2 * 256 * 8192) / 32
     assert answer.communication["dp"]["network"] == pytest.approx((4 + 2) * held / 2, rel=2e-3)
 
 
 def test_time_to_train_is_steps_times_step_time() -> None:
     job = replace(JOB, tokens=15.6e12)
-    answer = estimate(LLAMA_70B, cluster(), job, Plan(tp=8, pp=4), num_accelerators=64)
+    answer = estimate(LLAMA_70B, cluster(), 64, Plan(tp=8, pp=4), job=job)
     assert answer.time_to_train == pytest.approx(15.6e12 / (128 * 8192) * answer.step_time)
     assert llama_on_64().time_to_train is None
 
@@ -130,24 +131,24 @@ def test_peak_is_that_of_the_precision() -> None:
     formats: dict[Precision, float] = {"bf16": 1000e12, "fp8": 2000e12}
     for precision, peak in formats.items():
         job = replace(JOB, precision=precision)
-        answer = estimate(LLAMA_70B, cluster(), job, Plan(tp=8, pp=4), num_accelerators=64)
+        answer = estimate(LLAMA_70B, cluster(), 64, Plan(tp=8, pp=4), job=job)
         assert (answer.peak_format, answer.peak_flops) == (precision, peak)
 
 
 def test_fp8_is_faster_than_bf16() -> None:
     precisions: tuple[Precision, ...] = ("fp8", "bf16", "fp32")
     jobs = [replace(JOB, precision=precision) for precision in precisions]
-    times = [estimate(LLAMA_70B, cluster(), job, Plan(tp=8, pp=4), num_accelerators=64).step_time for job in jobs]
+    times = [estimate(LLAMA_70B, cluster(), 64, Plan(tp=8, pp=4), job=job).step_time for job in jobs]
     assert times == sorted(times)
 
 
 def test_a_broken_rule_is_a_plan_error() -> None:
     with pytest.raises(PlanError, match="128"):
-        estimate(LLAMA_70B, cluster(), JOB, Plan(tp=8, pp=16), num_accelerators=64)
+        estimate(LLAMA_70B, cluster(), 64, Plan(tp=8, pp=16), job=JOB)
 
 
 def test_a_plan_that_does_not_fit_is_an_answer() -> None:
-    answer = estimate(LLAMA_70B, cluster(), JOB, Plan(tp=2), num_accelerators=64)
+    answer = estimate(LLAMA_70B, cluster(), 64, Plan(tp=2), job=JOB)
     assert not answer.feasible
     assert answer.reason is not None
     assert "GB" in answer.reason
@@ -188,24 +189,24 @@ def test_refuses_a_precision_that_the_part_lacks() -> None:
 
 def test_constants_can_be_given() -> None:
     plan = Plan(tp=8, pp=4)
-    ideal = estimate(LLAMA_70B, cluster(), JOB, plan, num_accelerators=64, profile=ideal_profile())
-    assert ideal.step_time < estimate(LLAMA_70B, cluster(), JOB, plan, num_accelerators=64).step_time
+    ideal = estimate(LLAMA_70B, cluster(), 64, plan, job=JOB, profile=ideal_profile())
+    assert ideal.step_time < estimate(LLAMA_70B, cluster(), 64, plan, job=JOB).step_time
     assert ideal.breakdown["fixed"] == ideal.breakdown["host"] == 0
 
 
 def test_assumptions_are_stated() -> None:
     def of(model: Any, on: Any, n: int) -> str:
         job = Job(sequence_length=4096, global_batch_size=n)
-        return " ".join(estimate(model, on, job, Plan(), num_accelerators=n, stack=None).assumptions)
+        return " ".join(estimate(model, on, n, Plan(), job=job, stack=None).assumptions)
 
     rack = cluster(tier("rack", 72, 900), tier("network", None, 50))
     assert "routed evenly" in of(mixtral(2), cluster(), 8)
     uneven = Job(sequence_length=4096, global_batch_size=8, moe_imbalance=1.25)
-    texts = estimate(mixtral(2), cluster(), uneven, Plan(ep=8), num_accelerators=8, stack=None).assumptions
+    texts = estimate(mixtral(2), cluster(), 8, Plan(ep=8), job=uneven, stack=None).assumptions
     assert any("1.25 times the mean" in text for text in texts)
     assert any("one copy of a token" in text for text in texts)
     apart = replace(uneven, software=Software(moe_dispatcher="alltoall"))
-    texts = estimate(mixtral(2), cluster(), apart, Plan(ep=8), num_accelerators=8).assumptions
+    texts = estimate(mixtral(2), cluster(), 8, Plan(ep=8), job=apart).assumptions
     assert any("every copy of a token" in text for text in texts)
     assert "64 of the 72" in of(SMALL, rack, 512)
     assert "more than the largest known" in of(SMALL, replace(cluster(), max_num_accelerators=64), 128)
@@ -214,9 +215,7 @@ def test_assumptions_are_stated() -> None:
 
 def test_uneven_routing_takes_time_and_memory_but_no_flop() -> None:
     even, uneven = (
-        estimate(
-            mixtral(4), cluster(), replace(JOB, moe_imbalance=ratio), Plan(ep=8, sharding="zero1"), num_accelerators=64
-        )
+        estimate(mixtral(4), cluster(), 64, Plan(ep=8, sharding="zero1"), job=replace(JOB, moe_imbalance=ratio))
         for ratio in (1.0, 1.5)
     )
     for part in ("matmul", "memory_bound", "ep_communication"):
@@ -229,7 +228,7 @@ def test_uneven_routing_takes_time_and_memory_but_no_flop() -> None:
 def test_bands_say_what_they_are_made_of() -> None:
     def of(part: Accelerator) -> Estimate:
         job = Job(sequence_length=4096, global_batch_size=8)
-        return estimate(SMALL, cluster(part=part), job, Plan(), num_accelerators=8)
+        return estimate(SMALL, cluster(part=part), 8, Plan(), job=job)
 
     known, new = of(accelerator(name="h100-sxm-80gb")), of(accelerator(generation="gaudi"))
     assert known.step_time_basis == known.peak_memory_basis == "in 8 of 10 comparable runs"
@@ -254,7 +253,7 @@ def test_bands_say_what_they_are_made_of() -> None:
 )
 def test_worlds_that_do_not_fill_nodes_are_said(n: int, says: str | None) -> None:
     job = replace(JOB, global_batch_size=n)
-    lines = estimate(SMALL, cluster(), job, Plan(), num_accelerators=n).assumptions
+    lines = estimate(SMALL, cluster(), n, Plan(), job=job).assumptions
     assert (
         [says in line for line in lines if "accelerators" in line] == [True]
         if says
@@ -266,7 +265,7 @@ def test_bands_are_wider_for_parts_that_no_run_covers() -> None:
     widths = []
     for model, part in (SMALL, accelerator()), (SMALL, accelerator(generation="gaudi")):
         job = Job(sequence_length=4096, global_batch_size=8)
-        answer = estimate(model, cluster(part=part), job, Plan(), num_accelerators=8)
+        answer = estimate(model, cluster(part=part), 8, Plan(), job=job)
         widths.append(answer.step_time_p90 / answer.step_time_p10)
     assert widths == sorted(widths)
 
@@ -283,7 +282,7 @@ def test_deepseek_v3_fits_its_own_cluster() -> None:
     part = accelerator(memory_bytes=80 * GB)
     job = Job(sequence_length=4096, global_batch_size=15360, precision="fp8")
     plan = Plan(pp=16, ep=64, recompute="full")
-    answer = estimate(deepseek_v3(num_mtp_layers=1), cluster(part=part), job, plan, num_accelerators=2048)
+    answer = estimate(deepseek_v3(num_mtp_layers=1), cluster(part=part), 2048, plan, job=job)
     assert answer.feasible
     assert answer.num_microbatches == 120
     assert answer.communication["ep"]["network"] > answer.communication["ep"]["node"]

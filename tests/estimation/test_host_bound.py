@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.examples import accelerator, cluster, llama, tier
 
-from shardplan.estimation.estimate import estimate
+from shardplan import estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 
@@ -23,7 +23,7 @@ def step_time(peak: float, network: float, sharding: Any) -> float:
         part=accelerator(peak_flops={"bf16": peak}),
     )  # fmt: skip
     job = Job(sequence_length=512, global_batch_size=64)
-    return estimate(SMALL, on, job, Plan(sharding=sharding), num_accelerators=16).step_time
+    return estimate(SMALL, on, 16, Plan(sharding=sharding), job=job).step_time
 
 
 @pytest.mark.parametrize("sharding", ["ddp", "zero1"])

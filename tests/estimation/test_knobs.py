@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.examples import LLAMA_70B, cluster
 
-from shardplan.estimation.estimate import estimate
+from shardplan import estimate
 from shardplan.estimation.knobs import knobs
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -62,7 +62,7 @@ def test_where_nothing_is_held_twice_nothing_can_be_sharded(part: str, sharding:
 
 
 def peak(part: str, plan: Plan) -> float:
-    answer = estimate(LLAMA_70B, cluster(), JOB, plan, num_accelerators=64)
+    answer = estimate(LLAMA_70B, cluster(), 64, plan, job=JOB)
     return max(stage[part] for stage in answer.memory)
 
 

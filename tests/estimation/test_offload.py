@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import accelerator, cluster, llama, tier
 
-from shardplan.estimation.estimate import estimate
+from shardplan import estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 
@@ -19,7 +19,7 @@ RATES = st.sampled_from((1, 2, 10, 50, 200))
 def step_time(plan: Plan, *, node: float, network: float, **part: Any) -> float:
     """Of 16 accelerators with four micro-batches each."""
     on = cluster(tier("node", 8, node, latency=0), tier("network", None, network, latency=0), part=accelerator(**part))
-    return estimate(MODEL, on, Job(sequence_length=4096, global_batch_size=64), plan, num_accelerators=16).step_time
+    return estimate(MODEL, on, 16, plan, job=Job(sequence_length=4096, global_batch_size=64)).step_time
 
 
 @given(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import Case, cases
 
+from shardplan import estimate
 from shardplan.calibration.runs.option_words import OVERLAPS
 from shardplan.estimation.charge import state_charge
-from shardplan.estimation.estimate import estimate
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
@@ -65,7 +65,7 @@ def test_every_stack_can_run_without_overlap(stack: str, cluster: str) -> None:
         job = Job(sequence_length=8192, global_batch_size=n, **chosen.job_fields("bf16"))
         plan = Plan(**fields | {"tp": 4, "pp": 4, "vp": 5})
         none, part, everything = (
-            estimate(model, on, job, replace(plan, **switches), num_accelerators=n).step_time
+            estimate(model, on, n, replace(plan, **switches), job=job).step_time
             for switches in (NONE, {**NONE, "overlap_dp": True}, ALL)
         )
         assert none > part > everything

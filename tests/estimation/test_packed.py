@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.examples import LLAMA_70B, cluster
 
-from shardplan.estimation.estimate import Estimate, estimate
+from shardplan import estimate
+from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.flops import FLOPS_CONVENTION, flops_convention, model_flops_per_token
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import CpComm, Plan
@@ -17,7 +18,7 @@ PLAN = Plan(tp=8, cp=4, recompute="full")
 
 
 def answer(documents: tuple[int, ...] | None, *, job: Job = JOB, plan: Plan = PLAN) -> Estimate:
-    return estimate(LLAMA_70B, cluster(), replace(job, documents=documents), plan, num_accelerators=64, stack=None)
+    return estimate(LLAMA_70B, cluster(), 64, plan, job=replace(job, documents=documents), stack=None)
 
 
 def test_a_document_that_fills_the_sequence_is_today_s_answer() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.examples import cluster, gpt, ideal_profile, llama, tier
 
-from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
+from shardplan import estimate
+from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import GradDtype, Job, Precision
 from shardplan.inputs.plan import CpComm, Plan
@@ -85,10 +86,7 @@ def test_low_precision_may_keep_wide_tensors() -> None:
 def test_eager_kernels_of_a_plain_gpt_keep_no_more() -> None:
     job = Job(sequence_length=2048, global_batch_size=8)
     eager = Job(sequence_length=2048, global_batch_size=8, software=Software(kernels="eager"))
-    seen = [
-        estimate(gpt(2048, 4, 16), cluster(), one, Plan(), num_accelerators=8, profile=ideal_profile())
-        for one in (job, eager)
-    ]
+    seen = [estimate(gpt(2048, 4, 16), cluster(), 8, Plan(), job=one, profile=ideal_profile()) for one in (job, eager)]
     assert seen[0].memory[0]["activations"] == pytest.approx(seen[1].memory[0]["activations"])
 
 
@@ -170,8 +168,7 @@ def test_one_loss_kernel_moves_fewer_bytes_than_a_softmax_in_fp32() -> None:
     machine = cluster(tier("node", 8, 450), tier("network", None, 50))
     kinds: list[dict[str, Any]] = [{}, {"loss_kernel": "single"}, {"fused_loss": True}]
     separate, fused, in_pieces = (
-        estimate(words, machine, replace(job, software=Software(**software)), Plan(), num_accelerators=8)
-        for software in kinds
+        estimate(words, machine, 8, Plan(), job=replace(job, software=Software(**software))) for software in kinds
     )
     assert fused.step_time == in_pieces.step_time < separate.step_time
     assert separate.peak_memory_bytes > fused.peak_memory_bytes > in_pieces.peak_memory_bytes

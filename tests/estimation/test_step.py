@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, gpt, ideal_profile, llama, tier
 from tests.strategies import Case, cases
 
+from shardplan import estimate
 from shardplan.estimation.charge import state_charge
-from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
@@ -147,14 +148,12 @@ def test_kinds_of_stage_stand_for_all_stages(case: Case) -> None:
 
 def test_a_loss_in_pieces_brings_no_gradients_to_a_stage_without_a_head() -> None:
     """Gradients of an embedding are written when the activations of its stage are gone."""
-    model = gpt(1024, 8, 8, vocab_size=500_000)
+    model, plan = gpt(1024, 8, 8, vocab_size=500_000), Plan(pp=2, sharding="zero3")
+    job = Job(sequence_length=2048, global_batch_size=64)
     plain, in_pieces = (
-        estimate(
-            model, FREE, Job(sequence_length=2048, global_batch_size=64, software=Software(fused_loss=fused)),
-            Plan(pp=2, sharding="zero3"), num_accelerators=16,
-        )
+        estimate(model, FREE, 16, plan, job=replace(job, software=Software(fused_loss=fused)))
         for fused in (False, True)
-    )  # fmt: skip
+    )
     assert in_pieces.memory[0] == plain.memory[0]
     assert in_pieces.memory[1]["buffers"] > plain.memory[1]["buffers"]
 

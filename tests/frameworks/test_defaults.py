@@ -20,7 +20,7 @@ JOB = Job(sequence_length=2048, global_batch_size=64)
 def test_python_and_the_command_line_agree(name: str) -> None:
     stack, given = load_stack(name), Plan(tp=2, pp=2)
     plan, _ = plan_in_stack(given, stack, model=MODEL, job=job_in_stack(JOB, stack)[0], num_accelerators=8)
-    ours = estimate(MODEL, CLUSTER, JOB, plan, num_accelerators=8, stack=name)
+    ours = estimate(MODEL, CLUSTER, 8, plan, job=JOB, stack=name)
     theirs = answer("estimate", *SMALL, "--tp", 2, "--pp", 2, "--stack", name)["plans"][0]
     assert ours.step_time == theirs["step_time_s"]
     assert {**asdict(ours.plan), "stage_layers": None} == {**theirs["plan"], "stage_layers": None}
@@ -29,7 +29,7 @@ def test_python_and_the_command_line_agree(name: str) -> None:
 
 def test_a_search_in_python_is_that_of_the_command_line() -> None:
     limit = {"pp": (1, 2), "cp": (1,), "sharding": ("zero1", "zero3")}
-    found = search(MODEL, CLUSTER, JOB, num_accelerators=8, limit=limit, stack=load_stack("megatron-deepspeed"))
+    found = search(MODEL, CLUSTER, 8, job=JOB, limit=limit, stack=load_stack("megatron-deepspeed"))
     theirs = answer("plan", *SMALL, *FEW, "--stack", "megatron-deepspeed")
     assert found.num_plans_evaluated == theirs["num_plans_evaluated"]
     assert found.estimates[0].step_time == theirs["plans"][0]["step_time_s"]
@@ -45,7 +45,7 @@ def test_without_a_stack_nothing_changes() -> None:
 def test_a_plan_in_python_is_priced_as_it_stands() -> None:
     plan = Plan(tp=2, pp=2)
     for name in ("usual", "torchtitan", None):
-        assert estimate(MODEL, CLUSTER, JOB, plan, num_accelerators=8, stack=name).plan == plan
+        assert estimate(MODEL, CLUSTER, 8, plan, job=JOB, stack=name).plan == plan
 
 
 @pytest.mark.parametrize("name", list_stacks())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.examples import cluster, ideal_profile, llama
 
-from shardplan.estimation.estimate import estimate
+from shardplan import estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import LossKernel, Software
@@ -42,7 +42,7 @@ def test_the_loss_and_the_backward_pass_of_a_layer_do_not_live_together() -> Non
     def total(vocab_size: int, **software: Any) -> tuple[float, float]:
         model = llama(1024, 4, 8, 8, 4096, vocab_size=vocab_size)
         job = Job(sequence_length=4096, global_batch_size=1, software=Software(**software))
-        part = estimate(model, cluster(), job, Plan(), num_accelerators=1, profile=ideal_profile()).memory[0]
+        part = estimate(model, cluster(), 1, Plan(), job=job, profile=ideal_profile()).memory[0]
         return part["logits"], part["buffers"]
 
     assert total(128)[0] == 0
@@ -63,7 +63,7 @@ def test_ranks_that_gather_the_logits_hold_the_whole_vocabulary() -> None:
         software = Software(loss_kernel=kernel)
         job = Job(sequence_length=2048, global_batch_size=4, software=software)
         plan = Plan(tp=tp, micro_batch_size=4, recompute="full", sequence_parallel=False)
-        whole = estimate(model, cluster(), job, plan, num_accelerators=tp, profile=ideal_profile())
+        whole = estimate(model, cluster(), tp, plan, job=job, profile=ideal_profile())
         (part,) = whole.memory
         return part["logits"] + part["buffers"]
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import GB, cluster, ideal_profile, llama
 
-from shardplan.estimation.estimate import Estimate, estimate
+from shardplan import estimate
+from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -23,7 +24,7 @@ JOB = Job(sequence_length=4096, global_batch_size=64)
 def estimated(host_memory: float | None = None, hidden: float = 0.0, **plan: Any) -> Estimate:
     site = replace(cluster(), host_memory_bytes=host_memory)
     profile = ideal_profile(offload_window=hidden)
-    return estimate(MODEL, site, JOB, Plan(**plan), num_accelerators=8, profile=profile)
+    return estimate(MODEL, site, 8, Plan(**plan), job=JOB, profile=profile)
 
 
 def kept(**plan: Any) -> float:
@@ -82,7 +83,7 @@ def test_a_stated_bandwidth_of_the_host_sets_the_time_of_updates() -> None:
     for bandwidth in (320 * GB, 640 * GB):
         site = replace(cluster(part=part), host_memory_bandwidth=bandwidth)
         plan = Plan(offload="optimizer", sharding="ddp")
-        answer = estimate(MODEL, site, JOB, plan, num_accelerators=8, profile=ideal_profile())
+        answer = estimate(MODEL, site, 8, plan, job=JOB, profile=ideal_profile())
         times.append(answer.breakdown["optimizer"])
     assert times[0] - times[1] == pytest.approx(2 * (12 + 4) * MODEL.num_parameters / (80 * GB))
 

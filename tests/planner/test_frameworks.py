@@ -8,11 +8,11 @@ import pytest
 from tests.examples import LLAMA_70B, SMALL, cluster
 
 import shardplan
+from shardplan import search_frameworks
 from shardplan.errors import InputError, NotRunnableError
 from shardplan.frameworks.stack import load_stack
 from shardplan.frameworks.usual_stack import how_chosen, published_stacks, stack_for, stack_of_label, usual_stack
 from shardplan.inputs.job import Job
-from shardplan.planner.related.frameworks import search_frameworks
 
 JOB = Job(sequence_length=2048, global_batch_size=64)
 
@@ -56,12 +56,12 @@ def test_labels_name_their_framework() -> None:
 
 def test_each_framework_has_the_best_plan_of_its_own_search() -> None:
     stacks = [load_stack(name) for name in ("deepspeed", "megatron-lm", "torchtitan")]
-    answers = search_frameworks(SMALL, cluster(), JOB, num_accelerators=16, stacks=stacks)
+    answers = search_frameworks(SMALL, cluster(), 16, job=JOB, stacks=stacks)
     times = [each.best.step_time for each in answers if each.best is not None]
     assert times == sorted(times)
     assert len(times) == len(stacks)
     for each in answers:
-        own = shardplan.search(SMALL, cluster(), JOB, num_accelerators=16, stack=each.stack, top=1)
+        own = shardplan.search(SMALL, cluster(), 16, job=JOB, stack=each.stack, top=1)
         assert each.best is not None
         assert each.best.plan == own.estimates[0].plan
         assert each.best.framework == each.stack.label
@@ -70,7 +70,7 @@ def test_each_framework_has_the_best_plan_of_its_own_search() -> None:
 
 def test_what_a_framework_never_runs_is_an_answer_of_its_own() -> None:
     stacks = [load_stack(name) for name in ("megatron-lm", "deepspeed")]
-    answers = search_frameworks(SMALL, cluster(), JOB, num_accelerators=16, stacks=stacks, fix={"pp": 2, "vp": 2})
+    answers = search_frameworks(SMALL, cluster(), 16, job=JOB, stacks=stacks, fix={"pp": 2, "vp": 2})
     assert [each.stack.name for each in answers] == ["megatron-lm", "deepspeed"]
     assert answers[1].best is None
     assert isinstance(answers[1].refused, NotRunnableError)
@@ -80,14 +80,14 @@ def test_a_framework_refuses_accelerators_that_it_does_not_run_on() -> None:
     part = cluster()
     other = replace(part, accelerator=replace(part.accelerator, vendor="Google"))
     with pytest.raises(NotRunnableError, match="runs on accelerators of NVIDIA"):
-        shardplan.search(SMALL, other, JOB, num_accelerators=16, stack="megatron-bridge")
+        shardplan.search(SMALL, other, 16, job=JOB, stack="megatron-bridge")
     unknown = replace(part, accelerator=replace(part.accelerator, vendor=""))
-    assert shardplan.search(SMALL, unknown, JOB, num_accelerators=16, stack="megatron-bridge", top=1).estimates
+    assert shardplan.search(SMALL, unknown, 16, job=JOB, stack="megatron-bridge", top=1).estimates
 
 
 def test_a_search_without_a_framework_is_limited_by_none() -> None:
-    limited = shardplan.search(SMALL, cluster(), JOB, num_accelerators=16, top=1)
-    free = shardplan.search(SMALL, cluster(), JOB, num_accelerators=16, top=1, stack=None)
+    limited = shardplan.search(SMALL, cluster(), 16, job=JOB, top=1)
+    free = shardplan.search(SMALL, cluster(), 16, job=JOB, top=1, stack=None)
     assert limited.estimates[0].framework == load_stack("megatron-lm").label
     assert any("as is usual on NVIDIA" in text for text in limited.estimates[0].assumptions)
     assert free.estimates[0].framework is None
@@ -96,5 +96,5 @@ def test_a_search_without_a_framework_is_limited_by_none() -> None:
 
 def test_large_models_are_compared_too() -> None:
     stacks = [load_stack("megatron-lm"), load_stack("llm-foundry")]
-    answers = search_frameworks(LLAMA_70B, cluster(), num_accelerators=64, stacks=stacks)
+    answers = search_frameworks(LLAMA_70B, cluster(), 64, stacks=stacks)
     assert answers[0].best is not None

@@ -90,7 +90,7 @@ def test_no_time_is_no_search() -> None:
         next(search_many([question()], limit=LIMIT, stop=Deadline(0)))
     asked = question()
     with pytest.raises(shardplan.ShardplanError):
-        shardplan.search(asked.model, asked.cluster, asked.job, num_accelerators=8, stop=Deadline(0))
+        shardplan.search(asked.model, asked.cluster, 8, job=asked.job, stop=Deadline(0))
 
 
 def test_enough_time_changes_nothing() -> None:

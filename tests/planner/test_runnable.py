@@ -157,7 +157,7 @@ def test_the_plans_of_a_search_are_estimated_as_they_run() -> None:
     model, cluster = load_model("llama-3.1-8b"), load_cluster("dgx-h100")
     job, _ = default_job(model, cluster, 16)
     limit = {"pp": (4,), "recompute": ("full",), "recompute_num_layers": (2, 3), "cp": (1,), "tp": (2, 4)}
-    result = search(model, cluster, job, num_accelerators=16, limit=limit, stack="megatron-lm", top=30)
+    result = search(model, cluster, 16, job=job, limit=limit, stack="megatron-lm", top=30)
     assert result.estimates
     for answer in result.estimates:
         number = answer.plan.recompute_num_layers

@@ -16,6 +16,7 @@ from tests.examples import GB, LLAMA_70B, SMALL, accelerator, cluster, llama, ti
 from tests.planner.small import TIME_OF_ALL
 from tests.strategies import clusters, jobs, models
 
+from shardplan import search
 from shardplan.errors import InputError, UnknownNameError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
@@ -25,7 +26,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import Listed, best_plans, outcomes
 from shardplan.planner.points import families
-from shardplan.planner.search import search, search_question
+from shardplan.planner.search import search_question
 from shardplan.planner.space import Restrictions, declare, divisors
 from shardplan.validity.rules import broken_rule
 
@@ -200,10 +201,10 @@ def test_better_hardware_never_makes_the_best_plan_slower(
 
 def test_what_was_taken_for_granted_is_said_from_python_too() -> None:
     asked = question()
-    lines = search(asked.model, asked.cluster, num_accelerators=16, top=1).estimates[0].assumptions
+    lines = search(asked.model, asked.cluster, 16, top=1).estimates[0].assumptions
     assert any(line.startswith("global batch") for line in lines)
     assert any(line.startswith("job fields at their defaults: precision bf16") for line in lines)
-    given = search(asked.model, asked.cluster, asked.job, num_accelerators=16, limit={"cp_comm": ["a2a"]}, top=1)
+    given = search(asked.model, asked.cluster, 16, job=asked.job, limit={"cp_comm": ["a2a"]}, top=1)
     assert not any("of the job" in line for line in given.estimates[0].assumptions)
     first = given.stating_what_was_not_searched().estimates[0].assumptions[0]
     assert first.startswith("not searched: offload none")
@@ -303,7 +304,7 @@ def test_a_misspelt_field_is_recognised() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 7, 24, 96, 100, 1000])
 def test_any_number_of_accelerators_has_plans_for_the_default_job(n: int) -> None:
-    result = search(llama(512, 8, 8, 4, 2048), cluster(), num_accelerators=n, top=1)
+    result = search(llama(512, 8, 8, 4, 2048), cluster(), n, top=1)
     assert result.estimates
 
 
@@ -328,7 +329,7 @@ def test_progress_is_told_to_the_end() -> None:
 
 def test_where_nothing_fits_the_smallest_plan_and_changes_that_fit_are_told() -> None:
     job = Job(sequence_length=4096, global_batch_size=64)
-    result = search(LLAMA_70B, cluster(), job, num_accelerators=8)
+    result = search(LLAMA_70B, cluster(), 8, job=job)
     assert result.estimates == ()
     assert result.num_plans_evaluated > 0
     assert result.smallest is not None
@@ -342,19 +343,14 @@ def test_where_nothing_fits_the_smallest_plan_and_changes_that_fit_are_told() ->
 def test_a_restriction_that_keeps_plans_from_fitting_is_named() -> None:
     job = Job(sequence_length=4096, global_batch_size=64)
     result = search(
-        LLAMA_70B,
-        cluster(),
-        job,
-        num_accelerators=64,
-        fix={"sharding": ["ddp"], "tp": [1]},
-        exclude={"pp": [16, 32, 64]},
+        LLAMA_70B, cluster(), 64, job=job, fix={"sharding": ["ddp"], "tp": [1]}, exclude={"pp": [16, 32, 64]}
     )
     assert result.estimates == ()
     assert any(suggestion.change == "leave tp free" for suggestion in result.suggestions)
 
 
 def test_where_no_plan_is_valid_a_neighbouring_count_or_batch_is_named() -> None:
-    result = search(SMALL, cluster(), Job(sequence_length=2048, global_batch_size=100), num_accelerators=97)
+    result = search(SMALL, cluster(), 97, job=Job(sequence_length=2048, global_batch_size=100))
     assert result.num_plans_evaluated == 0
     assert result.rejected
     (near,) = result.suggestions
@@ -365,12 +361,12 @@ def test_where_no_plan_is_valid_a_neighbouring_count_or_batch_is_named() -> None
 @pytest.mark.parametrize("top", [0, -3, True, 2.5])
 def test_a_search_lists_at_least_one_plan(top: Any) -> None:
     with pytest.raises(InputError, match="top is"):
-        search(LLAMA_70B, cluster(), num_accelerators=8, top=top)
+        search(LLAMA_70B, cluster(), 8, top=top)
 
 
 def test_a_head_without_parameters_of_its_own_is_searched() -> None:
     """OLMo 1B (arXiv 2402.00838): norms without weights and a tied head leave the head nothing to gather."""
     model = replace(llama(256, 4, 8, 8, 768, vocab_size=1024, tied=True), norm_weight=False)
-    found = search(model, cluster(), num_accelerators=8, limit={"sharding": ["zero2", "zero3"], "pp": [1, 2]})
+    found = search(model, cluster(), 8, limit={"sharding": ["zero2", "zero3"], "pp": [1, 2]})
     for answer in found.estimates:
         assert answer.step_time == pytest.approx(estimate_plan(found.question, answer.plan).step_time, rel=1e-12)

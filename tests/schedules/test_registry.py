@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.examples import LLAMA_70B, cluster
 
+from shardplan import estimate
 from shardplan.errors import InputError, PlanError, UnknownNameError
-from shardplan.estimation.estimate import Estimate, estimate
+from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.schedules import registry
@@ -80,7 +81,7 @@ def test_plans_can_name_it() -> None:
 
     def answer(batch: int, **fields: str) -> Estimate:
         job, plan = Job(sequence_length=4096, global_batch_size=batch), Plan(tp=8, pp=4, **fields)  # type: ignore[arg-type]
-        return estimate(LLAMA_70B, cluster(), job, plan, num_accelerators=64)
+        return estimate(LLAMA_70B, cluster(), 64, plan, job=job)
 
     assert answer(64, schedule="theirs").step_time == answer(64).step_time
     with pytest.raises(PlanError, match="schedule theirs with pp 4") as refusal:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.examples import LLAMA_70B, cluster, ideal_profile, llama, mixtral
 
-from shardplan.estimation.estimate import Estimate, estimate
+from shardplan import estimate
+from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -18,7 +19,7 @@ JOB = Job(sequence_length=2048, global_batch_size=64, optimizer="muon")
 
 def answer(job: Job = JOB, plan: Plan | None = None, n: int = 8, **model: Any) -> Estimate:
     asked = llama(1024, 4, 8, 8, 4096, vocab_size=1024, **model)
-    return estimate(asked, cluster(), job, plan or Plan(), num_accelerators=n, profile=ideal_profile(), stack=None)
+    return estimate(asked, cluster(), n, plan or Plan(), job=job, profile=ideal_profile(), stack=None)
 
 
 def test_five_iterations_of_three_products() -> None:

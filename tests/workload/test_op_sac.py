@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardplan.estimation.estimate import estimate
+from shardplan import estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -84,7 +84,7 @@ def test_it_lies_between_no_recomputation_and_full(tp: int) -> None:
     job = Job(sequence_length=TOKENS, global_batch_size=64)
     cluster = cluster_of_accelerator("h100-sxm-80gb")
     answers = [
-        estimate(LLAMA_8B, cluster, job, Plan(tp=tp, sharding="zero3", recompute=policy), num_accelerators=64)
+        estimate(LLAMA_8B, cluster, 64, Plan(tp=tp, sharding="zero3", recompute=policy), job=job)
         for policy in ("none", "op_sac", "full")
     ]
     assert np.all(np.diff([answer.step_time for answer in answers]) > 0)

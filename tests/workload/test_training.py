@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests.examples import LLAMA_70B, cluster, llama, mixtral
 
+from shardplan import estimate
 from shardplan.errors import InputError
-from shardplan.estimation.estimate import Estimate, estimate, estimate_plan
+from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
@@ -41,7 +42,7 @@ def block(of: Job, model: ModelConfig = LLAMA_70B, **plan: Any) -> Block:
 
 
 def answer(**fields: Any) -> Estimate:
-    return estimate(LLAMA_70B, cluster(), job(**fields), PLAN, num_accelerators=8, stack=None)
+    return estimate(LLAMA_70B, cluster(), 8, PLAN, job=job(**fields), stack=None)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_adapters_cost_less_than_full_training() -> None:
 
 def test_only_adapters_are_reduced() -> None:
     one, other = (
-        estimate(LLAMA_70B, cluster(), job(**each), Plan(sharding="ddp", tp=4), num_accelerators=8, stack=None)
+        estimate(LLAMA_70B, cluster(), 8, Plan(sharding="ddp", tp=4), job=job(**each), stack=None)
         for each in (LORA, {})
     )
     sent, of_all = (sum(each.communication["dp"].values()) for each in (one, other))
@@ -121,7 +122,7 @@ def test_only_adapters_are_reduced() -> None:
 
 def test_frozen_shards_are_gathered_for_each_pass() -> None:
     """zero3: two gathers of 2 bytes of everything in each of 8 micro-batches."""
-    found = estimate(LLAMA_70B, cluster(), job(**LORA), Plan(sharding="zero3"), num_accelerators=8, stack=None)
+    found = estimate(LLAMA_70B, cluster(), 8, Plan(sharding="zero3"), job=job(**LORA), stack=None)
     sent = sum(found.communication["dp"].values())
     assert sent == pytest.approx(2 * 2 * 70.6e9 * 7 / 8, rel=0.01)
     assert found.memory[0]["weights"] == pytest.approx(2 * 70.6e9 / 8, rel=0.01)

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-import shardplan
 from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, CorrectedCommand
 from shardplan.cli.json_target import target_of
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.version import VERSION
 
 WRONG_INPUT = 2
 INTERRUPTED = 130
@@ -199,7 +199,7 @@ def root(
 ) -> None:
     """Plan the distributed training of large transformer models: find the fastest plan that fits, and see why."""
     if version:
-        sys.stdout.write(f"shardplan {shardplan.__version__}\n")
+        sys.stdout.write(f"shardplan {VERSION}\n")
         raise typer.Exit
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")

@@ -19,16 +19,11 @@ from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.fields import dataclass, in_files
-from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
-from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
-from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.profile import Profile
 from shardplan.units import format_bytes, format_count
 from shardplan.validity.rules import check_plan
 from shardplan.workload.balance import slowest_rank
@@ -39,10 +34,13 @@ class Estimate:
     """What shardplan predicts for one plan."""
 
     plan: Plan
+    """What is estimated."""
     dp: int
+    """Replicas of the model: data-parallel degree."""
     num_accelerators_used: int
     """Accelerators that the plan occupies: tp cp pp dp."""
     num_microbatches: int
+    """Micro-batches that each replica runs in a step."""
     step_time: float = field(metadata=in_files("step_time_s"))
     """One optimizer step. [s]"""
     step_time_p10: float = field(metadata=in_files("step_time_p10_s"))
@@ -52,9 +50,11 @@ class Estimate:
     breakdown: dict[str, float] = field(metadata=in_files("breakdown_s"))
     """Seconds of the step by what they are spent on, on the slowest stage; they sum to the step time."""
     tokens_per_second_per_accelerator: float = field(metadata=in_files("tokens_per_s_per_accelerator"))
+    """Tokens of a step over its time, for one accelerator. [1/s]"""
     model_flops_per_token: float
     """Forward and backward FLOP per token. [FLOP]"""
     flops_convention: str
+    """Which operations these are."""
     peak_flops: float = field(metadata=in_files("peak_flops_per_s"))
     """Dense peak that utilisation is measured against. [FLOP/s]"""
     peak_format: str
@@ -76,6 +76,7 @@ class Estimate:
     peak_memory_basis: str
     """The same of the band of the memory."""
     peak_memory_note: str | None
+    """Why the band of the memory is wider than usual."""
     usable_memory_bytes: float
     """What tensors can fill of the accelerator's memory. [bytes]"""
     memory: tuple[dict[str, float], ...] = field(metadata=in_files("memory_bytes"))
@@ -83,15 +84,19 @@ class Estimate:
     communication: dict[str, dict[str, float]] = field(metadata=in_files("communication_bytes"))
     """Bytes that one accelerator of the slowest stage sends per step, by dimension and network tier."""
     slowest_stage: int
+    """Pipeline stage that the split of the step is of, from 0."""
     fullest_stage: int
+    """Pipeline stage that needs most memory, from 0."""
     stage_layers: tuple[int, ...]
     """Layers of every stage."""
     feasible: bool
+    """Whether it fits in memory."""
     reason: str | None
     """Why it does not fit: the stage, the bytes and the knob."""
     assumptions: tuple[str, ...]
+    """What was taken for granted, one sentence each."""
     time_to_train: float | None = field(metadata=in_files("time_to_train_s"))
-    """Of ``Job.tokens``. [s]"""
+    """Time for ``Job.tokens`` without failures and restarts; None where no tokens are given. [s]"""
     framework: str | None = None
     """The training framework that the plan is for, and the version of its record; None where none is named."""
     refusals: tuple[Refusal, ...] = ()
@@ -100,32 +105,6 @@ class Estimate:
     """In which respects no measured run covers the question or the plan; None where runs do."""
     evidence: tuple[NearRun, ...] = ()
     """The measured runs that are nearest to the question with this plan, the nearest first."""
-
-
-def estimate(
-    model: ModelConfig,
-    cluster: Cluster,
-    job: Job,
-    plan: Plan,
-    *,
-    num_accelerators: int,
-    profile: Profile | None = None,
-    stack: str | Stack | None = USUAL,
-) -> Estimate:
-    """Predicts one plan. Raises ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
-
-    A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why.
-    The plan is priced as it stands. Fields of the job that are at their default are those of the training framework
-    ``stack``, which is the usual one of the accelerator if none is named; ``refusals`` say why it cannot run the plan.
-    With ``stack=None`` the job, too, is taken as it stands.
-    """
-    vendor = cluster.accelerator.vendor
-    known = stack_for(stack, vendor)
-    chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
-    job, of_stack = job_in_stack(job, known)
-    question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
-    answer = in_framework(estimate_plan(question, plan), known, question)
-    return replace(answer, assumptions=(*chosen, *of_stack, *answer.assumptions))
 
 
 def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> Estimate:

@@ -205,19 +205,25 @@ class NearRun:
     """A measured run that is near to a question with its plan."""
 
     id: str
+    """Its name among the measured runs."""
     family: str
     """Where it comes from."""
     distance: float
     """From the question: 0 is the same, 1 a doubling of one parallel degree."""
     accelerator: str
+    """Accelerator by its name in the catalogue."""
     num_accelerators: int
+    """World size."""
     sequence_length: int
+    """Tokens of a sequence."""
     global_batch_size: int
+    """Sequences of a step."""
     plan: Plan
+    """What it ran."""
     summary: str
     """The plan in few words."""
     measured_step_time: float = field(metadata=in_files("measured_step_time_s"))
-    """[s]"""
+    """What was measured. [s]"""
     predicted_step_time: float = field(metadata=in_files("predicted_step_time_s"))
     """By constants that were fitted to this run among others. [s]"""
     error: float

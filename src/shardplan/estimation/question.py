@@ -28,10 +28,13 @@ class Question:
     """Everything about a training run but the plan."""
 
     model: ModelConfig
+    """What is trained; with its adapters and frozen parts, if the job has some."""
     cluster: Cluster
+    """Accelerators and the networks between them."""
     num_accelerators: int
     """World size."""
     job: Job
+    """What one step computes, and how the software runs it."""
     given_profile: Profile | None = None
     """Calibration constants in place of those of the accelerator's generation."""
 

@@ -22,12 +22,6 @@ SEARCHED_SWITCHES: Final = (*SWITCHES, "sequence_parallel")
 """Defaults of a plan that a search does not vary by itself."""
 
 
-def searched_in_stack(stack: Stack | None, job: Job, restricted: Collection[str]) -> tuple[Job, tuple[str, ...]]:
-    """A job with the defaults of a stack, and what a search takes from it, in words. Raises InputError."""
-    job, of_job = job_in_stack(job, stack)
-    return job, (*of_job, *switches_in_stack(stack, restricted))
-
-
 def stated(record: Job | Plan | Software) -> dict[str, Any]:
     """Fields of a record that are not at their default: in Python these are the ones given."""
     own = [field for field in fields(record) if field.default is not MISSING and field.name != "software"]

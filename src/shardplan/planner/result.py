@@ -20,6 +20,7 @@ class Suggestion:
     change: str
     """The change in words, with the flags that make it."""
     estimate: Estimate
+    """The fastest plan that fits then."""
     num_accelerators: int
     """World size under the change."""
 
@@ -43,6 +44,7 @@ class SearchResult:
     """The best plans of a declared space, and the account of the whole of it."""
 
     question: Question
+    """What was asked."""
     space: dict[str, tuple[object, ...]]
     """Declared candidates of every axis."""
     estimates: tuple[Estimate, ...]
@@ -50,6 +52,7 @@ class SearchResult:
     num_plans_evaluated: int
     """Valid plans, each with time, memory, traffic and feasibility."""
     num_plans_feasible: int
+    """Those that fit in memory."""
     rejected: dict[str, int]
     """Combinations of the space that break a rule, by the first rule broken."""
     search_time: float
@@ -77,11 +80,11 @@ class SearchResult:
 
     def assuming(self, assumptions: tuple[str, ...]) -> SearchResult:
         """The same, with what was assumed in putting the question said of every estimate."""
-        return self._with(lambda estimate: replace(estimate, assumptions=(*assumptions, *estimate.assumptions)))
+        return self.with_each(lambda estimate: replace(estimate, assumptions=(*assumptions, *estimate.assumptions)))
 
     def run_by(self, framework: str) -> SearchResult:
         """The same, with the framework that every plan is for."""
-        return self._with(lambda estimate: replace(estimate, framework=framework))
+        return self.with_each(lambda estimate: replace(estimate, framework=framework))
 
     def stating_what_was_not_searched(self) -> SearchResult:
         """The same, with the value of every field that the space leaves alone among the assumptions."""
@@ -93,9 +96,10 @@ class SearchResult:
             line = (f"not searched: {texts}",) if texts else ()
             return replace(estimate, assumptions=(*line, *estimate.assumptions))
 
-        return self._with(stated)
+        return self.with_each(stated)
 
-    def _with(self, change: Callable[[Estimate], Estimate]) -> SearchResult:
+    def with_each(self, change: Callable[[Estimate], Estimate]) -> SearchResult:
+        """The same, with every estimate changed."""
         ties = self.ties
         return replace(
             self,

@@ -8,14 +8,7 @@ from dataclasses import replace
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
-from shardplan.frameworks.defaults import searched_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
-from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.defaults import default_job
-from shardplan.inputs.job import Job
-from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.profile import Profile
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.neighbours import offers_of
@@ -25,46 +18,6 @@ from shardplan.planner.robustness import Ties, recommended_of, ties_of
 from shardplan.planner.space import Given, Restrictions, as_lists, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of
-
-
-def search(
-    model: ModelConfig,
-    cluster: Cluster,
-    job: Job | None = None,
-    *,
-    num_accelerators: int,
-    top: int = 10,
-    fix: Given | None = None,
-    limit: Given | None = None,
-    exclude: Given | None = None,
-    profile: Profile | None = None,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
-    stack: str | Stack | None = USUAL,
-) -> SearchResult:
-    """Finds the fastest plans that fit. Without ``job`` the default one for this model and world size is taken.
-
-    ``fix`` and ``limit`` replace the candidates of a field, ``exclude`` takes values away: ``fix={"tp": 8}``,
-    ``limit={"tp": [4, 8]}``. A value that is no list stands for a list of it. That nothing fits is an answer: no
-    estimates, but suggestions. Only plans that a training framework can run are listed: ``stack``, or the usual one of
-    the accelerator. Fields of the job that are at their default, and of the plan those that a search does not vary, are
-    the framework's own. With ``stack=None`` no framework limits the plans.
-    ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises ``InputError`` for unknown fields or
-    values, for what the framework never runs and for ``top`` below one, ``SearchStopped`` where ``stop`` says yes.
-    """
-    vendor = cluster.accelerator.vendor
-    known = stack_for(stack, vendor)
-    assumed: tuple[str, ...] = ()
-    if job is None:
-        filled = () if known is None else tuple(known.job)
-        job, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=filled)
-    chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
-    job, of_stack = searched_in_stack(known, job, {*(fix or ()), *(limit or ()), *(exclude or ())})
-    question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
-    result = search_question(
-        question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress, stop=stop, stack=known
-    )
-    return result.assuming((*assumed, *chosen, *of_stack))
 
 
 def search_question(

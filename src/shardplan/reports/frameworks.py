@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import shardplan
 from shardplan.estimation.question import Question
 from shardplan.planner.related.frameworks import FrameworkAnswer
 from shardplan.records import Record, plain
 from shardplan.reports.model_record import model_record
 from shardplan.reports.plan_file import estimate_record
 from shardplan.units import format_time
+from shardplan.version import VERSION
 
 SCHEMA: Final = "shardplan/frameworks/1"
 
@@ -24,7 +24,7 @@ def frameworks_record(question: Question, answers: Sequence[FrameworkAnswer]) ->
     best = [each.best for each in answers if each.best is not None]
     return {
         "schema": SCHEMA,
-        "shardplan_version": shardplan.__version__,
+        "shardplan_version": VERSION,
         "model": model_record(question.model),
         "cluster": plain(question.cluster),
         "num_accelerators": question.num_accelerators,

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import shardplan
 from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
@@ -26,6 +25,7 @@ from shardplan.records import Record, field_values, keys, plain
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
 from shardplan.reports.plan_file_schema import schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
+from shardplan.version import VERSION
 
 SCHEMA: Final = "shardplan/plan-file/2"
 SCHEMAS: Final = "shardplan/plan-file/"
@@ -114,7 +114,7 @@ def plan_file_record(file: PlanFile) -> Record:
     question = file.question
     record: Record = {
         "schema": SCHEMA,
-        "shardplan_version": shardplan.__version__,
+        "shardplan_version": VERSION,
         "model": model_record(question.model),
         "cluster": plain(question.cluster),
         "num_accelerators": question.num_accelerators,
@@ -126,8 +126,7 @@ def plan_file_record(file: PlanFile) -> Record:
 
 def estimate_record(estimate: Estimate) -> Record:
     """One element of ``plans``."""
-    record: Record = plain(estimate)
-    return record
+    return {key: plain(getattr(estimate, name)) for name, key in keys(Estimate).items()}
 
 
 def _listed_record(search: SearchAccount | None, estimate: Estimate) -> Record:

@@ -62,7 +62,7 @@ def test_our_estimate_stands_beside_every_row() -> None:
     for row in record["rows"]:
         plan = Plan(tp=row["degrees"]["tp"], pp=row["degrees"]["pp"])
         model, cluster = shardplan.load_model("llama-2-70b"), shardplan.load_cluster("dgx-h100")
-        ours = shardplan.estimate(model, cluster, job, plan, num_accelerators=64, stack=None)
+        ours = shardplan.estimate(model, cluster, 64, plan, job=job, stack=None)
         assert row["ours"]["step_time_s"] == ours.step_time
         assert row["ours"]["peak_memory_bytes"] == ours.peak_memory_bytes
     assert any("micro-batches of one sequence" in text for text in record["assumptions"])

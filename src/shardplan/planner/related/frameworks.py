@@ -9,17 +9,10 @@ from shardplan.errors import NotRunnableError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
-from shardplan.frameworks.defaults import searched_in_stack
 from shardplan.frameworks.runnable import Refusal, refusals
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import published_stacks
-from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.defaults import default_job
 from shardplan.inputs.degrees import Setting
-from shardplan.inputs.job import Job
-from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.profile import Profile
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
@@ -37,6 +30,7 @@ class FrameworkAnswer:
     """What one framework makes of the question."""
 
     stack: Stack
+    """The framework."""
     result: SearchResult | None = None
     """None where the framework runs nothing of what is asked."""
     refused: NotRunnableError | None = None
@@ -50,38 +44,6 @@ class FrameworkAnswer:
     def best(self) -> Estimate | None:
         """Its fastest plan that fits."""
         return self.result.estimates[0] if self.result is not None and self.result.estimates else None
-
-
-def search_frameworks(
-    model: ModelConfig,
-    cluster: Cluster,
-    job: Job | None = None,
-    *,
-    num_accelerators: int,
-    stacks: Sequence[Stack] | None = None,
-    fix: Given | None = None,
-    limit: Given | None = None,
-    exclude: Given | None = None,
-    profile: Profile | None = None,
-    stop: Stop | None = None,
-) -> tuple[FrameworkAnswer, ...]:
-    """The best plan of each framework that runs on the accelerator, the fastest first; those that have none come last.
-
-    ``stacks``: the frameworks; without it those that are published. Fields of the job that are at their default are
-    each framework's own. Raises as ``search`` does, but not for what a framework cannot run: that is an answer.
-    """
-    usual, assumed = (job, ()) if job is not None else default_job(model, cluster, num_accelerators)
-    fields = {*(fix or ()), *(limit or ()), *(exclude or ())}
-
-    def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
-        own, of_stack = searched_in_stack(stack, usual, fields)
-        question = Question(
-            model=model, cluster=cluster, num_accelerators=num_accelerators, job=own, given_profile=profile
-        )
-        return question, (*assumed, *of_stack)
-
-    asked = published_stacks(cluster.accelerator.vendor) if stacks is None else stacks
-    return answers_of(asked, put, fix=fix, limit=limit, exclude=exclude, stop=stop)
 
 
 def answers_of(

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
-import shardplan
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
@@ -18,6 +17,7 @@ from shardplan.published.catalogue import asked_of
 from shardplan.records import plain
 from shardplan.reports.methods.catalogue import MethodEntry
 from shardplan.reports.model_record import model_record
+from shardplan.version import VERSION
 
 DEGREES: Final = ("tp", "cp", "pp")
 """Degrees that, with dp, multiply to the accelerators."""
@@ -134,7 +134,7 @@ def method_report_record(report: MethodReport) -> dict[str, Any]:
     pairs = zip(answer.rows, report.ours, strict=True)
     return {
         "schema": "shardplan/method-answer/1",
-        "shardplan_version": shardplan.__version__,
+        "shardplan_version": VERSION,
         "method": answer.method,
         "title": report.entry.title,
         "source": report.entry.source,

@@ -1,0 +1,141 @@
+"""Answers that show, save and load themselves: in a notebook, as mappings and as data frames."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from shardplan.api.saving import save_record
+from shardplan.errors import InputError
+from shardplan.estimation import estimate as priced
+from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
+from shardplan.planner import result as searched
+from shardplan.reports.frames import plan_rows
+from shardplan.reports.html import estimate_html, search_html
+from shardplan.reports.one_line import estimate_line, search_line
+from shardplan.reports.plan_file import PlanFile, SearchAccount, plan_file_record, read_plan_file
+
+FRAMES: Final = ("polars", "pandas")
+"""Libraries of data frames, the preferred one first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate(priced.Estimate):
+    """A plan with its step time, memory and traffic (``shardplan.estimation.estimate.Estimate``), and its question."""
+
+    question: Question = field(repr=False, compare=False)
+    """What the plan answers."""
+
+    @classmethod
+    def of(cls, estimate: priced.Estimate, question: Question) -> Estimate:
+        """``estimate``, which answers ``question``."""
+        return cls(**_values(priced.Estimate, estimate), question=question)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan file of this estimate as a mapping (docs/output.md names every key; units are in the keys)."""
+        return plan_file_record(PlanFile(question=self.question, estimates=(self,)))
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """One row, as :meth:`SearchResult.to_frame` gives them. Raises InputError."""
+        return _frame(plan_rows((self,)), library)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Writes the plan file, which :func:`shardplan.load` and the command line read. Raises InputError."""
+        return save_record(self.to_dict(), path, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        return f"<Estimate: {estimate_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        return estimate_html(self.question, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult(searched.SearchResult):
+    """The best plans of a search and its account: :class:`shardplan.planner.result.SearchResult`."""
+
+    @classmethod
+    def of(cls, result: searched.SearchResult) -> SearchResult:
+        """``result`` with estimates that know their question."""
+        question, values = result.question, _values(searched.SearchResult, result)
+
+        def lifted(estimate: priced.Estimate | None) -> Estimate | None:
+            return None if estimate is None else Estimate.of(estimate, question)
+
+        found = cls(**values).with_each(lambda estimate: Estimate.of(estimate, question))
+        best_of_each = values["best_of_each"]
+        alike: dict[str, Callable[..., Any]] = {
+            "best_where": lambda **wanted: lifted(values["best_where"](**wanted)),
+            "best_of_each": lambda wanted: [lifted(each) for each in best_of_each(wanted)],
+        }
+        return cls(**_values(searched.SearchResult, found) | alike)
+
+    @property
+    def fastest(self) -> Estimate | None:
+        """The fastest plan that fits; None where nothing does."""
+        first = self.estimates[0] if self.estimates else None
+        return first if first is None or isinstance(first, Estimate) else Estimate.of(first, self.question)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan file as a mapping (docs/output.md names every key; units are in the keys)."""
+        return plan_file_record(PlanFile.of(self))
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """A row for each plan: its fields, and its numbers in SI units, with the unit in the name of the column.
+
+        ``library``: ``polars`` or ``pandas``; the first of them that is installed where not given. Raises InputError.
+        """
+        return _frame(self.to_rows(), library)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The rows of the frame as mappings."""
+        return plan_rows(self.estimates, recommended=self.recommended)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Writes the plan file, which :func:`shardplan.load` and the command line read. Raises InputError.
+
+        A file that is there is replaced only if it is a plan file, or with ``overwrite``.
+        """
+        return save_record(self.to_dict(), path, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        return f"<SearchResult: {search_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        return search_html(self)
+
+
+def load(path: str | os.PathLike[str]) -> SearchResult | Estimate:
+    """The answer in a plan file: of a search, or of one plan. Raises InputError.
+
+    A loaded search has its plans, ties and account; it cannot be asked for others (``best_where`` knows none).
+    """
+    file = read_plan_file(Path(path))
+    if file.search is None:
+        return Estimate.of(file.estimates[0], file.question)
+    account = _values(SearchAccount, file.search)
+    return SearchResult.of(searched.SearchResult(question=file.question, estimates=file.estimates, **account))
+
+
+def _values(record: type[Any], value: Any) -> dict[str, Any]:
+    """The fields of ``record`` that ``value`` has."""
+    return {each.name: getattr(value, each.name) for each in fields(record)}
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], library: str | None) -> Any:
+    """The rows as a data frame. Raises InputError where no such library is installed."""
+    wanted = FRAMES if library is None else (library,)
+    for name in wanted:
+        if name in FRAMES and find_spec(name) is not None:
+            return import_module(name).DataFrame([*rows])
+    raise InputError(
+        f"{' and '.join(wanted)} cannot be imported",
+        rule=f"a data frame is made by {' or '.join(FRAMES)}, which is installed",
+        hint="pip install polars, or take to_rows()",
+    )

@@ -1,0 +1,134 @@
+"""``shardplan.search``, ``estimate`` and ``search_frameworks``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Unpack
+
+from shardplan.api.answers import Estimate, SearchResult
+from shardplan.api.questions import (
+    ClusterLike,
+    JobFields,
+    ModelLike,
+    PlanLike,
+    ProfileLike,
+    StackLike,
+    ask,
+    choices_of,
+    cluster_of,
+    plan_of,
+)
+from shardplan.errors import InputError, shown
+from shardplan.estimation.estimate import estimate_plan, in_framework
+from shardplan.estimation.question import Question
+from shardplan.frameworks.defaults import switches_in_stack
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
+from shardplan.inputs.job import Job
+from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
+from shardplan.planner.search import search_question
+from shardplan.planner.space import Given
+from shardplan.planner.stopping import Stop
+from shardplan.planner.survey import Progress
+
+
+def search(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int,
+    *,
+    job: Job | Mapping[str, Any] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    top: int = 10,
+    stack: StackLike = USUAL,
+    profile: ProfileLike | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+    **fields: Unpack[JobFields],
+) -> SearchResult:
+    """Finds the fastest plans that fit: ``search("llama-3.1-70b", "dgx-h100", 512, global_batch_size=512)``.
+
+    Fields of the job are keywords, or those of ``job``; what is not given takes the framework's default or that of
+    ``default_job``, and the answer's assumptions say so. ``fix`` and ``limit`` replace the candidates of a field of the
+    plan, ``exclude`` takes values away: ``fix={"tp": 8}``, ``limit={"tp": [4, 8]}``. That nothing fits is an answer: no
+    estimates, but suggestions. Only plans that a training framework can run are listed: ``stack``, or the usual one of
+    the accelerator; with ``stack=None`` no framework limits them. ``stop`` is asked between pieces of work, such as a
+    ``Deadline``.
+
+    Raises ``InputError`` for what is unknown or malformed, for what the framework never runs and for ``top`` below one,
+    ``SearchStopped`` where ``stop`` says yes.
+    """
+    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
+    choices = choices_of(fix=fix, limit=limit, exclude=exclude)
+    restricted = {name for each in choices.values() for name in each or ()}
+    found = search_question(asked.question, top=top, progress=progress, stop=stop, stack=asked.stack, **choices)
+    return SearchResult.of(found.assuming((*asked.assumptions, *switches_in_stack(asked.stack, restricted))))
+
+
+def estimate(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int,
+    plan: PlanLike,
+    *,
+    job: Job | Mapping[str, Any] | None = None,
+    stack: StackLike = USUAL,
+    profile: ProfileLike | None = None,
+    **fields: Unpack[JobFields],
+) -> Estimate:
+    """Predicts one plan: ``estimate("llama-3.1-70b", "dgx-h100", 64, {"tp": 4, "pp": 4}, global_batch_size=128)``.
+
+    A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why. It is
+    priced as it stands; ``refusals`` say why the framework ``stack`` cannot run it. Fields of the job are as for
+    :func:`search`. Raises ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
+    """
+    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
+    answer = in_framework(estimate_plan(asked.question, plan_of(plan)), asked.stack, asked.question)
+    return Estimate.of(replace(answer, assumptions=(*asked.assumptions, *answer.assumptions)), asked.question)
+
+
+def search_frameworks(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int,
+    *,
+    job: Job | Mapping[str, Any] | None = None,
+    stacks: Sequence[Stack | str] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    profile: ProfileLike | None = None,
+    stop: Stop | None = None,
+    **fields: Unpack[JobFields],
+) -> tuple[FrameworkAnswer, ...]:
+    """The best plan of each framework that runs on the accelerator, the fastest first; those that have none come last.
+
+    ``stacks``: the frameworks; without it those that are published. Other arguments are those of :func:`search`. Raises
+    as it does, but not for what a framework cannot run: that is an answer.
+    """
+    vendor = cluster_of(cluster).accelerator.vendor
+    choices = choices_of(fix=fix, limit=limit, exclude=exclude)
+    restricted = {name for each in choices.values() for name in each or ()}
+
+    def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
+        asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
+        return asked.question, (*asked.assumptions, *switches_in_stack(stack, restricted))
+
+    named = published_stacks(vendor) if stacks is None else [_framework(each, vendor) for each in stacks]
+    found = answers_of(named, put, stop=stop, **choices)
+    return tuple(each if each.result is None else replace(each, result=SearchResult.of(each.result)) for each in found)
+
+
+def _framework(stack: Stack | str, vendor: str) -> Stack:
+    """A framework that is named. Raises InputError."""
+    found = stack_for(stack, vendor)
+    if found is None:
+        raise InputError(
+            f"stacks has {shown(stack)}",
+            rule="frameworks that are compared are named",
+            hint="name one of `shardplan stacks`, or leave stacks out",
+        )
+    return found

@@ -1,0 +1,209 @@
+"""A question as people write it in Python: names, mappings or objects, and fields of the job as keywords."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.estimation.question import Question
+from shardplan.fields import described
+from shardplan.frameworks.defaults import job_in_stack, stated
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.defaults import default_job
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
+from shardplan.inputs.readers.catalog import load_cluster, load_model
+from shardplan.inputs.software import Software
+
+ModelLike = ModelConfig | Mapping[str, Any] | str | os.PathLike[str]
+"""A model, a name, the path of a ``config.json`` or of its folder, or the content of one."""
+ClusterLike = Cluster | str | os.PathLike[str]
+"""A cluster, a name or the path of a file."""
+PlanLike = Plan | Mapping[str, Any]
+"""A plan, or its fields; those left out are at their default."""
+ProfileLike = Profile | str | os.PathLike[str]
+"""A profile, the name of a generation or the path of a file."""
+StackLike = Stack | str | None
+"""A framework by name, ``usual`` for that of the accelerator; None limits plans by none."""
+
+
+class JobFields(TypedDict, total=False):
+    """Fields of :class:`Job` as keywords; those left out take the framework's default, or that of ``default_job``."""
+
+    sequence_length: int
+    global_batch_size: int
+    precision: str
+    optimizer: str
+    attention: str
+    grad_dtype: str
+    moment_dtype: str
+    dropout: bool
+    moe_imbalance: float
+    tokens: float | None
+    documents: tuple[int, ...] | None
+    train: str
+    lora_rank: int
+    lora_targets: str
+    freeze: str
+    software: Software | Mapping[str, Any]
+
+
+class Asked(NamedTuple):
+    """A question with the framework that plans are for, and what was assumed in putting it."""
+
+    question: Question
+    stack: Stack | None
+    assumptions: tuple[str, ...]
+
+
+def ask(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int,
+    *,
+    job: Job | Mapping[str, Any] | None = None,
+    profile: ProfileLike | None = None,
+    stack: StackLike = USUAL,
+    **fields: Unpack[JobFields],
+) -> Asked:
+    """The question that the arguments put. Raises InputError, which names the argument."""
+    config, hardware = model_of(model), cluster_of(cluster)
+    if not isinstance(stack, Stack | str | None):
+        raise _wrong("stack", stack, "the name of a framework, a Stack or None", '"megatron-lm"')
+    vendor = hardware.accelerator.vendor
+    known = stack_for(stack, vendor)
+    chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
+    own = _job(config, hardware, num_accelerators, job, known, dict(fields))
+    asked, of_stack = job_in_stack(own.job, known, own.given, own.software)
+    constants = None if profile is None else profile_of(profile)
+    question = Question(
+        model=config, cluster=hardware, num_accelerators=num_accelerators, job=asked, given_profile=constants
+    )
+    return Asked(question, known, (*own.assumptions, *chosen, *of_stack))
+
+
+def question(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int,
+    *,
+    job: Job | Mapping[str, Any] | None = None,
+    profile: ProfileLike | None = None,
+    stack: StackLike = USUAL,
+    **fields: Unpack[JobFields],
+) -> Question:
+    """A question for :func:`search_many`: everything about a training run but the plan. Raises InputError.
+
+    Arguments are those of :func:`search`; the job has the defaults of the framework ``stack``.
+    """
+    return ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields).question
+
+
+def model_of(model: ModelLike) -> ModelConfig:
+    """The model that is meant. Raises InputError."""
+    if isinstance(model, ModelConfig):
+        return model
+    if isinstance(model, str | os.PathLike | Mapping):
+        return load_model(model)  # type: ignore[arg-type]  # until load_model takes mappings
+    raise _wrong(
+        "model", model, "a name, the path or the content of a config.json, or a ModelConfig", '"llama-3.1-70b"'
+    )
+
+
+def cluster_of(cluster: ClusterLike) -> Cluster:
+    """The cluster that is meant. Raises InputError."""
+    if isinstance(cluster, Cluster):
+        return cluster
+    if isinstance(cluster, str | os.PathLike):
+        return load_cluster(cluster)
+    raise _wrong("cluster", cluster, "a name, the path of a file, or a Cluster", '"dgx-h100"')
+
+
+def plan_of(plan: PlanLike) -> Plan:
+    """The plan that is meant. Raises InputError."""
+    if isinstance(plan, Plan):
+        return plan
+    if not isinstance(plan, Mapping):
+        raise _wrong("plan", plan, "a mapping of its fields, or a Plan", '{"tp": 4, "pp": 2}')
+    return Plan(**_known(plan, Plan, "plan"))
+
+
+def profile_of(profile: ProfileLike) -> Profile:
+    """The constants that are meant. Raises InputError."""
+    if isinstance(profile, Profile):
+        return profile
+    if isinstance(profile, str) and profile in ("default", *generations()):
+        return load_profile(profile)
+    if isinstance(profile, str | os.PathLike):
+        return read_profile(profile)
+    raise _wrong("profile", profile, "a generation, the path of a file, or a Profile", '"hopper"')
+
+
+class _Job(NamedTuple):
+    """A job before the framework's defaults, and the fields of it and of its software that were given."""
+
+    job: Job
+    given: dict[str, Any]
+    software: dict[str, Any]
+    assumptions: tuple[str, ...] = ()
+
+
+def choices_of(**choices: object) -> dict[str, Any]:
+    """``fix``, ``limit`` and ``exclude``, each a mapping or None. Raises InputError."""
+    for name, value in choices.items():
+        if not isinstance(value, Mapping | None):
+            raise _wrong(name, value, "a mapping of fields of the plan to values", '{"tp": 4}')
+    return choices
+
+
+def _job(  # noqa: PLR0917
+    model: ModelConfig,
+    cluster: Cluster,
+    num_accelerators: int,
+    job: Job | Mapping[str, Any] | None,
+    stack: Stack | None,
+    fields: dict[str, Any],
+) -> _Job:
+    """The job from an object, a mapping and keywords, the last of which win."""
+    fields = _known(fields, Job, "keyword", also=("software",))
+    if job is not None and not isinstance(job, Job | Mapping):
+        raise _wrong("job", job, "a mapping of its fields, or a Job", '{"global_batch_size": 512}')
+    if isinstance(job, Mapping):
+        fields, job = _known(job, Job, "field of the job", also=("software",)) | fields, None
+    software = _software(fields.pop("software", {}))
+    if job is not None:
+        return _Job(replace(job, **fields), stated(job) | fields, stated(job.software) | software)
+    filled = () if stack is None else tuple(stack.job)
+    asked, assumed = default_job(model, cluster, num_accelerators, stated_elsewhere=filled, **fields)
+    return _Job(asked, fields, software, assumed)
+
+
+def _software(software: Software | Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the software that are given."""
+    if isinstance(software, Software):
+        return asdict(software)
+    if not isinstance(software, Mapping):
+        raise _wrong("software", software, "a mapping of its fields, or a Software", '{"kernels": "eager"}')
+    return _known(software, Software, "field of software")
+
+
+def _known(given: Mapping[str, Any], record: type[Any], what: str, also: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields, all of which the record has."""
+    names = (*described(record), *also)
+    for name in given:
+        if name not in names:
+            raise UnknownNameError(what, str(name)[:60], names, hint=f"see shardplan.{record.__name__}")
+    return dict(given)
+
+
+def _wrong(name: str, value: object, rule: str, example: str) -> InputError:
+    return InputError(
+        f"{name} is {shown(value)}; it must be {rule}", rule=f"{name} is {rule}", hint=f"write {name}={example}"
+    )

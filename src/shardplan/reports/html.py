@@ -1,0 +1,149 @@
+"""An answer as one piece of HTML for a notebook: plan and numbers, memory, split of the step, the best plans.
+
+Colours follow the reader's setting; nothing is loaded from elsewhere, and every text is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
+from shardplan.planner.result import SearchResult
+from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
+from shardplan.reports.plan_words import plan_words, short_recompute, short_sharding
+from shardplan.reports.recommendation import against_fastest, faster_by, recommendation
+from shardplan.units import format_bytes, format_count, format_time
+
+COLOURS: Final = {
+    "weights": "#4477aa",
+    "gradients": "#66ccee",
+    "optimizer": "#aa3377",
+    "activations": "#ccbb44",
+    "logits": "#228833",
+    "buffers": "#ee6677",
+    "framework": "#999999",
+}
+"""Of the parts of memory; told apart by the colour-blind too (Paul Tol's bright scheme)."""
+COMPUTE, LOSS = "#228833", "#cc6677"
+OF_COMPUTE: Final = ("matmul", "attention")
+MOST_TERMS: Final = 8
+STYLE: Final = (
+    "<style>.shardplan{font:13px/1.5 system-ui,sans-serif;max-width:56em}.shardplan .bar{display:flex;height:14px;"
+    "background:rgba(128,128,128,.2);border-radius:3px;overflow:hidden;margin:3px 0}.shardplan .bar i{display:block;"
+    "height:100%}.shardplan table{border-collapse:collapse;margin:6px 0}.shardplan td,.shardplan th{padding:"
+    "1px 10px 1px 0;text-align:right;border:0}.shardplan td:first-child,.shardplan th:first-child{text-align:left}"
+    ".shardplan .take{font-weight:600}.shardplan small{opacity:.75}.shardplan .dot{display:inline-block;width:9px;"
+    "height:9px;border-radius:2px;margin-right:4px}</style>"
+)
+DEGREES: Final = ("tp", "cp", "pp", "vp", "ep")
+
+
+def estimate_html(question: Question, estimate: Estimate) -> str:
+    """One plan."""
+    return _page(_title(question), _verdict(question, estimate), _memory(estimate), _step(estimate))
+
+
+def search_html(result: SearchResult) -> str:
+    """The plan to take, and the best plans."""
+    best = result.recommended
+    if best is None or result.ties is None:
+        why = f" Of the plan that needs least memory, {result.smallest.reason}." if result.smallest else ""
+        helps = "".join(f"<li>{escape(each.change)}</li>" for each in result.suggestions)
+        return _page(_title(result.question), f"<b>Nothing fits.</b>{escape(why)}<ul>{helps}</ul>")
+    found = recommendation(result.ties, result.estimates)
+    fastest = "" if found.is_fastest else f"<br>Fastest: {faster_by(found)}, but {against_fastest(found)}."
+    return _page(
+        _title(result.question),
+        _verdict(result.question, best) + fastest,
+        _memory(best),
+        _step(best),
+        _plans(result, best),
+    )
+
+
+def _page(*parts: str) -> str:
+    return f'{STYLE}<div class="shardplan">{"".join(f"<div>{part}</div>" for part in parts)}</div>'
+
+
+def _title(question: Question) -> str:
+    job = question.job
+    step = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step, {job.precision}"
+    where = f"{question.num_accelerators:,} x {question.cluster.accelerator.full_name}"
+    return f"<b>{escape(question.model.name)} on {escape(where)}</b> <small>{escape(step)}</small>"
+
+
+def _verdict(question: Question, estimate: Estimate) -> str:
+    band = f"{format_time(estimate.step_time_p10)} to {format_time(estimate.step_time_p90)}"
+    fits = "Fits" if estimate.feasible else f"Does not fit: {estimate.reason}. If it did"
+    per = estimate.tokens_per_second_per_accelerator
+    rate = f"{format_count(round(per * question.num_accelerators))} tokens/s, MFU {100 * estimate.mfu:.1f} %"
+    warning = f"<br>Outside the measured runs: {escape(estimate.not_measured)}." if estimate.not_measured else ""
+    runs = f" on {estimate.framework}" if estimate.framework else ""
+    return (
+        f"{escape(fits)}: <b>{format_time(estimate.step_time)} a step</b> ({band}), {rate}{warning}<br>"
+        f"{escape(' · '.join(plan_words(estimate)))}{escape(runs)}"
+    )
+
+
+def _memory(estimate: Estimate) -> str:
+    bar = memory_bar(estimate)
+    text = f"Memory {format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)}"
+    parts = [(part, COLOURS.get(part.name, "#999999")) for part in bar.parts]
+    legend = " &nbsp; ".join(
+        f'<span class="dot" style="background:{colour}"></span>{escape(part.name)} {format_bytes(part.value)}'
+        for part, colour in parts
+    )
+    return f"{text}{_bar(parts)}<small>{legend}</small>"
+
+
+def _bar(parts: Sequence[tuple[Share, str]]) -> str:
+    """Parts side by side, scaled down where they are more than the whole."""
+    whole = max(1.0, sum(part.share for part, _ in parts))
+    cells = "".join(
+        f'<i style="width:{100 * part.share / whole:.2f}%;background:{colour}" title="{escape(part.name)}"></i>'
+        for part, colour in parts
+    )
+    return f'<div class="bar">{cells}</div>'
+
+
+def _step(estimate: Estimate) -> str:
+    """The largest terms of the step, a bar each."""
+    shares = step_split(estimate)[:MOST_TERMS]
+    rows = "".join(
+        f"<tr><td>{escape(term_label(share.name))}</td><td>{format_time(share.value)}</td>"
+        f"<td>{100 * share.share:.1f} %</td><td style='width:16em'>"
+        f"{_bar([(share, COMPUTE if share.name in OF_COMPUTE else LOSS)])}</td></tr>"
+        for share in shares
+    )
+    return f"<table><tr><th>Step</th><th></th><th></th><th></th></tr>{rows}</table>"
+
+
+def _plans(result: SearchResult, best: Estimate) -> str:
+    """The listed plans, the one to take among them."""
+    listed = [*result.estimates]
+    if best.plan not in [each.plan for each in listed]:
+        listed = sorted([*listed, best], key=lambda each: each.step_time)
+    names = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in listed)]
+    head = ["plan", "step", "MFU", "memory", *names, "dp", "micro-batch", "sharding", "recompute"]
+    rows = "".join(_plan_row(place, each, names, best) for place, each in enumerate(listed, start=1))
+    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{rows}</table>"
+
+
+def _plan_row(place: int, each: Estimate, names: Sequence[str], best: Estimate) -> str:
+    is_best = each.plan == best.plan
+    cells = [
+        f"{place}{' take' if is_best else ''}",
+        format_time(each.step_time),
+        f"{100 * each.mfu:.1f} %",
+        format_bytes(each.peak_memory_bytes),
+        *(str(getattr(each.plan, name)) for name in names),
+        str(each.dp),
+        str(each.plan.micro_batch_size),
+        short_sharding(each.plan),
+        short_recompute(each.plan),
+    ]
+    style = ' class="take"' if is_best else ""
+    return f"<tr{style}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"

@@ -1,0 +1,26 @@
+"""An answer in one line."""
+
+from __future__ import annotations
+
+from shardplan.estimation.estimate import Estimate
+from shardplan.planner.result import SearchResult
+from shardplan.reports.plan_words import plan_words
+from shardplan.units import format_bytes, format_time
+
+
+def estimate_line(estimate: Estimate) -> str:
+    """Plan, step time, MFU and memory, and whether it fits."""
+    memory = f"{format_bytes(estimate.peak_memory_bytes)} of {format_bytes(estimate.usable_memory_bytes)}"
+    fits = "fits" if estimate.feasible else "does not fit"
+    numbers = f"{format_time(estimate.step_time)} a step, MFU {100 * estimate.mfu:.1f} %, {memory}, {fits}"
+    return f"{', '.join(plan_words(estimate))}: {numbers}"
+
+
+def search_line(result: SearchResult) -> str:
+    """How many plans fit, and the one to take."""
+    question = result.question
+    asked = f"{question.model.name} on {question.num_accelerators:,} x {question.cluster.accelerator.name}"
+    counts = f"{result.num_plans_feasible:,} of {result.num_plans_evaluated:,} plans fit"
+    if result.recommended is None:
+        return f"{asked}: {counts}"
+    return f"{asked}: {counts}; take {estimate_line(result.recommended)}"
