@@ -20,7 +20,7 @@ from shardplan.inputs.recurrent import StateSpace
 from shardplan.inputs.sharding import SHARDINGS
 from shardplan.inputs.software import Software
 from shardplan.validity.rules import broken_rule
-from shardplan.workload.stage import chunk_layers
+from shardplan.inputs.chunks import chunk_layers
 
 WORLD_SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 72, 96, 128)
 

@@ -8,7 +8,8 @@ from tests.strategies import models
 
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.model import ModelConfig
-from shardplan.workload.stage import chunk_layers, kinds_of_stage, stages
+from shardplan.inputs.chunks import chunk_layers
+from shardplan.workload.stage import kinds_of_stage, stages
 
 counts = st.integers(1, 200)
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
 from shardplan.frameworks.conditions import Condition, parse_condition
+from shardplan.frameworks.option_entries import OptionTable, read_options
 from shardplan.inputs.job import PRECISIONS, Optimizer
 from shardplan.inputs.plan import NAME, OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, Sharding, TpKind, placement_tokens
 
@@ -107,6 +108,8 @@ class Capabilities:
     """Whether the offload of activations can be limited to a number of layers."""
     placements: tuple[str, ...] | None = None
     """Orders of the dimensions from the fastest network outward, or ``any``."""
+    options: OptionTable | None = None
+    """The framework's own options of a plan, with values of the plan in braces."""
     refuses: tuple[Exclusion, ...] = ()
     """Combinations that it refuses besides."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -119,6 +122,11 @@ class Capabilities:
         rest = self.version.removeprefix(version)
         return rest == "" or (rest != self.version and rest[0] in ".-+ ")
 
+    def check_options(self) -> None:
+        """Parses the options. Raises ``InputError``."""
+        if self.options is not None:
+            _ = self.options.entries
+
     @property
     def stated(self) -> tuple[str, ...]:
         """Names of the entries that the record has."""
@@ -128,7 +136,7 @@ class Capabilities:
 class Form(NamedTuple):
     """How an entry is written."""
 
-    kind: Literal["names", "texts", "name", "flag", "mapping"]
+    kind: Literal["names", "texts", "name", "flag", "mapping", "options"]
     known: tuple[str, ...] | None = None
     """Names that it may have, keys in a mapping; None: any well-formed name."""
     values: tuple[str, ...] | None = None
@@ -160,6 +168,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "offload": Form("names", ("optimizer", "activations")),
     "offload_layers": Form("flag"),
     "placements": Form("names"),
+    "options": Form("options"),
 }
 """Entries of a record, in the order in which they are shown."""
 
@@ -217,6 +226,8 @@ def _origin(entry: Mapping[str, Any], where: str) -> tuple[str, bool]:
 
 def _read(value: object, form: Form, name: str, where: str) -> Any:
     """The value of an entry in its form."""
+    if form.kind == "options":
+        return read_options(value, where)
     if form.kind == "flag":
         if not isinstance(value, bool):
             raise _wrong(f"value of {where}", value, f"{name} is true or false", "value: true")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import Capabilities
-from shardplan.records import plain
+from shardplan.frameworks.option_entries import OptionEntry
+from shardplan.records import Record, plain
 
 TITLES: Final[Mapping[str, str]] = {
     "group_sizes": "micro-batches in a row",
@@ -31,6 +32,15 @@ class CapabilityRow:
     from_memory: bool
 
 
+class OptionRow(NamedTuple):
+    """One option of a framework."""
+
+    option: str
+    """With values of the plan in braces."""
+    when: str
+    """Which plans need it; empty: all."""
+
+
 def capability_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
     """Every entry of a record."""
     return tuple(
@@ -41,6 +51,16 @@ def capability_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
             from_memory=name in can.from_memory,
         )
         for name in can.stated
+        if name != "options"
+    )
+
+
+def option_rows(can: Capabilities) -> tuple[OptionRow, ...]:
+    """Every option of a plan, and which plans need it."""
+    return tuple(
+        OptionRow(option=each.text, when="" if each.when is None else each.when.text)
+        for each in _options(can)
+        if each.text
     )
 
 
@@ -55,7 +75,7 @@ def refusal_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
 def capability_record(can: Capabilities) -> dict[str, Any]:
     """A record with the source of every entry."""
     entries = {
-        name: {"value": plain(getattr(can, name)), "source": can.sources[name], "from_memory": name in can.from_memory}
+        name: {"value": _plain(can, name), "source": can.sources[name], "from_memory": name in can.from_memory}
         for name in can.stated
     }
     refuses = [
@@ -71,6 +91,23 @@ def capability_record(can: Capabilities) -> dict[str, Any]:
     ]
     head = {name: getattr(can, name) for name in ("version", "date", "repository", "commit")}
     return {**head, "entries": entries, "refuses": refuses}
+
+
+def _options(can: Capabilities) -> tuple[OptionEntry, ...]:
+    return () if can.options is None else can.options.entries
+
+
+def _plain(can: Capabilities, name: str) -> Any:
+    """The value of an entry as a file writes it."""
+    return [_option(each) for each in _options(can)] if name == "options" else plain(getattr(can, name))
+
+
+def _option(entry: OptionEntry) -> Record:
+    """An option as a file writes it, with every field that it expresses."""
+    when = None if entry.when is None else entry.when.text
+    if not entry.text:
+        return {"default": when, "says": list(entry.says)}
+    return {"option": entry.text, "when": when, "says": list(entry.says), "words": dict(entry.words)}
 
 
 def _words(value: object) -> str:

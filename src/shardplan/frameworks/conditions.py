@@ -1,8 +1,8 @@
 """Conditions in a capability record: ``overlap_ep and pp > 1 and vp == 1``.
 
 A condition compares facts of a plan, its job and its model. It is parsed once and asked of one plan or of arrays of
-candidates alike. Only comparisons, ``and``, ``or``, ``not``, whole numbers, texts, lists of texts and the arithmetic
-of whole numbers are understood; names are those of :data:`FACTS`.
+candidates alike. Only comparisons, ``and``, ``or``, ``not``, whole numbers, texts, lists of texts and arithmetic are
+understood; names are those of :data:`FACTS`. Options of a framework take their values from the same language.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from functools import reduce
 from math import gcd
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shardplan.arrays import Flags
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
-from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, num_microbatches
+from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, num_microbatches, replicas
 from shardplan.inputs.layers import MLP
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, recompute_modules
 
 Facts = Mapping[str, Any]
 Term = Callable[[Facts], Any]
+Fact = Callable[[Setting, Degrees], Any]
 
 MOST_CHARACTERS: Final = 300
 MOST_NUMBER: Final = 1_000_000
@@ -44,11 +46,30 @@ def _schedule(d: Degrees) -> Any:
     return d.plan.schedule or (left_open if left_open.ndim else str(left_open))
 
 
-def _of_plan(name: str) -> Callable[[Setting, Degrees], Any]:
+def _sharding_degree(s: Setting, d: Degrees) -> Any:
+    return np.where(np.equal(d.sharding_degree, 0), replicas(s, d), d.sharding_degree)
+
+
+def _group_size(d: Degrees) -> Any:
+    return np.where(np.equal(d.microbatch_group_size, 0), d.pp, d.microbatch_group_size)
+
+
+def _is_uneven(s: Setting, d: Degrees) -> Flags:
+    if d.plan.stage_layers is not None:
+        return len(set(d.plan.stage_layers)) > 1
+    chunks = np.multiply(d.pp, d.vp)
+    return np.greater(chunks, 1) & (np.not_equal(np.mod(s.model.num_hidden_layers, chunks), 0) | _has_mtp(s))
+
+
+def _has_mtp(s: Setting) -> bool:
+    return s.model.num_mtp_layers > 0
+
+
+def _of_plan(name: str) -> Fact:
     return lambda _s, d: getattr(d.plan, name)
 
 
-FACTS: Final[Mapping[str, Callable[[Setting, Degrees], Any]]] = {
+FACTS: Final[Mapping[str, Fact]] = {
     "tp": lambda _s, d: d.tp,
     "cp": lambda _s, d: d.cp,
     "pp": lambda _s, d: d.pp,
@@ -56,8 +77,14 @@ FACTS: Final[Mapping[str, Callable[[Setting, Degrees], Any]]] = {
     "ep": lambda _s, d: d.ep,
     "etp": lambda _s, d: d.etp,
     "micro_batch_size": lambda _s, d: d.micro_batch_size,
+    "tp_rows": lambda _s, d: d.tp_rows,
     "dp": data_parallel_degree,
+    "replicas": replicas,
+    "sharding_degree": _sharding_degree,
     "microbatches": num_microbatches,
+    "microbatch_group_size": lambda _s, d: _group_size(d),
+    "uneven": _is_uneven,
+    "placement": lambda _s, d: d.plan.placement,
     "schedule": lambda _s, d: _schedule(d),
     "recompute": lambda _s, d: recompute_words(d.plan.recompute),
     "recompute_num_layers": lambda _s, d: d.plan.recompute_num_layers or 0,
@@ -65,6 +92,10 @@ FACTS: Final[Mapping[str, Callable[[Setting, Degrees], Any]]] = {
     "overlap_pp": lambda _s, d: _overlaps_transfers(d),
     **{name: _of_plan(name) for name in ("sharding", "offload", "cp_comm", "tp_kind", "sequence_parallel")},
     **{name: _of_plan(name) for name in ("overlap_tp", "overlap_dp", "overlap_ep")},
+    "accelerators": lambda s, _d: s.num_accelerators,
+    "scale_up": lambda s, _d: s.cluster.innermost.size or s.num_accelerators,
+    "sequence_length": lambda s, _d: s.job.sequence_length,
+    "global_batch_size": lambda s, _d: s.job.global_batch_size,
     "vendor": lambda s, _d: s.cluster.accelerator.vendor,
     "precision": lambda s, _d: s.job.precision,
     "optimizer": lambda s, _d: s.job.optimizer,
@@ -78,7 +109,9 @@ FACTS: Final[Mapping[str, Callable[[Setting, Degrees], Any]]] = {
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
 where none is given; ``experts`` and ``dense``: whether layers have them; ``tied``: whether input and output embeddings
-are one table; ``vendor``: the accelerator's maker; ``overlap_pp`` is what follows from ``vp`` where it is left open."""
+are one table; ``vendor``: the accelerator's maker; ``scale_up``: accelerators of a scale-up domain; ``replicas``: dp cp;
+``uneven``: whether model chunks differ in their layers. ``overlap_pp``, ``sharding_degree`` and
+``microbatch_group_size`` are what holds where the plan leaves them open."""
 
 
 def _is_in(value: Any, options: Any) -> Flags:
@@ -87,9 +120,14 @@ def _is_in(value: Any, options: Any) -> Flags:
 
 READS: Final[Mapping[str, tuple[str, ...]]] = {
     "dp": ("tp", "cp", "pp"),
+    "replicas": ("tp", "pp"),
+    "sharding_degree": ("tp", "pp", "sharding_degree"),
+    "microbatch_group_size": ("pp", "microbatch_group_size"),
+    "uneven": ("pp", "vp", "stage_layers"),
     "microbatches": ("tp", "cp", "pp", "micro_batch_size"),
     "schedule": ("schedule", "vp"),
     "overlap_pp": ("overlap_pp", "vp"),
+    **dict.fromkeys(("accelerators", "scale_up", "sequence_length", "global_batch_size"), ()),
     **dict.fromkeys(("vendor", "precision", "optimizer", "layers"), ()),
     **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "tied"), ()),
 }
@@ -101,19 +139,27 @@ def plan_fields(facts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field for fact in facts for field in READS.get(fact, (fact,))))
 
 
-_TEXTS: Final = ("schedule", "sharding", "offload", "cp_comm", "tp_kind", "precision", "optimizer", "vendor")
-_NUMBERS: Final = (
-    "tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "dp", "microbatches", "layers", "kv_heads", "num_experts",
-    "recompute_num_layers", "offload_num_layers",
+_FLAGS: Final = (
+    "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep", "experts", "dense", "tied", "uneven",
+    "short_ends",
 )  # fmt: skip
-_SAMPLE: Final[Facts] = {
-    name: "" if name in _TEXTS else 1 if name in _NUMBERS else () if name == "recompute" else False for name in FACTS
-}
+_TEXTS: Final = (
+    "schedule", "sharding", "offload", "cp_comm", "tp_kind", "placement", "precision", "optimizer", "vendor", "layout",
+)  # fmt: skip
+_LISTS: Final = ("recompute", "chunk_layers")
+
+
+def _sample(name: str) -> Any:
+    """A value of the kind that a fact has: what cannot be calculated with it is found when a condition is read."""
+    return "" if name in _TEXTS else False if name in _FLAGS else () if name in _LISTS else 1
+
 
 _ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    ast.FloorDiv: np.floor_divide,
+    ast.Div: np.true_divide,
     ast.Mod: np.mod,
 }
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
@@ -128,32 +174,50 @@ _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
 }
 
 
+class _Text(NamedTuple):
+    """What is read, and what its errors say."""
+
+    text: str
+    label: str
+    facts: Mapping[str, Fact]
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A parsed condition."""
+    """A parsed condition, or a parsed value."""
 
     text: str
     """As the record has it."""
     names: tuple[str, ...]
     """Facts that it reads."""
     test: Term
+    facts: Mapping[str, Fact] = field(default_factory=lambda: FACTS, repr=False)
+    """Every fact that it may read."""
 
     def holds(self, s: Setting, d: Degrees) -> Flags:
         """Whether it is so, for one plan or for each of many."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found: Flags = self.test({name: FACTS[name](s, d) for name in self.names})
+        found: Flags = self.value(s, d)
         return found
 
+    def value(self, s: Setting, d: Degrees) -> Any:
+        """What it comes to, for one plan or for each of many."""
+        return self.of({name: self.facts[name](s, d) for name in self.names})
 
-def parse_condition(text: object, label: str) -> Condition:
+    def of(self, found: Facts) -> Any:
+        """The same from values of the facts."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.test(found)
+
+
+def parse_condition(text: object, label: str, facts: Mapping[str, Fact] = FACTS) -> Condition:
     """The condition in ``text``; ``label`` names it in errors. Raises ``InputError``."""
     if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARACTERS:
         raise _wrong(text, label, f"it is a text of at most {MOST_CHARACTERS} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
-        condition = Condition(text, tuple(names), _term(tree, text, label))
-        condition.test(_SAMPLE)
+        condition = Condition(text, tuple(names), _term(tree, _Text(text, label, facts)), facts)
+        condition.of({name: _sample(name) for name in names})
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
@@ -161,39 +225,39 @@ def parse_condition(text: object, label: str) -> Condition:
     return condition
 
 
-def _term(node: ast.expr, text: str, label: str) -> Term:
+def _term(node: ast.expr, of: _Text) -> Term:
     """The value of a part of a condition."""
     match node:
-        case ast.Name(id=name) if name in FACTS:
+        case ast.Name(id=name) if name in of.facts:
             return operator.itemgetter(name)
         case ast.Name(id=name):
-            raise UnknownNameError(f"fact in {label}", name, FACTS, hint=f"one of {', '.join(FACTS)}")
+            raise UnknownNameError(f"fact in {of.label}", name, of.facts, hint=f"one of {', '.join(of.facts)}")
         case ast.Constant(value=constant) if _is_plain(constant):
             return lambda _: constant
         case ast.UnaryOp(op=ast.Not(), operand=part):
-            negated = _term(part, text, label)
+            negated = _term(part, of)
             return lambda facts: np.logical_not(negated(facts))
-    return _joined(node, text, label) or _operation(node, text, label)
+    return _joined(node, of) or _operation(node, of)
 
 
 def _is_plain(constant: object) -> bool:
     return isinstance(constant, str) or (isinstance(constant, int) and constant <= MOST_NUMBER)
 
 
-def _joined(node: ast.expr, text: str, label: str) -> Term | None:
+def _joined(node: ast.expr, of: _Text) -> Term | None:
     """A list, or conditions joined by ``and`` or ``or``; None for anything else."""
     match node:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            terms = [_term(part, text, label) for part in parts]
+            terms = [_term(part, of) for part in parts]
             return lambda facts: tuple(term(facts) for term in terms)
         case ast.BoolOp(op=op, values=parts):
-            terms = [_term(part, text, label) for part in parts]
+            terms = [_term(part, of) for part in parts]
             join = np.logical_and if isinstance(op, ast.And) else np.logical_or
             return lambda facts: reduce(join, [term(facts) for term in terms])
     return None
 
 
-def _operation(node: ast.expr, text: str, label: str) -> Term:
+def _operation(node: ast.expr, of: _Text) -> Term:
     """Arithmetic of two numbers, or one comparison."""
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
@@ -201,8 +265,9 @@ def _operation(node: ast.expr, text: str, label: str) -> Term:
         case ast.Compare(left=left, ops=[compared], comparators=[right]) if type(compared) in _COMPARISONS:
             apply = _COMPARISONS[type(compared)]
         case _:
-            raise _wrong(text, label, "it may have comparisons, and, or, not, whole numbers, texts, lists and + - * %")
-    first, second = _term(left, text, label), _term(right, text, label)
+            known = "comparisons, and, or, not, whole numbers, texts, lists and + - * // / %"
+            raise _wrong(of.text, of.label, f"it may have {known}")
+    first, second = _term(left, of), _term(right, of)
     return lambda facts: apply(first(facts), second(facts))
 
 

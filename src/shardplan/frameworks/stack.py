@@ -155,7 +155,7 @@ def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
         or os.sep in text
         or text.lower().endswith((".yaml", ".yml", ".json"))
     ):
-        return _stack_from(read_document(Path(text)), text)
+        return _stack_from(read_document(Path(text)), text, is_shipped=False)
     shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
     raise UnknownNameError("stack", shown, list_stacks(), hint=f"one of {', '.join(list_stacks())}, or a file")
 
@@ -173,7 +173,7 @@ def _at_precision(values: Mapping[str, Any], precision: str) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def _stack_from(document: Document, label: str) -> Stack:
+def _stack_from(document: Document, label: str, *, is_shipped: bool = True) -> Stack:
     for name in document:
         if name not in (*_HEAD, *STACKED_FIELDS):
             raise UnknownNameError(f"field of stack file {label}", str(name)[:60], (*_HEAD, *STACKED_FIELDS))
@@ -197,7 +197,7 @@ def _stack_from(document: Document, label: str) -> Stack:
             only_for_runs=_flag(document, "only_for_runs", label, sources),
             stages_by_cost=_flag(document, "stages_by_cost", label, sources),
             experts_split_as_layers=_flag(document, "experts_split_as_layers", label, sources),
-            **_records(document, label),
+            **_records(document, label, is_shipped=is_shipped),
             sources=sources,
             notes=str(document.get("notes") or ""),
             **defaults,
@@ -237,8 +237,8 @@ def _value(entry: object, name: str, label: str, sources: dict[str, str]) -> Any
     return entry["value"]
 
 
-def _records(document: Document, label: str) -> dict[str, Any]:
-    """What the framework can run, in its newest version and in earlier ones."""
+def _records(document: Document, label: str, *, is_shipped: bool) -> dict[str, Any]:
+    """What the framework can run, in its newest version and in earlier ones; options that are shipped are tested."""
     if document.get("can_run") is None and "can_run_before" not in document:
         return {}
     from shardplan.frameworks.capabilities import read_capabilities  # most questions name no stack
@@ -253,10 +253,10 @@ def _records(document: Document, label: str) -> dict[str, Any]:
             rule="can_run_before is a list of what differs from can_run in earlier versions",
             hint='write can_run_before: [{version: "...", date: "...", ...}]',
         )
-    return {
-        "can_run": newest,
-        "can_run_before": tuple(read_capabilities(each, "can_run_before", newest) for each in before),
-    }
+    earlier = tuple(read_capabilities(each, "can_run_before", newest) for each in before)
+    for each in () if is_shipped else (newest, *earlier):
+        each.check_options()
+    return {"can_run": newest, "can_run_before": earlier}
 
 
 def _alike(name: str, label: str) -> Capabilities | None:

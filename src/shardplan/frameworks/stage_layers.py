@@ -1,8 +1,10 @@
-"""Which layers a framework puts on each stage where it does not share them out evenly."""
+"""Which layers a framework puts on each stage where it does not share them out evenly, and how it is written."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
@@ -23,6 +25,20 @@ def layers_by_cost(model: ModelConfig, pp: int) -> tuple[int, ...] | None:
         counts[stage] += 1
         stage += int(stage + 1 < pp and cost > reached[-1] * (stage + 1) / pp)
     return tuple(counts) if all(counts) else None
+
+
+def megatron_layout(layers: Sequence[int], num_mtp_layers: int) -> str:
+    """Layers of every virtual stage in the notation of Megatron Core, such as ``Et*7|(t*8|)*14t*7L``.
+
+    ``E`` is the embedding, ``t`` a layer, ``m`` a block that predicts further tokens, ``L`` the loss, ``|`` ends a
+    stage (megatron/core/transformer/pipeline_parallel_layer_layout.py).
+    """
+    *stages, last = ["" if count == 0 else "t" if count == 1 else f"t*{count}" for count in layers]
+    parts = [f"{stages[0]}|"] if stages else []
+    for stage, alike in groupby(stages[1:]):
+        number = len(list(alike))
+        parts.append(f"{stage}|" if number == 1 else f"({stage}|)*{number}")
+    return f"E{''.join(parts)}{last}{'m' * num_mtp_layers}L"
 
 
 def _with_all_heads(layer: Layer) -> Layer:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, any_holds
 from shardplan.fields import dataclass
+from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
 
 Part = TypeVar("Part")
@@ -33,28 +34,6 @@ class Stage:
         held: list[tuple[Numbers, Part]] = list(zip(self.counts, layers, strict=True))
         held += [(self.has_embedding, embedding), (self.has_head, head), (self.num_mtp_layers, mtp)]
         return [(count, part) for count, part in held if any_holds(count)]
-
-
-def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> tuple[int, ...]:
-    """Layers of every model chunk in order, as even as can be.
-
-    Where they do not divide, the first and the last chunk, which hold embedding and head, stay short: 126 layers on 16
-    stages are 7, 8, ..., 8, 7 as in Llama 3 405B (arXiv 2407.21783, section 3.3.2); among the others later ones are
-    filled first, since earlier stages keep more micro-batches in memory. A multi-token-prediction block and its head
-    weigh about two layers, which the last chunk has fewer: 61 layers and a block on 16 stages are 4, ..., 4, 1.
-    """
-    if num_mtp_layers and num_chunks > 1:
-        weight = 2 * num_mtp_layers
-        last = max((num_layers + weight) // num_chunks - weight, 0)
-        return (*_spread(num_layers - last, num_chunks - 1, [*range(num_chunks - 2, 0, -1), 0]), last)
-    return _spread(num_layers, num_chunks, [*range(num_chunks - 2, 0, -1), 0, num_chunks - 1])
-
-
-def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ...]:
-    """Equal shares; what is left over goes to chunks in this order."""
-    base, extra = divmod(num_layers, num_chunks)
-    longer = set(order[:extra])
-    return tuple(base + (chunk in longer) for chunk in range(num_chunks))
 
 
 def stages(model: ModelConfig, pp: int, vp: int, layers: tuple[int, ...] | None = None) -> tuple[Stage, ...]:

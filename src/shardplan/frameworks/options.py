@@ -1,0 +1,131 @@
+"""A plan in the option names of a framework, from the options of its capability record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from shardplan.fields import dataclass
+from shardplan.frameworks.capabilities import ANY_PLACEMENT, Capabilities
+from shardplan.frameworks.conditions import Condition, parse_condition
+from shardplan.frameworks.entry_rules import TEMPLATES, Template
+from shardplan.frameworks.option_entries import SAID
+from shardplan.frameworks.stack import Stack
+from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptionsOfPlan:
+    """What a user gives a framework to get one plan."""
+
+    framework: str
+    """The stack's name and the version of its record, such as ``deepspeed 0.19.6``."""
+    options: tuple[str, ...]
+    """Options in the framework's own syntax; those whose default gives the plan are left out."""
+    unsaid: tuple[str, ...]
+    """Fields of the plan or the job that matter for this plan and that these options do not express."""
+    source: str
+    """Where the names were read: a path in the repository at the record's commit."""
+    from_memory: bool = False
+
+
+IN_EFFECT: Final[Mapping[str, Condition]] = {
+    name: parse_condition(when, name)
+    for name, when in {
+        "tp": "tp > 1",
+        "cp": "cp > 1",
+        "pp": "pp > 1",
+        "vp": "vp > 1",
+        "ep": "ep > 1",
+        "etp": "experts and (tp > 1 or etp > 1)",
+        "sequence_parallel": "tp > 1",
+        "sharding": "replicas > 1",
+        "sharding_degree": 'sharding_degree < replicas and sharding != "ddp"',
+        "schedule": "pp > 1",
+        "microbatch_group_size": "vp > 1 and microbatch_group_size != pp",
+        "recompute_num_layers": "recompute != () and recompute_num_layers > 0",
+        "offload": 'offload != "none"',
+        "offload_num_layers": 'offload == "activations" and offload_num_layers > 0',
+        "tp_kind": "tp > 1",
+        "tp_rows": 'tp_kind != "1d"',
+        "cp_comm": "cp > 1",
+        "overlap_tp": "tp > 1",
+        "overlap_dp": "replicas > 1",
+        "overlap_pp": "pp > 1",
+        "overlap_ep": "ep > 1",
+        "stage_layers": "pp > 1",
+    }.items()
+}
+"""Fields that make a difference only in some plans. One that makes a difference must be expressed."""
+
+
+def options_of(stack: Stack, setting: Setting, plan: Plan) -> OptionsOfPlan | None:
+    """``plan`` in the stack's own option names; None where its record has no options."""
+    can = stack.can_run
+    if can is None or can.options is None:
+        return None
+    plan = _without_none_of(plan)
+    degrees = Degrees.of(plan)
+    entries = [each for each in can.options.entries if each.holds(setting, degrees)]
+    said = {name for each in entries for name in each.says}
+    return OptionsOfPlan(
+        framework=stack.label,
+        options=tuple(each.written(setting, degrees) for each in entries if each.pieces),
+        unsaid=tuple(name for name in SAID if name not in said and _must_be_said(name, can, setting, degrees)),
+        source=can.sources["options"],
+        from_memory="options" in can.from_memory,
+    )
+
+
+def _without_none_of(plan: Plan) -> Plan:
+    """The plan without policies that apply to no layer."""
+    if plan.recompute_num_layers == 0:
+        plan = replace(plan, recompute="none", recompute_num_layers=None)
+    if plan.offload == "activations" and plan.offload_num_layers == 0:
+        plan = replace(plan, offload="none", offload_num_layers=None)
+    return plan
+
+
+def _must_be_said(name: str, can: Capabilities, s: Setting, d: Degrees) -> bool:
+    """Whether a field makes a difference that the framework does not make by itself."""
+    when = IN_EFFECT.get(name)
+    return (when is None or bool(when.holds(s, d))) and not _is_given(name, can, s, d)
+
+
+def _is_given(name: str, can: Capabilities, s: Setting, d: Degrees) -> bool:
+    """Whether the framework has nothing else than what the plan has in this field, or that where nothing is said."""
+    if name not in _BY_ITSELF:
+        return False
+    template, chosen = _BY_ITSELF[name]
+    entry = getattr(can, template.entry)
+    own = None if entry is None else chosen(entry)
+    return own is not None and bool(np.all(template.holds(own, s, d)))
+
+
+def _if_alone(entry: Any) -> Any:
+    """An entry that leaves no choice; None where it leaves one."""
+    has_choice = entry in ("either", "any") or (isinstance(entry, tuple | Mapping) and len(entry) != 1)
+    return None if has_choice else entry
+
+
+def _template(field: str) -> Template:
+    return next(each for each in reversed(TEMPLATES) if each.field == field)
+
+
+_BY_ITSELF: Final[Mapping[str, tuple[Template, Callable[[Any], Any]]]] = {
+    **{
+        name: (_template(name), _if_alone)
+        for name in (
+            "schedule", "microbatch_group_size", "cp_comm", "tp_kind", "etp", "sequence_parallel",
+            "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep", "precision", "optimizer",
+        )
+    },
+    "placement": (_template("placement"), lambda orders: None if ANY_PLACEMENT in orders else orders[:1]),
+    "stage_layers": (_template("stage_layers"), lambda ways: tuple(way for way in ways if way != "counts")),
+}  # fmt: skip
+"""Fields of which a framework may have one value only, with the rule of it; of the orders of ranks the first is its
+default, and layers are shared without their numbers where a user states none."""
