@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from shardplan.version import VERSION
 
 if TYPE_CHECKING:
-    from shardplan.api.answers import Estimate, SearchResult, load
+    from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.calls import estimate, search, search_frameworks
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
+    from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.evidence import NearRun
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from shardplan.inputs.software import Software
     from shardplan.planner.related.frameworks import FrameworkAnswer
     from shardplan.planner.related.many import search_many
-    from shardplan.planner.result import Suggestion
+    from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.stopping import Deadline, SearchStopped
 
@@ -60,10 +61,12 @@ __all__ = [
     "NetworkTier",
     "NotRunnableError",
     "Plan",
+    "PlanAnswer",
     "PlanError",
     "Profile",
     "Question",
     "Robustness",
+    "SearchAnswer",
     "SearchResult",
     "SearchStopped",
     "ShardplanError",
@@ -91,9 +94,10 @@ __all__ = [
 
 _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
-    "api.answers": ("Estimate", "SearchResult", "load"),
+    "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.calls": ("estimate", "search", "search_frameworks"),
     "api.questions": ("question",),
+    "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
     "estimation.question": ("Question",),
     "inputs.readers.catalog": (
@@ -113,7 +117,7 @@ _MODULES = {
     "inputs.profile": ("Profile", "load_profile"),
     "inputs.software": ("Software",),
     "planner.related.frameworks": ("FrameworkAnswer",),
-    "planner.result": ("Suggestion",),
+    "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),
     "planner.related.many": ("search_many",),
     "planner.stopping": ("Deadline", "SearchStopped"),

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer
 
 import shardplan
-from shardplan import Estimate, InputError, Job, Plan, SearchResult, UnknownNameError, load, search
+from shardplan import InputError, Job, Plan, PlanAnswer, SearchAnswer, UnknownNameError, load, search
 from shardplan.api.questions import JobFields
 from shardplan.reports.plan_file import plan_file_record, read_plan_file
 
@@ -23,7 +23,7 @@ LIMITS: dict[str, Any] = {"pp": (1, 2), "cp": 1, "sharding": ("zero1", "zero3")}
 
 
 @cache
-def found() -> SearchResult:
+def found() -> SearchAnswer:
     return search("llama-3.2-1b", "dgx-h100", 8, limit=LIMITS, **ASKED)
 
 
@@ -78,7 +78,7 @@ def test_an_estimate_takes_a_plan_as_a_mapping() -> None:
 def test_answers_are_saved_and_loaded(tmp_path: Path) -> None:
     path = found().save(tmp_path / "plans.json")
     again = load(path)
-    assert isinstance(again, SearchResult)
+    assert isinstance(again, SearchAnswer)
     assert again.to_dict() == found().to_dict()
     assert again.recommended == found().recommended
     assert again.fastest == found().fastest
@@ -86,7 +86,7 @@ def test_answers_are_saved_and_loaded(tmp_path: Path) -> None:
     one = found().fastest
     assert one is not None
     alone = load(one.save(tmp_path / "one.json"))
-    assert isinstance(alone, Estimate)
+    assert isinstance(alone, PlanAnswer)
     assert alone == one
     assert sorted(each.name for each in tmp_path.iterdir()) == ["one.json", "plans.json"]
 
@@ -226,7 +226,7 @@ def test_the_surface_is_what_dir_lists() -> None:
 
 ROOT = Path(shardplan.__file__).parent
 DOCUMENTED = {
-    "api/answers.py": ("Estimate", "SearchResult"),
+    "api/answers.py": ("PlanAnswer", "SearchAnswer"),
     "estimation/estimate.py": ("Estimate",),
     "estimation/evidence.py": ("NearRun",),
     "estimation/question.py": ("Question",),

@@ -16,9 +16,9 @@ from shardplan.estimation import estimate as priced
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.planner import result as searched
-from shardplan.reports.frames import plan_rows
-from shardplan.reports.html import estimate_html, search_html
-from shardplan.reports.one_line import estimate_line, search_line
+from shardplan.reports.forms.frames import plan_rows
+from shardplan.reports.forms.html import estimate_html, search_html
+from shardplan.reports.forms.one_line import estimate_line, search_line
 from shardplan.reports.plan_file import PlanFile, SearchAccount, plan_file_record, read_plan_file
 
 FRAMES: Final = ("polars", "pandas")
@@ -26,14 +26,14 @@ FRAMES: Final = ("polars", "pandas")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate(priced.Estimate):
+class PlanAnswer(priced.Estimate):
     """A plan with its step time, memory and traffic (``shardplan.estimation.estimate.Estimate``), and its question."""
 
     question: Question = field(repr=False, compare=False)
     """What the plan answers."""
 
     @classmethod
-    def of(cls, estimate: priced.Estimate, question: Question) -> Estimate:
+    def of(cls, estimate: priced.Estimate, question: Question) -> PlanAnswer:
         """``estimate``, which answers ``question``."""
         return cls(**_values(priced.Estimate, estimate), question=question)
 
@@ -42,7 +42,7 @@ class Estimate(priced.Estimate):
         return plan_file_record(PlanFile(question=self.question, estimates=(self,)))
 
     def to_frame(self, library: str | None = None) -> Any:
-        """One row, as :meth:`SearchResult.to_frame` gives them. Raises InputError."""
+        """One row, as :meth:`SearchAnswer.to_frame` gives them. Raises InputError."""
         return _frame(plan_rows((self,)), library)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -50,25 +50,25 @@ class Estimate(priced.Estimate):
         return save_record(self.to_dict(), path, overwrite=overwrite)
 
     def __repr__(self) -> str:
-        return f"<Estimate: {estimate_line(self)}>"
+        return f"<PlanAnswer: {estimate_line(self)}>"
 
     def _repr_html_(self) -> str:
         return estimate_html(self.question, self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchResult(searched.SearchResult):
+class SearchAnswer(searched.SearchResult):
     """The best plans of a search and its account: :class:`shardplan.planner.result.SearchResult`."""
 
     @classmethod
-    def of(cls, result: searched.SearchResult) -> SearchResult:
+    def of(cls, result: searched.SearchResult) -> SearchAnswer:
         """``result`` with estimates that know their question."""
         question, values = result.question, _values(searched.SearchResult, result)
 
-        def lifted(estimate: priced.Estimate | None) -> Estimate | None:
-            return None if estimate is None else Estimate.of(estimate, question)
+        def lifted(estimate: priced.Estimate | None) -> PlanAnswer | None:
+            return None if estimate is None else PlanAnswer.of(estimate, question)
 
-        found = cls(**values).with_each(lambda estimate: Estimate.of(estimate, question))
+        found = cls(**values).with_each(lambda estimate: PlanAnswer.of(estimate, question))
         best_of_each = values["best_of_each"]
         alike: dict[str, Callable[..., Any]] = {
             "best_where": lambda **wanted: lifted(values["best_where"](**wanted)),
@@ -77,10 +77,10 @@ class SearchResult(searched.SearchResult):
         return cls(**_values(searched.SearchResult, found) | alike)
 
     @property
-    def fastest(self) -> Estimate | None:
+    def fastest(self) -> PlanAnswer | None:
         """The fastest plan that fits; None where nothing does."""
         first = self.estimates[0] if self.estimates else None
-        return first if first is None or isinstance(first, Estimate) else Estimate.of(first, self.question)
+        return first if first is None or isinstance(first, PlanAnswer) else PlanAnswer.of(first, self.question)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan file as a mapping (docs/output.md names every key; units are in the keys)."""
@@ -105,22 +105,22 @@ class SearchResult(searched.SearchResult):
         return save_record(self.to_dict(), path, overwrite=overwrite)
 
     def __repr__(self) -> str:
-        return f"<SearchResult: {search_line(self)}>"
+        return f"<SearchAnswer: {search_line(self)}>"
 
     def _repr_html_(self) -> str:
         return search_html(self)
 
 
-def load(path: str | os.PathLike[str]) -> SearchResult | Estimate:
+def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:
     """The answer in a plan file: of a search, or of one plan. Raises InputError.
 
     A loaded search has its plans, ties and account; it cannot be asked for others (``best_where`` knows none).
     """
     file = read_plan_file(Path(path))
     if file.search is None:
-        return Estimate.of(file.estimates[0], file.question)
+        return PlanAnswer.of(file.estimates[0], file.question)
     account = _values(SearchAccount, file.search)
-    return SearchResult.of(searched.SearchResult(question=file.question, estimates=file.estimates, **account))
+    return SearchAnswer.of(searched.SearchResult(question=file.question, estimates=file.estimates, **account))
 
 
 def _values(record: type[Any], value: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from shardplan.api.answers import Estimate, SearchResult
+from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.questions import (
     ClusterLike,
     JobFields,
@@ -48,7 +48,7 @@ def search(
     progress: Progress | None = None,
     stop: Stop | None = None,
     **fields: Unpack[JobFields],
-) -> SearchResult:
+) -> SearchAnswer:
     """Finds the fastest plans that fit: ``search("llama-3.1-70b", "dgx-h100", 512, global_batch_size=512)``.
 
     Fields of the job are keywords, or those of ``job``; what is not given takes the framework's default or that of
@@ -65,7 +65,7 @@ def search(
     choices = choices_of(fix=fix, limit=limit, exclude=exclude)
     restricted = {name for each in choices.values() for name in each or ()}
     found = search_question(asked.question, top=top, progress=progress, stop=stop, stack=asked.stack, **choices)
-    return SearchResult.of(found.assuming((*asked.assumptions, *switches_in_stack(asked.stack, restricted))))
+    return SearchAnswer.of(found.assuming((*asked.assumptions, *switches_in_stack(asked.stack, restricted))))
 
 
 def estimate(
@@ -78,7 +78,7 @@ def estimate(
     stack: StackLike = USUAL,
     profile: ProfileLike | None = None,
     **fields: Unpack[JobFields],
-) -> Estimate:
+) -> PlanAnswer:
     """Predicts one plan: ``estimate("llama-3.1-70b", "dgx-h100", 64, {"tp": 4, "pp": 4}, global_batch_size=128)``.
 
     A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why. It is
@@ -87,7 +87,7 @@ def estimate(
     """
     asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
     answer = in_framework(estimate_plan(asked.question, plan_of(plan)), asked.stack, asked.question)
-    return Estimate.of(replace(answer, assumptions=(*asked.assumptions, *answer.assumptions)), asked.question)
+    return PlanAnswer.of(replace(answer, assumptions=(*asked.assumptions, *answer.assumptions)), asked.question)
 
 
 def search_frameworks(
@@ -119,7 +119,7 @@ def search_frameworks(
 
     named = published_stacks(vendor) if stacks is None else [_framework(each, vendor) for each in stacks]
     found = answers_of(named, put, stop=stop, **choices)
-    return tuple(each if each.result is None else replace(each, result=SearchResult.of(each.result)) for each in found)
+    return tuple(each if each.result is None else replace(each, result=SearchAnswer.of(each.result)) for each in found)
 
 
 def _framework(stack: Stack | str, vendor: str) -> Stack:

@@ -55,7 +55,7 @@ class JobFields(TypedDict, total=False):
     software: Software | Mapping[str, Any]
 
 
-class Asked(NamedTuple):
+class PutQuestion(NamedTuple):
     """A question with the framework that plans are for, and what was assumed in putting it."""
 
     question: Question
@@ -72,7 +72,7 @@ def ask(
     profile: ProfileLike | None = None,
     stack: StackLike = USUAL,
     **fields: Unpack[JobFields],
-) -> Asked:
+) -> PutQuestion:
     """The question that the arguments put. Raises InputError, which names the argument."""
     config, hardware = model_of(model), cluster_of(cluster)
     if not isinstance(stack, Stack | str | None):
@@ -86,7 +86,7 @@ def ask(
     question = Question(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=asked, given_profile=constants
     )
-    return Asked(question, known, (*own.assumptions, *chosen, *of_stack))
+    return PutQuestion(question, known, (*own.assumptions, *chosen, *of_stack))
 
 
 def question(

@@ -1,0 +1,1 @@
+"""Answers of the published methods as text."""

@@ -1,0 +1,1 @@
+"""Answers in other forms: a line, rows of a table, HTML."""
