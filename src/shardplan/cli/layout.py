@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -79,6 +80,14 @@ class Page:
         self.hanging(
             Text(label.ljust(LABEL), style=style), text if isinstance(text, Text) else Text(text), indent=0, gap=0
         )
+
+    def whole_words(self, label: str, words: Iterable[str]) -> None:
+        """Words under one label, none of them broken, as they are typed."""
+        room = max(self.width - LABEL, NARROWEST)
+        text = " ".join(words)
+        for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False):
+            self.console.print(Text(f"{label.ljust(LABEL)}{line}"), soft_wrap=True)
+            label = ""
 
     def num_lines(self, text: str) -> int:
         """Lines of a paragraph with a dash."""

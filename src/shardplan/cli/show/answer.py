@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from shardplan.cli.layout import HARD_SPACE, Page
+from shardplan.cli.layout import HARD_SPACE, Page, joined
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
+from shardplan.frameworks.options import options_of
+from shardplan.frameworks.usual_stack import stack_of_label
+from shardplan.inputs.degrees import Setting
 from shardplan.planner.robustness import has_headroom
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.plan_words import plan_words
@@ -78,7 +81,7 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     elif estimate.step_time_note is not None:
         page.labelled("", Text(f"{estimate.step_time_note}.", style="yellow"))
     show_plan(page, estimate)
-    show_framework(page, estimate)
+    show_framework(page, question, estimate)
     page.labelled("Speed", _rates(question, estimate))
     if estimate.time_to_train is not None:
         page.labelled("Training", _training(question, estimate))
@@ -89,7 +92,7 @@ def _band(basis: str) -> str:
     return "80 % band" if basis == COMPARABLE else basis
 
 
-def show_framework(page: Page, estimate: Estimate) -> None:
+def show_framework(page: Page, question: Question, estimate: Estimate) -> None:
     """Which framework runs the plan, or why the one that was named cannot."""
     if estimate.framework is None:
         page.labelled("Runs on", "no named framework: it may be that none runs the plan")
@@ -100,6 +103,19 @@ def show_framework(page: Page, estimate: Estimate) -> None:
         page.labelled("", text.append(f"{refusal.rule}{values}; {refusal.hint}.", style="not bold default"))
     if not estimate.refusals:
         page.labelled("Runs on", estimate.framework)
+        _show_options(page, question, estimate)
+
+
+def _show_options(page: Page, question: Question, estimate: Estimate) -> None:
+    """The plan in the framework's own option names, and what these do not express."""
+    stack = stack_of_label(estimate.framework)
+    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+    found = None if stack is None else options_of(stack, setting, estimate.plan)
+    if found is None:
+        return
+    page.whole_words("", [word for option in found.options for word in option.split()])
+    if found.unsaid:
+        page.labelled("", f"No such option expresses {joined(found.unsaid, last='or')}.")
 
 
 def _sentence(text: str | None) -> str:
