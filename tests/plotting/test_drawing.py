@@ -46,7 +46,7 @@ def test_notes_are_escaped() -> None:
 
 def test_stacked_bars_stand_on_each_other_and_others_beside() -> None:
     stacked = Panel(title="stacked", x=NAMES, y=Axis(title="y"), series=BARS, is_stacked=True)
-    beside = Panel(title="beside", x=NAMES, y=Axis(title="y"), series=BARS)
+    beside = Panel(title="overlapped", x=NAMES, y=Axis(title="y"), series=BARS)
     page = data_of(html_page(chart(stacked, beside, num_columns=2)))
     assert page.count('"offsetgroup":"stack"') == 2
     assert '"base":[1.0,2.0]' in page

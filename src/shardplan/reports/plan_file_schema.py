@@ -1,4 +1,4 @@
-"""What stands in a plan file: the type of every value."""
+"""What a plan file holds: the type of every value."""
 
 from __future__ import annotations
 
