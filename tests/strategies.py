@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, tier
 
 from shardplan.estimation.question import Question
+from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
@@ -20,7 +21,6 @@ from shardplan.inputs.recurrent import StateSpace
 from shardplan.inputs.sharding import SHARDINGS
 from shardplan.inputs.software import Software
 from shardplan.validity.rules import broken_rule
-from shardplan.inputs.chunks import chunk_layers
 
 WORLD_SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 72, 96, 128)
 

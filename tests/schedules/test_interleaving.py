@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tests.schedules.executor import run
 
 from shardplan.arrays import Numbers
+from shardplan.inputs.chunks import chunk_layers
 from shardplan.schedules.base import Passes, Pipeline, pace_of
 from shardplan.schedules.interleaved import Interleaved, unevenness
-from shardplan.inputs.chunks import chunk_layers
 
 
 def simulated(work: NDArray[np.float64], m: int) -> float:

@@ -7,8 +7,8 @@ from tests.examples import LLAMA_405B, deepseek_v3, gpt, llama
 from tests.strategies import models
 
 from shardplan.frameworks.stage_layers import layers_by_cost
-from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.chunks import chunk_layers
+from shardplan.inputs.model import ModelConfig
 from shardplan.workload.stage import kinds_of_stage, stages
 
 counts = st.integers(1, 200)

@@ -120,7 +120,9 @@ class OptionTable:
         """Whether both have the same entries."""
         return isinstance(other, OptionTable) and self.raw == other.raw
 
-    __hash__ = None
+    def __hash__(self) -> int:
+        """Of tables that are equal the same."""
+        return hash(len(self.raw))
 
 
 def read_options(raw: object, where: str) -> OptionTable:
@@ -134,7 +136,9 @@ def _entry(raw: object, where: str) -> OptionEntry:
     given = {"option": raw} if isinstance(raw, str) else raw
     if not isinstance(given, Mapping) or ("option" in given) == ("default" in given):
         rule = "an option is a text, or has an option or a default with further keys"
-        raise _wrong(where, raw, rule, 'write "--cp {cp}", {option: "--cp {cp}", when: "cp > 1"} or {default: "cp == 1"}')
+        raise _wrong(
+            where, raw, rule, 'write "--cp {cp}", {option: "--cp {cp}", when: "cp > 1"} or {default: "cp == 1"}'
+        )
     for name in given:
         if name not in _KEYS:
             raise UnknownNameError(f"field of {where}", str(name)[:60], _KEYS, hint=f"one of {', '.join(_KEYS)}")
