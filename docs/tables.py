@@ -16,7 +16,7 @@ from docstrings import markdown
 
 from shardplan import units
 from shardplan.frameworks.capabilities import Capabilities
-from shardplan.frameworks.capability_rows import CapabilityRow, capability_rows, refusal_rows
+from shardplan.frameworks.capability_rows import CapabilityRow, capability_rows, option_rows, refusal_rows
 from shardplan.frameworks.conditions import FACTS
 from shardplan.frameworks.option_entries import VALUES
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
