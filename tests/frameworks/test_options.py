@@ -13,7 +13,7 @@ from shardplan import load_cluster, load_model
 from shardplan.errors import InputError
 from shardplan.frameworks.conditions import FACTS
 from shardplan.frameworks.option_entries import SAID
-from shardplan.frameworks.options import IN_EFFECT, OptionsOfPlan, options_of
+from shardplan.frameworks.options import OptionsOfPlan, makes_a_difference, options_of
 from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.frameworks.stage_layers import megatron_layout
@@ -235,7 +235,7 @@ def _start(stack: str, setting: Setting) -> Plan:
 def _effective(name: str, setting: Setting, plan: Plan) -> object:
     """What a field comes to; None where it makes no difference."""
     degrees = Degrees.of(plan)
-    if name in IN_EFFECT and not IN_EFFECT[name].holds(setting, degrees):
+    if not makes_a_difference(name, setting, degrees):
         return None
     if name == "placement":
         sizes = {"tp": plan.tp, "cp": plan.cp, "ep": plan.ep, "pp": plan.pp, "dp": plan.dp(setting.num_accelerators)}

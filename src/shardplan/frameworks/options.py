@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -33,32 +34,29 @@ class OptionsOfPlan:
     from_memory: bool = False
 
 
-IN_EFFECT: Final[Mapping[str, Condition]] = {
-    name: parse_condition(when, name)
-    for name, when in {
-        "tp": "tp > 1",
-        "cp": "cp > 1",
-        "pp": "pp > 1",
-        "vp": "vp > 1",
-        "ep": "ep > 1",
-        "etp": "experts and (tp > 1 or etp > 1)",
-        "sequence_parallel": "tp > 1",
-        "sharding": "replicas > 1",
-        "sharding_degree": 'sharding_degree < replicas and sharding != "ddp"',
-        "schedule": "pp > 1",
-        "microbatch_group_size": "vp > 1 and microbatch_group_size != pp",
-        "recompute_num_layers": "recompute != () and recompute_num_layers > 0",
-        "offload": 'offload != "none"',
-        "offload_num_layers": 'offload == "activations" and offload_num_layers > 0',
-        "tp_kind": "tp > 1",
-        "tp_rows": 'tp_kind != "1d"',
-        "cp_comm": "cp > 1",
-        "overlap_tp": "tp > 1",
-        "overlap_dp": "replicas > 1",
-        "overlap_pp": "pp > 1",
-        "overlap_ep": "ep > 1",
-        "stage_layers": "pp > 1",
-    }.items()
+IN_EFFECT: Final[Mapping[str, str]] = {
+    "tp": "tp > 1",
+    "cp": "cp > 1",
+    "pp": "pp > 1",
+    "vp": "vp > 1",
+    "ep": "ep > 1",
+    "etp": "experts and (tp > 1 or etp > 1)",
+    "sequence_parallel": "tp > 1",
+    "sharding": "replicas > 1",
+    "sharding_degree": 'sharding_degree < replicas and sharding != "ddp"',
+    "schedule": "pp > 1",
+    "microbatch_group_size": "vp > 1 and microbatch_group_size != pp",
+    "recompute_num_layers": "recompute != () and recompute_num_layers > 0",
+    "offload": 'offload != "none"',
+    "offload_num_layers": 'offload == "activations" and offload_num_layers > 0',
+    "tp_kind": "tp > 1",
+    "tp_rows": 'tp_kind != "1d"',
+    "cp_comm": "cp > 1",
+    "overlap_tp": "tp > 1",
+    "overlap_dp": "replicas > 1",
+    "overlap_pp": "pp > 1",
+    "overlap_ep": "ep > 1",
+    "stage_layers": "pp > 1",
 }
 """Fields that make a difference only in some plans. One that makes a difference must be expressed."""
 
@@ -92,8 +90,17 @@ def _without_none_of(plan: Plan) -> Plan:
 
 def _must_be_said(name: str, can: Capabilities, s: Setting, d: Degrees) -> bool:
     """Whether a field makes a difference that the framework does not make by itself."""
-    when = IN_EFFECT.get(name)
-    return (when is None or bool(when.holds(s, d))) and not _is_given(name, can, s, d)
+    return makes_a_difference(name, s, d) and not _is_given(name, can, s, d)
+
+
+def makes_a_difference(name: str, s: Setting, d: Degrees) -> bool:
+    """Whether a field of a plan or a job matters for one plan."""
+    return name not in IN_EFFECT or bool(_in_effect(name).holds(s, d))
+
+
+@cache
+def _in_effect(name: str) -> Condition:
+    return parse_condition(IN_EFFECT[name], name)
 
 
 def _is_given(name: str, can: Capabilities, s: Setting, d: Degrees) -> bool:
