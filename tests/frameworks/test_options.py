@@ -264,7 +264,7 @@ def test_plans_that_differ_have_options_that_differ(stack: str, model: str) -> N
     setting = Setting.of(load_model(model), anywhere, 64, Job(sequence_length=4096, global_batch_size=256))
     plan = _start(stack, setting)
     found = _options(stack, setting, plan)
-    for _ in range(300):
+    for _ in range(200):
         name = rng.choice([*CANDIDATES])
         step = _changed(name, setting, plan, rng)
         if step is None or broken_rule(*step) is not None or refusals(known, step[1], step[0]):
