@@ -24,7 +24,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import list_models, load_model
 from shardplan.inputs.readers.residuals import Residual
 from shardplan.planner.result import SearchResult
-from shardplan.planner.search import search_question
+from shardplan.planner.search import search, search_question
 from shardplan.reports.model_record import model_from_record, model_record
 from shardplan.reports.plan_file import (
     PlanFile,
@@ -53,6 +53,18 @@ def through_json(record: dict[str, Any]) -> dict[str, Any]:
 def test_what_is_written_is_read_again(case: Case) -> None:
     file = PlanFile(question=case.question, estimates=(estimate_plan(case.question, case.plan),))
     assert plan_file_from_record(through_json(plan_file_record(file))) == file
+
+
+def test_plans_have_the_options_of_their_framework() -> None:
+    job = Job(sequence_length=2048, global_batch_size=64)
+    found = search(SMALL, cluster(), job, num_accelerators=16, stack="deepspeed", fix={"tp": 2}, top=2)
+    record = through_json(plan_file_record(PlanFile.of(found)))
+    for plan in (*record["plans"], record["recommended"]["plan"]):
+        assert {"train_batch_size: 64", "tensor_parallel.autotp_size: 2"} <= {*plan["framework_options"]}
+        assert plan["framework_unsaid"] == ["sequence_length"]
+    assert plan_file_from_record(record) == PlanFile.of(found)
+    anywhere = plan_file_record(PlanFile.of(searched()))["plans"][0]
+    assert (anywhere["framework_options"], anywhere["framework_unsaid"]) == (None, None)
 
 
 @pytest.mark.parametrize("memory", [80e9, 2.4e9])
