@@ -25,6 +25,7 @@ def roberta(fields: ConfigFields) -> ModelConfig:
 
 
 def _bert(fields: ConfigFields, rows: int, longest: int) -> ModelConfig:
+    fields.require("position_embedding_type", expected="absolute")
     return replace(
         decoder(fields, _encoder_layers(fields, qkv_bias=True), tie=True),
         norm_bias=True,
@@ -69,7 +70,7 @@ def _encoder_layers(fields: ConfigFields, *, qkv_bias: bool) -> tuple[Layer, ...
 
 def _side(fields: ConfigFields, key: str) -> int:
     """Side of a square, given as a number or as two equal ones."""
-    value = fields.values.get(key)
+    value = fields.word(key)
     if isinstance(value, list | tuple):
         sides = set(fields.counts(key, maximum=1_000_000))
         if len(sides) != 1 or 0 in sides:
@@ -82,7 +83,7 @@ def _side(fields: ConfigFields, key: str) -> int:
 
 def _num_labels(fields: ConfigFields) -> int:
     """Classes: ``num_labels`` or the entries of ``id2label``; 2 for a classifier that names none, 0 without one."""
-    labels = fields.values.get("id2label")
+    labels = fields.word("id2label")
     if isinstance(labels, Mapping) and not fields.has("num_labels"):
         return len(labels)
     classes = fields.values.get("architectures")

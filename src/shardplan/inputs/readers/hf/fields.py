@@ -73,6 +73,10 @@ class ConfigFields:
     """Where in the file the fields stand, for messages."""
     taken: dict[str, object] = field(default_factory=dict)
     """Defaults that were read."""
+    read: set[str] = field(default_factory=set)
+    """Names in the file that were read, or that the family understands and these layers do not need."""
+    parts: list[ConfigFields] = field(default_factory=list)
+    """Objects in the file whose fields were read."""
 
     @property
     def num_layers(self) -> int:
@@ -83,6 +87,16 @@ class ConfigFields:
         """Whether the file gives ``key``, under any spelling, a value other than null."""
         found = self._find(key)
         return found is not None and found.value is not None
+
+    def word(self, key: str) -> object:
+        """Whatever stands under ``key`` itself; None where it is absent."""
+        self.read.add(key)
+        return self.values.get(key)
+
+    def understood(self, *keys: str) -> None:
+        """Count ``keys``, under every spelling, as read: the family knows them, and these layers do not need them."""
+        for key in keys:
+            self.read.update(SPELLINGS.get(key, (key,)))
 
     def count(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_DIMENSION) -> int:
         """Whole number under ``key``; ``default`` where it is absent or null, and an error without one."""
@@ -187,11 +201,13 @@ class ConfigFields:
                 rule=f"{key} is an object with fields of its own",
                 hint=f"correct {key} in the configuration",
             )
-        return ConfigFields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
+        part = ConfigFields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
+        self.parts.append(part)
+        return part
 
     def require(self, key: str, expected: object) -> None:
         """Refuse a file whose ``key`` is there and not ``expected``: a variant of the family with other layers."""
-        value = self.values.get(key)
+        value = self.word(key)
         if value is not None and value != expected:
             raise self.error(
                 f"{key} is {shown(value)}",
@@ -205,6 +221,7 @@ class ConfigFields:
 
     def _find(self, key: str) -> _Found | None:
         present = [_Found(name, self.values[name]) for name in SPELLINGS.get(key, (key,)) if name in self.values]
+        self.read.update(found.spelling for found in present)
         given = [found for found in present if found.value is not None]
         for other in given[1:]:
             self._check_agree(given[0], other)

@@ -9,11 +9,13 @@ from typing import Final
 from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.fields import ConfigFields
-from shardplan.inputs.readers.hf.moe import feed_forwards
+from shardplan.inputs.readers.hf.moe import ROUTING, feed_forwards
 from shardplan.inputs.readers.hf.parts import attention, decoder, experts, grouped, mlp, sparse_step, stack
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 _LETTERS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_MAMBA: Final = ("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel", "chunk_size", "expand")
+"""Fields that say nothing of a model without Mamba layers."""
 _BLOCKS: Final = {
     "mamba": "mamba",
     "linear_attention": "mamba",
@@ -28,6 +30,8 @@ _BLOCKS: Final = {
 def nemotron_h(fields: ConfigFields) -> ModelConfig:
     """Nemotron-H, Nemotron 3: each layer is one of a Mamba-2 mixer, attention, an MLP or experts, behind one norm."""
     names = _nemotron_blocks(fields, "hybrid_override_pattern", "layers_block_type")
+    understood = ("mtp_hybrid_override_pattern", "mtp_layers_block_type", "n_shared_experts", "use_bias", "mlp_bias")
+    fields.understood(*understood, "attention_head_dim", "intermediate_size", *ROUTING, *_MAMBA)
     if not names:
         fields.count("hybrid_override_pattern")  # neither spelling is there: say so
     _check_num_layers(fields, len(names))
@@ -102,6 +106,7 @@ def _nemotron_experts(fields: ConfigFields) -> MixtureOfExperts:
 
 
 def _mamba(fields: ConfigFields, *, proj_bias: bool) -> StateSpace:
+    fields.understood("expand", "mamba_expand", "time_step_rank", "mamba_d_ssm")  # heads and their size say it
     return StateSpace(
         num_heads=fields.count("mamba_num_heads"),
         head_dim=fields.count("mamba_head_dim"),
@@ -121,7 +126,7 @@ def granite_hybrid(fields: ConfigFields) -> ModelConfig:
     if kinds is None:
         fields.count("layer_types")  # required
     bias = fields.flag("attention_bias", default=False)
-    rotary = fields.values.get("position_embedding_type") == "rope"
+    rotary = fields.word("position_embedding_type") == "rope"
     heads: dict[str, Mixer] = {"attention": replace(attention(fields, qkv_bias=bias), rotary=rotary)}
     if any(_BLOCKS[kind] == "mamba" for kind in kinds or ()):
         heads["mamba"] = _mamba(fields, proj_bias=fields.flag("mamba_proj_bias", default=False))
@@ -149,6 +154,7 @@ def qwen3_5(fields: ConfigFields) -> ModelConfig:
 
 def qwen3_5_moe(fields: ConfigFields) -> ModelConfig:
     """Qwen3.5 with experts in every layer."""
+    fields.understood("intermediate_size")
     return _qwen_hybrid(fields, [_qwen_experts(fields)] * fields.num_layers)
 
 
@@ -161,6 +167,7 @@ def _qwen_hybrid(fields: ConfigFields, mlps: list[MLP | MixtureOfExperts]) -> Mo
     n, every = fields.num_layers, fields.count("full_attention_interval", 4)
     kinds = fields.kinds("layer_types", ("linear_attention", "full_attention"), length=n)
     full = [k == "full_attention" for k in kinds] if kinds else [(i + 1) % every == 0 for i in range(n)]
+    fields.understood("full_attention_interval")
     linear, base = None if all(full) else _delta_network(fields), _gated_attention(fields)
     layers = stack([base if is_full else linear for is_full in full], mlps)
     model = decoder(fields, layers)

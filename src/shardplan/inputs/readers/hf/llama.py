@@ -49,12 +49,13 @@ def smollm3(fields: ConfigFields) -> ModelConfig:
     """SmolLM3: Llama, every fourth layer without positions."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
     n, every = fields.num_layers, fields.count("no_rope_layer_interval", 4)
+    fields.understood("sliding_window", "max_window_layers")
     rotary = fields.counts("no_rope_layers", maximum=1, length=n) or [int((i + 1) % every != 0) for i in range(n)]
     plain = replace(base, rotary=False)
-    mixers = [base if rotates else plain for rotates in rotary]
-    if fields.flag("use_sliding_window", default=False):
-        window = fields.optional_count("sliding_window")
-        mixers = [mixer if mixer.rotary else replace(mixer, window=window) for mixer in mixers]
+    slides = sliding(fields, lambda i: fields.flag("use_sliding_window", default=False) and not rotary[i])
+    window = fields.optional_count("sliding_window") if any(slides) else None
+    bases = [base if rotates else plain for rotates in rotary]
+    mixers = [replace(mixer, window=window) if slide else mixer for mixer, slide in zip(bases, slides, strict=True)]
     feed_forward = mlp(fields, gated=True, bias=fields.flag("mlp_bias", default=False))
     return decoder(fields, stack(mixers, [feed_forward] * n), tie=True)
 
@@ -110,6 +111,7 @@ def _qwen(fields: ConfigFields, base: Attention) -> ModelConfig:
 def qwen_windows(fields: ConfigFields, base: Attention) -> tuple[Attention, ...]:
     """Qwen's windows: off unless ``use_sliding_window``, then in the layers from ``max_window_layers`` on."""
     on = fields.flag("use_sliding_window", default=False)
+    fields.understood("max_window_layers")
     first = fields.count("max_window_layers", 28, minimum=0) if on else 0
     return windowed(fields, base, sliding(fields, lambda i: on and i >= first))
 

@@ -26,10 +26,23 @@ from shardplan.inputs.readers.hf.parts import (
 )
 
 
+ROUTING: Final = (
+    "moe_intermediate_size",
+    "num_experts",
+    "num_experts_per_tok",
+    "n_shared_experts",
+    "shared_expert_intermediate_size",
+    "n_group",
+    "topk_group",
+)
+"""Fields that say nothing of a model whose layers are all dense."""
+
+
 def feed_forwards(
     fields: ConfigFields, sparse: Sequence[bool], moe: Callable[[], MixtureOfExperts]
 ) -> list[MLP | MixtureOfExperts]:
     """Experts where ``sparse`` says, a gated MLP of ``intermediate_size`` elsewhere; reads only what occurs."""
+    fields.understood("intermediate_size", *ROUTING)
     routed = moe() if any(sparse) else None
     dense = None if all(sparse) else mlp(fields, gated=True)
     chosen = [routed if is_sparse else dense for is_sparse in sparse]
@@ -63,6 +76,7 @@ def qwen2_moe(fields: ConfigFields) -> ModelConfig:
 
 def qwen3_moe(fields: ConfigFields) -> ModelConfig:
     """Qwen3-MoE: norms on queries and keys, no shared expert."""
+    fields.require("use_qk_norm", expected=True)
     bias = fields.flag("attention_bias", default=False)
     base = replace(attention(fields, qkv_bias=bias, kv_required=True), qk_norm="head")
     moe = feed_forwards(fields, sparse_step(fields), lambda: experts(fields))
@@ -104,6 +118,7 @@ def deepseek_v3(fields: ConfigFields) -> ModelConfig:
 def deepseek_v32(fields: ConfigFields) -> ModelConfig:
     """DeepSeek-V3.2, GLM-5: DeepSeek-V3 with an indexer; a layer may reuse the keys that an earlier one selected."""
     fields.count("index_topk")
+    fields.understood("index_topk_freq", "index_skip_topk_offset", "layer_types")
     base = latent_attention(fields)
     layers = _deepseek(fields, base, first_k=3, shared=1)
     reusing = replace(base, index_num_heads=0, index_head_dim=0)
@@ -156,6 +171,7 @@ def gpt_oss(fields: ConfigFields) -> ModelConfig:
 def llama4(fields: ConfigFields) -> ModelConfig:
     """Llama 4: one shared expert always; three of four layers attend in chunks, the fourth to all without positions."""
     sparse = _llama4_sparse(fields)
+    fields.understood("intermediate_size_mlp", "interleave_moe_layer_step", "no_rope_layer_interval")
     routed = experts(fields, width="intermediate_size", num_shared=1) if any(sparse) else None
     dense = None if all(sparse) else MLP(intermediate_size=fields.count("intermediate_size_mlp"), gated=True)
     return decoder(fields, stack(_llama4_mixers(fields), [routed if is_sparse else dense for is_sparse in sparse]))
@@ -173,13 +189,23 @@ def _llama4_mixers(fields: ConfigFields) -> list[Attention]:
     bias = fields.flag("attention_bias", default=False)
     whole = replace(attention(fields, qkv_bias=bias, head_dim=128, kv_required=True), rotary=False)
     norm: QKNorm = "l2" if fields.flag("use_qk_norm", default=True) else "none"
-    chunked = replace(whole, rotary=True, qk_norm=norm, chunk=fields.optional_count("attention_chunk_size", 8192))
-    return [chunked if rotates else whole for rotates in rotary]
+    rotating = replace(whole, rotary=True, qk_norm=norm)
+    kinds = fields.kinds("layer_types", ("chunked_attention", "full_attention"), length=n)
+    chunked = [kind == "chunked_attention" for kind in kinds] if kinds else [bool(rotates) for rotates in rotary]
+    bases = [rotating if rotates else whole for rotates in rotary]
+    chunk = fields.optional_count("attention_chunk_size", 8192)
+    return [replace(base, chunk=chunk) if cut else base for base, cut in zip(bases, chunked, strict=True)]
 
 
 def minimax_m2(fields: ConfigFields) -> ModelConfig:
     """MiniMax-M2: norms on all projected queries and keys, narrow experts, several multi-token-prediction modules."""
     norm: QKNorm = "full" if fields.flag("use_qk_norm", default=True) else "none"
+    if any(kind != 1 for kind in fields.counts("attn_type_list", maximum=1, length=fields.num_layers)):
+        raise fields.error(
+            "attn_type_list names layers of linear attention",
+            rule="every layer of a minimax_m2 model attends to all keys (attn_type_list 1)",
+            hint="correct attn_type_list; models with linear attention are of the family minimax_m1",
+        )
     base = replace(attention(fields, head_dim=128, kv_required=True), qk_norm=norm)
     model = decoder(fields, repeated(fields, base, experts(fields, width="intermediate_size")))
     per_module = fields.count("mtp_transformer_layers", 1) * fields.flag("use_mtp", default=True)
@@ -216,6 +242,7 @@ def ernie_moe(fields: ConfigFields) -> ModelConfig:
 def dbrx(fields: ConfigFields) -> ModelConfig:
     """DBRX: dimensions of attention and experts in objects of their own."""
     core, inner = fields.part("attn_config"), fields.part("ffn_config")
+    inner.understood("hidden_size")
     base = attention(fields, num_kv_heads=core.count("kv_n_heads"))
     moe = MixtureOfExperts(
         num_experts=inner.count("moe_num_experts"),
