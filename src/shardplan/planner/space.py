@@ -16,10 +16,11 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Setting
+from shardplan.inputs.degrees import Setting, heads_of
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.inputs.recurrent import SelectiveScan, ShortConvolution
 from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
 from shardplan.schedules.registry import load_schedule
@@ -40,6 +41,8 @@ FEWEST_LOCAL_TOKENS = 512
 MOST_MICROBATCH_TOKENS = 131_072
 MOST_EXPERT_TENSOR_RANKS = 8
 MOST_GRID_ROWS = 64
+MOST_CHANNEL_RANKS = 64
+"""Tensor parallelism of mixers that have channels and no heads (Mamba-1, short convolutions)."""
 FULL_RECOMPUTE_SHARES = (0.25, 0.5, 0.75)
 """Shares of a stage's layers that may be recomputed in full, besides all of them."""
 
@@ -278,8 +281,10 @@ def _domains(question: Question) -> tuple[Filling, ...]:
 
 
 def _most_heads(model: ModelConfig) -> int:
-    heads = [getattr(kind.mixer, "num_heads", 1) for kind in model.layer_kinds]
-    return max([int(count) for count in heads], default=1)
+    mixers = [mixer for kind in model.layer_kinds for mixer in kind.mixers]
+    by_channel = (SelectiveScan, ShortConvolution)
+    counts = (MOST_CHANNEL_RANKS if isinstance(mixer, by_channel) else max(heads_of(mixer)) for mixer in mixers)
+    return max(counts, default=1)
 
 
 def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
@@ -287,7 +292,7 @@ def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
     kinds = model.layer_kinds
     cheap = "layernorm,activation"
     policies = ["none", cheap] if fused else ["none", "selective", f"core_attn,{cheap}"]
-    if any(isinstance(kind.mixer, LatentAttention) for kind in kinds):
+    if any(isinstance(mixer, LatentAttention) for kind in kinds for mixer in kind.mixers):
         policies.append(f"{policies[-1]},mla_up_proj")
     experts = any(isinstance(kind.mlp, MixtureOfExperts) for kind in kinds)
     dense = any(isinstance(kind.mlp, MLP) for kind in kinds)

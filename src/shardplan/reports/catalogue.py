@@ -57,6 +57,12 @@ DIMENSIONS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "mamba_num_heads": (("state_space", "num_heads"),),
     "mamba_head_dim": (("state_space", "head_dim"),),
     "ssm_state_size": (("state_space", "state_size"),),
+    "mamba_inner_size": (("selective_scan", "inner_size"),),
+    "mamba_state_size": (("selective_scan", "state_size"),),
+    "mamba_dt_rank": (("selective_scan", "dt_rank"),),
+    "linear_num_heads": (("delta_attention", "num_heads"), ("lightning_attention", "num_heads")),
+    "linear_head_dim": (("delta_attention", "head_dim"), ("lightning_attention", "head_dim")),
+    "conv_kernel": (("short_convolution", "conv_kernel"),),
     "linear_num_key_heads": (("linear_attention", "num_key_heads"),),
     "linear_num_value_heads": (("linear_attention", "num_value_heads"),),
     "intermediate_size": (("mlp", "intermediate_size"),),
@@ -133,9 +139,13 @@ def _kind(model: ModelConfig) -> str:
         "attention": "attention",
         "latent_attention": "MLA",
         "state_space": "Mamba-2",
+        "selective_scan": "Mamba-1",
         "linear_attention": "delta net",
+        "delta_attention": "Kimi delta attention",
+        "lightning_attention": "lightning attention",
+        "short_convolution": "short convolution",
     }
-    found = dict.fromkeys(mixers[_part_kind(kind.mixer)] for kind in kinds if kind.mixer is not None)
+    found = dict.fromkeys(mixers[_part_kind(mixer)] for kind in kinds for mixer in kind.mixers)
     dense = any(isinstance(kind.mlp, MLP) for kind in kinds)
     mlps = ["dense"] * (dense and not model.is_moe) + ["MoE"] * model.is_moe
     return " ".join([*mlps, *(name for name in found if name != "attention" or len(found) > 1)])
@@ -164,7 +174,7 @@ def model_details(name_or_path: str, *, sequence_length: int | None = None) -> R
 
 def _dimensions(model: ModelConfig) -> Record:
     """Dimensions of the layers under one name each; a list where layers differ, left out where there are none."""
-    parts = [part for kind in model.layer_kinds for part in (kind.mixer, kind.mlp) if part is not None]
+    parts = [part for kind in model.layer_kinds for part in (*kind.mixers, kind.mlp) if part is not None]
     found: Record = {}
     for name, places in DIMENSIONS.items():
         values = [getattr(part, field) for part in parts for kind, field in places if _part_kind(part) == kind]

@@ -2,7 +2,7 @@
 
 Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
 reader leaves out (a vision tower, quantised weights) is said in ``notes``. Each family is a small function in
-``hf_gpt``, ``hf_llama``, ``hf_gemma``, ``hf_moe``, ``hf_hybrid`` or
+``hf_gpt``, ``hf_llama``, ``hf_gemma``, ``hf_moe``, ``hf_hybrid``, ``hf_recurrent`` or
 ``hf_encoders``; :data:`FAMILIES` is all of them.
 """
 
@@ -22,10 +22,11 @@ from shardplan.inputs.readers.hf import gpt as hf_gpt
 from shardplan.inputs.readers.hf import hybrid as hf_hybrid
 from shardplan.inputs.readers.hf import llama as hf_llama
 from shardplan.inputs.readers.hf import moe as hf_moe
+from shardplan.inputs.readers.hf import recurrent as hf_recurrent
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
-from shardplan.inputs.readers.hf.unsupported import refuse_other_files, refuse_unsupported
 from shardplan.inputs.readers.hf.unread import refuse_unread
+from shardplan.inputs.readers.hf.unsupported import refuse_other_files, refuse_unsupported
 from shardplan.inputs.readers.model_index import MODELS, model_sources
 
 FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
@@ -34,6 +35,7 @@ FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     **hf_gemma.FAMILIES,
     **hf_moe.FAMILIES,
     **hf_hybrid.FAMILIES,
+    **hf_recurrent.FAMILIES,
     **hf_encoders.FAMILIES,
 }
 """``model_type`` to the reader of its family."""
@@ -114,6 +116,9 @@ _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
 _TRAINING_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {
     "bloom": {"max_position_embeddings": 2048},
     "falcon": {"max_position_embeddings": 2048},
+    "falcon_mamba": {"max_position_embeddings": 8192},
+    "mamba": {"max_position_embeddings": 2048},
+    "mamba2": {"max_position_embeddings": 2048},
 }
 """Lengths that files of these families leave out."""
 
@@ -150,7 +155,7 @@ def model_from_config(config: object, *, name: str) -> ModelConfig:
 
     Raises :class:`~shardplan.errors.InputError`: a field is missing, not of its type or out of range, fields
     contradict each other, or the architecture is not supported.
-        """
+    """
     if not isinstance(config, Mapping):
         raise InputError(
             f"{name}: the configuration is {shown(config)}",
@@ -223,7 +228,9 @@ def _unknown(stated: str | None, what: str) -> InputError:
     return InputError(
         f"{what} {shown(stated)} is not known",
         rule="the model_type is one that shardplan reads, and no other family is guessed",
-        hint=f"write it '{spelled}'" if spelled else f"describe your model by a family that has the same layers: {LISTED}",
+        hint=f"write it '{spelled}'"
+        if spelled
+        else f"describe your model by a family that has the same layers: {LISTED}",
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from shardplan.inputs.layers import Layer
+from shardplan.inputs.layers import MLP, Layer
 from shardplan.inputs.model import ModelConfig, PatchEmbedding
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
-from shardplan.inputs.readers.hf.parts import attention, decoder, mlp, repeated
+from shardplan.inputs.readers.hf.parts import attention, decoder, mlp, repeated, sliding, stack
 
 
 def bert(fields: ConfigFields) -> ModelConfig:
@@ -63,6 +63,67 @@ def vit(fields: ConfigFields) -> ModelConfig:
     )
 
 
+def modernbert(fields: ConfigFields) -> ModelConfig:
+    """ModernBERT: rotary positions, gated MLPs, two of three layers see a window; no norm before the first attention."""
+    bias = fields.flag("attention_bias", default=False)
+    heads = fields.count("num_attention_heads")
+    base = replace(attention(fields, qkv_bias=bias, num_kv_heads=heads), causal=False)
+    every = fields.count("global_attn_every_n_layers", 3)
+    slides = sliding(fields, lambda i: i % every != 0)
+    fields.understood("local_attention", "sliding_window")
+    local = replace(base, window=max(1, fields.count("local_attention", 128) // 2))  # half of it on each side
+    feed_forward = mlp(fields, gated=True, bias=fields.flag("mlp_bias", default=False))
+    layers = stack([local if slide else base for slide in slides], [feed_forward] * len(slides))
+    return replace(
+        decoder(fields, (replace(layers[0], num_norms=1), *layers[1:]), tie=True),
+        norm_bias=fields.flag("norm_bias", default=False),
+        causal=False,
+        has_embedding_norm=True,
+        head_bias=fields.flag("decoder_bias", default=True),
+        has_head_transform=True,
+        head_transform_bias=fields.flag("classifier_bias", default=False),
+    )
+
+
+def dinov2(fields: ConfigFields) -> ModelConfig:
+    """DINOv2: a vision transformer whose layers scale their outputs, with a SwiGLU MLP in the largest."""
+    registers = fields.count("num_register_tokens", 4, minimum=0) if "registers" in fields.model_type else 0
+    patch = PatchEmbedding(
+        image_size=_side(fields, "image_size"),
+        patch_size=_side(fields, "patch_size"),
+        num_channels=fields.count("num_channels", 3),
+        num_registers=registers,
+        has_mask_token=fields.flag("use_mask_token", default=True),
+    )
+    qkv_bias, heads = fields.flag("qkv_bias", default=True), fields.count("num_attention_heads")
+    base = attention(fields, qkv_bias=qkv_bias, output_bias=True, num_kv_heads=heads)
+    layer = Layer(
+        mixer=replace(base, causal=False, rotary=False), mlp=_dinov2_mlp(fields), num_norms=2, layer_scale=True
+    )
+    return ModelConfig(
+        name=fields.name,
+        model_type=fields.model_type,
+        hidden_size=fields.count("hidden_size"),
+        layers=(layer,) * fields.num_layers,
+        vocab_size=0,
+        tie_word_embeddings=False,
+        norm_bias=True,
+        max_position_embeddings=patch.sequence_length,
+        num_position_embeddings=patch.num_patches + 1,
+        patch=patch,
+        num_labels=_num_labels(fields),
+        num_label_inputs=2,
+        causal=False,
+    )
+
+
+def _dinov2_mlp(fields: ConfigFields) -> MLP:
+    """Two thirds of the width, rounded up to a multiple of eight, where a gate takes the other third."""
+    width = int(fields.ratio("mlp_ratio", 4) * fields.count("hidden_size"))
+    gated = fields.flag("use_swiglu_ffn", default=False)
+    return MLP(intermediate_size=(int(width * 2 / 3) + 7) // 8 * 8 if gated else width, gated=gated, bias=True)
+
+
 def _encoder_layers(fields: ConfigFields, *, qkv_bias: bool) -> tuple[Layer, ...]:
     base = attention(fields, qkv_bias=qkv_bias, output_bias=True, num_kv_heads=fields.count("num_attention_heads"))
     return repeated(fields, replace(base, causal=False, rotary=False), mlp(fields, gated=False, bias=True))
@@ -95,6 +156,9 @@ def _num_labels(fields: ConfigFields) -> int:
 FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "bert": bert,
     "camembert": roberta,
+    "dinov2": dinov2,
+    "dinov2_with_registers": dinov2,
+    "modernbert": modernbert,
     "roberta": roberta,
     "vit": vit,
     "xlm-roberta": roberta,

@@ -17,9 +17,9 @@ from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_DIMENSION, MAX_NUM_LAYERS
 
 SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model"),
+    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model", "emb_size"),
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_q_heads"),
     "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
     "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
     "max_position_embeddings": (
@@ -28,6 +28,7 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "max_seq_len",
         "seq_length",
         "model_max_length",
+        "sequence_len",
     ),
     "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": (
@@ -37,8 +38,11 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "top_k_experts",
         "moe_k",
         "moe_topk",
+        "num_selected_experts",
     ),
-    "n_shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "n_shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    "head_dim": ("head_dim", "key_size"),
+    "n_group": ("n_group", "num_expert_group"),
     "num_nextn_predict_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"),
     "sliding_window_pattern": ("sliding_window_pattern", "_sliding_window_pattern"),
     "n_groups": ("n_groups", "mamba_n_groups"),
@@ -47,7 +51,9 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "use_conv_bias": ("use_conv_bias", "mamba_conv_bias"),
     "mamba_num_heads": ("mamba_num_heads", "mamba_n_heads"),
     "mamba_head_dim": ("mamba_head_dim", "mamba_d_head"),
-    "ssm_state_size": ("ssm_state_size", "mamba_d_state"),
+    "ssm_state_size": ("ssm_state_size", "state_size", "mamba_d_state"),
+    "time_step_rank": ("time_step_rank", "mamba_dt_rank"),
+    "expand": ("expand", "mamba_expand"),
 }
 """Meaning to the names files use for it, the usual one first. A meaning not listed here has its own name only."""
 
@@ -106,6 +112,20 @@ class ConfigFields:
         if default is not None:
             return default
         raise self._missing(key, found)
+
+    def same_count(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
+        """Whole number under ``key``, or a list of one number for every layer."""
+        found = self._find(key)
+        if found is None or not isinstance(found.value, list | tuple):
+            return self.count(key, default, minimum=minimum)
+        listed = self.counts(key, maximum=MAX_DIMENSION, length=self.num_layers)
+        if len(set(listed)) != 1 or listed[0] < minimum:
+            raise self.error(
+                f"{found.spelling} is {shown(found.value)}",
+                rule=f"{found.spelling} of {self.model_type} is the same in every layer, and {minimum} at least",
+                hint=f"give {found.spelling} as one number; layers that differ in it are not supported",
+            )
+        return listed[0]
 
     def optional_count(self, key: str, default: int | None = None, *, minimum: int = 1) -> int | None:
         """Whole number under ``key``; null is None, absent is ``default``."""

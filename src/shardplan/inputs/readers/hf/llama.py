@@ -170,7 +170,40 @@ def olmo3(fields: ConfigFields) -> ModelConfig:
     return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers)))
 
 
+def exaone4(fields: ConfigFields) -> ModelConfig:
+    """EXAONE 4: norms behind attention and MLP, and on queries and keys; three of four layers slide in the large one.
+
+    Where some layers slide, those that do not have no positions.
+    """
+    base = replace(attention(fields), qk_norm="head")
+    fields.understood("sliding_window_pattern")
+    if not fields.has("sliding_window"):
+        fields.understood("layer_types")
+        return _llama_like(fields, base)
+    mixers = windowed(fields, base, sliding(fields, _exaone_slides(fields)))
+    placed = [mixer if mixer.window else replace(mixer, rotary=False) for mixer in mixers]
+    return decoder(fields, stack(placed, [mlp(fields, gated=True)] * len(placed)))
+
+
+def _exaone_slides(fields: ConfigFields) -> Callable[[int], bool]:
+    """Whether a layer slides: by the letters of the pattern, repeated, or all but every so many; never the last one."""
+    if isinstance(fields.values.get("sliding_window_pattern"), str):
+        letters = fields.letters("sliding_window_pattern", {"L": "local", "G": "global"}) or ()
+        return lambda i: letters[i % len(letters)] == "local" and i + 1 < fields.num_layers
+    every = fields.count("sliding_window_pattern", 4)
+    return lambda i: (i + 1) % every != 0
+
+
+def apertus(fields: ConfigFields) -> ModelConfig:
+    """Apertus: norms on queries and keys, and a learned activation (xIELU) without a gate."""
+    base = replace(attention(fields, qkv_bias=fields.flag("attention_bias", default=False)), qk_norm="head")
+    learned = 2 if (fields.word("hidden_act") or "xielu") == "xielu" else 0
+    feed_forward = replace(mlp(fields, gated=False), num_activation_parameters=learned)
+    return decoder(fields, repeated(fields, base, feed_forward))
+
+
 FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
+    "apertus": apertus,
     "aquila": llama,
     "arcee": arcee,
     "baichuan": baichuan,
@@ -178,6 +211,7 @@ FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "cohere": cohere,
     "cohere2": cohere2,
     "ernie4_5": ernie,
+    "exaone4": exaone4,
     "glm": glm,
     "glm4": glm4,
     "granite": llama,

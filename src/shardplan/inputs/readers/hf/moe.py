@@ -25,7 +25,6 @@ from shardplan.inputs.readers.hf.parts import (
     windowed,
 )
 
-
 ROUTING: Final = (
     "moe_intermediate_size",
     "num_experts",
@@ -145,7 +144,7 @@ def glm4_moe_lite(fields: ConfigFields) -> ModelConfig:
 
 def glm4_moe(fields: ConfigFields) -> ModelConfig:
     """GLM-4.5: grouped queries with biases, experts as in DeepSeek-V3, one dense layer where the file does not say."""
-    bias = fields.flag("attention_bias", default=False)
+    bias = fields.flag("attention_bias", default=fields.model_type == "glm4v_moe_text")
     base = attention(fields, qkv_bias=bias, output_bias=False, kv_required=True)
     norm: QKNorm = "head" if fields.flag("use_qk_norm", default=False) else "none"
     return decoder(fields, _deepseek(fields, replace(base, qk_norm=norm), first_k=1, shared=1))
@@ -253,7 +252,73 @@ def dbrx(fields: ConfigFields) -> ModelConfig:
     return decoder(fields, repeated(fields, base, moe))
 
 
+def hunyuan_moe(fields: ConfigFields) -> ModelConfig:
+    """Hunyuan-A13B: norms on queries and keys, experts next to an MLP of their width that all tokens visit."""
+    usual = {"use_cla": False, "moe_layer_num_skipped": 0, "use_qk_norm": True, "use_mixed_mlp_moe": True}
+    for key, value in usual.items():
+        fields.require(key, expected=value)
+    fields.understood("cla_share_factor", "num_media_embeds", "attention_head_dim")
+    base = replace(attention(fields, qkv_bias=fields.flag("attention_bias", default=False)), qk_norm="head")
+    width = fields.same_count("moe_intermediate_size", fields.count("intermediate_size"))
+    shared = fields.same_count("n_shared_experts", 1, minimum=0) * fields.count("intermediate_size")
+    moe = MixtureOfExperts(
+        num_experts=fields.same_count("num_experts"),
+        top_k=fields.same_count("num_experts_per_tok", 1),
+        intermediate_size=width,
+        gated=True,
+        shared_intermediate_size=shared,
+    )
+    return decoder(fields, repeated(fields, base, moe))
+
+
+def bailing_moe(fields: ConfigFields) -> ModelConfig:
+    """Ling, Ring: grouped queries, experts with shared ones; Ling 2.0 normalises queries and keys."""
+    for key in ("use_bias", "norm_softmax", "multi_gate"):
+        fields.require(key, expected=False)
+    base = attention(fields, qkv_bias=fields.flag("use_qkv_bias", default=False), output_bias=False)
+    norm: QKNorm = "head" if fields.flag("use_qk_norm", default=False) else "none"
+    num_shared = fields.optional_count("n_shared_experts", 0, minimum=0) or 0
+    width = fields.optional_count("moe_shared_expert_intermediate_size")
+    shared = None if width is None else num_shared * width
+    moe = feed_forwards(
+        fields,
+        first_k_dense(fields, 0),
+        lambda: grouped(fields, experts(fields, num_shared=num_shared, shared_width=shared)),
+    )
+    return decoder(fields, stack([replace(base, qk_norm=norm)] * len(moe), moe))
+
+
+def arctic(fields: ConfigFields) -> ModelConfig:
+    """Arctic: experts next to a dense MLP as wide as the hidden size, which has a norm of its own."""
+    n, every = fields.num_layers, fields.count("moe_layer_frequency", 2)
+    fields.understood("intermediate_size", "moe_min_capacity", "moe_train_capacity_factor", "moe_eval_capacity_factor")
+    residual = fields.flag("use_residual", default=False)
+    fields.require("parallel_attn_mlp_res", expected=residual)
+    base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
+    width = fields.count("hidden_size") if residual else 0
+    routed = experts(fields, width="intermediate_size", shared_width=width)
+    with_experts = Layer(mixer=base, mlp=routed, num_norms=3 if residual else 2)
+    dense = Layer(mixer=base, mlp=mlp(fields, gated=True), num_norms=2)
+    return decoder(fields, tuple(with_experts if (i + 1) % every == 0 else dense for i in range(n)))
+
+
+def grok(fields: ConfigFields) -> ModelConfig:
+    """Grok-1: four norms per layer, gated experts in every layer, tied. Also read in the names of its own run.py."""
+    hidden_size = fields.count("hidden_size")
+    base = attention(fields, head_dim=128, kv_required=True)
+    widened = int(fields.ratio("widening_factor", 8) * hidden_size) * 2 // 3
+    routed = MixtureOfExperts(
+        num_experts=fields.count("num_experts"),
+        top_k=fields.count("num_experts_per_tok"),
+        intermediate_size=fields.count("intermediate_size", -(-widened // 8) * 8),
+        gated=True,
+    )
+    return decoder(fields, repeated(fields, base, routed, num_norms=4), tie=True)
+
+
 FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
+    "arctic": arctic,
+    "bailing_moe": bailing_moe,
     "dbrx": dbrx,
     "deepseek": deepseek,
     "deepseek_v2": deepseek_v2,
@@ -268,6 +333,8 @@ FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "gpt_oss": gpt_oss,
     "granitemoe": granite_moe,
     "granitemoeshared": granite_moe,
+    "grok-1": grok,
+    "hunyuan_v1_moe": hunyuan_moe,
     "kimi_k2": deepseek_v3,
     "llama4_text": llama4,
     "minimax_m2": minimax_m2,

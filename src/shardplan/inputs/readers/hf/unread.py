@@ -33,7 +33,7 @@ _PARTS: Final = re.compile(r"(^|_)(config|cfg)$|^(moe|ssm|attn|mamba)$")
 """Names of objects that describe layers."""
 
 _HARMLESS: Final = re.compile(
-    r"_token_id$|_token_index$|dropout|_pdrop$|_eps$|_epsilon$|_coef$|_coefficient$|_alpha$|_act_fn$|^rope_|^rotary_|_rotary_"
+    r"_token_id$|_token_index$|dropout|_pdrop$|_eps$|_epsilon$|_coef$|_coefficient$|_(alpha|beta)(_factor)?$|norm_before_gate$|^use_expert_bias$|_act_fn$|^rope_|^rotary_|_rotary_"
     r"|^(init|initializer|summary|pooler|problem|generation|quantization|compression|vision|audio|speech|time_step)_"
     r"|^(id2label|label2id|num_labels|n_ctx|num_logits_to_keep|num_return_sequences|num_beams|num_beam_groups|diversity)"
     r"|^(chunk_size_feed_forward|no_repeat_ngram_size|encoder_no_repeat_ngram_size|original_max_position_embeddings)$"

@@ -9,8 +9,8 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 from shardplan.workload.ops import Block, Matmul, StreamPass
+from shardplan.workload.recurrent import linear_attention, state_space
 from shardplan.workload.shard import Shard
-from shardplan.workload.state_space import linear_attention, state_space
 
 LENGTH = 4096
 MAMBA2_2_7B = StateSpace(
