@@ -85,6 +85,7 @@ EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
         ),
     ),
     "conv": ((read(1, write=1),), (read(2, write=1),)),
+    "scale": ((read(1, write=1),), (read(2, write=1),)),
     "conv twice": ((read(1, write=1),), (read(1, write=1), read(2, write=1))),
     "gate": ((read(2, write=1),), (read(3, write=2),)),
     "adapter": ((read(2, write=1),), (read(2, write=1),)),

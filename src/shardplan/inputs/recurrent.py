@@ -212,7 +212,7 @@ class LightningAttention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShortConvolution:
-    r"""Gated short convolution: :math:`C \odot conv(B \odot x)`, with B, C and x projected together. LFM2, arXiv 2511.23404.
+    r"""Gated short convolution: :math:`C \odot conv(B \odot x)`, B, C and x projected together. LFM2, arXiv 2511.23404.
 
     Parameters, with :math:`c` channels: :math:`3 h c + k c + c h`, plus biases.
     """

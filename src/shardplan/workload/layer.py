@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -88,24 +89,21 @@ def _without_output(block: Block) -> Block:
     return replace(block, operators=tuple(operators), collectives=tuple(collectives))
 
 
+BLOCKS: Final[Mapping[type, Callable[[Any, Shard], Block]]] = {
+    Attention: attention,
+    LatentAttention: latent_attention,
+    StateSpace: state_space,
+    SelectiveScan: selective_scan,
+    LinearAttention: linear_attention,
+    DeltaAttention: delta_attention,
+    LightningAttention: lightning_attention,
+    ShortConvolution: short_convolution,
+}
+"""What each kind of mixer does under a plan."""
+
+
 def _mixer(mixer: Mixer, shard: Shard) -> Block:
-    match mixer:
-        case Attention():
-            return attention(mixer, shard)
-        case LatentAttention():
-            return latent_attention(mixer, shard)
-        case StateSpace():
-            return state_space(mixer, shard)
-        case SelectiveScan():
-            return selective_scan(mixer, shard)
-        case LinearAttention():
-            return linear_attention(mixer, shard)
-        case DeltaAttention():
-            return delta_attention(mixer, shard)
-        case LightningAttention():
-            return lightning_attention(mixer, shard)
-        case ShortConvolution():
-            return short_convolution(mixer, shard)
+    return BLOCKS[type(mixer)](mixer, shard)
 
 
 def _mlp(config: MLP | MixtureOfExperts, shard: Shard) -> Block:

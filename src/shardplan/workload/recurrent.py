@@ -1,7 +1,7 @@
 """Mixers that carry a state along the sequence under a plan. Their scans are memory-bound passes.
 
-The scan of Mamba-2 is measured (``state_space_scan_bytes`` of the profile); those of other kinds take the same bytes for
-an element of their output.
+The scan of Mamba-2 is measured (``state_space_scan_bytes`` of the profile); those of other kinds take the same bytes
+for an element of their output.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def state_space(config: StateSpace, shard: Shard) -> Block:
 def selective_scan(config: SelectiveScan, shard: Shard) -> Block:
     r"""Mamba-1 (arXiv 2312.00752): projection, convolution, selection of step size, B and C, scan, projection.
 
-    FLOP of the scan: :math:`9\,d_{inner} n` per token (state-spaces/mamba, issue 110). Step size, B and C are products of
-    all inner channels, which tensor-parallel ranks add up. The backward pass convolves again (mamba_ssm,
+    FLOP of the scan: :math:`9\,d_{inner} n` per token (state-spaces/mamba, issue 110). Step size, B and C are products
+    of all inner channels, which tensor-parallel ranks add up. The backward pass convolves again (mamba_ssm,
     MambaInnerFn).
     """
     inner = config.inner_size / shard.columns
@@ -78,8 +78,8 @@ def linear_attention(config: LinearAttention, shard: Shard) -> Block:
 def delta_attention(config: DeltaAttention, shard: Shard) -> Block:
     r"""Kimi delta attention (arXiv 2510.26692): a gated delta net whose decay and output gate are of low rank.
 
-    FLOP of the scan: :math:`7\,d^2` per token and head, as for one decay per head: the decay of a channel is one product
-    as well. Every rank projects down to the rank of the gates itself, and up to its own channels.
+    FLOP of the scan: :math:`7\,d^2` per token and head, as for one decay per head: the decay of a channel is one
+    product as well. Every rank projects down to the rank of the gates itself, and up to its own channels.
     """
     inner = config.inner_size / shard.columns
     scan_flops = 7.0 * shard.tokens * inner * config.head_dim

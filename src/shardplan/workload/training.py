@@ -20,8 +20,8 @@ from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 NORMED: Final = (
-    "qkv", "q", "q_down", "kv_down", "index_k", "in_proj", "gates_down", "mlp_fc1", "shared_fc1", "latent_down", "router",
-    "mtp_projection",
+    "qkv", "q", "q_down", "kv_down", "index_k", "in_proj", "gates_down", "mlp_fc1", "shared_fc1", "latent_down",
+    "router", "mtp_projection",
 )  # fmt: skip
 """Products that read the output of the norm before them."""
 READ_BY: Final = {

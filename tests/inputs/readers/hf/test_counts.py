@@ -43,7 +43,7 @@ ATTENTION = 64 * (4 + 2 + 2) * 16 + 4 * 16 * 64
 
 
 def test_arctic() -> None:
-    """Snowflake/snowflake-arctic-base, modeling_arctic.py: experts, and a residual MLP of the hidden size with a norm."""
+    """Snowflake/snowflake-arctic-base, modeling_arctic.py: experts, and an MLP of the hidden size with a norm."""
     fields = {"model_type": "arctic", "num_local_experts": 6, "num_experts_per_tok": 2, "moe_layer_frequency": 1,
               "use_residual": True, "parallel_attn_mlp_res": True}  # fmt: skip
     layer = ATTENTION + 6 * 3 * 64 * 96 + 64 * 6 + 3 * 64 * 64 + 3 * 64

@@ -119,7 +119,8 @@ def test_switches_are_true_or_false(value: object) -> None:
         ({"model_type": "nemotron_h", "hybrid_override_pattern": "*E*"}, "the layer pattern names 3 layers"),
         ({"model_type": "nemotron_h", "hybrid_override_pattern": 3}, "hybrid_override_pattern is 3"),
         ({"model_type": "nemotron_h"}, "hybrid_override_pattern is missing"),
-        ({"model_type": "mpt", "expansion_ratio": 0.3}, "expansion_ratio times d_model"),
+        ({"model_type": "mpt", "expansion_ratio": 0.3}, "num_key_value_heads is 4"),
+        ({"model_type": "mpt", "num_key_value_heads": 8, "expansion_ratio": 0.3}, "expansion_ratio times d_model"),
         ({"model_type": "vit", "image_size": [8, 16], "patch_size": 4}, "image_size is [8, 16]"),
     ],
 )

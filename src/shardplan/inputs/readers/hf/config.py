@@ -225,12 +225,11 @@ def _unknown(stated: str | None, what: str) -> InputError:
             f"{what} is missing", rule="a model states its model_type", hint=f"add model_type to the file; {LISTED}"
         )
     spelled = next((family for family in FAMILIES if _letters(family) == _letters(stated)), None)
+    like = f"describe your model by a family that has the same layers: {LISTED}"
     return InputError(
         f"{what} {shown(stated)} is not known",
         rule="the model_type is one that shardplan reads, and no other family is guessed",
-        hint=f"write it '{spelled}'"
-        if spelled
-        else f"describe your model by a family that has the same layers: {LISTED}",
+        hint=f"write it '{spelled}'" if spelled else like,
     )
 
 

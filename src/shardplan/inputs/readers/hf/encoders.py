@@ -64,7 +64,7 @@ def vit(fields: ConfigFields) -> ModelConfig:
 
 
 def modernbert(fields: ConfigFields) -> ModelConfig:
-    """ModernBERT: rotary positions, gated MLPs, two of three layers see a window; no norm before the first attention."""
+    """ModernBERT: rotary positions, gated MLPs, windows in two of three layers, no norm before the first."""
     bias = fields.flag("attention_bias", default=False)
     heads = fields.count("num_attention_heads")
     base = replace(attention(fields, qkv_bias=bias, num_kv_heads=heads), causal=False)

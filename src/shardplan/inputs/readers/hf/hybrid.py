@@ -177,7 +177,7 @@ def falcon_h1(fields: ConfigFields) -> ModelConfig:
 
 
 def _sized_mamba(fields: ConfigFields, *, proj_bias: bool, inner: int | None = None) -> StateSpace:
-    """Mamba-2 whose heads hold ``inner`` channels, or ``mamba_expand`` times the hidden size; "auto" is what is left."""
+    """Mamba-2 whose heads hold ``inner`` channels, or ``mamba_expand`` times the hidden size; "auto" divides them."""
     inner = inner or fields.count("expand", 2) * fields.count("hidden_size")
     fields.understood("expand", "mamba_d_ssm", "mamba_head_dim")
     heads = fields.count("mamba_num_heads", 128)

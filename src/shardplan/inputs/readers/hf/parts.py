@@ -44,11 +44,11 @@ def attention(
 
 def _check_kv_heads(fields: ConfigFields, fixed: int) -> None:
     """Refuse a file that states another number of key-value heads than its family has."""
-    stated = fields.count("num_key_value_heads", fixed)
+    stated, heads = fields.count("num_key_value_heads", fixed), fields.count("num_attention_heads")
     if stated != fixed:
         raise fields.error(
             f"num_key_value_heads is {stated}",
-            rule=f"a {fields.model_type} model of {fields.count('num_attention_heads')} heads has {fixed} key-value heads",
+            rule=f"a {fields.model_type} model of {heads} heads has {fixed} key-value heads",
             hint="correct num_key_value_heads, or leave it out",
         )
 

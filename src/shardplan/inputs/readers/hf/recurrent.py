@@ -1,6 +1,4 @@
-"""Decoders whose layers are all, or mostly, recurrent: Mamba, LFM2, MiniMax-01 and Kimi Linear, laid out as in
-``transformers``.
-"""
+"""Decoders of mostly recurrent layers: Mamba, LFM2, MiniMax-01 and Kimi Linear, laid out as in ``transformers``."""
 
 from __future__ import annotations
 
@@ -112,7 +110,7 @@ def _minimax_softmax(fields: ConfigFields, n: int) -> list[bool]:
 
 
 def kimi_linear(fields: ConfigFields) -> ModelConfig:
-    """Kimi Linear: Kimi delta attention but for some layers of latent attention without positions; DeepSeek's experts."""
+    """Kimi Linear: delta attention, latent attention without positions in some layers, DeepSeek's experts."""
     n, part = fields.num_layers, fields.part("linear_attn_config")
     delta = DeltaAttention(
         num_heads=part.count("num_heads", fields.count("linear_num_heads", 32)),

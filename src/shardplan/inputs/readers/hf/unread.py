@@ -1,8 +1,8 @@
 """Fields that bear a shape and that the reader of a family left unread: such a file is refused, not half understood.
 
-A field bears a shape where it changes the number or the size of a model's matrices, or the keys that a query sees. Names
-say so (``num_experts``, ``mamba_d_state``, ``sliding_window``, ``layer_types``), together with the kind of value: 0,
-false, null and an empty list ask for nothing.
+A field bears a shape where it changes the number or the size of a model's matrices, or the keys that a query sees.
+Names say so (``num_experts``, ``mamba_d_state``, ``sliding_window``, ``layer_types``), together with the kind of value:
+0, false, null and an empty list ask for nothing.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _HARMLESS: Final = re.compile(
     r"|^(ep_size|norm_topk_prob|moe_capacity|moe_capacity_factor|moe_shared_expert_overlap|moe_gate|model_parallel_size)$"
     r"|^(use_mamba_kernels|use_mambapy|moe_dropout_prob|moe_router_topk_scaling_factor|encoder_stride|use_conv_kernels)$"
 )
-"""Names that look like shapes and bear none, in any family: positions, initialisation, heads of other tasks, generation,
-and how a framework splits or computes the model."""
+"""Names that look like shapes and bear none, in any family: positions, initialisation, heads of other tasks,
+generation, and how a framework splits or computes the model."""
 
 _NOTHING: Final = (None, False, 0, "", "full_attention", "global")
 """Entries of a list that ask for nothing."""
