@@ -28,6 +28,7 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.positions import beyond_positions
 from shardplan.inputs.profile import Profile
 from shardplan.units import format_bytes, format_count
 from shardplan.validity.rules import check_plan
@@ -269,7 +270,8 @@ def _assumptions(question: Question, plan: Plan) -> tuple[str, ...]:
     if not question.job.trains_all:
         texts.append(_trained(question))
     texts.extend(question.model.notes)
-    return tuple(texts)
+    beyond = beyond_positions(question.model, question.job.sequence_length)
+    return (*texts, beyond) if beyond else tuple(texts)
 
 
 def _trained(question: Question) -> str:

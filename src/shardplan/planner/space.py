@@ -41,6 +41,8 @@ FEWEST_LOCAL_TOKENS = 512
 MOST_MICROBATCH_TOKENS = 131_072
 MOST_EXPERT_TENSOR_RANKS = 8
 MOST_GRID_ROWS = 64
+MOST_CHUNKS = 128
+"""Model chunks of a rank that a search tries; models of up to 254 layers have no more of them that hold a layer."""
 MOST_CHANNEL_RANKS = 64
 """Tensor parallelism of mixers that have channels and no heads (Mamba-1, short convolutions)."""
 FULL_RECOMPUTE_SHARES = (0.25, 0.5, 0.75)
@@ -133,8 +135,23 @@ class Space:
         known = None if schedule is None else load_schedule(schedule)
         least, most = (1, None) if known is None else (known.least_vp, known.most_vp)
         if most is None:
-            most = (self.num_layers + 2) // pp if pp > 1 else least
+            most = min(self._most_chunks(pp), MOST_CHUNKS) if pp > 1 else least
         return tuple(vp for vp in self.axes.get("vp", range(least, max(least, most) + 1)) if self._admits("vp", vp))
+
+    @property
+    def not_searched(self) -> tuple[str, ...]:
+        """Candidates that are left out because there are too many."""
+        deep = [pp for pp in self.axes["pp"] if pp > 1 and self._most_chunks(pp) > MOST_CHUNKS]
+        if "vp" in self.axes or not deep:
+            return ()
+        return (
+            f"not searched: vp above {MOST_CHUNKS}, though stages of this model have up to "
+            f"{self._most_chunks(min(deep)):,} layers",
+        )
+
+    def _most_chunks(self, pp: int) -> int:
+        """Model chunks of a rank that leave all but the first and the last chunk a layer."""
+        return (self.num_layers + 2) // pp
 
     def _closed_stages(self, pp: int) -> tuple[int, ...] | None:
         """Layers of every stage at this depth, where the framework closes stages by cost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final, Literal
@@ -189,11 +190,28 @@ def model_values(details: Mapping[str, Any]) -> tuple[Value, ...]:
     counts = ("num_parameters", "num_active_parameters", "num_mtp_parameters")
     shown = (*counts, "num_hidden_layers", "hidden_size", *DIMENSIONS, "vocab_size", "max_position_embeddings")
     values = [
-        Value(field=name, value=details[name], quantity="count")
+        _dimension(name, details)
         for name in shown
         if details.get(name) and not (name == "num_active_parameters" and details[name] == details["num_parameters"])
     ]
     return (*values, Value(field="model_flops_per_token", value=details["model_flops_per_token"], quantity="flops"))
+
+
+def _dimension(name: str, details: Mapping[str, Any]) -> Value:
+    """A dimension as a number, or as text where layers differ in it."""
+    value = details[name]
+    if not isinstance(value, list):
+        return Value(field=name, value=value, quantity="count")
+    layers = Counter(details["layer_pattern"])
+    counted: Counter[Any] = Counter()
+    for kind, count in layers.items():
+        parts = details["layer_kinds"][kind]
+        held = [part for part in (parts["mixer"], parts["parallel_mixer"], parts["mlp"]) if part is not None]
+        counted.update(
+            {part[field]: count for part in held for known, field in DIMENSIONS[name] if part["kind"] == known}
+        )
+    shown = (f"{size:,} in {counted[size]:,}" for size in value if size)
+    return Value(field=name, value=f"{', '.join(shown)} of {details['num_hidden_layers']:,} layers")
 
 
 def cluster_entries() -> tuple[CatalogueEntry, ...]:
