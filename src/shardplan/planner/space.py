@@ -144,10 +144,8 @@ class Space:
         deep = [pp for pp in self.axes["pp"] if pp > 1 and self._most_chunks(pp) > MOST_CHUNKS]
         if "vp" in self.axes or not deep:
             return ()
-        return (
-            f"not searched: vp above {MOST_CHUNKS}, though stages of this model have up to "
-            f"{self._most_chunks(min(deep)):,} layers",
-        )
+        layers = f"{self._most_chunks(min(deep)):,} layers"
+        return (f"not searched: vp above {MOST_CHUNKS}, though stages of this model have up to {layers}",)
 
     def _most_chunks(self, pp: int) -> int:
         """Model chunks of a rank that leave all but the first and the last chunk a layer."""
