@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 from tests.inputs.readers.hf.manifest import Counted, counted
 
+from shardplan.errors import InputError
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.config import FAMILIES, model_from_config
@@ -157,6 +158,29 @@ PUBLISHED = {
     "mamba2-2.7b": ({"model_type": "mamba2", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 128,
                      "num_heads": 80, "head_dim": 64, "n_groups": 1, "vocab_size": 50288,
                      "tie_word_embeddings": True}, 2.7e9, 2.7e9),
+    # arXiv 2507.22448, table 1: 34 B
+    "falcon-h1-34b": ({"model_type": "falcon_h1", "hidden_size": 5120, "intermediate_size": 21504,
+                       "num_hidden_layers": 72, "num_attention_heads": 20, "num_key_value_heads": 4, "head_dim": 128,
+                       "mamba_d_ssm": 4096, "mamba_n_heads": 32, "mamba_d_head": 128, "mamba_n_groups": 2,
+                       "mamba_d_state": 256, "vocab_size": 261120, "max_position_embeddings": 262144}, 34e9, 34e9),
+    # model cards: 9.78 B, 8 B, 32.0 B, and 8.3 B of which 1.5 B are active
+    "bamba-9b": ({"model_type": "bamba", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                  "num_attention_heads": 32, "num_key_value_heads": 8, "attn_layer_indices": [9, 18, 27],
+                  "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 128,
+                  "vocab_size": 128256, "max_position_embeddings": 4096}, 9.78e9, 9.78e9),
+    "apertus-8b": ({"model_type": "apertus", "hidden_size": 4096, "intermediate_size": 21504, "num_hidden_layers": 32,
+                    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072,
+                    "max_position_embeddings": 65536}, 8.05e9, 8.05e9),
+    "exaone-4-32b": ({"model_type": "exaone4", "hidden_size": 5120, "intermediate_size": 27392, "head_dim": 128,
+                      "num_hidden_layers": 64, "num_attention_heads": 40, "num_key_value_heads": 8,
+                      "vocab_size": 102400, "max_position_embeddings": 131072, "sliding_window": 4096,
+                      "sliding_window_pattern": "LLLG"}, 32e9, 32e9),
+    "lfm2-8b-a1b": ({"model_type": "lfm2_moe", "hidden_size": 2048, "intermediate_size": 7168,
+                     "moe_intermediate_size": 1792, "num_hidden_layers": 24, "num_dense_layers": 2, "num_experts": 32,
+                     "num_experts_per_tok": 4, "num_attention_heads": 32, "num_key_value_heads": 8,
+                     "vocab_size": 65536, "max_position_embeddings": 128000,
+                     "layer_types": ["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv"
+                                     for i in range(24)]}, 8.3e9, 1.5e9),
     # arXiv 2312.00752, table 3: 2.8 B
     "mamba-2.8b": ({"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16,
                     "intermediate_size": 5120, "time_step_rank": 160, "vocab_size": 50280}, 2.8e9, 2.8e9),
@@ -179,3 +203,76 @@ def test_experts_and_shared_experts_of_published_files() -> None:
     arctic = read(PUBLISHED["arctic"][0]).layers[0].mlp
     assert isinstance(arctic, MixtureOfExperts)
     assert (arctic.intermediate_size, arctic.shared_intermediate_size) == (4864, 7168)
+
+
+ALONGSIDE: Mapping[str, Mapping[str, object]] = {
+    "apertus": {"qk_norm": True, "post_norm": False, "mlp_bias": False, "rope_scaling": {"factor": 8.0}},
+    "bloom": {"num_attention_heads": 4, "seq_length": 2048, "offset_alibi": 100, "bias_dropout_fusion": True,
+              "skip_bias_add": True, "pretraining_tp": 4, "unk_token_id": 0},
+    "cohere2": {"layer_switch": 4, "order_of_interleaved_layers": "local_attn_first", "use_gated_activation": True,
+                "use_parallel_block": True, "use_parallel_embedding": True, "logit_scale": 1, "rotary_pct": 1.0},
+    "deepseek_v3": {"ep_size": 1, "moe_layer_freq": 1, "topk_method": "noaux_tc", "seq_aux": True,
+                    "aux_loss_alpha": 0.001, "scoring_func": "sigmoid", "auto_map": {"AutoConfig": "x"}},
+    "dinov2": {"mlp_ratio": 4, "out_features": ["stage12"], "out_indices": [12], "stage_names": ["stem", "stage1"],
+               "drop_path_rate": 0.0, "layerscale_value": 1.0, "apply_layernorm": True},
+    "ernie4_5_moe": {"moe_capacity": [64, 64, 64], "moe_gate": "topk", "moe_use_aux_free": True,
+                     "num_nextn_predict_layers": 0, "use_rmsnorm": True, "compression_ratio": 1.0},
+    "falcon_h1": {"attn_layer_indices": None, "mlp_expansion_factor": 8, "mamba_use_mlp": True,
+                  "ssm_multipliers": [0.35, 0.25], "mlp_multipliers": [0.88, 0.5], "num_logits_to_keep": 1,
+                  "mamba_norm_before_gate": False, "time_step_limit": [0.0, 100.0], "attention_in_multiplier": 1},
+    "hunyuan_v1_dense": {"attention_head_dim": 16, "cla_share_factor": 2, "use_cla": False, "num_media_embeds": 257,
+                         "org_vocab_size": 128167, "num_experts": 1, "moe_topk": 1, "num_shared_expert": 1,
+                         "anyres_pooling_size": 2, "vit_patch": 1, "dense_list": [4096, 0], "use_qk_norm": True},
+    "jamba": {"use_mamba_kernels": True, "mamba_inner_layernorms": True, "num_logits_to_keep": 1,
+              "calc_logits_for_entire_prompt": False, "sliding_window": None},
+    "kimi_linear": {"head_dim": 72, "mla_use_nope": True, "moe_layer_freq": 1, "use_grouped_topk": True,
+                    "moe_renormalize": True, "moe_router_activation_func": "sigmoid", "num_nextn_predict_layers": 0},
+    "lfm2": {"block_dim": 64, "conv_dim": 64, "conv_dim_out": 64, "block_use_swiglu": True, "block_norm_eps": 1e-5,
+             "use_pos_enc": True, "conv_use_xavier_init": True, "block_mlp_init_scale": 1.0, "num_heads": 4},
+    "llama4_text": {"attn_temperature_tuning": 4, "floor_scale": 8192, "attn_scale": 0.1, "moe_layers": [],
+                    "for_llm_compressor": False, "cache_implementation": "hybrid"},
+    "minimax_m1": {"layernorm_full_attention_alpha": 3.5, "postnorm": True, "shared_intermediate_size": 0,
+                   "shared_moe_mode": "sigmoid", "rotary_dim": 64, "sliding_window": None},
+    "modernbert": {"global_rope_theta": 160000, "local_rope_theta": 10000, "layer_norm_eps": 1e-5,
+                   "initializer_cutoff_factor": 2.0, "position_embedding_type": "absolute", "cls_token_id": 1,
+                   "local_attention": 128, "reference_compile": None, "repad_logits_with_grad": False},
+    "phi3": {"original_max_position_embeddings": 128, "full_attn_mod": 1, "interpolate_factor": 1,
+             "lm_head_bias": False, "sliding_window": 2047, "embd_pdrop": 0.0},
+    "qwen2": {"max_window_layers": 28, "sliding_window": 32768, "use_sliding_window": False, "use_mrope": False},
+    "qwen3_5_text": {"attn_output_gate": True, "mtp_num_hidden_layers": 0, "mtp_use_dedicated_embeddings": False,
+                     "mamba_ssm_dtype": "float32", "full_attention_interval": 4, "partial_rotary_factor": 0.25},
+    "starcoder2": {"mlp_type": "default", "norm_type": "layer_norm", "norm_epsilon": 1e-5, "residual_dropout": 0.1},
+    "xlm-roberta": {"output_past": True, "position_embedding_type": "absolute", "gradient_checkpointing": False},
+}  # fmt: skip
+"""What published files hold besides, and what changes no layer."""
+
+
+@pytest.mark.parametrize("family", ALONGSIDE)
+def test_what_published_files_hold_besides_does_not_keep_them_from_being_read(family: str) -> None:
+    row = next(row for row in COUNTED if row.family == family)
+    assert read({**row.file, **ALONGSIDE[family]}).num_parameters == row.total
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("apertus", {"qk_norm": False}),
+        ("jamba", {"mamba_inner_layernorms": False}),
+        ("hunyuan_v1_dense", {"use_cla": True}),
+        ("hunyuan_v1_dense", {"num_experts": 16}),
+        ("cohere2", {"use_gated_activation": False}),
+        ("mpt", {"attn_config": {"qk_ln": True}}),
+        ("qwen3_5_text", {"attn_output_gate": False}),
+        ("minimax_m1", {"shared_intermediate_size": 512}),
+        ("bamba", {"mamba_expand": 3}),
+        ("mamba2", {"expand": 3}),
+        ("falcon_h1", {"projectors_bias": True}),
+        ("kimi_linear", {"linear_attn_config": {"num_heads": 4, "full_attn_layers": [1], "kda_layers": [2]}}),
+    ],
+)
+def test_variants_of_a_family_that_are_not_read_are_refused(family: str, fields: Mapping[str, object]) -> None:
+    row = next(row for row in COUNTED if row.family == family)
+    with pytest.raises(InputError) as caught:
+        read({**row.file, **fields})
+    assert next(iter(fields)) in f"{caught.value.message} {caught.value.rule}"
+    assert caught.value.hint

@@ -86,14 +86,17 @@ def bloom(fields: ConfigFields) -> ModelConfig:
 
 def mpt(fields: ConfigFields) -> ModelConfig:
     """MPT and llm-foundry: no biases; learned positions where neither ALiBi nor rotary positions are asked for."""
-    core = fields.part("attn_config")
+    core, inner = fields.part("attn_config"), fields.part("ffn_config")
+    core.require("qk_ln", expected=False)
+    inner.require("ffn_type", expected="mptmlp")
     alibi, rotary = core.flag("alibi", default=True), core.flag("rope", default=False)
     kind = core.word("attn_type") or "multihead_attention"
     heads = fields.count("num_attention_heads")
     kv_heads = {"multihead_attention": heads, "multiquery_attention": 1}.get(str(kind)) or core.count("kv_n_heads")
     bias = not fields.flag("no_bias", default=True)
     base = replace(attention(fields, qkv_bias=bias, num_kv_heads=kv_heads), rotary=rotary)
-    feed_forward = MLP(intermediate_size=_mpt_width(fields), gated=False, bias=bias)
+    width = inner.optional_count("ffn_hidden_size") or _mpt_width(fields)
+    feed_forward = MLP(intermediate_size=width, gated=False, bias=bias)
     learned = fields.flag("learned_pos_emb", default=True) and not alibi and not rotary
     rows = fields.count("max_position_embeddings") if learned else 0
     model = decoder(fields, repeated(fields, base, feed_forward), tie=True)

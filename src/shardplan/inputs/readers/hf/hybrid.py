@@ -131,6 +131,7 @@ def _mamba(fields: ConfigFields, *, proj_bias: bool) -> StateSpace:
 def jamba(fields: ConfigFields) -> ModelConfig:
     """Jamba: Mamba-1 with norms inside, or attention without positions; experts in every other layer."""
     n = fields.num_layers
+    fields.require("mamba_inner_layernorms", expected=True)
     inner = fields.count("expand", 2) * fields.count("hidden_size")
     bias = fields.flag("mamba_proj_bias", default=False)
     scan = selective_scan(fields, inner, proj_bias=bias, inner_norms=True)
@@ -164,7 +165,8 @@ def falcon_h1(fields: ConfigFields) -> ModelConfig:
     """Falcon-H1: Mamba-2 and attention in parallel in every layer, then a gated MLP."""
     proj_bias = fields.flag("mamba_proj_bias", default=False)
     fields.require("projectors_bias", expected=proj_bias)
-    fields.understood("layer_types")
+    fields.understood("layer_types", "mlp_expansion_factor")
+    fields.require("mamba_use_mlp", expected=True)
     inner = fields.optional_count("mamba_d_ssm", 1024)
     scan = replace(
         _sized_mamba(fields, proj_bias=proj_bias, inner=inner),
@@ -260,6 +262,7 @@ def _qwen_hybrid(fields: ConfigFields, mlps: list[MLP | MixtureOfExperts]) -> Mo
 
 def _gated_attention(fields: ConfigFields) -> Mixer:
     bias = fields.flag("attention_bias", default=False)
+    fields.require("attn_output_gate", expected=True)
     base = attention(fields, qkv_bias=bias, head_dim=256, kv_required=True)
     return replace(base, qk_norm="head", output_gate=True)
 

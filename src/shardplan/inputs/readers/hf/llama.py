@@ -69,8 +69,18 @@ def ernie(fields: ConfigFields) -> ModelConfig:
 
 def hunyuan(fields: ConfigFields) -> ModelConfig:
     """Hunyuan dense: Llama with norms on queries and keys."""
+    hunyuan_fields(fields)
+    fields.require("num_experts", expected=1)
+    fields.understood("num_experts_per_tok", "n_shared_experts", "moe_intermediate_size")
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     return _llama_like(fields, replace(base, qk_norm="head"))
+
+
+def hunyuan_fields(fields: ConfigFields) -> None:
+    """Refuse Hunyuan files of other layers, and pass over what they say of parts that they do not use."""
+    for key, usual in (("use_cla", False), ("use_qk_norm", True), ("moe_layer_num_skipped", 0)):
+        fields.require(key, expected=usual)
+    fields.understood("cla_share_factor", "num_media_embeds", "attention_head_dim")
 
 
 def mistral(fields: ConfigFields) -> ModelConfig:
@@ -127,7 +137,9 @@ def cohere(fields: ConfigFields) -> ModelConfig:
 def cohere2(fields: ConfigFields) -> ModelConfig:
     """Command A: as Command R; three of four layers slide, the fourth sees all keys without positions."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
-    pattern = fields.count("sliding_window_pattern", 4)
+    for key in ("use_gated_activation", "use_parallel_block"):
+        fields.require(key, expected=True)
+    pattern = fields.count("sliding_window_pattern", fields.count("layer_switch", 4))
     slides = sliding(fields, lambda i: (i + 1) % pattern != 0)
     mixers = [m if m.window else replace(m, rotary=False) for m in windowed(fields, base, slides, default=4096)]
     feed_forward = [mlp(fields, gated=True)] * len(mixers)
@@ -196,6 +208,8 @@ def _exaone_slides(fields: ConfigFields) -> Callable[[int], bool]:
 
 def apertus(fields: ConfigFields) -> ModelConfig:
     """Apertus: norms on queries and keys, and a learned activation (xIELU) without a gate."""
+    for key, usual in (("qk_norm", True), ("post_norm", False)):
+        fields.require(key, expected=usual)
     base = replace(attention(fields, qkv_bias=fields.flag("attention_bias", default=False)), qk_norm="head")
     learned = 2 if (fields.word("hidden_act") or "xielu") == "xielu" else 0
     feed_forward = replace(mlp(fields, gated=False), num_activation_parameters=learned)

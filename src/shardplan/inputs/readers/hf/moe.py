@@ -9,7 +9,7 @@ from typing import Final
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts, QKNorm
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.fields import ConfigFields
-from shardplan.inputs.readers.hf.llama import qwen_windows
+from shardplan.inputs.readers.hf.llama import hunyuan_fields, qwen_windows
 from shardplan.inputs.readers.hf.parts import (
     attention,
     decoder,
@@ -254,10 +254,8 @@ def dbrx(fields: ConfigFields) -> ModelConfig:
 
 def hunyuan_moe(fields: ConfigFields) -> ModelConfig:
     """Hunyuan-A13B: norms on queries and keys, experts next to an MLP of their width that all tokens visit."""
-    usual = {"use_cla": False, "moe_layer_num_skipped": 0, "use_qk_norm": True, "use_mixed_mlp_moe": True}
-    for key, value in usual.items():
-        fields.require(key, expected=value)
-    fields.understood("cla_share_factor", "num_media_embeds", "attention_head_dim")
+    hunyuan_fields(fields)
+    fields.require("use_mixed_mlp_moe", expected=True)
     base = replace(attention(fields, qkv_bias=fields.flag("attention_bias", default=False)), qk_norm="head")
     width = fields.same_count("moe_intermediate_size", fields.count("intermediate_size"))
     shared = fields.same_count("n_shared_experts", 1, minimum=0) * fields.count("intermediate_size")
@@ -273,8 +271,9 @@ def hunyuan_moe(fields: ConfigFields) -> ModelConfig:
 
 def bailing_moe(fields: ConfigFields) -> ModelConfig:
     """Ling, Ring: grouped queries, experts with shared ones; Ling 2.0 normalises queries and keys."""
-    for key in ("use_bias", "norm_softmax", "multi_gate"):
+    for key in ("use_bias", "norm_softmax", "multi_gate", "use_sliding_window"):
         fields.require(key, expected=False)
+    fields.understood("max_window_layers", "sliding_window")
     base = attention(fields, qkv_bias=fields.flag("use_qkv_bias", default=False), output_bias=False)
     norm: QKNorm = "head" if fields.flag("use_qk_norm", default=False) else "none"
     num_shared = fields.optional_count("n_shared_experts", 0, minimum=0) or 0

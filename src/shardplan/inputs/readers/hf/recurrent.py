@@ -156,6 +156,7 @@ def _lfm2(fields: ConfigFields, mlps: list[MLP] | list[MLP | MixtureOfExperts]) 
     n, base = fields.num_layers, replace(attention(fields, kv_required=True), qk_norm="head")
     for key in ("conv_dim", "conv_dim_out", "block_dim"):
         fields.require(key, expected=fields.count("hidden_size"))
+    fields.require("block_use_swiglu", expected=True)
     conv = ShortConvolution(
         num_channels=fields.count("hidden_size"),
         conv_kernel=fields.count("conv_L_cache", 3),

@@ -24,7 +24,7 @@ _RATIOS: Final = re.compile(r"(^|_)(ratio|expand|expansion|widening|mult)(_|$)")
 _LAYOUTS: Final = re.compile(r"(pattern|layer_types?|block_types?|type_list|attention_types|layers_type)$")
 """Names of texts and lists that say which layer is what."""
 _SWITCHES: Final = re.compile(
-    r"qk_?(layer)?norm|(^|_)(glu|gated|swiglu)(_|$)|(^|_)gate$|^(use_)?bias$"
+    r"qk_?(layer)?norm|^qk_ln$|(^|_)(glu|gated|swiglu)(_|$)|(^|_)gate$|^(use_)?bias$"
     r"|(^|_)(qkv|attn|attention|mlp|proj|projectors|conv|head|expert|out|linear|ffn)_bias$"
     r"|^(use|has|enable|is)_(moe|mla|ssm|mamba|cla|kda|conv|sinks?|mixed_mlp_moe|residual)"
 )
@@ -33,12 +33,13 @@ _PARTS: Final = re.compile(r"(^|_)(config|cfg)$|^(moe|ssm|attn|mamba)$")
 """Names of objects that describe layers."""
 
 _HARMLESS: Final = re.compile(
-    r"_token_id$|_token_index$|dropout|_pdrop$|_eps$|_epsilon$|_coef$|_coefficient$|_(alpha|beta)(_factor)?$|norm_before_gate$|^use_expert_bias$|_act_fn$|^rope_|^rotary_|_rotary_"
+    r"_token_id$|_token_index$|_theta$|_multipliers?$|dropout|_pdrop$|_eps$|_epsilon$|_coef$|_coefficient$|_(alpha|beta)(_factor)?$|norm_before_gate$|^use_expert_bias$|_act_fn$|^rope_|^rotary_|_rotary_"
     r"|^(init|initializer|summary|pooler|problem|generation|quantization|compression|vision|audio|speech|time_step)_"
     r"|^(id2label|label2id|num_labels|n_ctx|num_logits_to_keep|num_return_sequences|num_beams|num_beam_groups|diversity)"
     r"|^(chunk_size_feed_forward|no_repeat_ngram_size|encoder_no_repeat_ngram_size|original_max_position_embeddings)$"
     r"|^(ep_size|norm_topk_prob|moe_capacity|moe_capacity_factor|moe_shared_expert_overlap|moe_gate|model_parallel_size)$"
     r"|^(use_mamba_kernels|use_mambapy|moe_dropout_prob|moe_router_topk_scaling_factor|encoder_stride|use_conv_kernels)$"
+    r"|^(vit|anyres|image|img|video|im)_|^org_vocab_size$"
 )
 """Names that look like shapes and bear none, in any family: positions, initialisation, heads of other tasks,
 generation, and how a framework splits or computes the model."""
