@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from tests.examples import SMALL, accelerator, cluster
 from tests.strategies import Case, cases
 
+from shardplan import search
 from shardplan.errors import InputError
 from shardplan.estimation.band import features_of
 from shardplan.estimation.estimate import estimate_plan
@@ -24,7 +25,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import list_models, load_model
 from shardplan.inputs.readers.residuals import Residual
 from shardplan.planner.result import SearchResult
-from shardplan.planner.search import search, search_question
+from shardplan.planner.search import search_question
 from shardplan.reports.model_record import model_from_record, model_record
 from shardplan.reports.plan_file import (
     PlanFile,
@@ -57,7 +58,7 @@ def test_what_is_written_is_read_again(case: Case) -> None:
 
 def test_plans_have_the_options_of_their_framework() -> None:
     job = Job(sequence_length=2048, global_batch_size=64)
-    found = search(SMALL, cluster(), job, num_accelerators=16, stack="deepspeed", fix={"tp": 2}, top=2)
+    found = search(SMALL, cluster(), 16, job=job, stack="deepspeed", fix={"tp": 2}, top=2)
     record = through_json(plan_file_record(PlanFile.of(found)))
     for plan in (*record["plans"], record["recommended"]["plan"]):
         assert {"train_batch_size: 64", "tensor_parallel.autotp_size: 2"} <= {*plan["framework_options"]}
