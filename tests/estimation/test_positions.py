@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.examples import cluster
 
+from shardplan import estimate
 from shardplan.errors import InputError
-from shardplan.estimation.estimate import Estimate, estimate
+from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.positions import with_positions
