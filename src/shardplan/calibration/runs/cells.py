@@ -8,26 +8,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.runs.words import (
-    ATTENTION_GENERATIONS,
-    ATTENTIONS,
-    DTYPES,
-    FLAGS,
-    MEMORY_KINDS,
-    OFFLOADS,
-    PRECISIONS,
-    RECOMPUTE_WORDS,
-    RESULTS,
-    SHARDINGS,
-    STEP_TIMES,
-    TIERS,
-    folded,
-    guess,
-    one_of,
-)
+from shardplan.calibration.runs.words import MEMORY_KINDS, RESULTS, STEP_TIMES, TIERS
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS
+from shardplan.inputs.words import (
+    ATTENTION_GENERATIONS,
+    ATTENTIONS,
+    DTYPES,
+    OFFLOADS,
+    PRECISIONS,
+    RECOMPUTE_WORDS,
+    SHARDINGS,
+)
+from shardplan.words import FLAGS, folded, guess, one_of
 
 
 @dataclass(frozen=True, slots=True)

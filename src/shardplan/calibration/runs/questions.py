@@ -11,7 +11,6 @@ from shardplan.calibration.runs.cluster import cluster_of_run
 from shardplan.calibration.runs.names import with_own_names
 from shardplan.calibration.runs.options import apply_options
 from shardplan.calibration.runs.rows import MeasuredRun
-from shardplan.calibration.runs.words import ATTENTION_GENERATIONS, folded, guess
 from shardplan.errors import UnknownNameError, nearest_names
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
@@ -20,12 +19,14 @@ from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
+from shardplan.inputs.plan import NAMED_POLICIES, RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
+from shardplan.inputs.words import ATTENTION_GENERATIONS
 from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity.rules import check_plan
+from shardplan.words import folded, guess
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,9 +194,6 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
 
 LAYERS_PER_CHUNK = 2
 """Of a pipeline that is said to be interleaved and no more, as in most published recipes."""
-
-NAMED_POLICIES = {"minimal": "layernorm,activation,core_attn"}
-"""MaxText's policy that keeps the outputs of most matrix products."""
 
 
 def _say_default(choices: Choices, stack: Stack | None, name: str, value: object) -> None:

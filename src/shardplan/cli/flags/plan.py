@@ -36,7 +36,8 @@ ModelArgument = Annotated[
     typer.Argument(
         metavar="MODEL",
         show_default=False,
-        help="A built-in name (see `shardplan models`), or the path of a config.json or its folder.",
+        help="A built-in name (see `shardplan models`), the path of a config.json or its folder, a repository of the "
+        "local hub cache, or - for a config.json on standard input.",
         autocompletion=named("models"),
     ),
 ]
@@ -98,6 +99,7 @@ class ClusterFlags:
     num_accelerators: Annotated[
         str | None, _cluster("Number of accelerators.", "--gpus", "--num-accelerators", metavar="N")
     ] = None
+    nodes: Annotated[str | None, _cluster("Number of nodes, in place of --gpus.", metavar="N")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +124,11 @@ class OverrideFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFlags:
-    """The declared space of the search. All three take ``field=value[,value...]`` and can be repeated."""
+    """The declared space of the search. All three can be repeated, or take several fields: tp=4,pp=2."""
 
     fix: Annotated[
-        list[str] | None, _search("Fix a field of the plan: tp=4, recompute=full.", metavar="FIELD=VALUE")
+        list[str] | None,
+        _search("Fix fields of the plan: tp=4,pp=2 or recompute=layernorm,activation.", metavar="FIELD=VALUE"),
     ] = None
     limit: Annotated[
         list[str] | None, _search("Search these values of a field only: pp=1,2,4,8.", metavar="FIELD=VALUES")

@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from shardplan.cli.numbers import number, whole
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 from shardplan.fields import Described, described
-from shardplan.units import parse_count
+from shardplan.units import parse_count, parse_whole
 
 Given = Mapping[str, Any]
 """Values of the flags that were given, as text or switches."""
@@ -70,7 +70,8 @@ def values_of(record: type[Any], given: Given) -> dict[str, Any]:
 
 def _value(field: Described, value: Any) -> Any:
     if field.kind.base is int:
-        return whole(value, field.flag, least=int(field.about.least > 0), most=LONGEST)
+        least, most = int(max(field.about.least, 0)), int(min(field.about.most, LONGEST))
+        return whole(value, field.flag, least=least, most=most, is_length=field.about.is_length)
     if field.kind.base is float and field.about.is_count:
         return float(parse_count(value, field=field.flag))
     if field.kind.base is float:
@@ -79,11 +80,14 @@ def _value(field: Described, value: Any) -> Any:
 
 
 def _whole_numbers(field: Described, text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+    try:
+        found = tuple(parse_whole(part, is_length=field.about.is_length) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not field.allows(found):
         raise InputError(
-            f"{field.name} is {text[:100]!r}",
-            rule=f"{field.name} is a list of whole numbers",
+            f"{field.flag} is {shown(text)}; it must be {field.wanted}",
+            rule=f"{field.name} is {field.wanted}",
             hint=f"write {field.flag} {field.about.example}",
         )
-    return tuple(int(part) for part in parts)
+    return found
