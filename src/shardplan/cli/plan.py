@@ -34,7 +34,7 @@ MOST_PLANS = 1000
 @with_flags
 def plan(
     *,
-    model: ModelArgument,
+    model: ModelArgument = None,
     cluster: ClusterFlags,
     job: JobFlags,
     software: SoftwareFlags,

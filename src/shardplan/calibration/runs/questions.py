@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from shardplan.calibration.runs.names import with_own_names
 from shardplan.calibration.runs.options import apply_options
 from shardplan.calibration.runs.rows import MeasuredRun
 from shardplan.errors import UnknownNameError, nearest_names
+from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
@@ -71,6 +73,7 @@ def question_of(run: MeasuredRun) -> AskedRun:
     plan = Plan(**choices.plan)
     check_plan(plan, model, cluster, run.num_accelerators, job)
     question = Question(model=model, cluster=cluster, num_accelerators=run.num_accelerators, job=job)
+    run = _timed(run, choices, question)
     return AskedRun(
         run=run,
         question=question,
@@ -190,6 +193,15 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
             choices.assumed.append(f"{name} 1")
     choices.plan["offload"] = run.offload or choices.plan.get("offload", "none")
     choices.plan["sharding_degree"] = run.sharding_degree
+
+
+def _timed(run: MeasuredRun, choices: Choices, question: Question) -> MeasuredRun:
+    """The run with the step time that follows from its rate of FLOP: the model's, without recomputation."""
+    if run.step_time is not None or run.flop_rate is None:
+        return run
+    flops = model_flops_per_token(question.model, run.sequence_length, question.job) * question.job.tokens_per_step
+    choices.assumed.append("step time from TFLOP/s, of the model's FLOP as counted here (docs/output.md)")
+    return replace(run, step_time=flops / (run.num_accelerators * run.flop_rate))
 
 
 LAYERS_PER_CHUNK = 2
