@@ -21,9 +21,18 @@ def folded(text: str) -> str:
     return _SEPARATORS.sub("", text.lower())
 
 
-def words(names: Mapping[T, str]) -> dict[str, T]:
+class Words(dict[str, T]):
+    """Values by their folded names."""
+
+    def __init__(self, names: Mapping[T, str]) -> None:
+        """``names``: those of each value, between spaces."""
+        self.names = names
+        super().__init__({folded(name): value for value, listed in names.items() for name in listed.split()})
+
+
+def words(names: Mapping[T, str]) -> Words[T]:
     """Values by their folded names; ``names`` holds those of each, between spaces."""
-    return {folded(name): value for value, listed in names.items() for name in listed.split()}
+    return Words(names)
 
 
 def one_of(values: Iterable[object]) -> str:

@@ -6,12 +6,11 @@ exactly one thing; ``docs/inputs/words.md`` shows all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from shardplan.words import folded, words
 
-DTYPES: Final[Mapping[str, str]] = words(
+DTYPES: Final = words(
     {
         "bf16": "bf16 bfloat16 bfloat torch.bfloat16",
         "fp16": "fp16 float16 half torch.float16",
@@ -20,7 +19,7 @@ DTYPES: Final[Mapping[str, str]] = words(
 )
 """Number formats of gradients and optimizer moments."""
 
-PRECISIONS: Final[Mapping[str, str]] = words(
+PRECISIONS: Final = words(
     {
         "bf16": "bf16 bfloat16 bfloat torch.bfloat16 bf16-mixed mixed-bf16 amp-bf16",
         "fp16": "fp16 float16 half torch.float16 fp16-mixed mixed-fp16 amp-fp16",
@@ -32,7 +31,7 @@ PRECISIONS: Final[Mapping[str, str]] = words(
 )
 """NeMo's recipes write ``fp8_cs``, ``fp8_ds`` and ``fp8_sc`` for scalings of fp8, and ``fp8_mx`` for mxfp8."""
 
-OPTIMIZERS: Final[Mapping[str, str]] = words(
+OPTIMIZERS: Final = words(
     {
         "adam": "adam adamw fused-adam fused-adamw adam-fused adamw-fused adamw-torch adamw-torch-fused foreach-adamw "
         "torch.optim.adamw decoupled-adamw distributed distributed-adam distributed-adamw distributed-optimizer "
@@ -42,7 +41,7 @@ OPTIMIZERS: Final[Mapping[str, str]] = words(
     }
 )
 
-ATTENTIONS: Final[Mapping[str, str]] = words(
+ATTENTIONS: Final = words(
     {
         "flash": "flash flash-attn flash-attention fused sdpa flex flex-attention cudnn cudnn-attention splash "
         "fa1 fa2 fa3 fa4 flash1 flash2 flash3 flash4 flash-attn-1 flash-attn-2 flash-attn-3 flash-attn-4 "
@@ -50,7 +49,7 @@ ATTENTIONS: Final[Mapping[str, str]] = words(
         "unfused": "unfused eager math naive",
     }
 )
-ATTENTION_GENERATIONS: Final[Mapping[str, str]] = words(
+ATTENTION_GENERATIONS: Final = words(
     {
         "current": "current fa3 fa4 flash3 flash4 flash-attn-3 flash-attn-4 flash-attention-3 flash-attention-4 "
         "cudnn cudnn-attention",
@@ -59,15 +58,16 @@ ATTENTION_GENERATIONS: Final[Mapping[str, str]] = words(
     }
 )
 """Kernels whose generation their name tells; that of ``sdpa`` and ``flex`` is the stack's."""
-ATTENTION_KERNELS: Final[Mapping[str, str]] = {
-    name: value for name, value in ATTENTIONS.items() if name not in ATTENTION_GENERATIONS
-}
+ATTENTION_KERNELS: Final = words(
+    {
+        value: " ".join(name for name in listed.split() if folded(name) not in ATTENTION_GENERATIONS)
+        for value, listed in ATTENTIONS.names.items()
+    }
+)
 """Names that say no generation, which a field of its own holds."""
 
-TRAINED: Final[Mapping[str, str]] = words(
-    {"full": "full all pretrain pretraining", "lora": "lora qlora peft adapter adapters"}
-)
-LORA_MATRICES: Final[Mapping[str, str]] = words(
+TRAINED: Final = words({"full": "full all pretrain pretraining", "lora": "lora qlora peft adapter adapters"})
+LORA_MATRICES: Final = words(
     {
         "q": "q q-proj query wq linear-q",
         "k": "k k-proj key wk linear-k",
@@ -83,7 +83,7 @@ LORA_MATRICES: Final[Mapping[str, str]] = words(
 )
 """Matrices with adapters: names of PEFT, torchtune, LitGPT and NeMo."""
 
-SHARDINGS: Final[Mapping[str, str]] = words(
+SHARDINGS: Final = words(
     {
         "ddp": "ddp 0 none no replicate replicated no-shard zero-0 zero-stage-0",
         "zero1": "1 zero-1 zero-stage-1 stage-1 distributed-optimizer",
@@ -93,7 +93,7 @@ SHARDINGS: Final[Mapping[str, str]] = words(
         "hpz": "hpz zero++ zeropp",
     }
 )
-RECOMPUTE_WORDS: Final[Mapping[str, str]] = words(
+RECOMPUTE_WORDS: Final = words(
     {
         "none": "none no off false 0 disabled",
         "selective": "selective",
@@ -112,14 +112,14 @@ RECOMPUTE_WORDS: Final[Mapping[str, str]] = words(
 """Policies, then modules. ``block`` and ``uniform`` are methods of Megatron's full recomputation, and elsewhere
 a block is a whole layer too; ``op`` is torchtitan's ``selective_ac_option``."""
 
-OFFLOADS: Final[Mapping[str, str]] = words(
+OFFLOADS: Final = words(
     {
         "none": "none no off false 0 disabled",
         "optimizer": "optimizer optimizer-states optim cpu-adam",
         "activations": "activations activation act",
     }
 )
-SCHEDULES: Final[Mapping[str, str]] = words(
+SCHEDULES: Final = words(
     {
         "1f1b": "1f1b pipedream-flush non-interleaved non-interleaved-1f1b 1f1b-non-interleaved",
         "interleaved": "interleaved interleaved-1f1b 1f1b-interleaved vpp interleaved-vpp",
@@ -135,22 +135,22 @@ SCHEDULES: Final[Mapping[str, str]] = words(
 """ZB-1p and ZB-2p are what the authors' scheduler finds within the memory of ZB-H1 and ZB-H2 (arXiv 2401.10241,
 section 3)."""
 
-CP_COMMS: Final[Mapping[str, str]] = words(
+CP_COMMS: Final = words(
     {
         "p2p": "p2p ring ring-attention a2a+p2p",
         "allgather": "allgather",
         "a2a": "a2a all-to-all ulysses deepspeed-ulysses",
     }
 )
-TP_KINDS: Final[Mapping[str, str]] = words({"1d": "1d megatron row-column", "summa": "summa 2d"})
-DISPATCHERS: Final[Mapping[str, str]] = words(
+TP_KINDS: Final = words({"1d": "1d megatron row-column", "summa": "summa 2d"})
+DISPATCHERS: Final = words(
     {
         "alltoall": "alltoall a2a alltoallv alltoall-seq torch-a2a torch-all-to-all nccl nccl-a2a standard allgather",
         "deepep": "deepep flex",
         "hybridep": "hybridep",
     }
 )
-GRAPHS: Final[Mapping[str, str]] = words(
+GRAPHS: Final = words(
     {
         "partial": "yes true 1 on enabled partial transformer-engine te local",
         "full": "full full-iteration full-iter whole whole-iteration iteration",
@@ -158,18 +158,12 @@ GRAPHS: Final[Mapping[str, str]] = words(
     }
 )
 """CUDA graphs; Megatron's implementations capture parts of a layer."""
-KERNELS: Final[Mapping[str, str]] = words({"fused": "fused compiled", "eager": "eager"})
-NORM_KERNELS: Final[Mapping[str, str]] = words(
-    {"fused": "fused yes flash-attn apex triton te", "eager": "eager plain torch native no"}
-)
-SOFTMAX_KERNELS: Final[Mapping[str, str]] = words(
-    {"fused": "fused yes megatron apex", "eager": "eager plain torch native no"}
-)
-DISPATCH_FORMATS: Final[Mapping[str, str]] = words(
-    {"activation": "activation bf16 fp16 bfloat16 16-bit", "fp8": "fp8 mxfp8 e4m3 8-bit"}
-)
+KERNELS: Final = words({"fused": "fused compiled", "eager": "eager"})
+NORM_KERNELS: Final = words({"fused": "fused yes flash-attn apex triton te", "eager": "eager plain torch native no"})
+SOFTMAX_KERNELS: Final = words({"fused": "fused yes megatron apex", "eager": "eager plain torch native no"})
+DISPATCH_FORMATS: Final = words({"activation": "activation bf16 fp16 bfloat16 16-bit", "fp8": "fp8 mxfp8 e4m3 8-bit"})
 
-FIELD_NAMES: Final[Mapping[str, str]] = words(
+FIELD_NAMES: Final = words(
     {
         "model": "model model-name model-id hf-model architecture",
         "accelerator": "accelerator gpu gpu-type gpu-name gpu-model device device-name hardware",

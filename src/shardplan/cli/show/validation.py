@@ -97,9 +97,7 @@ def _seen(seen: Seen) -> list[str]:
     if seen.num_published:
         which = "The constants" if seen.fitted_to is None else "The shipped constants that it keeps"
         among = "these runs" if seen.num_published == seen.num_runs else f"{seen.num_published:,} of these runs"
-        said.append(
-            f"{which} were fitted to {among}; the tables below are of constants that saw them, and docs/accuracy.md has those with each family left out."
-        )
+        said.append(f"{which} were fitted to {among}; docs/accuracy.md counts with each family left out.")
     return said
 
 
