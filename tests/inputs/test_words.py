@@ -55,9 +55,10 @@ def test_words_of_a_job(field: str, word: str, meant: str) -> None:
 )  # fmt: skip
 def test_words_of_a_plan(field: str, word: str, meant: str) -> None:
     """Of PyTorch, DeepSpeed, Megatron-LM, torchtitan and MaxText."""
-    plan = Plan(**{field: word})
-    assert getattr(plan, field) == meant
-    assert plan == Plan(**{field: meant})
+    said: dict[str, Any] = {field: word}
+    ours: dict[str, Any] = {field: meant}
+    assert getattr(Plan(**said), field) == meant
+    assert Plan(**said) == Plan(**ours)
 
 
 @pytest.mark.parametrize("word", ["fa2", "flash-attn-2"])

@@ -28,7 +28,7 @@ RESULTS: Final[Mapping[str, str]] = words(
     }
 )
 """How a run ended; JAX calls a full memory ``RESOURCE_EXHAUSTED``."""
-COLUMN_NAMES: Final[Mapping[str, str]] = words(
+COLUMN_NAMES: Final = words(
     {
         "id": "id run run-id run-name name experiment config-name job-id",
         "scale_up_size": "scale-up-size nvlink-domain nvlink-domain-size gpus-per-node accelerators-per-node "
