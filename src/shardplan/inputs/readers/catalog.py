@@ -172,7 +172,7 @@ def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str, tuple
     return document, str(path), taken
 
 
-class Found(NamedTuple):
+class NamedFile(NamedTuple):
     """A file that a name means."""
 
     path: Path
@@ -180,7 +180,7 @@ class Found(NamedTuple):
     """What was taken as what, if the name is not that of the file."""
 
 
-def _find(what: str, name_or_path: NameOrPath) -> Found:
+def _find(what: str, name_or_path: NameOrPath) -> NamedFile:
     """The shipped file called ``name_or_path``, the user's, or the shipped one that it means. Raises InputError."""
     text = os.fsdecode(name_or_path) if isinstance(name_or_path, str | os.PathLike) else ""
     if not text.strip():
@@ -189,9 +189,9 @@ def _find(what: str, name_or_path: NameOrPath) -> Found:
         )
     is_path = isinstance(name_or_path, os.PathLike)
     if not is_path and text.lower() in shipped_names(what):
-        return Found(_shipped(what, shipped_names(what)[text.lower()]))
+        return NamedFile(_shipped(what, shipped_names(what)[text.lower()]))
     if _is_users(what, text, is_path=is_path):
-        return Found(Path(text))
+        return NamedFile(Path(text))
     named = None if is_path else _named_otherwise(what, text)
     if named is None:
         raise _not_found(what, text, is_path=is_path or _looks_like_path(text))
@@ -215,15 +215,15 @@ def _is_users(what: str, text: str, *, is_path: bool) -> bool:
         return False
 
 
-def _named_otherwise(what: str, text: str) -> Found | None:
+def _named_otherwise(what: str, text: str) -> NamedFile | None:
     """The shipped file that is meant by another name, or a model of the hub cache; None where there is none."""
     from shardplan.inputs.readers.hub import cached_model
 
     exact = name_meant(what, text)
     if exact is not None:
-        return Found(_shipped(what, exact), (f"{what} {taken_as(what, text)}",))
+        return NamedFile(_shipped(what, exact), (f"{what} {taken_as(what, text)}",))
     cached = cached_model(text) if what == "model" else None
-    return None if cached is None else Found(cached.config, (cached.said,))
+    return None if cached is None else NamedFile(cached.config, (cached.said,))
 
 
 def _not_found(what: str, text: str, *, is_path: bool) -> InputError:

@@ -11,8 +11,12 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shardplan.errors import InputError
+from shardplan.files import FileKind, read_text
+
 REPOSITORY: Final = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
 LONGEST: Final = 200
+REFERENCE: Final = FileKind("the reference", 1000, "a reference holds a revision")
 SHORT: Final = 12
 """Characters of a revision that people are shown."""
 
@@ -73,8 +77,8 @@ def _snapshot(folder: Path) -> Snapshot | None:
 
 def _main(folder: Path) -> str:
     try:
-        return (folder / "refs" / "main").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
+        return read_text(folder / "refs" / "main", REFERENCE).strip()
+    except InputError:
         return ""
 
 
