@@ -131,7 +131,7 @@ def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None
 
 def _stack(flags: QuestionFlags, cluster: Cluster) -> tuple[Stack | None, tuple[str, ...]]:
     """The framework that is meant, and what is assumed where none is named. Raises InputError."""
-    if flags.stack == ALL:
+    if (flags.stack or "").lower() == ALL:
         raise InputError(
             "--stack is all, which compares the best plans of all frameworks",
             rule="one question is about one framework",
@@ -158,7 +158,7 @@ def profile_named(name: str) -> tuple[Profile, str]:
     if name.lower() in known:
         return load_profile(name.lower()), name.lower()
     if not ("/" in name or name.lower().endswith((".yaml", ".yml", ".json")) or _exists(name)):
-        hint = f"give a generation ({', '.join(known)}) or the path of a file"
+        hint = "give a generation (see `shardplan profiles`) or the path of a file"
         raise UnknownNameError("profile", name[:100], known, hint=hint)
     from shardplan.reports.profiles import generation_of
 

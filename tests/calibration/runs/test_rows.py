@@ -231,7 +231,7 @@ def test_other_separators_are_read_and_said(tmp_path: Path, sign: str, name: str
 def test_a_spreadsheet_is_recognised(tmp_path: Path, start: bytes) -> None:
     path = tmp_path / "runs.csv"
     path.write_bytes(start + bytes(range(256)))
-    with pytest.raises(InputError, match="is a spreadsheet") as refused:
+    with pytest.raises(InputError, match="it is a spreadsheet") as refused:
         read_runs(path)
     assert "CSV UTF-8" in refused.value.hint
 
@@ -272,6 +272,15 @@ def test_all_that_is_wrong_with_a_header_is_said_at_once(tmp_path: Path) -> None
         "did you mean peak_memory_gb",
     ):  # fmt: skip
         assert said in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["tps", "Throughput", "TFLOPs", "MFU", "time"])
+def test_a_figure_that_may_mean_two_things_is_asked_about(tmp_path: Path, name: str) -> None:
+    """torchtitan's ``tps`` is of one accelerator, that of others of all; hardware FLOP count recomputation."""
+    row = {column: cell for column, cell in CELLS.items() if column != "step_time_s"}
+    with pytest.raises(InputError, match=f"column '{name}' may mean several things: rename it"):
+        read_runs(write(tmp_path, {**row, name: "100"}))
+    assert run(tmp_path, **{name: "100"}).unknown == (name,), "where a time is stated it is a column like any other"
 
 
 def test_a_header_of_many_columns_is_refused_at_once(tmp_path: Path) -> None:

@@ -257,5 +257,8 @@ RATES: Final = ("step_time_ms", "tokens_per_second", "tokens_per_second_per_acce
 """Columns that state a step time in other words."""
 MEMORIES: Final = ("peak_memory_gib", "peak_memory_mib")
 """Columns that state a peak memory in other units."""
+TIMES: Final = ("step_time_s", *RATES, "tflops_per_accelerator")
+MEASURES: Final = (*TIMES, "peak_memory_gb", *MEMORIES, "result")
+"""Columns of which a row states one at least."""
 
 REQUIRED: Final = ("id", "model", "accelerator", "num_accelerators", "sequence_length", "global_batch_size")

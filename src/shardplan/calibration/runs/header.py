@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from shardplan.calibration.runs.cells import COLUMNS, REQUIRED
+from shardplan.calibration.runs.cells import COLUMNS, MEASURES, REQUIRED
 from shardplan.calibration.runs.words import COLUMN_NAMES
 from shardplan.errors import InputError, nearest_names, shown
 from shardplan.inputs.words import FIELD_NAMES
@@ -22,12 +21,14 @@ MOST_COLUMNS: Final = 500
 MOST_LISTED: Final = 12
 TEMPLATE_HINT: Final = "`shardplan calibrate --template` prints a file to start from"
 SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
-SHEETS: Final[Mapping[bytes, str]] = {
-    b"PK\x03\x04": "a spreadsheet (xlsx or ods)",
-    b"\xd0\xcf\x11\xe0": "a spreadsheet (xls)",
-    b"PAR1": "a Parquet file",
+AMBIGUOUS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("tps", "throughput", "tokens", "wps", "toks"), "tokens_per_second or tokens_per_second_per_accelerator"
+    ),
+    **dict.fromkeys(("tflops", "tflop/s", "flops", "mfu"), "tflops_per_accelerator, in FLOP of the model"),
+    **dict.fromkeys(("time", "latency", "duration"), "step_time_s or step_time_ms"),
 }
-"""First bytes of files that hold tables and are not text."""
+"""Names that may mean several columns, by their folded form, and these columns."""
 
 
 class Header(NamedTuple):
@@ -37,21 +38,6 @@ class Header(NamedTuple):
     """Of each cell of a row, in our names; one that is not known keeps its own."""
     taken: tuple[str, ...]
     """Names that are read as others: ``TP is read as tp``."""
-
-
-def refuse_sheet(path: Path) -> None:
-    """Refuses a file of a spreadsheet program, with how to make a CSV file of it. Raises ``InputError``."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-    except (OSError, ValueError):
-        return  # the reader of the text says what is wrong with it
-    if start in SHEETS:
-        raise InputError(
-            f"{path} is {SHEETS[start]}, not CSV",
-            rule="measured runs come in a CSV file",
-            hint="export it as CSV in UTF-8 (in Excel: File, Save As, CSV UTF-8; in Sheets: File, Download, CSV)",
-        )
 
 
 def separator_of(text: str, label: str) -> str:
@@ -104,7 +90,7 @@ def header_of(names: Sequence[str], label: str) -> Header:
             hint=TEMPLATE_HINT,
         )
     meant = {name: column_meant(name) for name in names if name}
-    problems = [*_repeated(names, meant), *_missing(names, meant), *_misspelt(meant)]
+    problems = [*_repeated(names, meant), *_missing(names, meant), *_misspelt(meant), *_ambiguous(meant)]
     if problems:
         listed = problems[:MOST_LISTED] + ([f"and {len(problems) - MOST_LISTED} more"] * (len(problems) > MOST_LISTED))
         raise InputError(
@@ -137,6 +123,20 @@ def _misspelt(meant: Mapping[str, str | None]) -> Iterator[str]:
     """Names that are spelt almost like a column that is not there, which would otherwise lose what they state."""
     absent = [column for column in COLUMNS if column not in meant.values() and column not in REQUIRED]
     for name, column in meant.items():
-        near = nearest_names(name, absent, most=1) if column is None else []
+        is_odd = column is None and len(name) > SHORTEST and folded(name) not in AMBIGUOUS
+        near = nearest_names(name, absent, most=1) if is_odd else []
         if near:
             yield f"unknown column '{name:.60}' (did you mean {near[0]}?)"
+
+
+SHORTEST: Final = 3
+"""Letters of a name that is near to too many others to be a slip."""
+
+
+def _ambiguous(meant: Mapping[str, str | None]) -> Iterator[str]:
+    """Of a file that states nothing measured: the columns that may do so under a name of several meanings."""
+    if {*meant.values()} & {*MEASURES}:
+        return
+    for name, column in meant.items():
+        if column is None and folded(name) in AMBIGUOUS:
+            yield f"column '{name:.60}' may mean several things: rename it {AMBIGUOUS[folded(name)]}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from shardplan.calibration.runs.cells import FIELDS, MEMORIES, RATES, RowCell
+from shardplan.calibration.runs.cells import FIELDS, MEMORIES, RATES, TIMES, RowCell
 
 OUT_OF_MEMORY: Final = "oom"
-TIMES: Final = ("step_time_s", *RATES, "tflops_per_accelerator")
 MOST_APART: Final = 0.05
 """Share by which two figures of one quantity may differ: they are rounded, and averaged apart."""
 
