@@ -45,6 +45,12 @@ class FileKind(NamedTuple):
     """What to do about one that cannot be read."""
 
 
+TABLES: Final = {
+    b"PK\x03\x04": "a spreadsheet or an archive (xlsx, ods, zip)",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet (xls)",
+    b"PAR1": "a Parquet file",
+}
+"""First bytes of files that people take for text, since they hold tables."""
 DESCRIPTION: Final = FileKind("the file", 256 * 1024, "a description is a short text file that can be read")
 
 
@@ -58,7 +64,10 @@ def read_text(path: Path, kind: FileKind = DESCRIPTION) -> str:
         elif found.st_size > kind.most_bytes:
             why = f"it has {found.st_size:,} bytes, more than {kind.most_bytes:,}"
         else:
-            return path.read_bytes().decode("utf-8-sig")
+            data = path.read_bytes()
+            if data[:4] not in TABLES:
+                return data.decode("utf-8-sig")
+            why = f"it is {TABLES[data[:4]]}, not text"
     except FileNotFoundError:
         why = "it does not exist"
     except OSError as error:

@@ -169,7 +169,7 @@ def test_rows_with_a_bad_cell_are_left_out(tmp_path: Path) -> None:
 def test_no_row_can_be_read(tmp_path: Path) -> None:
     result = run("calibrate", write(tmp_path, {**CELLS, "tp": "two"}), *H100, "--out", tmp_path / "x.yaml")
     assert result.exit_code == 2
-    assert "none of the 1 runs can be used: 'run' line 2, run 'run': tp is 'two'" in unwrapped(result.stderr)
+    assert "none of the 1 runs can be used: line 2: tp is 'two'" in unwrapped(result.stderr)
 
 
 def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:

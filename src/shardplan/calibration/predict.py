@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.residuals import Shares
-from shardplan.units import format_time
+from shardplan.units import format_bytes, format_time
 from shardplan.workload.stage import Stage, kinds_of_stage
 
 Profiles = Mapping[str, Profile] | Callable[[str], Profile]
@@ -41,6 +42,18 @@ class SkippedRun:
     """The broken rule."""
     reason: str
     """In words, values included."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Further problems of the row: rule and reason."""
+
+    @property
+    def problems(self) -> tuple[tuple[str, str], ...]:
+        """All that is wrong with the row: rule and reason."""
+        return ((self.rule, self.reason), *self.others)
+
+    @property
+    def said(self) -> str:
+        """All reasons."""
+        return "; also: ".join(reason for _, reason in self.problems)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,12 +160,33 @@ def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[AskedRun, ...], tuple[Sk
 
 def skipped_rows(rows: Iterable[UnreadableRun]) -> tuple[SkippedRun, ...]:
     """Rows with a cell that cannot be read, as runs that cannot be predicted."""
-    return tuple(SkippedRun(run=row, rule=row.error.rule, reason=_of_cell(row)) for row in rows)
+    return tuple(_skipped_row(row) for row in rows)
 
 
-def _of_cell(row: UnreadableRun) -> str:
-    """Line, value, what may stand there and the knob; the file is that of all rows."""
-    return f"line {row.line}{row.error.message.partition(f', line {row.line}')[2]}; {row.error.hint}"
+def _skipped_row(row: UnreadableRun) -> SkippedRun:
+    (rule, reason), *others = [(error.rule, _of_cell(row.line, error)) for error in row.errors]
+    return SkippedRun(run=row, rule=rule, reason=reason, others=tuple(others))
+
+
+def _of_cell(line: int, error: InputError) -> str:
+    """Line, value, what may be there and the knob; the file is that of all rows."""
+    return f"line {line}{error.message.partition(f', line {line}')[2]}; {error.hint}"
+
+
+MOST_OVER: Final = 3.0
+"""Needed over usable memory above which a run cannot have run as it is written. Of the published runs the one that is
+furthest above 1 (a row of tier B, which leaves out what matters) is predicted to need 2.8 times what is usable."""
+FITTED_IN_MEMORY: Final = "the tensors of a run that ran fitted in memory"
+
+
+def cannot_have_run(run: MeasuredRun, needed: float, usable: float) -> str:
+    """Why a run cannot have run as it is written; empty where it may have. ``needed``, ``usable``: memory. [bytes]"""
+    if not run.ran or needed <= MOST_OVER * usable:
+        return ""
+    return (
+        f"line {run.line}, run '{run.id:.80}': cannot have run as written, since it needs {format_bytes(needed)} of "
+        f"{format_bytes(usable)} on an accelerator; check model, num_accelerators, tp, pp, sharding and recompute"
+    )
 
 
 def _check_rate(asked: AskedRun) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,6 +67,14 @@ PoorFitFlag = Annotated[
         panel="Fit",
     ),
 ]
+TemplateFlag = Annotated[
+    bool,
+    _option(
+        "Print a file of measured runs to start from: the header and two rows.",
+        "--template",
+        panel="Fit",
+    ),
+]
 DefaultsFlag = Annotated[
     bool,
     _option(
@@ -107,6 +117,7 @@ def calibrate(
     holdout: HoldoutFlag = HOLDOUT,
     seed: SeedFlag = "0",
     accept_poor_fit: PoorFitFlag = False,
+    template: TemplateFlag = False,
     microbench: MicrobenchFlag = False,
     device: DeviceFlag = None,
     sizes: SizesFlag = "full",
@@ -122,7 +133,11 @@ def calibrate(
     """
     target = JsonTarget(output.json)
     target.check(runs, accelerator)
-    _check_way({"RUNS.csv": runs is not None, "--microbench": microbench, "--defaults": defaults})
+    _check_way(
+        {"RUNS.csv": runs is not None, "--template": template, "--microbench": microbench, "--defaults": defaults}
+    )
+    if template:
+        return _template()
     is_other = bool(accelerator or out or holdout != HOLDOUT)
     _check_flags(defaults=defaults, is_other=is_other, write=write, microbench=microbench, cluster=cluster is not None)
     if defaults:
@@ -141,8 +156,8 @@ def _check_way(given: Mapping[str, bool]) -> None:
     if len(ways) != 1:
         raise InputError(
             f"{' and '.join(ways)} are given" if ways else "nothing to calibrate with is given",
-            rule="one of RUNS.csv, --microbench and --defaults is given",
-            hint="shardplan calibrate my-runs.csv --out my-cluster.yaml",
+            rule="one of RUNS.csv, --template, --microbench and --defaults is given",
+            hint="shardplan calibrate my-runs.csv --out my-cluster.yaml; --template prints a file to start from",
         )
 
 
@@ -162,6 +177,14 @@ def _check_flags(*, defaults: bool, is_other: bool, write: bool, microbench: boo
             rule="--cluster goes with --microbench",
             hint="rows of RUNS.csv name their cluster themselves",
         )
+
+
+def _template() -> int:
+    """A file of measured runs to start from."""
+    from shardplan.calibration.runs.template import TEMPLATE
+
+    sys.stdout.write(TEMPLATE)
+    return 0
 
 
 def _profile_name(out: str | None) -> str:
@@ -223,10 +246,11 @@ def _fitted(runs: str, accelerator: str | None, *, file: str, date: str, holdout
 
     table = read_table(runs)
     with _iterations(MOST_ITERATIONS) as progress:
-        return calibrate_runs(
+        found = calibrate_runs(
             table.runs, accelerator, file=file, date=date, holdout=holdout, seed=seed, unreadable=table.unreadable,
             progress=progress,
         )  # fmt: skip
+    return replace(found, read_as=table.taken)
 
 
 def _show_runs(target: JsonTarget, found: UserFit, out: str | None) -> None:

@@ -34,12 +34,15 @@ def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: L
     """List the built-in models, or show one."""
     target = JsonTarget(output.json)
     target.check()
+    from shardplan.cli.question import model_argument
     from shardplan.reports import catalogue
 
     if name is None:
         return _list("models", catalogue.model_entries(), target)
-    length = None if sequence_length is None else whole(sequence_length, "--sequence-length", most=LONGEST)
-    details = catalogue.model_details(name, sequence_length=length)
+    length = (
+        None if sequence_length is None else whole(sequence_length, "--sequence-length", most=LONGEST, is_length=True)
+    )
+    details = catalogue.model_details(model_argument(name), sequence_length=length)
     return _one(details, target, lambda page, show: show.show_model(page, details))
 
 

@@ -6,14 +6,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, CorrectedCommand
 from shardplan.cli.json_target import target_of
-from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.errors import InputError, ShardplanError
 from shardplan.version import VERSION
 
 WRONG_INPUT = 2
@@ -146,25 +145,13 @@ def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     usage = f"see `{' '.join(('shardplan', *_command_of(context, arguments), '--help'))}`"
     option = getattr(error, "option_name", None)
     if option is not None and context is not None and hasattr(error, "possibilities"):
-        field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
-        if context.info_name == "plan" and field in _searched():
-            return InputError(
-                f"unknown flag '{option}': the search chooses {field}",
-                rule="flag is known",
-                hint=f"--fix {field}=VALUE, or `shardplan estimate` for a single plan",
-            )
+        from shardplan.cli.flags.unknown import unknown_flag
+
         known = [name for each in context.command.params for name in (*each.opts, *each.secondary_opts)]
-        return UnknownNameError("flag", option[:100], (name for name in known if name.startswith("--")), hint=usage)
+        return unknown_flag(option, known, command=str(context.info_name), usage=usage)
     kinds = {"MissingParameter": "nothing needed is missing", "BadParameter": "a value is of its flag's kind"}
     rule = kinds.get(type(error).__name__, "the command line can be read")
     return InputError(str(error.format_message()).rstrip("."), rule=rule, hint=usage)
-
-
-def _searched() -> tuple[str, ...]:
-    """Fields of a plan: flags of ``estimate``, but not of ``plan``."""
-    from shardplan.inputs.plan import Plan
-
-    return ("dp", *(field.name for field in fields(Plan)))
 
 
 def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ PLANS, LISTED = 10, 5
 @with_flags
 def plan(
     *,
-    model: ModelArgument,
+    model: ModelArgument = None,
     cluster: ClusterFlags,
     job: JobFlags,
     software: SoftwareFlags,
@@ -66,7 +66,7 @@ def plan(
     if method not in (None, OURS):
         of_none = replace(flags, stack=flags.stack or ANY)
         return plan_with_method(method, lambda: ask(model, of_none), search, target)
-    if stack == ALL:
+    if (stack or "").lower() == ALL:
         return _compare_frameworks(model, flags, search, target)
     asked = ask(model, flags)
     result, of_stack = _search(asked, search)

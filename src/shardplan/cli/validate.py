@@ -14,6 +14,7 @@ from shardplan.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from shardplan.calibration.validate import Validation
     from shardplan.inputs.profile import Profile
+    from shardplan.reports.accuracy.stated import StatedAccuracy
 
 
 GROUPS = ("family", "accelerator", "framework", "tier", "precision", "kind")
@@ -66,7 +67,9 @@ def validate(
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     found, constants, generation = _validation(runs, profile)
-    target.write({"schema": "shardplan/validation/1", **found.to_record()})
+    stated = _stated(found) if runs is None and profile is None else None
+    left_out = {} if stated is None else {"left_out": stated.to_record()}
+    target.write({"schema": "shardplan/validation/1", **found.to_record(), **left_out})
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     if not target.is_stdout:
@@ -75,8 +78,18 @@ def validate(
         from shardplan.reports.validation import seen_of
 
         seen = seen_of(found, constants)
-        show_validation(Page(), found, by, seen, named=runs or PUBLISHED, profile=profile, generation=generation)
+        show_validation(
+            Page(), found, by, seen, named=runs or PUBLISHED, profile=profile, generation=generation,
+            stated="" if stated is None else stated.text,
+        )  # fmt: skip
     return 0 if found.predictions else 1
+
+
+def _stated(found: Validation) -> StatedAccuracy:
+    """What README.md says of the published runs."""
+    from shardplan.reports.accuracy.stated import stated_accuracy
+
+    return stated_accuracy(found)
 
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:

@@ -20,6 +20,7 @@ from shardplan.files import DATA, Document, read_document, shipped_document
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
+from shardplan.words import folded
 
 if TYPE_CHECKING:
     from shardplan.frameworks.capabilities import Capabilities
@@ -147,8 +148,9 @@ def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
     text = os.fspath(name_or_path) if isinstance(name_or_path, str | os.PathLike) else repr(name_or_path)
     text = text if isinstance(text, str) else repr(text)
     name, at, version = text.lower().partition("@")
-    if name in list_stacks():
-        return _shipped(name).at_version(version) if at else _shipped(name)
+    known = name if name in list_stacks() else _aliases().get(folded(name))
+    if known is not None:
+        return _shipped(known).at_version(version) if at else _shipped(known)
     if (
         isinstance(name_or_path, os.PathLike)
         or "/" in text
@@ -157,7 +159,15 @@ def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
     ):
         return _stack_from(read_document(Path(text)), text, is_shipped=False)
     shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
-    raise UnknownNameError("stack", shown, list_stacks(), hint=f"one of {', '.join(list_stacks())}, or a file")
+    raise UnknownNameError("stack", shown, list_stacks(), hint="see `shardplan stacks`, or give a file")
+
+
+@cache
+def _aliases() -> Mapping[str, str]:
+    """Stacks by the folded names of their own and of other projects that are known by them: ``megatron``, ``fsdp2``."""
+    files = {name: shipped_document(STACKS / f"{name}.yaml") for name in list_stacks()}
+    aliases = {folded(alias): name for name, file in files.items() for alias in file.get("aliases") or ()}
+    return {**aliases, **{folded(name): name for name in files}}
 
 
 @cache

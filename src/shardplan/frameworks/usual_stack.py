@@ -21,9 +21,10 @@ def stack_for(stack: str | Stack | None, vendor: str) -> Stack | None:
 
     Raises ``UnknownNameError`` for a name that no framework has, ``InputError`` for a file that is not a stack.
     """
-    if stack is None or stack == ANY:
+    word = stack.lower() if isinstance(stack, str) else stack
+    if word is None or word == ANY:
         return None
-    if stack == USUAL:
+    if word == USUAL:
         return usual_stack(vendor)
     return load_stack(stack) if isinstance(stack, str) else stack
 

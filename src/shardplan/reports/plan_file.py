@@ -14,11 +14,14 @@ from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_our_words
 from shardplan.files import FileKind, parse_document, read_text
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
 from shardplan.inputs.readers.cluster_record import cluster_from_record
 from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
+from shardplan.inputs.software import Software
 from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
 from shardplan.records import Record, field_values, keys, plain
@@ -211,7 +214,7 @@ def read_plan_file(path: Path | str) -> PlanFile:
 def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     """The plan file that :func:`plan_file_record` wrote. Raises InputError on a record that is none."""
     _check_schema(record)
-    checked: Any = WRITTEN.read(schema_of_files(), dict(record), as_json=True)
+    checked: Any = WRITTEN.read(schema_of_files(), _in_our_words(record), as_json=True)
     cluster = cluster_from_record(checked.cluster)
     shipped = load_profile(cluster.accelerator.generation)
     profile, is_older = _given_profile(checked.profile, shipped)
@@ -230,6 +233,24 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
         search=_account(checked),
         has_other_constants=is_older,
     )
+
+
+def _in_our_words(record: Mapping[str, Any]) -> Record:
+    """A record whose job and plans may be written in the words of frameworks, as people edit them, in ours."""
+    made = dict(record)
+    if isinstance(made.get("job"), Mapping):
+        job = in_our_words(Job, made["job"])
+        software = job.get("software")
+        made["job"] = job | ({"software": in_our_words(Software, software)} if isinstance(software, Mapping) else {})
+    if isinstance(made.get("plans"), list):
+        made["plans"] = [_plan_in_our_words(each) for each in made["plans"]]
+    return made
+
+
+def _plan_in_our_words(answer: object) -> object:
+    if isinstance(answer, Mapping) and isinstance(answer.get("plan"), Mapping):
+        return {**answer, "plan": in_our_words(Plan, answer["plan"])}
+    return answer
 
 
 def _check_schema(record: Mapping[str, Any]) -> None:

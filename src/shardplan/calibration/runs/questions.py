@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from shardplan.calibration.runs.cluster import cluster_of_run
 from shardplan.calibration.runs.names import with_own_names
 from shardplan.calibration.runs.options import apply_options
 from shardplan.calibration.runs.rows import MeasuredRun
-from shardplan.calibration.runs.words import ATTENTION_GENERATIONS, folded, guess
 from shardplan.errors import UnknownNameError, nearest_names
+from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
@@ -20,13 +21,15 @@ from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
+from shardplan.inputs.plan import NAMED_POLICIES, RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
+from shardplan.inputs.words import ATTENTION_GENERATIONS
 from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity.rules import check_plan
+from shardplan.words import folded, guess
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +74,7 @@ def question_of(run: MeasuredRun) -> AskedRun:
     plan = Plan(**choices.plan)
     check_plan(plan, model, cluster, run.num_accelerators, job)
     question = Question(model=model, cluster=cluster, num_accelerators=run.num_accelerators, job=job)
+    run = _timed(run, choices, question)
     return AskedRun(
         run=run,
         question=question,
@@ -192,11 +196,17 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
     choices.plan["sharding_degree"] = run.sharding_degree
 
 
+def _timed(run: MeasuredRun, choices: Choices, question: Question) -> MeasuredRun:
+    """The run with the step time that follows from its rate of FLOP: the model's, without recomputation."""
+    if run.step_time is not None or run.flop_rate is None:
+        return run
+    flops = model_flops_per_token(question.model, run.sequence_length, question.job) * question.job.tokens_per_step
+    choices.assumed.append("step time from TFLOP/s, of the model's FLOP as counted here (docs/output.md)")
+    return replace(run, step_time=flops / (run.num_accelerators * run.flop_rate))
+
+
 LAYERS_PER_CHUNK = 2
 """Of a pipeline that is said to be interleaved and no more, as in most published recipes."""
-
-NAMED_POLICIES = {"minimal": "layernorm,activation,core_attn"}
-"""MaxText's policy that keeps the outputs of most matrix products."""
 
 
 def _say_default(choices: Choices, stack: Stack | None, name: str, value: object) -> None:
