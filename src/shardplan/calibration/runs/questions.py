@@ -23,6 +23,7 @@ from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import NAMED_POLICIES, RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.readers.hub import cached_model
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import ATTENTION_GENERATIONS
@@ -333,7 +334,8 @@ def _model(run: MeasuredRun) -> ModelConfig:
     try:
         changed = path.stat().st_mtime_ns
     except (OSError, ValueError):
-        changed = 0
+        is_cached = cached_model(run.model) is not None
+        return load_model(run.model) if is_cached else _model_at(str(path), 0)
     return _model_at(str(path), changed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from shardplan.files import DATA
@@ -68,7 +68,7 @@ NAMED_ALONE: Final = frozenset(
 made of the SXM board of the same name."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _accelerators(name: str) -> tuple[str, ...]:
     if folded(name) in _written():
         return (_written()[folded(name)],)
@@ -114,7 +114,7 @@ VARIANTS: Final = re.compile(r"[-_](hf|instruct|base|chat|it|pt)$", flags=re.IGN
 """Endings of names for other weights of the same shape."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _models(name: str) -> tuple[str, ...]:
     if name.lower().endswith(".json"):
         return ()
