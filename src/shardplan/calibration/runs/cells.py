@@ -224,6 +224,7 @@ COLUMNS: Final[Mapping[str, Callable[[RowCell], Any]]] = {
     "cp": _count,
     "ep": _count,
     "etp": _count,
+    "dp": _count,
     "vp": _count,
     "sharding": _word(SHARDINGS),
     "sharding_degree": _count,

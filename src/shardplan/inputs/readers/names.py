@@ -51,7 +51,8 @@ LONGEST: Final = 200
 def taken_as(what: str, name: str) -> str:
     """What to say of a name that is taken as another: ``H100 is taken as h100-sxm-80gb, not h100-pcie-80gb``."""
     meant = name_meant(what, name)
-    others = [known for known in _with_parts(name) if known != meant] if what == "accelerator" else []
+    is_loose = what == "accelerator" and folded(name) not in _written()
+    others = [known for known in _with_parts(name) if known != meant] if is_loose else []
     instead = f" (the usual one; not {' or '.join(others)})" if others and len(others) < MOST_OTHERS else ""
     return f"{name[:80]} is taken as {meant}{instead}"
 
