@@ -162,7 +162,7 @@ def test_only_a_cell_that_may_be_empty_can_be_left_so(tmp_path: Path, column: st
 
 
 def test_an_id_stands_once(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="line 3: id 'run' stands in line 2 already"):
+    with pytest.raises(InputError, match="line 3: id 'run' is in line 2 already"):
         read_runs(write(tmp_path, CELLS, CELLS))
 
 

@@ -222,7 +222,7 @@ def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[
 
 def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> UnreadableRun:
     error = InputError(
-        f"{label}, line {row.line}: id '{row.id:.80}' stands in line {first} already",
+        f"{label}, line {row.line}: id '{row.id:.80}' is in line {first} already",
         rule="every run has an id of its own",
         hint="rename one of the two",
     )
