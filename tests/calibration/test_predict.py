@@ -53,8 +53,8 @@ def test_runs_that_cannot_be_predicted_keep_their_reason(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("accelerator", "said"),
     [
-        ("h100-sxm", "unknown accelerator 'h100-sxm': did you mean h100-sxm-80gb or"),
-        ("h100", "unknown accelerator 'h100'; names that contain it: h100-nvl-94gb, h100-pcie-80gb"),
+        ("h100-sx", "unknown accelerator 'h100-sx': did you mean h100-sxm-80gb or"),
+        ("a100", "unknown accelerator 'a100'; it may be a100-sxm-40gb, a100-sxm-80gb; see"),
         ("zzz", "unknown accelerator 'zzz'; see `shardplan accelerators`"),
     ],
 )

@@ -50,6 +50,10 @@ def test_accelerators_as_drivers_print_them(name: str) -> None:
     assert any(text.startswith(said) for text in record["plans"][0]["assumptions"])
 
 
+def test_the_page_of_an_accelerator_says_what_its_name_is_taken_as() -> None:
+    assert "H100 is taken as h100-sxm-80gb" in unwrapped(run("accelerators", "H100").stdout)
+
+
 def test_an_accelerator_of_two_memories_is_asked_about() -> None:
     result = run("plan", "llama-3.2-1b", "--accelerator", "A100", "--gpus", 8)
     assert result.exit_code == 2
@@ -184,6 +188,18 @@ def test_unknown_names_list_few_and_say_where_all_are(arguments: tuple[str, ...]
     text = unwrapped(result.stderr)
     assert text.count(", ") <= 8
     assert "`shardplan" in text
+
+
+def test_fields_that_stand_apart_are_to_be_joined() -> None:
+    result = run("plan", *SMALL, "--fix", "tp=4", "pp=2")
+    assert result.exit_code == 2
+    assert "--fix tp=4,pp=2" in unwrapped(result.stderr)
+
+
+def test_the_model_has_no_flag() -> None:
+    result = run("plan", "--model", "llama-3.2-1b")
+    assert result.exit_code == 2
+    assert "shardplan plan MODEL" in unwrapped(result.stderr)
 
 
 def test_a_bad_list_repeats_its_rule() -> None:

@@ -67,12 +67,12 @@ def _unusable(num_runs: int, left: Sequence[SkippedRun], what: str) -> InputErro
     return InputError(
         f"none of the {num_runs} runs can be used: {reasons}{more}",
         rule=f"some runs are of {what} and can be predicted",
-        hint="correct the rows, or give --accelerator the part that they were measured on",
+        hint="correct the rows, or name the accelerator that they were measured on with --accelerator",
     )
 
 
 def usable_runs(runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[SkippedRun, ...]) -> Usable:
-    """Runs of the part that can be predicted, and the others."""
+    """Runs of the accelerator that can be predicted, and the others."""
     asked, skipped = ask_all([run for run in runs if run.ran])
     ended = [
         SkippedRun(run=run, rule=MEASURES, reason="ran out of memory, so there is nothing to fit to")

@@ -58,7 +58,7 @@ HoldoutFlag = Annotated[
         metavar="SHARE",
     ),
 ]
-SeedFlag = Annotated[str, _option("Which runs these are.", panel="Fit", metavar="N")]
+SeedFlag = Annotated[str, _option("Random seed that selects the held-out runs.", panel="Fit", metavar="N")]
 PoorFitFlag = Annotated[
     bool,
     _option(

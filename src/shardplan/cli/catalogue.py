@@ -77,9 +77,17 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
     if name is None:
         return _list("accelerators", catalogue.accelerator_entries(), target)
     from shardplan.inputs.readers.catalog import load_accelerator
+    from shardplan.inputs.readers.names import name_meant, taken_as
 
     part = load_accelerator(name)
-    return _one(catalogue.accelerator_details(part), target, lambda page, show: show.show_accelerator(page, part))
+    taken = taken_as("accelerator", name) if name_meant("accelerator", name) else ""
+
+    def show(page: Page, pages: Any) -> None:
+        if taken:
+            page.line(taken, style="dim", indent=0)
+        pages.show_accelerator(page, part)
+
+    return _one(catalogue.accelerator_details(part), target, show)
 
 
 def _list(kind: str, entries: tuple[CatalogueEntry, ...], target: JsonTarget) -> int:

@@ -141,17 +141,18 @@ def _shared_start(error: ShardplanError) -> str:
 
 def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     """Our error from one of typer's."""
+    from shardplan.cli.flags.unknown import stray_field, unknown_flag
+
     context = getattr(error, "ctx", None)
     usage = f"see `{' '.join(('shardplan', *_command_of(context, arguments), '--help'))}`"
     option = getattr(error, "option_name", None)
     if option is not None and context is not None and hasattr(error, "possibilities"):
-        from shardplan.cli.flags.unknown import unknown_flag
-
         known = [name for each in context.command.params for name in (*each.opts, *each.secondary_opts)]
         return unknown_flag(option, known, command=str(context.info_name), usage=usage)
+    message = str(error.format_message()).rstrip(".")
     kinds = {"MissingParameter": "nothing needed is missing", "BadParameter": "a value is of its flag's kind"}
     rule = kinds.get(type(error).__name__, "the command line can be read")
-    return InputError(str(error.format_message()).rstrip("."), rule=rule, hint=usage)
+    return InputError(message, rule=rule, hint=stray_field(message) or usage)
 
 
 def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:

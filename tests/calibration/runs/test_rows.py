@@ -162,7 +162,7 @@ def test_only_a_cell_that_may_be_empty_can_be_left_so(tmp_path: Path, column: st
 
 
 def test_an_id_stands_once(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="line 3: id 'run' stands in line 2 already"):
+    with pytest.raises(InputError, match="line 3: id 'run' is in line 2 already"):
         read_runs(write(tmp_path, CELLS, CELLS))
 
 
@@ -244,7 +244,7 @@ def test_a_spreadsheet_is_recognised(tmp_path: Path, start: bytes) -> None:
         ("World Size", "num_accelerators"), ("pipeline_model_parallel_size", "pp"), ("Step Time (s)", "step_time_s"),
         ("tokens/s/GPU", "tokens_per_second_per_accelerator"), ("TFLOPs/GPU", "tflops_per_accelerator"),
         ("gpu_type", "accelerator"), ("run_name", "id"), ("dtype", "precision"), ("step_time_s", "step_time_s"),
-        ("Max Memory (GiB)", "peak_memory_gib"), ("tps", None), ("throughput", None), ("dp", None), ("loss", None),
+        ("Max Memory (GiB)", "peak_memory_gib"), ("DP", "dp"), ("tps", None), ("throughput", None), ("loss", None),
     ],
 )  # fmt: skip
 def test_names_of_columns(name: str, column: str | None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.calibration.rows import asked
 
 from shardplan.errors import InputError
 from shardplan.files import DATA
@@ -89,6 +90,11 @@ def test_a_built_in_model_goes_before_the_cache(cache: Path) -> None:
 @pytest.mark.parametrize("name", ["Llama-3.1-70B", "meta-llama/Llama-3.1-70B-Instruct", "META-LLAMA/llama-3.1-70b"])
 def test_names_of_the_hub_in_any_case(name: str) -> None:
     assert load_model(name).name == "llama-3.1-70b"
+
+
+def test_a_measured_run_names_a_repository_of_the_cache(cache: Path, tmp_path: Path) -> None:
+    _fetched(cache, "acme/tiny", NEW, layers=20)
+    assert asked(tmp_path, model="acme/tiny").question.model.num_hidden_layers == 20
 
 
 def test_a_folder_needs_no_slash(tmp_path: Path) -> None:

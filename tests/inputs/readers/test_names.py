@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 
 from shardplan.errors import InputError
+from shardplan.files import DATA
 from shardplan.inputs.readers.catalog import list_accelerators, list_models, load_accelerator
 from shardplan.inputs.readers.model_index import model_sources
 from shardplan.inputs.readers.names import name_meant, taken_as
@@ -92,3 +95,11 @@ def test_names_of_the_catalogue_are_not_touched() -> None:
 def test_every_name_on_the_hub_is_its_model() -> None:
     hub = {source.hf_id: name for name, source in model_sources().items() if source.hf_id}
     assert {hf_id: name_meant("model", hf_id) for hf_id in hub if hf_id != hub[hf_id]} == hub
+
+
+def test_the_table_of_names_leads_to_accelerators() -> None:
+    with (DATA / "accelerators" / "names.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["name"] for row in rows} <= {*list_accelerators()}
+    assert [name_meant("accelerator", row["written"]) for row in rows] == [row["name"] for row in rows]
+    assert all(row["source"] for row in rows)

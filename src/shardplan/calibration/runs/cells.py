@@ -1,4 +1,4 @@
-"""Cells of a file of measured runs: how each column is read, and what an error says of a bad one."""
+"""Cells of a file of measured runs: how each column is read, and what a user reads about a bad one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RowCell:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A value that the cell has under another name."""
+    """A value that the cell gives under another name."""
 
     value: Any
     text: str
@@ -142,7 +142,7 @@ def _required_count(cell: RowCell) -> int:
 
 
 def _quantity(least: float, most: float, unit: str, factor: float = 1.0) -> Callable[[RowCell], float | None]:
-    """A number of so many ``unit``, in SI units by ``factor``."""
+    """A number in ``unit``, which is ``factor`` of the SI unit."""
 
     def read(cell: RowCell) -> float | None:
         value = _number(cell, least, most, f" {unit}")
@@ -224,6 +224,7 @@ COLUMNS: Final[Mapping[str, Callable[[RowCell], Any]]] = {
     "cp": _count,
     "ep": _count,
     "etp": _count,
+    "dp": _count,
     "vp": _count,
     "sharding": _word(SHARDINGS),
     "sharding_degree": _count,

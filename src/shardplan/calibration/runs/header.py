@@ -1,7 +1,7 @@
 """The first line of a file of measured runs: what separates columns, and which column each name means.
 
-Columns may have the names that people and frameworks give them (``TP``, ``gbs``, ``seq_len``), which is said once for
-the whole file. All that is wrong with a header is said at once.
+Columns may have the names that people and frameworks give them (``TP``, ``gbs``, ``seq_len``); the answer reports this
+once for the whole file. One error names all that is wrong with a header.
 """
 
 from __future__ import annotations

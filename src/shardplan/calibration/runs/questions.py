@@ -12,7 +12,7 @@ from shardplan.calibration.runs.cluster import cluster_of_run
 from shardplan.calibration.runs.names import with_own_names
 from shardplan.calibration.runs.options import apply_options
 from shardplan.calibration.runs.rows import MeasuredRun
-from shardplan.errors import UnknownNameError, nearest_names
+from shardplan.errors import InputError, UnknownNameError, nearest_names
 from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
@@ -24,6 +24,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import NAMED_POLICIES, RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.readers.hub import cached_model
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import ATTENTION_GENERATIONS
@@ -73,6 +74,7 @@ def question_of(run: MeasuredRun) -> AskedRun:
     _settle_stages(choices, stack, model)
     plan = Plan(**choices.plan)
     check_plan(plan, model, cluster, run.num_accelerators, job)
+    _check_dp(run, plan)
     question = Question(model=model, cluster=cluster, num_accelerators=run.num_accelerators, job=job)
     run = _timed(run, choices, question)
     return AskedRun(
@@ -194,6 +196,21 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
             choices.assumed.append(f"{name} 1")
     choices.plan["offload"] = run.offload or choices.plan.get("offload", "none")
     choices.plan["sharding_degree"] = run.sharding_degree
+
+
+def _check_dp(run: MeasuredRun, plan: Plan) -> None:
+    """The data-parallel degree that is stated is what the others leave, with context-parallel ranks or without.
+
+    Raises ``InputError``.
+    """
+    dp = plan.dp(run.num_accelerators)
+    if run.dp not in (None, dp, dp * plan.cp):
+        raise InputError(
+            f"dp is {run.dp}; {run.num_accelerators} accelerators with tp {plan.tp}, cp {plan.cp} and pp {plan.pp} "
+            f"leave dp {dp}",
+            rule="dp x tp x cp x pp is the number of accelerators",
+            hint="correct dp, num_accelerators, tp, cp or pp, or leave dp out",
+        )
 
 
 def _timed(run: MeasuredRun, choices: Choices, question: Question) -> MeasuredRun:
@@ -342,7 +359,8 @@ def _model(run: MeasuredRun) -> ModelConfig:
     try:
         changed = path.stat().st_mtime_ns
     except (OSError, ValueError):
-        changed = 0
+        is_cached = cached_model(run.model) is not None
+        return load_model(run.model) if is_cached else _model_at(str(path), 0)
     return _model_at(str(path), changed)
 
 

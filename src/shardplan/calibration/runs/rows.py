@@ -105,6 +105,8 @@ class MeasuredRun:
     """Remarks."""
     result: str = ""
     """``oom``: it ended because memory was full, so that it has neither time nor memory; ``ran``, or empty: it ran."""
+    dp: int | None = None
+    """Data-parallel degree, which follows from the others: stated to be checked."""
     flop_rate: float | None = None
     """Measured rate of one accelerator in FLOP of the model, where no time is stated. [FLOP/s]"""
     unknown: tuple[str, ...] = ()

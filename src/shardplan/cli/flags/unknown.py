@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import Described, described
@@ -12,7 +14,7 @@ from shardplan.inputs.software import Software
 from shardplan.inputs.words import RECOMPUTE_WORDS, SCHEDULES, field_meant
 from shardplan.words import folded
 
-FLAGS = {"num_accelerators": "--gpus", "framework": "--stack", "model": "MODEL"}
+FLAGS = {"num_accelerators": "--gpus", "framework": "--stack"}
 """Flags that are called otherwise than their field."""
 RECORDS = (Job, Plan, Software)
 
@@ -33,12 +35,27 @@ def unknown_flag(option: str, known: Sequence[str], *, command: str, usage: str)
         meant = f"did you mean {software.assigned(value)}?"
         hint = f"{meant} See `shardplan stacks --fields`."
         return InputError(f"unknown flag '{option[:100]}': {meant}", rule="flag is known", hint=hint)
+    if field == "model" and "--model" not in known:
+        return InputError(
+            f"unknown flag '{option[:100]}': the model stands alone",
+            rule="flag is known",
+            hint=f"shardplan {command} MODEL",
+        )
     named = FLAGS.get(field, f"--{field.replace('_', '-')}")
     ways = ([named] if named in known and named != option else []) or list(_with_value(bare, known))
     if not ways:
         return UnknownNameError("flag", option[:100], (name for name in known if name.startswith("--")), hint=usage)
     meant = f"did you mean {' or '.join(ways)}?"
     return InputError(f"unknown flag '{option[:100]}': {meant}", rule="flag is known", hint=f"{meant} {usage}")
+
+
+def stray_field(message: str) -> str:
+    """What to do about ``--fix tp=4 pp=2``, whose second field is an argument of its own; empty for other messages."""
+    found = STRAY.search(message)
+    return "" if found is None else f"join fields with a comma: --fix tp=4,{found[1]}, or repeat --fix"
+
+
+STRAY: Final = re.compile(r"unexpected extra argument\S* \(((?:\w|-){1,30}=[^ )]{1,30})")
 
 
 def _with_value(bare: str, known: Collection[str]) -> Iterator[str]:

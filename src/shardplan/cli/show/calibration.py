@@ -72,7 +72,7 @@ def _go_on(page: Page, found: UserFit, out: str) -> None:
     elif found.num_configurations == 1:
         page.line("How well the profile does on others is not known: measure another configuration.")
     else:
-        page.line("No run was held out: how well the profile does on others is said by the runs left out in turn.")
+        page.line("No run was held out: the errors of runs left out in turn show how well the profile does on others.")
 
 
 def _runs(number_of: int) -> str:

@@ -9,7 +9,7 @@ accelerators, ``config.json`` or a folder with one for models. A model may also 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
@@ -243,17 +243,19 @@ def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
             rule=f"the {what} file exists",
             hint=f"correct the path, or give a name: {' or '.join(nearest) or f'see `shardplan {what}s`'}",
         )
-    return UnknownNameError(what, shown, known.values(), hint=_where_to_look(what, text))
+    meant = names_meant(what, text)  # several: of one alone it would have been found
+    return UnknownNameError(what, shown, () if meant else known.values(), hint=_where_to_look(what, text, meant))
 
 
-def _where_to_look(what: str, text: str) -> str:
-    """What else ``text`` names, or the names that it may mean."""
-    lines = [f"{text} is one of the {other}s;" for other in FOLDERS if other != what and _is_one(other, text)]
-    meant = names_meant(what, text)
-    containing = meant or sorted(name for folded, name in shipped_names(what).items() if text.lower() in folded)
-    if len(containing) > 1:
-        listed, more = ", ".join(containing[:MOST_NEAR]), len(containing) - MOST_NEAR
-        lines.append(f"it may be {listed}{f' and {more} more' if more > 0 else ''};")
+def _where_to_look(what: str, text: str, meant: Sequence[str]) -> str:
+    """What else ``text`` names, or the names that it may mean: ``meant``, or those that contain it if none is near."""
+    lines = [f"{text[:100]} is one of the {other}s;" for other in FOLDERS if other != what and _is_one(other, text)]
+    known = shipped_names(what)
+    is_near = not meant and nearest_names(text[:100], known.values())
+    listed = meant or sorted(name for folded, name in known.items() if not is_near and text.lower() in folded)
+    if len(listed) > 1:
+        listed, more = listed[:MOST_NEAR], len(listed) - MOST_NEAR
+        lines.append(f"it may be {', '.join(listed)}{f' and {more} more' if more > 0 else ''};")
     return " ".join((*lines, f"see `shardplan {what}s`"))
 
 

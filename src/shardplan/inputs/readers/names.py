@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from shardplan.files import DATA
@@ -51,7 +51,8 @@ LONGEST: Final = 200
 def taken_as(what: str, name: str) -> str:
     """What to say of a name that is taken as another: ``H100 is taken as h100-sxm-80gb, not h100-pcie-80gb``."""
     meant = name_meant(what, name)
-    others = [known for known in _with_parts(name) if known != meant] if what == "accelerator" else []
+    is_loose = what == "accelerator" and folded(name) not in _written()
+    others = [known for known in _with_parts(name) if known != meant] if is_loose else []
     instead = f" (the usual one; not {' or '.join(others)})" if others and len(others) < MOST_OTHERS else ""
     return f"{name[:80]} is taken as {meant}{instead}"
 
@@ -68,7 +69,7 @@ NAMED_ALONE: Final = frozenset(
 made of the SXM board of the same name."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _accelerators(name: str) -> tuple[str, ...]:
     if folded(name) in _written():
         return (_written()[folded(name)],)
@@ -114,7 +115,7 @@ VARIANTS: Final = re.compile(r"[-_](hf|instruct|base|chat|it|pt)$", flags=re.IGN
 """Endings of names for other weights of the same shape."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _models(name: str) -> tuple[str, ...]:
     if name.lower().endswith(".json"):
         return ()
