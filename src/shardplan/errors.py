@@ -20,10 +20,11 @@ class ShardplanError(ValueError):
 
     def __init__(self, message: str, *, rule: str, hint: str = "") -> None:
         """``rule``: short name of the broken rule; ``message``: values included; ``hint``: the knob to turn."""
+        message = bounded(message)
         super().__init__(message)
         self.message = message
-        self.rule = rule
-        self.hint = hint
+        self.rule = bounded(rule)
+        self.hint = bounded(hint)
 
     def to_record(self) -> dict[str, dict[str, str]]:
         """The error object that every command writes where ``--json`` points."""
@@ -53,13 +54,22 @@ class UnknownNameError(InputError):
     """A name that no catalogue holds."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
-        nearest = nearest_names(name, known)
+        nearest = nearest_names(name[:MOST_NAME], known)
         guess = f"did you mean {' or '.join(nearest)}?" if nearest else ""
         super().__init__(
-            f"unknown {kind} '{name}'" + (f": {guess}" if guess else ""),
+            f"unknown {kind} '{shortened(name, MOST_NAME)}'" + (f": {guess}" if guess else ""),
             rule=f"{kind} is known",
             hint=" ".join(part for part in (guess, hint) if part),
         )
+
+
+MOST_SHOWN = 60
+"""Characters of a wrong value in an error."""
+MOST_NAME = 100
+"""Of a name that no catalogue holds."""
+MOST_TEXT = 1500
+"""Of the whole of a message, a rule or a hint."""
+ELLIPSIS = "..."
 
 
 def shown(value: object) -> str:
@@ -68,10 +78,29 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python does not print numbers of more than 4,300 digits
         return "a number of thousands of digits"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    except RecursionError:
+        return f"a {type(value).__name__} nested too deep to print"
+    return shortened(text, MOST_SHOWN)
 
 
-MOST_SHOWN = 80
+def shortened(text: str, most: int) -> str:
+    """``text``, cut off after ``most`` characters."""
+    return text if len(text) <= most else f"{text[:most]}{ELLIPSIS}"
+
+
+def visible(text: str) -> str:
+    """``text`` with a question mark for what a terminal would act on or cannot show: control characters and the like.
+
+    Ends of lines stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else " " if char.isspace() else "?" for char in text)
+
+
+def bounded(text: str) -> str:
+    """``text`` as an error holds it: one line that ends, of characters that can be shown."""
+    return visible(shortened(text, MOST_TEXT).replace("\n", " "))
 
 
 def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:

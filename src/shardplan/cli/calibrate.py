@@ -15,7 +15,7 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.json_target import PROFILE, TIMINGS, JsonTarget
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError
 
@@ -120,8 +120,8 @@ def calibrate(
     of plan, estimate and validate reads it. The fit starts from the shipped constants and moves them as far as the runs
     ask for, against how well they are known.
     """
-    target = JsonTarget(output.json)
-    target.check(runs, accelerator)
+    target = output.target()
+    target.check(runs, accelerator, cluster)
     _check_way({"RUNS.csv": runs is not None, "--microbench": microbench, "--defaults": defaults})
     is_other = bool(accelerator or out or holdout != HOLDOUT)
     _check_flags(defaults=defaults, is_other=is_other, write=write, microbench=microbench, cluster=cluster is not None)
@@ -207,6 +207,7 @@ def _runs(
     found = _fitted(runs, accelerator, file=file, date=date, holdout=holdout, seed=seed)
     is_kept = accept_poor_fit or _poor(found) is None
     if is_kept:
+        target.check_content(b"")  # else the profile would be written and its record refused
         page.write_text(profile_text(found, file=file, date=date))
         target.write(calibration_record(found, out))
     _show_runs(target, found, out if is_kept else None)
@@ -263,7 +264,7 @@ def _refuse_poor(found: UserFit) -> NoReturn:
 
 def _profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:
     """Where the profile goes, which is written as YAML."""
-    page = JsonTarget(out, "--out")
+    page = JsonTarget(out, "--out", kind=PROFILE, is_forced=target.is_forced)
     if out.lower().endswith((".json", ".csv")):
         raise InputError(
             f"--out is {out[-200:]!r}; a profile is YAML",
@@ -278,12 +279,14 @@ def _microbench(
     target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None, cluster: str | None
 ) -> int:
     """A profile from timed kernels. An interrupt keeps what was timed until then."""
-    _profile_target(out, None, accelerator, target)
+    page = _profile_target(out, None, accelerator, target)
     from shardplan.calibration import microbench
     from shardplan.cli.progress import progress_bar
     from shardplan.inputs.profile import load_profile
     from shardplan.inputs.readers.catalog import load_accelerator, load_cluster
 
+    timings = JsonTarget(str(microbench.measurements_path(out)), "--out", kind=TIMINGS, is_forced=target.is_forced)
+    timings.check(accelerator, cluster, other=target)
     if sizes not in ("small", "full"):
         raise InputError(f"--sizes is {sizes[:60]!r}", rule="--sizes is small or full", hint="--sizes small")
     network = None if cluster is None else load_cluster(cluster)
@@ -300,6 +303,8 @@ def _microbench(
     outcome = microbench.outcome_of(measured, load_profile(generation), cluster=network)
     if not outcome.constants:
         _show_microbench(target, measured, outcome, out)
+    for each in (target, page, timings):
+        each.check_content(b"")
     raw = microbench.write_profile(out, outcome.constants, measured)  # refuses a profile without constants
     from shardplan.reports.calibration import microbench_record
 

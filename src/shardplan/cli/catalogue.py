@@ -32,8 +32,8 @@ LengthFlag = Annotated[
 @with_flags
 def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: LengthFlag = None) -> int:
     """List the built-in models, or show one."""
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import catalogue
 
     if name is None:
@@ -49,8 +49,8 @@ def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Every value is shown with its source, and a mark where it is to be taken with care.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import catalogue
 
     if name is None:
@@ -67,8 +67,8 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Every value is shown with its source, and a mark where it is to be taken with care.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import catalogue
 
     if name is None:

@@ -9,7 +9,6 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import picked
 from shardplan.errors import InputError
 
@@ -36,7 +35,7 @@ PicksFlag = Annotated[
 @with_flags
 def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None) -> int:
     """Put two or more plans side by side, term by term."""
-    target = JsonTarget(output.json)
+    target = output.target()
     target.check(*files)
     picks = _picks(pick, len(files))
     from shardplan.reports.comparison import compare as side_by_side

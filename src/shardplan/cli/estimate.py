@@ -64,8 +64,8 @@ def estimate(
 
     Fields of the plan that are left out take their defaults; nothing is searched.
     """
-    target = JsonTarget(output.json)
-    target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
+    target = output.target()
+    target.check(model, cluster.cluster, cluster.accelerator, stack, profile, file)
     from shardplan.cli.question import QuestionFlags, ask, ask_again, plan_from
     from shardplan.estimation.estimate import estimate_plan, in_framework
     from shardplan.frameworks.defaults import SWITCHES, plan_in_stack

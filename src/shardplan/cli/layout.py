@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from shardplan.errors import visible
 from shardplan.fields import dataclass
 
 INDENT = 2
@@ -41,7 +43,14 @@ class Column:
 
 
 class _Console(Console):
-    """A console that leaves a reader who has gone to the command line, which ends with a status of its own."""
+    """Prints what a terminal does not act on, and leaves a reader who has gone to the command line."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich's, with a question mark for control characters of names and cells."""
+        for each in objects:
+            if isinstance(each, Text):
+                each.plain = visible(each.plain)
+        super().print(*objects, **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -50,7 +50,7 @@ def plan(
     Every plan of the declared space is evaluated, so that the first is its optimum. Fields of the job that are left out
     take defaults, which the answer states.
     """
-    target = JsonTarget(output.json)
+    target = output.target()
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
     from shardplan.cli.question import QuestionFlags, ask
     from shardplan.frameworks.usual_stack import ALL, ANY

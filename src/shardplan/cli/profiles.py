@@ -9,7 +9,6 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.records import plain
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
     A constant has a value and a unit, what it was read from or fitted on, its value before the fit, and how uncertain
     it is.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import profiles as reports
 
     if name is None:
@@ -62,8 +61,8 @@ def stacks(*, output: OutputFlags, name: StackArgument = None) -> int:
     Every default is shown with its source, and so is all that the framework can run. torchtitan@0.3 shows what that
     version can run, no version the newest.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.frameworks.stack import list_stacks, load_stack
 
     found = [load_stack(each) for each in (list_stacks() if name is None else [name])]

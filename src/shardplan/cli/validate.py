@@ -8,7 +8,7 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
-from shardplan.cli.json_target import JsonTarget
+from shardplan.cli.json_target import HTML
 from shardplan.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def validate(
     The error of a row is exp|ln(predicted / measured)| - 1: twice too slow and twice too fast are both 100 %. Rows that
     cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.
     """
-    target, page = JsonTarget(output.json), JsonTarget(html, "--html")
+    target, page = output.target(), output.target(html, "--html", HTML)
     target.check(runs, profile)
     if html == "-":
         raise InputError("--html is '-'", rule="the report is written to a file", hint="--html report.html")
@@ -66,6 +66,7 @@ def validate(
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     found, constants, generation = _validation(runs, profile)
+    page.check_content(b"")
     target.write({"schema": "shardplan/validation/1", **found.to_record()})
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))

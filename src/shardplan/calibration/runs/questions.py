@@ -15,6 +15,7 @@ from shardplan.calibration.runs.words import ATTENTION_GENERATIONS, folded, gues
 from shardplan.errors import UnknownNameError, nearest_names
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.files import note_read
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.job import Job
@@ -22,6 +23,7 @@ from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.readers.hf.file import config_path
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
 from shardplan.schedules.registry import SCHEDULES
@@ -322,6 +324,7 @@ def _model(run: MeasuredRun) -> ModelConfig:
         return _model_at(path, 0)
     try:
         changed = path.stat().st_mtime_ns
+        note_read(config_path(path))
     except (OSError, ValueError):
         changed = 0
     return _model_at(str(path), changed)
