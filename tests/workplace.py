@@ -37,7 +37,7 @@ plan: {sharding: {value: zero1, source: ours}}
     "profile.yaml": """\
 generation: hopper
 step_time: {value: 0.02, unit: s, source: ours, prior: 0.03, prior_sd: 0.5, sd: 0.2, fitted_on: two runs}
-network_efficiency: {value: {nvlink: 0.7}, unit: share, source: ours}
+network_efficiency: {value: {nvlink: 0.7}, unit: fraction of nominal bandwidth, source: ours}
 """,
     "runs.csv": """\
 id,model,accelerator,num_accelerators,precision,sequence_length,global_batch_size,micro_batch_size,tp,pp,recompute,step_time_s

@@ -27,7 +27,7 @@ class ShardplanError(ValueError):
         self.hint = bounded(hint)
 
     def to_record(self) -> dict[str, dict[str, str]]:
-        """The error object that every command writes where ``--json`` points."""
+        """The error object that a command writes to standard output with ``--json -``."""
         return {"error": {"rule": self.rule, "message": self.message, "hint": self.hint}}
 
     def __reduce__(self) -> tuple[object, ...]:

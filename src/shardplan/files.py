@@ -8,6 +8,7 @@ mapping.
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 from zlib import crc32
 
-from shardplan.errors import InputError, shown, visible
+from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:
     import yaml
@@ -115,9 +116,14 @@ def parse_document(text: str, *, label: str, is_json: bool = False) -> Document:
     return document
 
 
+def looks_like_path(text: str) -> bool:
+    """Whether a text is the path of a description rather than a name: it has a separator or a suffix."""
+    return "/" in text or os.sep in text or text.lower().endswith((".yaml", ".yml", ".json"))
+
+
 def printable(text: str) -> str:
     """A path or a name without what a terminal would act on or could not show, and not endless."""
-    return visible(text[:_LONGEST_NAME]).replace("\n", " ")
+    return "".join(char if char.isprintable() else "?" for char in text[:_LONGEST_NAME])
 
 
 def shipped_document(path: Path) -> Document:

@@ -12,6 +12,7 @@ from shardplan.cli.flags.records import Given, values_of
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass
+from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import ALL, USUAL, how_chosen, stack_for, stack_of_label
@@ -151,7 +152,7 @@ def profile_named(name: str) -> tuple[Profile, str]:
     known = ("default", *generations())
     if name in known:
         return load_profile(name), name
-    if not ("/" in name or name.lower().endswith((".yaml", ".yml", ".json")) or _exists(name)):
+    if not (looks_like_path(name) or _exists(name)):
         hint = f"give a generation ({', '.join(known)}) or the path of a file"
         raise UnknownNameError("profile", name[:100], known, hint=hint)
     from shardplan.reports.profiles import generation_of

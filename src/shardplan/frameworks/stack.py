@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass, in_files
-from shardplan.files import DATA, Document, read_document, shipped_document
+from shardplan.files import DATA, Document, looks_like_path, read_document, shipped_document
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
@@ -149,12 +149,7 @@ def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
     name, at, version = text.lower().partition("@")
     if name in list_stacks():
         return _shipped(name).at_version(version) if at else _shipped(name)
-    if (
-        isinstance(name_or_path, os.PathLike)
-        or "/" in text
-        or os.sep in text
-        or text.lower().endswith((".yaml", ".yml", ".json"))
-    ):
+    if isinstance(name_or_path, os.PathLike) or looks_like_path(text):
         return _stack_from(read_document(Path(text)), text)
     shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
     raise UnknownNameError("stack", shown, list_stacks(), hint=f"one of {', '.join(list_stacks())}, or a file")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
 from shardplan.errors import InputError, UnknownNameError, nearest_names
-from shardplan.files import DATA, Document, read_document, shipped_document
+from shardplan.files import DATA, Document, looks_like_path, read_document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.readers.default_cluster import cluster_around
 from shardplan.inputs.readers.hardware_files import accelerator_from, cluster_from, scale_up_from
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 NameOrPath = str | os.PathLike[str]
 
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _FOLDERS: Final = {
     "model": ("models", ".json"),
     "cluster": ("clusters", ".yaml"),
@@ -104,7 +103,7 @@ def _own_accelerator(document: Document, label: str) -> Accelerator:
 def _beside(given: str, label: str) -> NameOrPath:
     """A name, or the path of a file relative to the file ``label`` that mentions it."""
     beside = Path(label).parent / given
-    return beside if _looks_like_path(given) and beside.is_file() else given
+    return beside if looks_like_path(given) and beside.is_file() else given
 
 
 def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator) -> Cluster:
@@ -165,9 +164,9 @@ def _find(what: str, name_or_path: NameOrPath) -> Path:
         exists = Path(text).exists()
     except (OSError, ValueError):  # too long, or with a null character
         exists = False
-    if exists and (isinstance(name_or_path, os.PathLike) or _looks_like_path(text) or Path(text).is_file()):
+    if exists and (isinstance(name_or_path, os.PathLike) or looks_like_path(text) or Path(text).is_file()):
         return Path(text)
-    if isinstance(name_or_path, os.PathLike) or _looks_like_path(text):
+    if isinstance(name_or_path, os.PathLike) or looks_like_path(text):
         nearest = nearest_names(Path(text).name, known.values())
         raise InputError(
             f"{what} file {text[:200]!r} does not exist",
@@ -185,10 +184,6 @@ def _where_to_look(what: str, text: str) -> str:
     if len(containing) > 1:
         lines.append(f"names that contain it: {', '.join(containing[:6])};")
     return " ".join((*lines, f"see `shardplan {what}s`"))
-
-
-def _looks_like_path(text: str) -> bool:
-    return "/" in text or os.sep in text or text.lower().endswith(_SUFFIXES)
 
 
 @cache
