@@ -63,6 +63,15 @@ class UnknownNameError(InputError):
         )
 
 
+def check_kind(name: str, value: object, *kinds: type, hint: str = "") -> None:
+    """Refuses an argument of another type than one of ``kinds``, by its name. Raises ``InputError``."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise InputError(
+            f"{name} is {shown(value)}; it must be of type {wanted}", rule=f"{name} is a {wanted}", hint=hint
+        )
+
+
 MOST_SHOWN = 60
 """Characters of a wrong value in an error."""
 MOST_NAME = 100

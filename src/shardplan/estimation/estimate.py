@@ -9,14 +9,14 @@ from dataclasses import field, fields, replace
 import numpy as np
 
 from shardplan.costs.collectives import unfilled_domains
-from shardplan.errors import InputError
+from shardplan.errors import InputError, check_kind
 from shardplan.estimation.band import band_of, features_of, shipped_errors
 from shardplan.estimation.evidence import NearRun, near_runs
 from shardplan.estimation.flops import flops_convention, model_flops_per_token
 from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import num_trained_parameters
-from shardplan.estimation.question import Question
+from shardplan.estimation.question import Question, check_asked
 from shardplan.estimation.stage_memory import StageMemory
 from shardplan.fields import dataclass, in_files
 from shardplan.frameworks.defaults import job_in_stack
@@ -119,6 +119,9 @@ def estimate(
     ``stack``, which is the usual one of the accelerator if none is named; ``refusals`` say why it cannot run the plan.
     With ``stack=None`` the job, too, is taken as it stands.
     """
+    check_asked(model=model, cluster=cluster, job=job, profile=profile)
+    check_kind("job", job, Job)
+    check_kind("plan", plan, Plan, hint="Plan(tp=..., pp=...)")
     vendor = cluster.accelerator.vendor
     known = stack_for(stack, vendor)
     chosen = (how_chosen(known, vendor),) if stack == USUAL else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 
 USUAL: Final = "usual"
@@ -23,6 +23,7 @@ def stack_for(stack: str | Stack | None, vendor: str) -> Stack | None:
     """
     if stack is None or stack == ANY:
         return None
+    check_kind("stack", stack, str, Stack, hint="a name, a Stack, or None for no framework")
     if stack == USUAL:
         return usual_stack(vendor)
     return load_stack(stack) if isinstance(stack, str) else stack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from shardplan.errors import InputError, shown
+from shardplan.errors import InputError, check_kind, shown
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.model import ModelConfig
@@ -33,6 +33,8 @@ def default_job(
     **fields: Any,
 ) -> tuple[Job, tuple[str, ...]]:
     """The job with its gaps filled, and what was assumed, in words. ``fields``: others of Job. Raises InputError."""
+    check_kind("model", model, ModelConfig, hint="load_model gives one, by name or from a file")
+    check_kind("cluster", cluster, Cluster, hint="load_cluster gives one, by name or from a file")
     assumed: list[str] = []
     open_fields = [name for name in CHOICES if name not in fields]
     if sequence_length is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate, estimate_plans
-from shardplan.estimation.question import Question
+from shardplan.estimation.question import Question, check_asked
 from shardplan.frameworks.defaults import searched_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
@@ -52,13 +52,14 @@ def search(
     ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises ``InputError`` for unknown fields or
     values, for what the framework never runs and for ``top`` below one, ``SearchStopped`` where ``stop`` says yes.
     """
+    check_asked(model=model, cluster=cluster, job=job, profile=profile)
     assumed: tuple[str, ...] = ()
     if job is None:
         job, assumed = default_job(model, cluster, num_accelerators)
     vendor = cluster.accelerator.vendor
     known = stack_for(stack, vendor)
     chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
-    job, of_stack = searched_in_stack(known, job, {*(fix or ()), *(limit or ()), *(exclude or ())})
+    job, of_stack = searched_in_stack(known, job, {*as_lists(fix), *as_lists(limit), *as_lists(exclude)})
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
     result = search_question(
         question, top=top, fix=fix, limit=limit, exclude=exclude, progress=progress, stop=stop, stack=known

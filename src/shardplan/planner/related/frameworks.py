@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from shardplan.errors import NotRunnableError
+from shardplan.errors import NotRunnableError, check_kind
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import Question
+from shardplan.estimation.question import Question, check_asked
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import searched_in_stack
 from shardplan.frameworks.runnable import Refusal, refusals
@@ -23,7 +23,7 @@ from shardplan.inputs.profile import Profile
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Given
+from shardplan.planner.space import Given, as_lists
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 from shardplan.validity.rules import broken_rule
@@ -70,8 +70,12 @@ def search_frameworks(
     ``stacks``: the frameworks; without it those that are published. Fields of the job that are at their default are
     each framework's own. Raises as ``search`` does, but not for what a framework cannot run: that is an answer.
     """
+    check_asked(model=model, cluster=cluster, job=job, profile=profile)
+    check_kind("stacks", stacks or (), Sequence, hint="a list of stacks")
+    for stack in stacks or ():
+        check_kind("each of stacks", stack, Stack, hint="load_stack gives one")
     usual, assumed = (job, ()) if job is not None else default_job(model, cluster, num_accelerators)
-    fields = {*(fix or ()), *(limit or ()), *(exclude or ())}
+    fields = {*as_lists(fix), *as_lists(limit), *as_lists(exclude)}
 
     def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
         own, of_stack = searched_in_stack(stack, usual, fields)
