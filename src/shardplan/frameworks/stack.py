@@ -139,7 +139,12 @@ class Stack:
 
 def list_stacks() -> list[str]:
     """Names of the stacks that are shipped."""
-    return sorted(path.stem for path in STACKS.glob("*.yaml"))
+    return list(_names())
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in STACKS.glob("*.yaml")))
 
 
 def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
