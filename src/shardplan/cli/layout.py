@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from rich.console import Console
@@ -36,7 +37,7 @@ class Column:
     rank: int = 0
     """Where there is too little room, columns of the highest rank go first; those of rank 0 stay."""
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Of its widest cell."""
         return max(len(line) for cell in (self.title, *self.cells) for line in cell.split("\n"))

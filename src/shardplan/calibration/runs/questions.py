@@ -111,10 +111,11 @@ def _stack_named(name: str, choices: Choices) -> Stack | None:
 
 
 def _stack_of_framework(choices: Choices) -> Stack | None:
-    run, known = choices.run, [load_stack(name) for name in list_stacks()]
-    framework = _framework(run.framework, known)
-    fitting = [stack for stack in known if framework in map(folded, stack.frameworks) and _meets(run, stack)]
+    run = choices.run
+    framework, stacks = _framework(run.framework)
+    fitting = [stack for stack in stacks if _meets(run, stack)]
     if not fitting:
+        known = [load_stack(name) for name in list_stacks()]
         choices.assumed.append(f"{_without_stack(run, known)}: the defaults of a job and a plan")
         return None
     if framework != folded(run.framework):
@@ -122,10 +123,13 @@ def _stack_of_framework(choices: Choices) -> Stack | None:
     return max(fitting, key=lambda stack: len(stack.where))
 
 
-def _framework(name: str, known: list[Stack]) -> str:
-    """The folded name of a framework: its own, or that of which it is an alias."""
+@lru_cache(maxsize=256)
+def _framework(name: str) -> tuple[str, tuple[Stack, ...]]:
+    """The folded name of a framework, its own or that of which it is an alias; and the stacks of it."""
+    known = [load_stack(each) for each in list_stacks()]
     aliases = {folded(alias): folded(stack.frameworks[0]) for stack in known for alias in stack.aliases}
-    return aliases.get(folded(name), folded(name))
+    own = aliases.get(folded(name), folded(name))
+    return own, tuple(stack for stack in known if own in map(folded, stack.frameworks))
 
 
 def _without_stack(run: MeasuredRun, known: list[Stack]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cache
@@ -28,6 +29,8 @@ RUNS: Final = FileKind(
     "see the measured-runs format in the documentation",
 )
 MOST_ROWS: Final = 50_000
+MOST_COLUMNS: Final = 256
+"""The format has fewer than fifty; names that it does not know are compared with each of them."""
 RAN: Final = "ran"
 OUT_OF_MEMORY: Final = "oom"
 LONGEST_CELL: Final = 4000
@@ -223,8 +226,14 @@ SEPARATORS: Final[Mapping[str, str]] = {
 
 def _check_header(header: list[str], label: str) -> None:
     """Columns may be missing or unknown, but not repeated, nor unknown and spelt almost like a missing one."""
-    for name in header:
-        if name and header.count(name) > 1:
+    if len(header) > MOST_COLUMNS:
+        raise InputError(
+            f"{label}: the first line has {len(header):,} columns",
+            rule=f"a file of measured runs has at most {MOST_COLUMNS} columns",
+            hint="keep the columns that describe the runs",
+        )
+    for name, times in Counter(header).items():
+        if name and times > 1:
             raise InputError(f"{label}: column '{name:.60}' is repeated", rule="a column stands once", hint="drop one")
     for name in REQUIRED:
         if name not in header:
