@@ -251,10 +251,9 @@ def _scan(text: str, label: str) -> None:
             open_keys.pop()
         elif isinstance(event, yaml.NodeEvent):
             name = event.value if isinstance(event, yaml.ScalarEvent) else None
-            if event.tag is not None:
-                _refuse(
-                    label, f"uses the YAML tag {shown(event.tag)} in line {line}", "values are written without tags"
-                )
+            tag = getattr(event, "tag", None)
+            if tag is not None:
+                _refuse(label, f"uses the YAML tag {shown(tag)} in line {line}", "values are written without tags")
             if open_keys and open_keys[-1].repeats(name):
                 _refuse(label, f"repeats the field '{name}' in line {line}", "every field is given once")
             if isinstance(event, yaml.CollectionStartEvent):

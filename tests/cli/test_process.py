@@ -176,6 +176,16 @@ def test_a_defect_has_a_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert "Traceback (most recent call last)" in run("models").stderr
 
 
+def test_a_file_in_the_way_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/closed/x\x1b")
+
+    monkeypatch.setattr("shardplan.reports.catalogue.model_entries", broken)
+    result = run("models")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("shardplan: cannot use '/closed/x?': Permission denied\n")
+
+
 def test_the_same_question_has_the_same_answer() -> None:
     """To the last byte of JSON, but for the time that the search took."""
     answers = [start(*QUESTION, "--json", "-", PYTHONHASHSEED=seed).stdout.splitlines() for seed in ("1", "2")]

@@ -20,7 +20,7 @@ TEXTS: Final = (
     "../..", "/", ".", "/dev/null", "/etc", "{0}", "%s", "$HOME", "~", "1/0", "True", "llama-3.2-1b", "h100-sxm-80gb",
     "1,2,3", "tp=2", "0", "-1", "3", "8", "1e3", "12GB", "5 us", "1:30", "²", "٣",
 )  # fmt: skip
-VALUES: Final = (*NUMBERS, *TEXTS, None, True, False, [], {}, [1, 2], {"a": 1}, [[[]]], {"": None})
+VALUES: Final[tuple[Any, ...]] = (*NUMBERS, *TEXTS, None, True, False, [], {}, [1, 2], {"a": 1}, [[[]]], {"": None})
 """What is put in the place of a value."""
 TOKENS: Final = (
     "\x00", "\x1b[2J", "\ufeff", "\r", "\n", "\t", '"', "'", ",", ";", ":", "{", "}", "[", "]", "&a ", "*a",

@@ -12,6 +12,7 @@ from shardplan import Job, Plan, ShardplanError, load_cluster, load_model
 
 WRONG: tuple[Any, ...] = (None, 7, -1, 0.5, float("nan"), "", "text", b"text", [], {}, (1, 2), True, object(), Job)
 MODEL, CLUSTER = load_model("llama-3.2-1b"), load_cluster("dgx-h100")
+LOAD_CLUSTER: Callable[..., Any] = load_cluster
 JOB = Job(sequence_length=2048, global_batch_size=16)
 RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "estimate": (
@@ -57,7 +58,7 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "default_job": (shardplan.default_job, {"model": MODEL, "cluster": CLUSTER, "num_accelerators": 8}),
     "load_model": (shardplan.load_model, {"name_or_path": "llama-3.2-1b"}),
     "load_cluster": (
-        shardplan.load_cluster,
+        LOAD_CLUSTER,
         {"name_or_path": "dgx-h100", "accelerator": None, "memory": "80 GB", "node_size": 8},
     ),
     "load_accelerator": (shardplan.load_accelerator, {"name_or_path": "h100-sxm-80gb"}),

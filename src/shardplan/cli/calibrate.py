@@ -17,7 +17,7 @@ from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.json_target import PROFILE, TIMINGS, JsonTarget
 from shardplan.cli.numbers import whole
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:
     from shardplan.calibration.defaults import Refit
@@ -181,7 +181,7 @@ def _share(text: str) -> float:
         value = math.nan
     if not 0 <= value <= 0.9 or "_" in text:
         raise InputError(
-            f"--holdout is {text[:60]!r}; it must be a share from 0 to 0.9",
+            f"--holdout is {shown(text)}; it must be a share from 0 to 0.9",
             rule="--holdout is a share from 0 to 0.9",
             hint="--holdout 0.3",
         )
@@ -288,7 +288,7 @@ def _microbench(
     timings = JsonTarget(str(microbench.measurements_path(out)), "--out", kind=TIMINGS, is_forced=target.is_forced)
     timings.check(accelerator, cluster, other=target)
     if sizes not in ("small", "full"):
-        raise InputError(f"--sizes is {sizes[:60]!r}", rule="--sizes is small or full", hint="--sizes small")
+        raise InputError(f"--sizes is {shown(sizes)}", rule="--sizes is small or full", hint="--sizes small")
     network = None if cluster is None else load_cluster(cluster)
     with progress_bar("timing kernels") as progress:
         measured = microbench.run_microbenchmark(

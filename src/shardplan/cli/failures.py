@@ -63,6 +63,16 @@ def is_of_output(error: Exception) -> bool:
     return False
 
 
+def of_file(error: OSError) -> InputError:
+    """What the system says of a file that nobody expected to be in the way."""
+    name = visible(os.fsdecode(error.filename)[:LONGEST]) if isinstance(error.filename, str | bytes) else "a file"
+    return InputError(
+        f"cannot use '{name}': {error.strerror}",
+        rule="files can be read and written",
+        hint="check the path, its rights and the space that is left",
+    )
+
+
 def unwritable(error: Exception) -> int:
     """Standard output is closed or full: what was to be said is lost."""
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)

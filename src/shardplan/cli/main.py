@@ -19,6 +19,7 @@ from shardplan.cli.failures import (
     defect,
     interrupted,
     is_of_output,
+    of_file,
     refuse,
     unwritable,
 )
@@ -132,7 +133,11 @@ def _ended_by(error: Exception, arguments: Sequence[str]) -> int:
         return refuse(error, arguments)
     if isinstance(error, BrokenPipeError):
         return abandon_output()
-    return unwritable(error) if is_of_output(error) else defect(error)
+    if is_of_output(error):
+        return unwritable(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return refuse(of_file(error), arguments)
+    return defect(error)
 
 
 def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:

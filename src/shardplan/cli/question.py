@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags
 from shardplan.cli.flags.records import Given, values_of
 from shardplan.cli.numbers import whole
-from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.fields import dataclass
 from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
@@ -222,7 +222,7 @@ def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
             raise InputError(
-                f"{flag} is {text[:100]!r}; it takes name=value",
+                f"{flag} is {shown(text)}; it takes name=value",
                 rule=f"{flag} takes name=value",
                 hint=f"write {flag} {name.strip()[:40] or 'tp'}=value",
             )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from shardplan.cli.numbers import number, whole
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 from shardplan.fields import Described, described
 from shardplan.units import parse_count
 
@@ -82,7 +82,7 @@ def _whole_numbers(field: Described, text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 10 for part in parts):
         raise InputError(
-            f"{field.name} is {text[:100]!r}",
+            f"{field.name} is {shown(text)}",
             rule=f"{field.name} is a list of whole numbers",
             hint=f"write {field.flag} {field.about.example}",
         )

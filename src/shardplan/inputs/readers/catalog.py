@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
-from shardplan.errors import InputError, UnknownNameError, nearest_names
+from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
 from shardplan.files import DATA, Document, looks_like_path, read_document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.readers.default_cluster import cluster_around
@@ -52,9 +52,9 @@ def list_accelerators() -> list[str]:
 def load_model(name_or_path: NameOrPath) -> ModelConfig:
     """A model by name, by the path of its ``config.json`` or of the folder that holds one. Raises InputError."""
     from shardplan.inputs.readers.hf.config import read_model_file
+    from shardplan.inputs.readers.hf.file import config_path
 
-    path = _find("model", name_or_path)
-    return read_model_file(path / "config.json" if path.is_dir() and (path / "config.json").exists() else path)
+    return read_model_file(config_path(_find("model", name_or_path)))
 
 
 def load_accelerator(name_or_path: NameOrPath) -> Accelerator:
@@ -103,7 +103,8 @@ def _own_accelerator(document: Document, label: str) -> Accelerator:
 def _beside(given: str, label: str) -> NameOrPath:
     """A name, or the path of a file relative to the file ``label`` that mentions it."""
     beside = Path(label).parent / given
-    return beside if looks_like_path(given) and beside.is_file() else given
+    is_file = looks_like_path(given) and os.path.isfile(beside)  # noqa: PTH113  # Path.is_file raises in closed folders
+    return beside if is_file else given
 
 
 def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator) -> Cluster:
@@ -155,7 +156,7 @@ def _find(what: str, name_or_path: NameOrPath) -> Path:
     text = os.fsdecode(name_or_path) if isinstance(name_or_path, str | os.PathLike) else ""
     if not text.strip():
         raise InputError(
-            f"{what} is {name_or_path!r}", rule=f"a {what} has a name or a path", hint=f"see `shardplan {what}s`"
+            f"{what} is {shown(name_or_path)}", rule=f"a {what} has a name or a path", hint=f"see `shardplan {what}s`"
         )
     known, (folder, suffix) = _names(what), _FOLDERS[what]
     if not isinstance(name_or_path, os.PathLike) and text.lower() in known:
@@ -173,8 +174,8 @@ def _find(what: str, name_or_path: NameOrPath) -> Path:
             rule=f"the {what} file exists",
             hint=f"correct the path, or give a name: {' or '.join(nearest) or f'see `shardplan {what}s`'}",
         )
-    shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
-    raise UnknownNameError(what, shown, known.values(), hint=_where_to_look(what, text.lower()))
+    name = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
+    raise UnknownNameError(what, name, known.values(), hint=_where_to_look(what, text.lower()))
 
 
 def _where_to_look(what: str, text: str) -> str:
