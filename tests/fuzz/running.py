@@ -31,8 +31,11 @@ def fuzz(few: int, one: Callable[[random.Random], list[str]]) -> None:
     assert not faults, "\n".join(faults)
 
 
-def faults_of(arguments: Sequence[str], folder: Path, *, outputs: Sequence[str] = ()) -> list[str]:
-    """What is wrong with the outcome of a command in ``folder``, which it must leave as it was but for ``outputs``."""
+def faults_of(arguments: Sequence[str], folder: Path, *, makes_files: bool = False) -> list[str]:
+    """What is wrong with the outcome of a command in ``folder``, whose files it leaves as they were.
+
+    ``makes_files``: whether it may make others there.
+    """
     before = contents(folder)
     result = run(*arguments)
     after = contents(folder)
@@ -50,8 +53,9 @@ def faults_of(arguments: Sequence[str], folder: Path, *, outputs: Sequence[str] 
         wrong.append("status and standard error differ")
     if "--json=-" in arguments and result.exit_code in (0, 1, 2):
         wrong += _of_json(result.stdout)
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    if changed - set(outputs):
+    names = before.keys() if makes_files else before.keys() | after.keys()
+    changed = {name for name in names if before.get(name) != after.get(name)}
+    if changed:
         wrong.append(f"changed {changed}")
     return [f"{', '.join(wrong)}: {list(arguments)!r:.300}: {result.stderr[:300]!r}"] if wrong else []
 

@@ -42,7 +42,7 @@ def test_no_value_breaks_a_command(name: str, monkeypatch: pytest.MonkeyPatch) -
             for _ in range(chance.choice((1, 1, 2, 3))):
                 _change(arguments, flags, chance)
             json = chance.choice((["--json=-"], []))
-            faults = faults_of([*arguments, *json], Path(place), outputs=["new.yaml"])
+            faults = faults_of([*arguments, *json], Path(place), makes_files=name == "calibrate")
             monkeypatch.undo()
             return faults
 
@@ -56,6 +56,8 @@ def _change(arguments: list[str], flags: list[Any], chance: random.Random) -> No
         flag = chance.choice(flags)
         given = chance.choice((*flag.opts, *flag.secondary_opts))
         arguments += [given] if flag.is_flag else [f"{given}={chance.choice(VALUES)}"]
+    elif len(arguments) == 1:
+        arguments.append(chance.choice(VALUES))
     elif way < 0.9:
         arguments[chance.randrange(1, len(arguments))] = chance.choice(VALUES)
     else:
