@@ -10,7 +10,25 @@ import pytest
 import shardplan
 from shardplan import Job, Plan, ShardplanError, load_cluster, load_model
 
-WRONG: tuple[Any, ...] = (None, 7, -1, 0.5, float("nan"), "", "text", b"text", [], {}, (1, 2), True, object(), Job)
+WRONG: tuple[Any, ...] = (
+    None,
+    7,
+    -1,
+    0.5,
+    float("nan"),
+    "",
+    "text",
+    "\ud800",
+    "x" * 9999,
+    10**5000,
+    b"text",
+    [],
+    {},
+    (1, 2),
+    True,
+    object(),
+    Job,
+)
 MODEL, CLUSTER = load_model("llama-3.2-1b"), load_cluster("dgx-h100")
 LOAD_CLUSTER: Callable[..., Any] = load_cluster
 JOB = Job(sequence_length=2048, global_batch_size=16)
