@@ -12,8 +12,7 @@ Names are imported when first used, so that what needs no arrays (``shardplan --
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl-C would show a traceback
 
 if TYPE_CHECKING:
     from shardplan.errors import InputError, PlanError, ShardplanError, UnitError, UnknownNameError
@@ -113,6 +112,8 @@ def __getattr__(name: str) -> object:
     """Imports a public name on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'shardplan' has no attribute '{name}'")
+    from importlib import import_module
+
     value = getattr(import_module(f"shardplan.{_HOME[name]}"), name)
     globals()[name] = value
     return value
