@@ -15,7 +15,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl-C would show a traceback
 
 if TYPE_CHECKING:
-    from shardplan.errors import InputError, PlanError, ShardplanError, UnitError, UnknownNameError
+    from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate, estimate
     from shardplan.estimation.evidence import NearRun
     from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         load_cluster,
         load_model,
     )
+    from shardplan.planner.related.frameworks import FrameworkAnswer, search_frameworks
     from shardplan.planner.related.many import search_many
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties

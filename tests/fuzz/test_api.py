@@ -32,6 +32,12 @@ WRONG: tuple[Any, ...] = (
 MODEL, CLUSTER = load_model("llama-3.2-1b"), load_cluster("dgx-h100")
 LOAD_CLUSTER: Callable[..., Any] = load_cluster
 JOB = Job(sequence_length=2048, global_batch_size=16)
+
+
+def _all_of_many(**given: Any) -> list[Any]:
+    return list(shardplan.search_many(**given))
+
+
 RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "estimate": (
         shardplan.estimate,
@@ -72,7 +78,7 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "profile": None,
         },
     ),
-    "search_many": (lambda **given: list(shardplan.search_many(**given)), {"questions": (), "top": 1, "stack": None}),
+    "search_many": (_all_of_many, {"questions": (), "top": 1, "stack": None}),
     "default_job": (shardplan.default_job, {"model": MODEL, "cluster": CLUSTER, "num_accelerators": 8}),
     "load_model": (shardplan.load_model, {"name_or_path": "llama-3.2-1b"}),
     "load_cluster": (
