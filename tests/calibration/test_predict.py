@@ -26,6 +26,24 @@ def test_a_prediction_is_the_estimate_of_the_plan() -> None:
         assert one.fits == whole.feasible
 
 
+def test_runs_predicted_together_are_predicted_as_alone(tmp_path: Path) -> None:
+    """Plans of one question are priced together, those that need other formulas among them."""
+    rows = [
+        {**CELLS, "id": f"{tp}-{pp}-{recompute}", "tp": str(tp), "pp": str(pp), "recompute": recompute}
+        for tp in (1, 2, 4)
+        for pp in (1, 2)
+        for recompute in ("none", "full")
+    ]
+    questions, _ = ask_all(read_runs(write(tmp_path, *rows)))
+    assert len(questions) == len(rows)
+    profiles = {"hopper": load_profile("hopper")}
+    for together, one in zip(predict(questions, profiles), questions, strict=True):
+        (alone,) = predict([one], profiles)
+        assert together.run == one.run
+        for name in ("step_time", "step_time_p10", "step_time_p90", "peak_memory_bytes", "usable_memory_bytes"):
+            assert getattr(together, name) == pytest.approx(getattr(alone, name), rel=1e-12)
+
+
 def test_published_step_times_of_unfused_megatron() -> None:
     """Korthikanti et al. 2022, arXiv 2205.05198, table 5: within 20 % each."""
     questions, _ = ask_all(read_runs(PUBLISHED))

@@ -223,7 +223,7 @@ def test_a_fit_that_does_not_describe_its_runs_is_not_written(tmp_path: Path) ->
     ):
         assert words in reason
     assert not out.exists()
-    assert set(json.loads(record.read_text())) == {"error"}
+    assert not record.exists()
     assert "no profile is written" in answer(*command, status=2)["error"]["message"]
 
 
@@ -288,8 +288,8 @@ def test_lines_fit_the_terminal(columns: int, tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_interrupt_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "mine.yaml"
-    out.write_text("before")
+    out, before = tmp_path / "mine.yaml", "# Constants of h100-sxm-80gb, fitted to 3 runs."
+    out.write_text(before)
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -297,7 +297,7 @@ def test_an_interrupt_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("shardplan.calibration.user.fit", interrupted)
     result = run("calibrate", EXAMPLE, *H100, "--out", out)
     assert result.exit_code == 130
-    assert out.read_text() == "before"
+    assert out.read_text() == before
     assert list(tmp_path.iterdir()) == [out]
 
 

@@ -184,12 +184,15 @@ def test_flags_before_and_behind_what_they_need() -> None:
 
 @pytest.mark.parametrize("spelling", [["--json", "{}"], ["--json={}"]])
 @pytest.mark.parametrize("wrong", [["--clustr", "x"], ["--gpus", "x"]])
-def test_the_error_goes_to_the_file(spelling: list[str], wrong: list[str], tmp_path: Path) -> None:
+def test_an_error_leaves_the_file_alone(spelling: list[str], wrong: list[str], tmp_path: Path) -> None:
     path = tmp_path / "answer.json"
-    result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", *(part.format(path) for part in spelling), *wrong)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert set(json.loads(path.read_text())) == {"error"}
+    for before in (None, '{"schema": "shardplan/plan-file/2"}'):
+        if before is not None:
+            path.write_text(before)
+        result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", *(part.format(path) for part in spelling), *wrong)
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert (path.read_text() if path.exists() else None) == before
 
 
 @pytest.mark.parametrize("target", ["{0}/none/x.json", "{0}", "", "{0}/a\0b.json", "{0}/" + "x" * 300])

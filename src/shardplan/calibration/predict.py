@@ -97,9 +97,14 @@ class PosedRun:
         return PricedPlan.of(self._question(profiles), self.asked.plan).shares
 
     def _question(self, profiles: Profiles) -> Question:
-        question = self.asked.question
-        profile = profiles.get(self.generation) if isinstance(profiles, Mapping) else profiles(self.generation)
-        return question if profile is None else replace(question, given_profile=profile)
+        return with_constants(self.asked.question, profiles)
+
+
+def with_constants(question: Question, profiles: Profiles) -> Question:
+    """The question under the constants of its accelerator's generation."""
+    generation = question.cluster.accelerator.generation
+    profile = profiles.get(generation) if isinstance(profiles, Mapping) else profiles(generation)
+    return question if profile is None else replace(question, given_profile=profile)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,21 +235,36 @@ def cases_of(asked: Iterable[AskedRun]) -> tuple[PosedRun, ...]:
 
 def predict(asked: Iterable[AskedRun], profiles: Profiles | None = None) -> tuple[Prediction, ...]:
     """Predictions under single constants (those that are shipped where none are given)."""
-    return tuple(_prediction(case, profiles or {}) for case in cases_of(asked))
+    listed = tuple(asked)
+    found: dict[int, Prediction] = {}
+    for numbers in _of_one_question(listed):
+        question = with_constants(listed[numbers[0]].question, profiles or {})
+        priced = PricedPlan.of_all(question, [listed[number].plan for number in numbers])
+        found |= {number: _prediction(listed[number], plan) for number, plan in zip(numbers, priced, strict=True)}
+    return tuple(found[number] for number in range(len(listed)))
 
 
-def _prediction(case: PosedRun, profiles: Profiles) -> Prediction:
-    question, step = case.step(profiles)
-    sure = band_of(question, shares=case.shares(profiles), plan=case.asked.plan)
-    time = float(step.step_time)
+def _of_one_question(asked: Sequence[AskedRun]) -> Iterable[list[int]]:
+    """Positions of runs whose plans can be priced together; models and clusters are objects that rows share."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, one in enumerate(asked):
+        question = one.question
+        key = (id(question.model), id(question.cluster), question.num_accelerators, question.job)
+        groups.setdefault(key, []).append(number)
+    return groups.values()
+
+
+def _prediction(asked: AskedRun, priced: PricedPlan) -> Prediction:
+    question, time, memory = priced.question, priced.step_time, priced.peak_memory_bytes
+    sure = band_of(question, shares=priced.shares, plan=asked.plan)
     return Prediction(
-        asked=case.asked,
+        asked=asked,
         step_time=time,
         step_time_p10=time * sure.low,
         step_time_p90=time * sure.high,
-        peak_memory_bytes=float(measured_memory(step.peak_memory_bytes, case.asked.run, question)),
-        fits=bool(step.fits),
-        needed_memory_bytes=float(step.peak_memory_bytes),
+        peak_memory_bytes=float(measured_memory(memory, asked.run, question)),
+        fits=priced.fits,
+        needed_memory_bytes=memory,
         usable_memory_bytes=float(question.usable_memory),
     )
 

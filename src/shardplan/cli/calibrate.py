@@ -17,9 +17,9 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
+from shardplan.outputs.target import PROFILE, TIMINGS, JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.calibration.defaults import Refit
@@ -131,8 +131,8 @@ def calibrate(
     of plan, estimate and validate reads it. The fit starts from the shipped constants and moves them as far as the runs
     ask for, against how well they are known.
     """
-    target = JsonTarget(output.json)
-    target.check(runs, accelerator)
+    target = output.target()
+    target.check(runs, accelerator, cluster)
     _check_way(
         {"RUNS.csv": runs is not None, "--template": template, "--microbench": microbench, "--defaults": defaults}
     )
@@ -204,7 +204,7 @@ def _share(text: str) -> float:
         value = math.nan
     if not 0 <= value <= 0.9 or "_" in text:
         raise InputError(
-            f"--holdout is {text[:60]!r}; it must be a share from 0 to 0.9",
+            f"--holdout is {shown(text)}; it must be a share from 0 to 0.9",
             rule="--holdout is a share from 0 to 0.9",
             hint="--holdout 0.3",
         )
@@ -230,6 +230,7 @@ def _runs(
     found = _fitted(runs, accelerator, file=file, date=date, holdout=holdout, seed=seed)
     is_kept = accept_poor_fit or _poor(found) is None
     if is_kept:
+        target.check_content(b"")  # else the profile would be written and its record refused
         page.write_text(profile_text(found, file=file, date=date))
         target.write(calibration_record(found, out))
     _show_runs(target, found, out if is_kept else None)
@@ -287,7 +288,7 @@ def _refuse_poor(found: UserFit) -> NoReturn:
 
 def _profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:
     """Where the profile goes, which is written as YAML."""
-    page = JsonTarget(out, "--out")
+    page = JsonTarget(out, "--out", kind=PROFILE, is_forced=target.is_forced)
     if out.lower().endswith((".json", ".csv")):
         raise InputError(
             f"--out is {out[-200:]!r}; a profile is YAML",
@@ -302,14 +303,16 @@ def _microbench(
     target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None, cluster: str | None
 ) -> int:
     """A profile from timed kernels. An interrupt keeps what was timed until then."""
-    _profile_target(out, None, accelerator, target)
+    page = _profile_target(out, None, accelerator, target)
     from shardplan.calibration import microbench
     from shardplan.cli.progress import progress_bar
     from shardplan.inputs.profile import load_profile
     from shardplan.inputs.readers.catalog import load_accelerator, load_cluster
 
+    timings = JsonTarget(str(microbench.measurements_path(out)), "--out", kind=TIMINGS, is_forced=target.is_forced)
+    timings.check(accelerator, cluster, other=target)
     if sizes not in ("small", "full"):
-        raise InputError(f"--sizes is {sizes[:60]!r}", rule="--sizes is small or full", hint="--sizes small")
+        raise InputError(f"--sizes is {shown(sizes)}", rule="--sizes is small or full", hint="--sizes small")
     network = None if cluster is None else load_cluster(cluster)
     with progress_bar("timing kernels") as progress:
         measured = microbench.run_microbenchmark(
@@ -324,6 +327,8 @@ def _microbench(
     outcome = microbench.outcome_of(measured, load_profile(generation), cluster=network)
     if not outcome.constants:
         _show_microbench(target, measured, outcome, out)
+    for each in (target, page, timings):
+        each.check_content(b"")
     raw = microbench.write_profile(out, outcome.constants, measured)  # refuses a profile without constants
     from shardplan.reports.calibration import microbench_record
 

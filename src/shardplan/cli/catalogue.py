@@ -9,8 +9,8 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
+from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.cli.layout import Page
@@ -32,8 +32,8 @@ LengthFlag = Annotated[
 @with_flags
 def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: LengthFlag = None) -> int:
     """List the built-in models, or show one."""
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.cli.question import model_argument
     from shardplan.reports import catalogue
 
@@ -52,8 +52,8 @@ def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Every value is shown with its source, and a mark where confidence in it is low.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import catalogue
 
     if name is None:
@@ -70,8 +70,8 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Every value is shown with its source, and a mark where confidence in it is low.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import catalogue
 
     if name is None:

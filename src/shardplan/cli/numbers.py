@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 from shardplan.units import parse_whole
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def whole(text: str, flag: str, *, least: int = 1, most: int, is_length: bool = 
         return value
     wanted = f"a whole number from {least:,} to {most:,}{', such as 8192 or 8k' if is_length else ''}"
     said = f", which {why}" if why.startswith("may be") else f"; it must be {wanted}"
-    raise InputError(f"{flag} is {text[:60]!r}{said}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}")
+    raise InputError(f"{flag} is {shown(text)}{said}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}")
 
 
 def picked(text: str) -> Pick:
@@ -36,7 +36,7 @@ def picked(text: str) -> Pick:
     if not text.strip().isdecimal():
         wanted = "a whole number, or recommended"
         raise InputError(
-            f"--pick is {text[:60]!r}; it must be {wanted}", rule=f"--pick is {wanted}", hint=f"set --pick to {wanted}"
+            f"--pick is {shown(text)}; it must be {wanted}", rule=f"--pick is {wanted}", hint=f"set --pick to {wanted}"
         )
     return whole(text, "--pick", most=MOST_PICK)
 
@@ -51,5 +51,5 @@ def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST) -
         return value
     wanted = f"a number {f'from {least:g} to' if least else 'above 0, at most'} {most:g}"
     raise InputError(
-        f"{flag} is {text[:60]!r}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
+        f"{flag} is {shown(text)}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
     )

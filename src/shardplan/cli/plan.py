@@ -19,9 +19,9 @@ from shardplan.cli.flags.plan import (
     SoftwareFlags,
     StackFlag,
 )
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
 from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
+from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.cli.question import Asked, QuestionFlags
@@ -55,7 +55,7 @@ def plan(
 
     Every plan of the search space is priced. What is left out takes defaults, which --assumptions lists.
     """
-    target = JsonTarget(output.json)
+    target = output.target()
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
     from shardplan.cli.question import QuestionFlags, ask, given_by_user
     from shardplan.frameworks.usual_stack import ALL, ANY

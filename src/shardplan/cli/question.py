@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SearchFlags, SoftwareFlags
 from shardplan.cli.flags.records import Given, assigned, values_of
 from shardplan.cli.numbers import whole
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass, described
+from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import ALL, USUAL, how_chosen, stack_for, stack_of_label
@@ -186,7 +187,7 @@ def profile_named(name: str) -> tuple[Profile, str]:
     known = ("default", *generations())
     if name.lower() in known:
         return load_profile(name.lower()), name.lower()
-    if not ("/" in name or name.lower().endswith((".yaml", ".yml", ".json")) or _exists(name)):
+    if not (looks_like_path(name) or _exists(name)):
         hint = "give a generation (see `shardplan profiles`) or the path of a file"
         raise UnknownNameError("profile", name[:100], known, hint=hint)
     from shardplan.reports.profiles import generation_of
@@ -341,7 +342,7 @@ def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
             raise InputError(
-                f"{flag} is {text[:100]!r}; it takes name=value",
+                f"{flag} is {shown(text)}; it takes name=value",
                 rule=f"{flag} takes name=value",
                 hint=f"write {flag} {name.strip()[:40] or 'tp'}=value",
             )

@@ -8,8 +8,8 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
-from shardplan.cli.json_target import JsonTarget
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.outputs.target import HTML
 
 if TYPE_CHECKING:
     from shardplan.calibration.validate import Validation
@@ -59,7 +59,7 @@ def validate(
     The error of a row is exp|ln(predicted / measured)| - 1: twice too slow and twice too fast are both 100 %. Rows that
     cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.
     """
-    target, page = JsonTarget(output.json), JsonTarget(html, "--html")
+    target, page = output.target(), output.target(html, "--html", HTML)
     target.check(runs, profile)
     if html == "-":
         raise InputError("--html is '-'", rule="the report is written to a file", hint="--html report.html")
@@ -67,6 +67,7 @@ def validate(
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     found, constants, generation = _validation(runs, profile)
+    page.check_content(b"")
     stated = _stated(found) if runs is None and profile is None else None
     left_out = {} if stated is None else {"left_out": stated.to_record()}
     target.write({"schema": "shardplan/validation/1", **found.to_record(), **left_out})

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import domain_size
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass, described
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
@@ -318,6 +318,8 @@ def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
 
 def as_lists(given: Given | None) -> Choices:
     """Values of every field as a list."""
+    if given is not None:
+        check_kind("each of fix, limit and exclude", given, Mapping, hint='{"tp": [4, 8]}')
     alone = (str, Mapping)
     return {
         name: values if isinstance(values, Sequence) and not isinstance(values, alone) else (values,)
@@ -359,7 +361,12 @@ def _values(name: str, values: Sequence[object]) -> tuple[Any, ...]:
         raise UnknownNameError("field of a plan", name, known, hint="`shardplan estimate --help` lists them all")
     if isinstance(values, str) or not values:
         raise InputError(f"{name} has no values", rule="a choice lists values", hint=f"{name}=value,value")
-    return tuple(dict.fromkeys(_checked(name, _typed(name, value)) for value in values))
+    return tuple(sorted({_checked(name, _typed(name, value)) for value in values}, key=_in_order))
+
+
+def _in_order(value: Any) -> tuple[bool, str, Any]:
+    """Numbers by size, names by letter: the order in which they were given changes no answer."""
+    return value is not None, type(value).__name__, 0 if value is None else value
 
 
 def _checked(name: str, value: Any) -> Any:

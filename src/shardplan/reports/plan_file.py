@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from shardplan.errors import InputError, ShardplanError
+from shardplan.errors import InputError, ShardplanError, shown
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
@@ -259,11 +259,11 @@ def _check_schema(record: Mapping[str, Any]) -> None:
     found = record.get("schema")
     if str(found).startswith(SCHEMAS):
         raise InputError(
-            f"the plan file has the schema {str(found)[:60]!r}; this version reads {SCHEMA!r}",
+            f"the plan file has the schema {shown(str(found))}; this version reads {SCHEMA!r}",
             rule="a plan file is of the version that reads it",
             hint="make it again with `shardplan plan ... --json FILE` or `shardplan estimate ... --json FILE`",
         )
-    what = f"its schema is {str(found)[:60]!r}, not {SCHEMA!r}" if found is not None else f"it has no schema {SCHEMA!r}"
+    what = f"its schema is {shown(str(found))}, not {SCHEMA!r}" if found is not None else f"it has no schema {SCHEMA!r}"
     if isinstance(record.get("error"), Mapping):
         what = f"it holds the error of a command: {str(record['error'].get('message'))[:200]}"
     raise InputError(
@@ -345,7 +345,7 @@ def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> tuple[P
         return None, True
     for name, value in given.items():
         if not _is_plausible(value):
-            raise WRITTEN.wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
+            raise WRITTEN.wrong(f"profile.{name}", f"is {shown(str(value))}")
     return Profile(**given, generation=shipped.generation), False
 
 

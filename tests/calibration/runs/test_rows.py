@@ -384,3 +384,10 @@ def test_documentation_lists_every_column() -> None:
     page = (Path(__file__).parents[3] / "docs" / "inputs" / "measured-runs.md").read_text()
     missing = [column for column in COLUMNS if f"`{column}`" not in page]
     assert missing == []
+
+
+def test_a_header_without_end_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(f"column{number}" for number in range(20_000)) + "\n1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has 20,000 columns"):
+        read_runs(path)

@@ -16,6 +16,7 @@ from shardplan.errors import InputError, UnknownNameError, nearest_names
 from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.files import note_read
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.job import Job
@@ -24,6 +25,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import NAMED_POLICIES, RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.readers.hf.file import config_path
 from shardplan.inputs.readers.hub import cached_model
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
@@ -116,10 +118,11 @@ def _stack_named(name: str, choices: Choices) -> Stack | None:
 
 
 def _stack_of_framework(choices: Choices) -> Stack | None:
-    run, known = choices.run, [load_stack(name) for name in list_stacks()]
-    framework = _framework(run.framework, known)
-    fitting = [stack for stack in known if framework in map(folded, stack.frameworks) and _meets(run, stack)]
+    run = choices.run
+    framework, stacks = _framework(run.framework)
+    fitting = [stack for stack in stacks if _meets(run, stack)]
     if not fitting:
+        known = [load_stack(name) for name in list_stacks()]
         choices.assumed.append(f"{_without_stack(run, known)}: the defaults of a job and a plan")
         return None
     if framework != folded(run.framework):
@@ -127,10 +130,13 @@ def _stack_of_framework(choices: Choices) -> Stack | None:
     return max(fitting, key=lambda stack: len(stack.where))
 
 
-def _framework(name: str, known: list[Stack]) -> str:
-    """The folded name of a framework: its own, or that of which it is an alias."""
+@lru_cache(maxsize=256)
+def _framework(name: str) -> tuple[str, tuple[Stack, ...]]:
+    """The folded name of a framework, its own or that of which it is an alias; and the stacks of it."""
+    known = [load_stack(each) for each in list_stacks()]
     aliases = {folded(alias): folded(stack.frameworks[0]) for stack in known for alias in stack.aliases}
-    return aliases.get(folded(name), folded(name))
+    own = aliases.get(folded(name), folded(name))
+    return own, tuple(stack for stack in known if own in map(folded, stack.frameworks))
 
 
 def _without_stack(run: MeasuredRun, known: list[Stack]) -> str:
@@ -358,6 +364,7 @@ def _model(run: MeasuredRun) -> ModelConfig:
         return _model_at(path, 0)
     try:
         changed = path.stat().st_mtime_ns
+        note_read(config_path(path))
     except (OSError, ValueError):
         is_cached = cached_model(run.model) is not None
         return load_model(run.model) if is_cached else _model_at(str(path), 0)

@@ -16,6 +16,7 @@ from shardplan.cli.flags.records import DETAILS, FlagsOf, Given
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.outputs.target import JSON, JsonTarget, OwnFile
 
 
 def _search(text: str, **more: Any) -> Any:
@@ -183,3 +184,11 @@ class OutputFlags:
             rich_help_panel="Output",
         ),
     ] = None
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace files that shardplan did not write.", rich_help_panel="Output"),
+    ] = False
+
+    def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
+        """Where the file of ``flag`` goes; that of ``--json`` where none is named."""
+        return JsonTarget(self.json if flag == "--json" else where, flag, kind=kind, is_forced=self.force)

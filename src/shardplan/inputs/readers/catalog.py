@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
-from shardplan.errors import InputError, UnknownNameError, nearest_names
-from shardplan.files import DATA, Document, printable, read_document, shipped_document
+from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
+from shardplan.files import DATA, Document, looks_like_path, printable, read_document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.readers.default_cluster import cluster_around
 from shardplan.inputs.readers.hardware_files import accelerator_from, cluster_from, scale_up_from
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 NameOrPath = str | os.PathLike[str]
 
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
 MOST_NEAR: Final = 5
 """Near names that an error lists."""
 
@@ -56,11 +55,12 @@ def load_model(given: NameOrPath | Mapping[str, Any]) -> ModelConfig:
     A mapping is what a ``config.json`` holds.
     """
     from shardplan.inputs.readers.hf.config import model_from_config, read_model_file
+    from shardplan.inputs.readers.hf.file import config_path
 
     if isinstance(given, Mapping):
         return model_from_config(given, name=_name_in(given))
     path, taken = _find("model", given)
-    model = read_model_file(path / "config.json" if path.is_dir() and (path / "config.json").exists() else path)
+    model = read_model_file(config_path(path))
     return replace(model, notes=(*taken, *model.notes)) if taken else model
 
 
@@ -121,7 +121,8 @@ def _own_accelerator(document: Document, label: str) -> Accelerator:
 def _beside(given: str, label: str) -> NameOrPath:
     """A name, or the path of a file relative to the file ``label`` that mentions it."""
     beside = Path(label).parent / given
-    return beside if _looks_like_path(given) and beside.is_file() else given
+    is_file = looks_like_path(given) and os.path.isfile(beside)  # noqa: PTH113  # Path.is_file raises in closed folders
+    return beside if is_file else given
 
 
 def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator, *, is_said: bool = False) -> Cluster:
@@ -185,7 +186,7 @@ def _find(what: str, name_or_path: NameOrPath) -> NamedFile:
     text = os.fsdecode(name_or_path) if isinstance(name_or_path, str | os.PathLike) else ""
     if not text.strip():
         raise InputError(
-            f"{what} is {name_or_path!r}", rule=f"a {what} has a name or a path", hint=f"see `shardplan {what}s`"
+            f"{what} is {shown(name_or_path)}", rule=f"a {what} has a name or a path", hint=f"see `shardplan {what}s`"
         )
     is_path = isinstance(name_or_path, os.PathLike)
     if not is_path and text.lower() in shipped_names(what):
@@ -194,7 +195,7 @@ def _find(what: str, name_or_path: NameOrPath) -> NamedFile:
         return NamedFile(Path(text))
     named = None if is_path else _named_otherwise(what, text)
     if named is None:
-        raise _not_found(what, text, is_path=is_path or _looks_like_path(text))
+        raise _not_found(what, text, is_path=is_path or looks_like_path(text))
     return named
 
 
@@ -210,7 +211,7 @@ def _is_users(what: str, text: str, *, is_path: bool) -> bool:
         if not path.exists():
             return False
         is_model = what == "model" and (path / "config.json").is_file()
-        return is_path or _looks_like_path(text) or path.is_file() or is_model
+        return is_path or looks_like_path(text) or path.is_file() or is_model
     except (OSError, ValueError):  # too long, or with a null character
         return False
 
@@ -229,7 +230,12 @@ def _named_otherwise(what: str, text: str) -> NamedFile | None:
 def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
     shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
     known = shipped_names(what)
-    is_repository = what == "model" and text.count("/") == 1 and text[0] not in "./" and not text.endswith(_SUFFIXES)
+    is_repository = (
+        what == "model"
+        and text.count("/") == 1
+        and text[0] not in "./"
+        and not text.endswith((".yaml", ".yml", ".json"))
+    )
     if is_repository:
         return InputError(
             f"model {text[:200]!r} is not built in, not a path, and not a repository in the local hub cache",
@@ -261,7 +267,3 @@ def _where_to_look(what: str, text: str, meant: Sequence[str]) -> str:
 
 def _is_one(what: str, text: str) -> bool:
     return text.lower() in shipped_names(what) or name_meant(what, text) is not None
-
-
-def _looks_like_path(text: str) -> bool:
-    return "/" in text or os.sep in text or text.lower().endswith(_SUFFIXES)
