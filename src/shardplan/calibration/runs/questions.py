@@ -354,7 +354,9 @@ def _placed(model: ModelConfig, choices: Choices) -> ModelConfig:
     """The model with learned positions for the run's sequences, which it must have had."""
     placed = with_positions(model, choices.run.sequence_length)
     if placed is not model:
-        choices.assumed.append(f"{model.name} has learned positions for {choices.run.sequence_length:,} tokens")
+        choices.assumed.append(
+            f"{model.name} reads sequences of {choices.run.sequence_length:,} tokens, beyond its learned positions"
+        )
     return placed
 
 
