@@ -60,8 +60,9 @@ class JsonTarget:
         is_forced: bool = False,
         forced_by: str = "--force",
     ) -> None:
-        """``flag``: by which it was given, for errors. ``is_forced``: whether a file of another kind is replaced, which a
-        user asks for with ``forced_by``.
+        """Where to write; ``flag`` is by what it was given, for errors.
+
+        ``is_forced``: whether a file of another kind is replaced, which a user asks for with ``forced_by``.
         """
         self.where, self.flag, self.kind, self.is_forced = where, flag, kind, is_forced
         self.forced_by = forced_by
