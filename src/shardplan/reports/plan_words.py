@@ -86,7 +86,8 @@ def short_changes(changes: dict[str, object], plan: Plan) -> list[str]:
         words.append(plan.sharding)
     if {"recompute", "recompute_num_layers"} & changes.keys():
         words.append("no recomputation" if plan.recompute == "none" else f"recompute {short_recompute(plan)}")
-    others = {name: value for name, value in changes.items() if name not in (*NAMED, "placement", "stage_layers")}
+    left_out = (*NAMED, "placement", "stage_layers")
+    others = {name: value for name, value in changes.items() if name not in left_out and value is not None}
     return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in others.items()]
 
 
