@@ -149,7 +149,7 @@ def unsupported() -> str:
 
 def models() -> str:
     """The models that are shipped."""
-    header = ["name", "parameters", "active", "layers", "hidden size", "longest sequence", "source", "take with care"]
+    header = ["name", "parameters", "active", "layers", "hidden size", "longest sequence", "source", "low confidence"]
     return _rows(header, [_model_cells(name) for name in catalog.list_models()])
 
 
@@ -164,7 +164,7 @@ def _model_cells(name: str) -> list[str]:
 
 def accelerators() -> str:
     """The accelerators that are shipped."""
-    header = ["name", "full name", "generation", "memory", "bandwidth", "dense peaks [TFLOP/s]", "take with care"]
+    header = ["name", "full name", "generation", "memory", "bandwidth", "dense peaks [TFLOP/s]", "low confidence"]
     return _rows(header, [_accelerator_cells(name) for name in catalog.list_accelerators()])
 
 
@@ -177,7 +177,7 @@ def _accelerator_cells(name: str) -> list[str]:
 
 def clusters() -> str:
     """The clusters that are shipped."""
-    header = ["name", "full name", "accelerator", "network tiers, inner to outer", "take with care"]
+    header = ["name", "full name", "accelerator", "network tiers, inner to outer", "low confidence"]
     return _rows(header, [_cluster_cells(name) for name in catalog.list_clusters()])
 
 
@@ -190,7 +190,7 @@ def _cluster_cells(name: str) -> list[str]:
 
 
 def _marked(marks: Mapping[str, str]) -> str:
-    """Values to be taken with care, by why; the default latencies have a table of their own."""
+    """Values of low confidence, by why; the default latencies have a table of their own."""
     fields_by_mark: dict[str, list[str]] = {}
     for name, mark in marks.items():
         if not name.endswith(".latency"):
@@ -274,7 +274,7 @@ def _pass_cells(row: Traffic) -> list[str]:
 def latencies() -> str:
     """Default latencies by kind of link."""
     rows = hardware_files.networks()["latency"].items()
-    header = ["link", "latency of a hop", "source", "take with care"]
+    header = ["link", "latency of a hop", "source", "low confidence"]
     return _rows(
         header, [[f"`{link}`", f"{v['value']} {v['unit']}", v["source"], v.get("mark", "")] for link, v in rows]
     )

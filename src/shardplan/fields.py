@@ -53,7 +53,7 @@ def in_files(key: str) -> dict[str, str]:
 
 
 class About(NamedTuple):
-    """What is known of a field beside its type and default."""
+    """What is known of a field besides its type and default."""
 
     help: str
     """One line for the command line. One that ends in a colon is followed by the choices."""
@@ -112,7 +112,7 @@ class Described(NamedTuple):
 
     @property
     def wanted(self) -> str:
-        """What its value must be, in words."""
+        """What its value must be as text."""
         least, most = self.about.least, self.about.most
         if self.kind.choices:
             return f"one of {', '.join(self.kind.choices)}"

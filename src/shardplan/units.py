@@ -123,7 +123,7 @@ def to_si(value: float, unit: str, kind: Kind, *, field: str) -> float:
     """``value`` [``unit``] in SI units; the unit must be named, as it is in data files. Raises UnitError."""
     number, extra = _split(value, kind, field)
     if extra:
-        raise _refusal(value, kind, field, "is not a bare number beside its unit")
+        raise _refusal(value, kind, field, "is not a number followed by its unit")
     return float(_in_si(number, unit.strip(), kind, field, f"{value} {unit}"))
 
 

@@ -7,10 +7,10 @@ from tests.examples import ideal_profile
 
 from shardplan.costs.overlap import (
     all_windows,
-    beside,
-    beside_chunks,
-    beside_products,
-    beside_ring,
+    exposed,
+    exposed_with_chunks,
+    exposed_with_products,
+    exposed_with_ring,
     pipelined_products,
 )
 
@@ -22,7 +22,7 @@ shares = st.floats(0, 1)
 def test_what_runs_beside_a_window_shows_the_excess_or_its_slowdown(
     time: float, window: float, slowdown: float
 ) -> None:
-    shown = beside(time, window, ideal_profile(hidden_slowdown=slowdown))
+    shown = exposed(time, window, ideal_profile(hidden_slowdown=slowdown))
     assert shown == max(time - window, slowdown * time)
 
 
@@ -30,9 +30,9 @@ def test_what_runs_beside_a_window_shows_the_excess_or_its_slowdown(
 def test_interleaving_never_shows_more(time: float, window: float, chunks: int, group: int, slowdown: float) -> None:
     profile = ideal_profile(hidden_slowdown=slowdown)
     own = window / chunks
-    shown = beside_chunks(time, own, lambda: all_windows(own, chunks, group), chunks, profile)
-    assert 0 <= shown <= beside(time, own, profile) * (1 + 1e-9) + 1e-300
-    assert beside_chunks(time, window, lambda: all_windows(window, 1, group), 1, profile) == beside(
+    shown = exposed_with_chunks(time, own, lambda: all_windows(own, chunks, group), chunks, profile)
+    assert 0 <= shown <= exposed(time, own, profile) * (1 + 1e-9) + 1e-300
+    assert exposed_with_chunks(time, window, lambda: all_windows(window, 1, group), 1, profile) == exposed(
         time, window, profile
     )
 
@@ -49,7 +49,7 @@ def test_products_hide_no_more_than_they_last(
     time: float, products: float, window: float, fill: float, slowdown: float
 ) -> None:
     profile = ideal_profile(tp_fill=fill, tp_window=window, hidden_slowdown=slowdown)
-    shown = beside_products(time, products, profile)
+    shown = exposed_with_products(time, products, profile)
     assert max(time - products, 0) * (1 - 1e-12) <= shown <= time * (1 + 1e-12)
     assert shown >= fill * time * (1 - 1e-12)
 
@@ -57,9 +57,9 @@ def test_products_hide_no_more_than_they_last(
 def test_one_of_four_panels_shows_beside_long_products() -> None:
     """An exchange of 4 s in four panels beside 100 s of products: the first panel. Beside 2 s: all but these."""
     profile = ideal_profile(tp_fill=0.25, tp_window=1.0)
-    assert beside_products(4.0, 100.0, profile) == 1.0
-    assert beside_products(4.0, 2.0, profile) == 2.0
-    assert beside_products(4.0, 2.0, ideal_profile(tp_fill=0.25, tp_window=0.5)) == 3.0
+    assert exposed_with_products(4.0, 100.0, profile) == 1.0
+    assert exposed_with_products(4.0, 2.0, profile) == 2.0
+    assert exposed_with_products(4.0, 2.0, ideal_profile(tp_fill=0.25, tp_window=0.5)) == 3.0
 
 
 @given(times, times, st.integers(1, 64), shares, shares)
@@ -72,12 +72,12 @@ def test_every_step_of_a_ring_hides_its_own_transfer(
     steps = [
         max(time / (ranks - 1) - window * attention / ranks, slowdown * time / (ranks - 1)) for _ in range(ranks - 1)
     ]
-    assert beside_ring(time, attention, ranks, profile) == pytest.approx(sum(steps), rel=1e-9, abs=1e-9)
+    assert exposed_with_ring(time, attention, ranks, profile) == pytest.approx(sum(steps), rel=1e-9, abs=1e-9)
 
 
 def test_gradients_of_every_chunk_but_the_last_travel_behind_a_group_of_passes() -> None:
     """Three chunks of passes of 2 s, four in turn: 8 s behind each of the first two, 2 s behind the last."""
     assert all_windows(2.0, 3, 4) == 8 + 8 + 2
     assert all_windows(2.0, 1, 4) == 2
-    assert beside_chunks(30.0, 2.0, lambda: 18.0, 3, ideal_profile()) == 30 - 18
-    assert beside_chunks(15.0, 2.0, lambda: 18.0, 3, ideal_profile()) == 15 / 3 - 2
+    assert exposed_with_chunks(30.0, 2.0, lambda: 18.0, 3, ideal_profile()) == 30 - 18
+    assert exposed_with_chunks(15.0, 2.0, lambda: 18.0, 3, ideal_profile()) == 15 / 3 - 2

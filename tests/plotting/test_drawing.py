@@ -46,13 +46,13 @@ def test_notes_are_escaped() -> None:
 
 def test_stacked_bars_stand_on_each_other_and_others_beside() -> None:
     stacked = Panel(title="stacked", x=NAMES, y=Axis(title="y"), series=BARS, is_stacked=True)
-    beside = Panel(title="beside", x=NAMES, y=Axis(title="y"), series=BARS)
-    page = data_of(html_page(chart(stacked, beside, num_columns=2)))
+    grouped = Panel(title="grouped", x=NAMES, y=Axis(title="y"), series=BARS)
+    page = data_of(html_page(chart(stacked, grouped, num_columns=2)))
     assert page.count('"offsetgroup":"stack"') == 2
     assert '"base":[1.0,2.0]' in page
     assert '"offsetgroup":"one"' in page
     assert page.count('"showlegend":true') == 2  # each name once
-    assert png_picture(chart(stacked, beside, num_columns=2)).startswith(b"\x89PNG")
+    assert png_picture(chart(stacked, grouped, num_columns=2)).startswith(b"\x89PNG")
 
 
 def test_an_empty_place_is_left_empty() -> None:

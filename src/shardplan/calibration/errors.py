@@ -65,7 +65,7 @@ GROUPINGS: Final[Mapping[str, Callable[[Prediction], str]]] = {
     "precision": lambda prediction: prediction.asked.question.job.precision,
     "kind": _kind,
 }
-"""What errors can be told apart by."""
+"""What errors can be distinguished by."""
 
 
 def errors_by(

@@ -28,7 +28,7 @@ from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.residuals import Features, Residual, Shares, read_residuals
 
 MOST_FOLDS: Final = 10
-"""Fits beside the one to all runs, each without some of them."""
+"""Fits in addition to the one to all runs, each without some of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,9 +38,9 @@ GROUPS: Final[tuple[LeftOut, ...]] = ("neighbourhood", "family")
 """What predictions are made without."""
 Vector = NDArray[np.float64]
 EDGES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, math.inf)
-"""Of the distances that are told apart."""
+"""Of the distances that are distinguished."""
 MOST = 0.8
-"""Share of the runs whose errors are below the size that is told."""
+"""Share of the runs whose errors are below the size that is reported."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ NEEDS: Final = DATA / "profiles" / "needs.csv"
 """ln(needed / usable memory) of every shipped run by constants that never saw its family."""
 NEEDS_HEAD: Final = ("id", "log_need")
 CLOSE, FAR = 0.03, 0.10
-"""Shares of the usable memory by which a false "fits" is told apart."""
+"""Shares of the usable memory by which a false "fits" is distinguished."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -147,7 +147,7 @@ def _check_way(given: Mapping[str, bool]) -> None:
 
 
 def _check_flags(*, defaults: bool, is_other: bool, write: bool, microbench: bool, cluster: bool) -> None:
-    """Flags stand beside the one that they go with; ``is_other``: some are of another fit. Raises ``InputError``."""
+    """Flags stand next to the one that they go with; ``is_other``: some are of another fit. Raises ``InputError``."""
     if defaults and is_other:
         raise InputError(
             "--defaults is given with flags of another fit",

@@ -47,7 +47,7 @@ def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: L
 def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
     """List the built-in clusters, or show one.
 
-    Every value is shown with its source, and a mark where it is to be taken with care.
+    Every value is shown with its source, and a mark where confidence in it is low.
     """
     target = JsonTarget(output.json)
     target.check()
@@ -65,7 +65,7 @@ def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
 def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
     """List the built-in accelerators, or show one.
 
-    Every value is shown with its source, and a mark where it is to be taken with care.
+    Every value is shown with its source, and a mark where confidence in it is low.
     """
     target = JsonTarget(output.json)
     target.check()

@@ -37,7 +37,7 @@ class FigureFiles:
             self._file(f"{name}.html").check()
 
     def write(self, chart: Chart, rows: Sequence[Mapping[str, Any]]) -> str:
-        """Draws and writes a figure; returns what was written, in words. Raises InputError."""
+        """Draws and writes a figure; returns what was written as text. Raises InputError."""
         from shardplan.plotting.page import html_page
         from shardplan.plotting.picture import png_picture
 

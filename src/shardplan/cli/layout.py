@@ -67,7 +67,7 @@ class Page:
         return character
 
     def heading(self, title: str, note: str = "") -> None:
-        """A title with a blank line before it and a note beside it."""
+        """A title with a blank line before it and a note next to it."""
         self.console.print()
         self.hanging(Text(title, style="bold"), Text(note, style="dim"), indent=0)
 
@@ -105,7 +105,7 @@ class Page:
             self.hanging(Text("-", style=style), Text(shown, style=style), gap=1)
 
     def hanging(self, lead: Text, text: Text, *, indent: int = INDENT, gap: int = GAP) -> None:
-        """A paragraph that is continued under its text, beside ``lead``."""
+        """A paragraph that is continued under its text, behind ``lead``."""
         start = Text(" " * indent) + lead + Text(" " * gap)
         for number, part in enumerate(self._wrapped(text, self.width - len(start))):
             line = (start if number == 0 else Text(" " * len(start))) + part
@@ -176,6 +176,6 @@ class Page:
 
 
 def joined(parts: Iterable[str], *, last: str = "and") -> str:
-    """Parts as an enumeration in words."""
+    """Parts as an enumeration as text."""
     listed = list(parts)
     return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} {last} {listed[-1]}" if listed else ""

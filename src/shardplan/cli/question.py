@@ -90,7 +90,7 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
 
 
 def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None) -> Asked:
-    """The question of a plan file, with the given flags in place of what stands there. Raises InputError.
+    """The question of a plan file, with the given flags in place of what it has. Raises InputError.
 
     ``framework``: the one that the file's plan is for. Its plan and job are the file's, unless a stack is named anew.
     """

@@ -29,7 +29,7 @@ ByFlag = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help=f"What errors are told apart by: {', '.join(GROUPS)} (dense or MoE).",
+        help=f"What errors are distinguished by: {', '.join(GROUPS)} (dense or MoE).",
         rich_help_panel="Output",
         autocompletion=lambda incomplete: [name for name in GROUPS if name.startswith(incomplete)],
     ),

@@ -12,7 +12,7 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers, any_holds, smooth_maximum
 from shardplan.costs.collectives import Group, Network, add_tiers, collective_bytes, collective_time, wire_times
 from shardplan.costs.host import host_work
-from shardplan.costs.overlap import beside, beside_products, beside_ring, pipelined_products
+from shardplan.costs.overlap import exposed, exposed_with_products, exposed_with_ring, pipelined_products
 from shardplan.costs.roofline import Machine, OperatorTimes, operator_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC
@@ -188,7 +188,7 @@ def price_block(
 
 @dataclass(frozen=True, slots=True)
 class _Repeats:
-    """What recomputation runs again (of kept tensors: frees) under a plan. Full recomputation: all of a layer."""
+    """What recomputation runs again (of saved activations: frees) under a plan. Full recomputation: all of a layer."""
 
     modules: dict[str, Flags]
     full: Flags
@@ -238,8 +238,8 @@ def _compute_times(operators: list[tuple[Operator, OperatorTimes]], repeats: _Re
 
 FIELD = {"tp": "tp", "tp_rows": "tp", "cp": "cp", "ep": "ep", "etp": "ep"}
 """Under which name the communication of a dimension appears in a step."""
-RING, BESIDE = "ring", "beside"
-"""The ring of context parallelism, and tensor-parallel exchanges that run beside a linear layer's backward products."""
+RING, OVERLAPPED = "ring", "overlapped"
+"""The ring of context parallelism, and exchanges of tensor parallelism that overlap with backward products."""
 
 
 def _communication(
@@ -258,7 +258,7 @@ def _communication(
             forward.setdefault(name, []).append((item, time))
             continue
         if any_holds(item.asynchronous):
-            backward[BESIDE] = backward.get(BESIDE, 0.0) + time * item.asynchronous
+            backward[OVERLAPPED] = backward.get(OVERLAPPED, 0.0) + time * item.asynchronous
             time = time * np.logical_not(item.asynchronous)
         backward[name] = backward.get(name, 0.0) + time
     once = {name: _sum(time for _, time in items) for name, items in forward.items()}
@@ -278,8 +278,8 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, numbers: P
     """
     tp = _exposed_tp(talk, compute.matmul, machine.profile, numbers)
     ring, waited = talk.get(RING, 0.0), talk.get("cp", 0.0)
-    ring_shown = beside_ring(ring, compute.attention, numbers.cp, machine.profile)
-    left = compute.compute - ((talk.get("tp", 0.0) + talk.get(BESIDE, 0.0) - tp) + (ring - ring_shown))
+    ring_shown = exposed_with_ring(ring, compute.attention, numbers.cp, machine.profile)
+    left = compute.compute - ((talk.get("tp", 0.0) + talk.get(OVERLAPPED, 0.0) - tp) + (ring - ring_shown))
     experts = talk.get("ep", 0.0)
     ep = _exposed_ep(experts, left, machine.profile, numbers)
     return replace(compute, tp=tp, cp=waited + ring_shown, ep=ep, free=left - (experts - ep))
@@ -288,22 +288,22 @@ def _join(compute: Times, talk: dict[str, Numbers], machine: Machine, numbers: P
 def _exposed_tp(talk: dict[str, Numbers], products: Numbers, profile: Profile, numbers: PlanNumbers) -> Numbers:
     """Exchanges of tensor-parallel ranks that the block's products do not hide.
 
-    ``overlap_tp``: all are pipelined with products. Else those of asynchronous linear layers run beside products.
+    ``overlap_tp``: all are pipelined with products. Else those of asynchronous linear layers overlap with products.
     """
     waited = talk.get("tp", 0.0)
     if numbers.tp_kind == "summa":
         return pipelined_products(waited, products, profile)
-    if not talk.keys() & {"tp", BESIDE}:
+    if not talk.keys() & {"tp", OVERLAPPED}:
         return 0.0
     pipelined = np.where(numbers.overlap_tp, waited, 0.0)
-    return (waited - pipelined) + beside_products(pipelined + talk.get(BESIDE, 0.0), products, profile)
+    return (waited - pipelined) + exposed_with_products(pipelined + talk.get(OVERLAPPED, 0.0), products, profile)
 
 
 def _exposed_ep(time: Numbers, work: Numbers, profile: Profile, numbers: PlanNumbers) -> Numbers:
     """Exchange of experts that the work of another micro-batch does not hide."""
     if not (any_holds(numbers.overlap_ep) and any_holds(time)):
         return time
-    return np.where(numbers.overlap_ep, beside(time, profile.ep_window * work, profile), time)
+    return np.where(numbers.overlap_ep, exposed(time, profile.ep_window * work, profile), time)
 
 
 def _beside_host(times: Times, issuing: Numbers, waiting: Numbers, machine: Machine) -> Times:

@@ -14,7 +14,7 @@ from shardplan.arrays import Numbers
 from shardplan.inputs.profile import Profile
 
 
-def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
+def exposed(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
     r"""What a communication costs when ``window`` seconds of computation can hide it: :math:`\max(t - w, c\,t)`.
 
     At least the share c of its time: hidden communication takes cores and memory bandwidth from the computation. So it
@@ -23,7 +23,7 @@ def beside(time: Numbers, window: Numbers, profile: Profile) -> Numbers:
     return np.maximum(time - window, profile.hidden_slowdown * time)
 
 
-def beside_chunks(
+def exposed_with_chunks(
     time: Numbers, own: Numbers, all_chunks: Callable[[], Numbers], chunks: Numbers, profile: Profile
 ) -> Numbers:
     r"""The same for the reduction (or gathering) of all v chunks of a pipeline rank, once per step.
@@ -36,7 +36,7 @@ def beside_chunks(
     chunk are synchronised after its last micro-batch).
     """
     if np.all(np.asarray(chunks) == 1):
-        return beside(time, own, profile)
+        return exposed(time, own, profile)
     longest = np.maximum(time / chunks - own, time - all_chunks())
     return np.maximum(longest, profile.hidden_slowdown * time)
 
@@ -46,8 +46,8 @@ def all_windows(own: Numbers, chunks: Numbers, group: Numbers) -> Numbers:
     return own * (1 + group * (chunks - 1))
 
 
-def beside_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:
-    r"""Exposed exchanges of tensor-parallel ranks that run in panels beside matrix products.
+def exposed_with_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:
+    r"""Exposed exchanges of tensor-parallel ranks that run in panels overlapped with matrix products.
 
     .. math:: f\,t + \max\left((1 - f)\,t - w\,t_{products},\; c\,(1 - f)\,t\right)
 
@@ -55,10 +55,10 @@ def beside_products(time: Numbers, products: Numbers, profile: Profile) -> Numbe
     products into four). The window is the share w of the products.
     """
     panel = profile.tp_fill * time
-    return panel + beside(time - panel, profile.tp_window * products, profile)
+    return panel + exposed(time - panel, profile.tp_window * products, profile)
 
 
-def beside_ring(time: Numbers, attention: Numbers, ranks: Numbers, profile: Profile) -> Numbers:
+def exposed_with_ring(time: Numbers, attention: Numbers, ranks: Numbers, profile: Profile) -> Numbers:
     r"""Exposed transfers of a ring of n ranks, each behind the attention of its own step.
 
     .. math:: \sum_{i=1}^{n-1} \max(t_i - w\,a_i,\; c\,t_i) = \max\left(t - w\,a\,\frac{n-1}{n},\; c\,t\right)
@@ -66,7 +66,7 @@ def beside_ring(time: Numbers, attention: Numbers, ranks: Numbers, profile: Prof
     All n steps attend alike (a balanced causal mask gives each of them half of its products) and all n - 1 transfers
     are alike. The last step's attention has no transfer to hide. The window is the share w of a step.
     """
-    return beside(time, profile.cp_window * attention * (1 - 1 / ranks), profile)
+    return exposed(time, profile.cp_window * attention * (1 - 1 / ranks), profile)
 
 
 def pipelined_products(time: Numbers, products: Numbers, profile: Profile) -> Numbers:

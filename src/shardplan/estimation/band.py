@@ -68,7 +68,7 @@ class Band:
     note: str | None
     """Why it is wider than that of well-covered questions, or what own runs did to it; None where there is nothing."""
     basis: str = COMPARABLE
-    """What the band says, in words; where no run is comparable, of what it was guessed."""
+    """What the band says as text; where no run is comparable, of what it was guessed."""
     not_measured: str | None = None
     """In which respects no run covers the question or the plan; None where runs do."""
 

@@ -137,14 +137,14 @@ def estimate_plans(question: Question, plans: Sequence[Plan]) -> tuple[Estimate,
 
 def _not_finite(what: str) -> InputError:
     return InputError(
-        f"the estimate is no finite number: {what}",
+        f"the estimate is not a finite number: {what}",
         rule="model, cluster, job and constants have sizes that can be computed with",
         hint="look for a value many powers of ten too large or too small in the files that were given",
     )
 
 
 def answer_of(priced: PricedPlan) -> Estimate:
-    """All that a user is told of a priced plan."""
+    """All that a user sees of a priced plan."""
     question, job, plan = priced.question, priced.question.job, priced.plan
     peak_format = job.recipe.matmul
     peak = question.cluster.accelerator.peak(peak_format)

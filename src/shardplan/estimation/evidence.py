@@ -131,7 +131,7 @@ EXPOSING: Mapping[str, Callable[[Features], str]] = {
     ),
     "sequence_length": lambda run: f"sequences of {run.sequence_length:,.0f} tokens",
 }
-"""Respects that decide, two by two, which communication is exposed; their values in words."""
+"""Respects that decide, two by two, which communication is exposed; their values as text."""
 DISTANCES = (0.25, 0.5, 1.75, 2.25)
 SPREADS = (0.7, 1.0, 1.0, 1.5)
 """How large left-out errors are at these distances from the nearest run that the prediction had seen, relative to those

@@ -1,6 +1,6 @@
 r"""In which respects a question lies outside the measured runs, and by how much that widens its band.
 
-Factors come from the published runs where they can tell, else from judgement; both are said beside them. Causes are
+Factors come from the published runs where they can tell, else from judgement; both are stated with them. Causes are
 independent of one another:
 
 .. math:: f = \sqrt{1 + \sum_g (f_g^2 - 1)}

@@ -67,7 +67,7 @@ class StateLoad:
     """Those of the dense ones that are not trained."""
     frozen_experts: Numbers
     by_adam: Numbers
-    """Those of the dense ones that keep Adam's second moment beside one moment of others."""
+    """Those of the dense ones that keep Adam's second moment next to one moment of others."""
     orthogonal_dense: Numbers
     """FLOP of Muon on its matrices, before ranks share them."""
     orthogonal_experts: Numbers

@@ -63,7 +63,7 @@ def _is_shipped(profile: Profile, generation: str, quantity: str) -> bool:
 
 
 def told_of(own: Sequence[Residual], quantity: str, width: float) -> str:
-    """The errors of own runs in words, and what they make of a band that would else be ``1 / width`` as wide."""
+    """The errors of own runs as text, and what they make of a band that would else be ``1 / width`` as wide."""
     errors = np.exp(np.abs([getattr(run, quantity) for run in own])) - 1
     median, p90 = 100 * np.median(errors), 100 * np.quantile(errors, 0.9)
     size = f"{median:,.1f} % in the median, {p90:,.1f} % at the 90th percentile"

@@ -55,7 +55,7 @@ class ActivationMemory:
     """Bytes of one rank that do not outlive a step."""
 
     activations: Numbers
-    """Kept tensors, and what recomputation brings back of one layer."""
+    """Saved activations, and what recomputation brings back of one layer."""
     loss: Numbers
     """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
     passing: Numbers
@@ -77,7 +77,7 @@ class StageMemory:
     gradients: Numbers
     optimizer: Numbers
     activations: Numbers
-    """Kept tensors, and what recomputation brings back of one layer."""
+    """Saved activations, and what recomputation brings back of one layer."""
     logits: Numbers
     """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
     buffers: Numbers

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardplan.arrays import Numbers, any_holds, is_zero, largest, scaled, where
 from shardplan.costs.optimizer import host_rate
-from shardplan.costs.overlap import all_windows, beside, beside_chunks
+from shardplan.costs.overlap import all_windows, exposed, exposed_with_chunks
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
@@ -228,7 +228,7 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
     left: Numbers | None = None
     once = not (is_zero(load.reduce_time) and is_zero(load.gather_time))
     if not is_zero(load.sharding_time):
-        each = beside(load.sharding_time, times.sharding_window, profile)
+        each = exposed(load.sharding_time, times.sharding_window, profile)
         sharded = times.windows.num_microbatches * each
         if once:  # What hides the traffic of every micro-batch cannot hide that of the step as well.
             left = 1 - (load.sharding_time - each) / np.maximum(times.free, 1e-30)
@@ -237,8 +237,8 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
         if is_zero(time):
             return 0.0
         if left is None:
-            return beside_chunks(time, own(), windows, vp, profile)
-        return beside_chunks(time, left * own(), lambda: left * windows(), vp, profile)
+            return exposed_with_chunks(time, own(), windows, vp, profile)
+        return exposed_with_chunks(time, left * own(), lambda: left * windows(), vp, profile)
 
     return StateTimes(
         sharded=sharded,
@@ -283,7 +283,7 @@ def _exposed_transfer(
     time = 2.0 * numbers.vp * around.handover_time
     if not any_holds(numbers.overlap_pp):
         return time, free
-    shown = where(numbers.overlap_pp, beside(time, question.profile.pp_window * free, question.profile), time)
+    shown = where(numbers.overlap_pp, exposed(time, question.profile.pp_window * free, question.profile), time)
     return shown, free - (time - shown)
 
 
@@ -294,6 +294,6 @@ def _exposed_offload(question: Question, numbers: PlanNumbers, kept: Numbers, fr
     """
     away = offloaded_share(question.model.num_hidden_layers / numbers.pp, numbers)
     time = 2.0 * away * kept / host_rate(question.machine)
-    shown = beside(time, question.profile.offload_window * free, question.profile)
+    shown = exposed(time, question.profile.offload_window * free, question.profile)
     shown = where(numbers.offload_activations, shown, 0.0)
     return shown, free - where(numbers.offload_activations, time - shown, 0.0)

@@ -87,7 +87,7 @@ class Capabilities:
     tp_kinds: tuple[str, ...] | None = None
     """Kinds of tensor parallelism; none: it has no tensor parallelism."""
     sequence_parallel: str | None = None
-    """Sequence parallelism beside tensor parallelism: ``either`` way, always ``on`` or always ``off``."""
+    """Sequence parallelism together with tensor parallelism: ``either`` way, always ``on`` or always ``off``."""
     expert_parallel: bool | None = None
     """Whether experts can be shared among ranks."""
     expert_tensor_parallel: str | None = None
@@ -95,11 +95,11 @@ class Capabilities:
     overlap_tp: str | None = None
     """Tensor-parallel collectives pipelined with their products: ``either``, always ``on`` or always ``off``."""
     overlap_dp: str | None = None
-    """Gradient reduction and parameter gathering beside computation."""
+    """Gradient reduction and parameter gathering overlapped with computation."""
     overlap_pp: str | None = None
-    """Transfers between stages beside computation."""
+    """Transfers between stages overlapped with computation."""
     overlap_ep: str | None = None
-    """Expert dispatch beside another micro-batch's computation."""
+    """Expert dispatch overlapped with another micro-batch's computation."""
     precisions: tuple[str, ...] | None = None
     optimizers: tuple[str, ...] | None = None
     offload: tuple[str, ...] | None = None

@@ -34,9 +34,9 @@ def job_in_stack(
     given: Collection[str] | None = None,
     software_given: Mapping[str, Any] | None = None,
 ) -> tuple[Job, tuple[str, ...]]:
-    """A job whose fields beside the ``given`` ones are the stack's, and what was taken, in words.
+    """A job whose fields other than the ``given`` ones are the stack's, and what was taken as text.
 
-    Where ``given`` or ``software_given`` is not told, fields that are not at their default are. Raises InputError.
+    Without ``given`` or ``software_given`` these are the fields that are not at their default. Raises InputError.
     """
     given = stated(job) if given is None else given
     software_given = stated(job.software) if software_given is None else software_given
@@ -65,9 +65,9 @@ def plan_in_stack(
     num_accelerators: int,
     given: Collection[str] | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """A plan whose fields beside the ``given`` ones are the stack's, and what was taken, in words.
+    """A plan whose fields other than the ``given`` ones are the stack's, and what was taken as text.
 
-    Where ``given`` is not told, fields that are not at their default are.
+    Without ``given`` these are the fields that are not at their default.
     """
     if stack is None:
         return plan, ()
@@ -112,7 +112,7 @@ def _stages(
 
 
 def switches_in_stack(stack: Stack | None, restricted: Collection[str]) -> tuple[str, ...]:
-    """What a search takes from the stack for its plans and what it leaves free, in words.
+    """What a search takes from the stack for its plans and what it leaves free as text.
 
     Fields that the search varies stay free: a stack says what is usual, not what is possible.
     """

@@ -322,4 +322,4 @@ TEMPLATES: Final = (
         lambda orders, _s, _p: f"set placement to {_or(orders or (DEFAULT_PLACEMENT,))}",
     ),
 )  # fmt: skip
-"""Rules of the entries, in the order in which they are told."""
+"""Rules of the entries, in the order in which they are named."""

@@ -160,7 +160,7 @@ def _pieces(text: object, where: str) -> tuple[Piece, ...]:
     try:
         parts = list(Formatter().parse(text))
     except ValueError:
-        raise _wrong(f"option of {where}", text, "values stand in braces", "write {{ and }} for braces") from None
+        raise _wrong(f"option of {where}", text, "values are in braces", "write {{ and }} for braces") from None
     return tuple(
         Piece(words, None if value is None else parse_condition(value, f"value of {where}", VALUES), separator or " ")
         for words, value, separator, _ in parts

@@ -81,7 +81,7 @@ def runs(stack: Stack, setting: Setting, degrees: Degrees) -> Flags:
 
 
 def rules_of(stack: Stack) -> tuple[FrameworkRule, ...]:
-    """The rules of a stack's record, in the order in which they are best told."""
+    """The rules of a stack's record, in the order in which they are best named."""
     can = stack.can_run
     if can is None:
         return ()

@@ -65,7 +65,7 @@ class Accelerator:
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     """Where each value comes from, by field (``peak_flops.bf16`` for an entry)."""
     marks: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
-    """Values to be taken with care, by field: from memory, low confidence ..."""
+    """Values of low confidence, by field: from memory, low confidence ..."""
     notes: str = field(default="", repr=False)
     """What a user should know about the part."""
 
@@ -177,7 +177,7 @@ class Cluster:
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     """Where each value comes from, by field (``tiers.node.bandwidth`` for a value of a tier)."""
     marks: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
-    """Values to be taken with care, by field: from memory, low confidence ..."""
+    """Values of low confidence, by field: from memory, low confidence ..."""
     notes: str = field(default="", repr=False)
     """What a user should know about the cluster."""
     assumptions: tuple[str, ...] = ()

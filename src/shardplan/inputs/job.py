@@ -38,7 +38,7 @@ class Recipe:
     weight_bytes: float
     """The weights that the forward pass reads."""
     quantised_weight_bytes: float
-    """Low-precision copies of the linear layers' weights kept beside them."""
+    """Low-precision copies of the linear layers' weights kept next to them."""
     master_bytes: float
     """The fp32 master copy (zero where the weights themselves are fp32)."""
     activation_bytes: float
@@ -129,7 +129,7 @@ class Job:
     """Length of the documents that are packed into a sequence, whose tokens attend within their own document: one
     length of all, or mean and 90th percentile. One document fills the sequence where not given."""
     train: Train = field(default="full", metadata=about("All weights, or adapters alone:"))
-    """What is trained: the weights, or low-rank adapters beside weights that are all frozen (LoRA, arXiv
+    """What is trained: the weights, or low-rank adapters next to weights that are all frozen (LoRA, arXiv
     2106.09685)."""
     lora_rank: int = field(default=16, metadata=about("Rank of the adapters.", least=1, most=MOST_RANK, is_rare=True))
     """Rank r of the adapters: a matrix of k x n gets one of k x r and one of r x n."""
@@ -162,7 +162,7 @@ class Job:
         if self.train == "lora" and self.freeze != "none":
             raise InputError(
                 f"freeze is {self.freeze} with train lora",
-                rule="adapters train beside weights that are all frozen",
+                rule="adapters train while all weights are frozen",
                 hint="leave freeze out, or set --train full",
             )
         if not isinstance(self.software, Software):
@@ -172,7 +172,7 @@ class Job:
 
     @property
     def trained(self) -> str:
-        """What is trained: ``all`` weights, ``adapters`` beside frozen ones, or ``part`` of the weights."""
+        """What is trained: ``all`` weights, ``adapters`` next to frozen ones, or ``part`` of the weights."""
         return "adapters" if self.train == "lora" else "all" if self.freeze == "none" else "part"
 
     @property

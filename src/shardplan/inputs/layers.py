@@ -53,7 +53,7 @@ class Attention:
     sinks: bool = False
     """One learned logit per head in the softmax (GPT-OSS)."""
     output_gate: bool = False
-    """A gate as wide as the queries, projected beside them, multiplies the attention output (Qwen3-Next)."""
+    """A gate as wide as the queries, projected with them, multiplies the attention output (Qwen3-Next)."""
     tied_kv: bool = False
     """Keys serve as values: one projection for both (Gemma 4)."""
 

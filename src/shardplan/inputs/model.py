@@ -93,7 +93,7 @@ class ModelConfig:
     causal: bool = True
     """The model predicts the next token; False for encoders."""
     notes: tuple[str, ...] = ()
-    """What the reader of the file left out or took for granted, in words."""
+    """What the reader of the file left out or took for granted as text."""
     norm_weight: bool = True
     """Norms have a weight (False: OLMo)."""
     has_embedding_norm: bool = False

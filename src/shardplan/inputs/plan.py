@@ -19,7 +19,7 @@ DEFAULT_PLACEMENT = "tp-cp-ep-dp-pp"
 """Megatron's order of the parallel dimensions, innermost (fastest network) first."""
 
 RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp", "moe", "shared_experts")
-"""Parts of a layer whose kept tensors can be dropped and computed again.
+"""Parts of a layer whose saved activations can be dropped and computed again.
 
 Names as in Megatron, where ``activation`` is ``moe_act`` and for experts only.
 """
@@ -125,7 +125,7 @@ class Plan:
     overlap_dp: bool = field(
         default=True, metadata=about("Reduce gradients and gather parameters while computing.", is_rare=True)
     )
-    """Whether gradient reduction and parameter gathering run beside computation."""
+    """Whether gradient reduction and parameter gathering overlap with computation."""
     overlap_pp: bool | None = field(
         default=None,
         metadata=about(
@@ -136,7 +136,7 @@ class Plan:
     overlap_ep: bool = field(
         default=False, metadata=about("Dispatch to experts during another micro-batch's computation.", is_rare=True)
     )
-    """Whether expert dispatch runs beside another micro-batch's computation."""
+    """Whether expert dispatch overlaps with another micro-batch's computation."""
     placement: str = field(
         default=DEFAULT_PLACEMENT,
         metadata=about("Order of the dimensions from the fastest network outward.", metavar="ORDER", is_rare=True),

@@ -121,7 +121,7 @@ class Profile:
     tp_fill: Numbers
     """Share of a tensor-parallel exchange in panels that comes before or after all products and that nothing hides."""
     tp_window: Numbers
-    """Share of a block's matrix products beside which tensor-parallel exchanges can run."""
+    """Share of a block's matrix products with which tensor-parallel exchanges can overlap."""
     cp_window: Numbers
     """Share of the attention core's time behind which the transfers of a ring can hide."""
     ep_window: Numbers
@@ -134,7 +134,7 @@ class Profile:
     hidden_slowdown: Numbers
     """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
     summa_panels: Numbers
-    """Panels into which two-dimensional products are cut, each broadcast beside the product of the one before."""
+    """Panels into which two-dimensional products are cut, each broadcast during the product of the one before."""
     dp_window: Numbers
     """Share of the first forward and last backward pass behind which parameters and gradients travel."""
     fsdp_window: Numbers

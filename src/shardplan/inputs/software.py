@@ -35,7 +35,7 @@ class Software:
         default="fused", metadata=about("Norms, rotations and activations in few kernels or many:")
     )
     """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel
-    for every operation, more passes over memory, more kept tensors, more work for the host."""
+    for every operation, more passes over memory, more saved activations, more work for the host."""
     norm_kernel: Kernels = field(default="fused", metadata=about("Norms in one kernel or operation by operation:"))
     """Norms in one kernel (LayerNorm of PyTorch, RMSNorm of Triton, Apex or Transformer Engine), or ``eager``: RMSNorm
     operation by operation in fp32, which keeps an fp32 copy of its input and what the weight multiplies."""
@@ -91,14 +91,14 @@ class Software:
     """Whether low precision keeps quantised weights and inputs of linear layers (Transformer Engine); otherwise the
     16-bit ones are kept and cast again (torchao)."""
     gradient_copy: bool = field(
-        default=False, metadata=about("Keep 16-bit gradients beside their fp32 accumulation buffer.")
+        default=False, metadata=about("Keep 16-bit gradients next to their fp32 accumulation buffer.")
     )
-    """Whether 16-bit gradients live beside their fp32 accumulation buffer (DeepSpeed's bf16 optimizer)."""
+    """Whether 16-bit gradients are kept next to their fp32 accumulation buffer (DeepSpeed's bf16 optimizer)."""
     packed_projection: bool = field(
         default=False, metadata=about("Cut queries, keys and values out of one output that stays whole.")
     )
-    """Whether queries, keys and values are cut out of one product's output, which then stays whole beside what rotation
-    writes (Megatron, Transformer Engine); otherwise rotation replaces them."""
+    """Whether queries, keys and values are cut out of one product's output, which then stays whole next to what
+    rotation writes (Megatron, Transformer Engine); otherwise rotation replaces them."""
     gathered_inputs: bool = field(default=False, metadata=about("Tensor-parallel layers keep their input as gathered."))
     """Whether tensor-parallel layers keep their input as gathered (PyTorch's DTensor); otherwise each rank keeps its
     part and gathers it again in the backward pass (Megatron)."""
@@ -132,16 +132,16 @@ class Software:
     """Whether tensor-parallel ranks each send a part of a stage's output and gather it behind, where sequence
     parallelism does not split it anyway (arXiv 2104.04473, section 4.1; DeepSpeed)."""
     async_tp_backward: bool = field(
-        default=True, metadata=about("Run backward tensor-parallel communication beside the products.")
+        default=True, metadata=about("Overlap backward tensor-parallel communication with the products.")
     )
     """Whether tensor-parallel linear layers gather their input again (where they do not keep it) and reduce its
-    gradient beside their backward products even where the plan does not overlap it (Megatron-LM since 2022,
+    gradient overlapped with their backward products even where the plan does not overlap it (Megatron-LM since 2022,
     Transformer Engine); otherwise they wait for every exchange (PyTorch's DTensor)."""
     fp32_weights: bool = field(
         default=False, metadata=about("Keep fully sharded weights in fp32 alone and cast what is gathered.")
     )
     """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
-    otherwise a 16-bit shard lives beside the optimizer's fp32 one."""
+    otherwise a 16-bit shard is kept next to the optimizer's fp32 one."""
 
     keeps_weights: KeepsWhole = field(
         default="never", metadata=about("Keep gathered weights through the micro-batches of a step:")

@@ -1,4 +1,4 @@
-"""Which parameters a job trains: all, some with others frozen, or adapters beside frozen ones."""
+"""Which parameters a job trains: all, some with others frozen, or adapters next to frozen ones."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class SortedRules:
 
     @classmethod
     def of(cls, rules: Sequence[FrameworkRule]) -> SortedRules:
-        """Every rule once, in the order in which they are told."""
+        """Every rule once, in the order in which they are named."""
         places = [_place(rule) for rule in rules]
         names = ("of_points", "of_depths", "of_chunks", "of_shardings", "of_recomputation", "of_both")
         return cls(

@@ -26,7 +26,7 @@ from shardplan.schedules.registry import load_schedule
 
 Choices = Mapping[str, Sequence[object]]
 Given = Mapping[str, object]
-"""The same as a user may give it: a value that is no list stands for a list of it."""
+"""The same as a user may give it: a value that is not a list stands for a list of it."""
 """Values by field, as given on the command line (text) or in Python."""
 
 PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")

@@ -58,7 +58,7 @@ def html_page(chart: Panels) -> str:
 
 
 def _places(chart: Panels) -> list[list[dict[str, bool] | None]]:
-    """What stands in every row and column."""
+    """What every row and column holds."""
     places: list[list[dict[str, bool] | None]] = [[None] * chart.num_columns for _ in range(chart.num_rows)]
     for panel, row, column in chart.placed:
         places[row][column] = {"secondary_y": panel.right is not None}
@@ -112,7 +112,7 @@ def _add_labels(figure: Any, series: Series, at: dict[str, int]) -> None:
 
 
 def _add_field(figure: Any, objects: Any, panel: Panel, chart: Panels, at: dict[str, int]) -> None:
-    """Filled contours, the scale of colours beside the panel."""
+    """Filled contours, the scale of colours next to the panel."""
     if panel.field is None:
         return
     field = panel.field

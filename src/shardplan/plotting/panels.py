@@ -46,7 +46,7 @@ class Series:
     is_on_right: bool = False
     """Whether it is measured by the axis on the right."""
     labels: Sequence[str] = ()
-    """Text beside each point."""
+    """Text at each point."""
     label_sides: Sequence[Side] = ()
     """On which side of its point each label stands; above and to the right where not given."""
 
@@ -72,7 +72,7 @@ class Panel:
     series: tuple[Series, ...] = ()
     field: Field | None = None
     is_stacked: bool = False
-    """Whether bars stand on each other rather than beside each other."""
+    """Whether bars stand on each other rather than next to each other."""
     right: Axis | None = None
 
 

@@ -18,7 +18,7 @@ LEVELS: Final = 20
 LEGEND_WIDTH: Final = 190
 """Of an entry of the legend. [pixels]"""
 MOST_LEVEL: Final = 8
-"""Names on an axis that have room beside each other."""
+"""Names on an axis that have room next to each other."""
 
 
 def png_picture(chart: Panels) -> bytes:
@@ -67,7 +67,7 @@ def _places(panel: Panel) -> dict[str, int]:
 
 
 class _Bars:
-    """Bars of a panel: each series on those before it, or beside them."""
+    """Bars of a panel: each series on those before it, or next to them."""
 
     def __init__(self, panel: Panel, places: dict[str, int]) -> None:
         self.places, self.is_stacked = places, panel.is_stacked

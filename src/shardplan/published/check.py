@@ -23,7 +23,7 @@ REFERENCE: Final = FileKind("the file", 64 * 2**20, "a reference file is a text 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseCheck:
-    """One case of a reference file beside what was computed for it."""
+    """One case of a reference file next to what was computed for it."""
 
     name: str
     num_values: int
@@ -117,7 +117,7 @@ def _checked(method: Method, text: str) -> tuple[CaseCheck, ...] | None:
 
 
 def compare(case: Case) -> CaseCheck:
-    """Every figure of ``case.expected`` beside the computed one. What is computed beyond it is not looked at."""
+    """Every figure of ``case.expected`` next to the computed one. What is computed beyond it is not looked at."""
     tally = _Tally()
     tally.add("", case.expected, case.computed)
     return CaseCheck(
@@ -188,7 +188,7 @@ def _is_list(value: object) -> bool:
 
 
 def _relative(expected: float, computed: float) -> float:
-    """Relative difference; infinite where one of the two is no finite number."""
+    """Relative difference; infinite where one of the two is not a finite number."""
     if expected == computed:
         return 0.0
     try:

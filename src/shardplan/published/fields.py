@@ -39,7 +39,7 @@ Read = TypeVar("Read", bound=StrictFields)
 
 
 def read_fields(kind: type[Read], case: Mapping[str, Any], *, owner: str, results: Collection[str] = ()) -> Read:
-    """The fields of ``case``; its name and published ``results`` beside them are passed over. Raises ``InputError``."""
+    """The fields of ``case``; its name and published ``results`` are passed over. Raises ``InputError``."""
     if not isinstance(case, Mapping):
         raise InputError(f"{owner}: a case is a set of fields, not {shown(case)}", rule="a case has named fields")
     given = {name: value for name, value in case.items() if name != "name" and name not in results}

@@ -39,7 +39,7 @@ def domain_size(cluster: Cluster) -> int:
 
 
 def even_nodes(cluster: Cluster, num_accelerators: int) -> tuple[int, int]:
-    """Number of fast domains and accelerators used of each: as in our own estimate, or fewer that divide the job."""
+    """Number of scale-up domains and accelerators used of each: as in our own estimate, or fewer to divide the job."""
     inner = cluster.innermost
     used = domain_size(cluster) if inner.size is None else collectives.domain_size(inner, num_accelerators)
     used = math.gcd(used, num_accelerators)

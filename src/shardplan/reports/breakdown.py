@@ -24,7 +24,7 @@ TERMS: Final = {
     "stragglers": "stragglers",
     "bubble": "pipeline bubble",
 }
-"""Terms of the step time, in words. Communication is the exposed part: what no computation hides."""
+"""Terms of the step time as text. Communication is the exposed part: what no computation hides."""
 
 PARTS: Final = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "framework")
 """Parts of a stage's memory, in the order in which they are shown."""
@@ -84,5 +84,5 @@ def memory_bar(estimate: Estimate) -> MemoryBar:
 
 
 def term_label(name: str) -> str:
-    """A term of the step in words; a name that is not known stays as it is."""
+    """A term of the step as text; a name that is not known stays as it is."""
     return TERMS.get(name, name.replace("_", " "))

@@ -70,7 +70,7 @@ DIMENSIONS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueEntry:
-    """One row of a list: a name, its quantities, and whether some value is to be taken with care."""
+    """One row of a list: a name, its quantities, and whether some value has low confidence."""
 
     name: str
     title: str
@@ -96,11 +96,11 @@ class Value:
     quantity: Quantity = "text"
     source: str = ""
     mark: str = ""
-    """Why it is to be taken with care: from memory, low confidence ...; empty where it is not."""
+    """Why confidence in it is low: from memory, assumed ...; empty where it is not."""
 
     @property
     def key(self) -> str:
-        """The field with its unit, as it stands in a file."""
+        """The field with its unit, as it is in a file."""
         suffix = {"bytes_per_s": "_bytes_per_s", "flops_per_s": "_per_s", "s": "_s", "w": "_w"}
         return self.field.replace(".", "_") + suffix.get(self.quantity, "")
 
@@ -127,7 +127,7 @@ def _model_entry(name: str) -> CatalogueEntry:
 
 
 def _kind(model: ModelConfig) -> str:
-    """What the layers are made of, in words."""
+    """What the layers are made of as text."""
     kinds = model.layer_kinds
     mixers = {
         "attention": "attention",

@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Rows that sides can be told apart by, and the fastest of those that fit."""
+    """Rows that sides can be distinguished by, and the fastest of those that fit."""
 
     sides: tuple[Side, ...]
     rows: tuple[Row, ...]

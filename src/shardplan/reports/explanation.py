@@ -205,7 +205,7 @@ def _alone(asked: Question, plan: Plan, change: Change) -> tuple[Plan | None, st
 
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as it stands in a plan file; units in the keys."""
+    """The explanation as it is in a plan file; units in the keys."""
     best = explanation.best.plan
     return {
         "compute_share": explanation.compute.share,

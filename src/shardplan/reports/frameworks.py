@@ -1,4 +1,4 @@
-"""The best plans of several frameworks, as a record and in words."""
+"""The best plans of several frameworks, as a record and as text."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class PlanFile:
         return cls(question=result.question, estimates=result.estimates, search=SearchAccount.of(result))
 
     def pick(self, number: Pick) -> Estimate:
-        """The plan that stands in place ``number``, from 1, or the recommended one. Raises InputError."""
+        """The plan in place ``number``, from 1, or the recommended one. Raises InputError."""
         if number == RECOMMENDED:
             return self._recommended()
         if not 1 <= number <= len(self.estimates):
@@ -110,7 +110,7 @@ class PlanFile:
 
 
 def plan_file_record(file: PlanFile) -> Record:
-    """``file`` as a mapping that JSON can hold; units stand in the keys."""
+    """``file`` as a mapping that JSON can hold; units are in the keys."""
     question = file.question
     record: Record = {
         "schema": SCHEMA,
@@ -244,7 +244,7 @@ def _check_schema(record: Mapping[str, Any]) -> None:
     if isinstance(record.get("error"), Mapping):
         what = f"it holds the error of a command: {str(record['error'].get('message'))[:200]}"
     raise InputError(
-        f"this is no plan file: {what}",
+        f"this is not a plan file: {what}",
         rule="a plan file is one that `shardplan plan` or `shardplan estimate` wrote",
         hint="make one with `shardplan plan ... --json FILE`",
     )

@@ -1,4 +1,4 @@
-"""Plans in words and as flags."""
+"""Plans as text and as flags."""
 
 from __future__ import annotations
 

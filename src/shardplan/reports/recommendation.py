@@ -1,4 +1,4 @@
-"""Which plan a search recommends, and why where it is not the fastest; its ties as they stand in a plan file."""
+"""Which plan a search recommends, and why where it is not the fastest; its ties as they are in a plan file."""
 
 from __future__ import annotations
 

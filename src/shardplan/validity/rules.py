@@ -1,6 +1,6 @@
 """Every rule that a plan must keep, written once: for one plan or for all candidates of a search.
 
-A rule says whether it holds, for numbers or arrays; for one plan it also says in words which values break it and which
+A rule says whether it holds, for numbers or arrays; for one plan it also says which values break it and which
 knob to turn.
 """
 

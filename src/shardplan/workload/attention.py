@@ -186,7 +186,7 @@ def _rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Operat
 
 
 def _saved_rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Saved, ...]:
-    """Rotated queries and keys beside the packed output that holds the values; else they take its place."""
+    """Rotated queries and keys next to the packed output that holds the values; else they take its place."""
     if not config.rotary or not shard.job.software.packed_projection:
         return ()
     return (Saved(name="rotated", modules=ALWAYS, bytes=shard.tokens * rotated * shard.element),)

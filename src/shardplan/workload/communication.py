@@ -24,7 +24,7 @@ def tensor_exchange(
 
     With sequence parallelism: all-gather before, reduce-scatter after, the reverse in the backward pass, and one more
     all-gather there where the gathered input is not kept. Without: one all-reduce each way, both of them in one.
-    Asynchronous linear layers run that gathering beside the product for the input's gradient, and its reduction beside
+    Asynchronous linear layers overlap that gathering with the product for the input's gradient, and its reduction with
     the product for the weight's. ``width``: channels gathered before (the hidden size, or the latent one of MLA).
     ``quantised``: whether inputs and output gradients are those of linear layers, which are gathered in the recipe's
     low precision (Transformer Engine; torchtitan's Float8ColwiseParallel). Sums are scattered in 16 bits.

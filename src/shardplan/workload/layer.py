@@ -56,7 +56,7 @@ OUTPUTS = ("proj", "out_proj", "mlp_fc2", "attention_scatter", "mlp_scatter", "m
 def _pruned(blocks: list[Block], *, parallel_residual: bool) -> list[Block]:
     """The blocks of which recomputation leaves out what makes the layer's output, which no backward pass reads.
 
-    The output of a mixer is read by the norm behind it, but for one beside the MLP. The gradient of a router's weights
+    The output of a mixer is read by the norm behind it, but for one next to the MLP. The gradient of a router's weights
     reads the outputs of its experts.
     """
     whole = [] if parallel_residual else blocks[:-1]

@@ -29,7 +29,7 @@ OUTPUTS = {
     "latents": ("q_down", "kv_down"),
     "norm_input": ("proj", "out_proj"),
 }
-"""Kept tensors and the products that make them; ``..._output`` is that of the product of this name."""
+"""Saved activations and the products that make them; ``..._output`` is that of the product of this name."""
 
 
 def selected(block: Block, shard: Shard) -> Block:

@@ -1,4 +1,4 @@
-"""What a block does under a plan: operators, collectives and kept tensors. One list, read by everything else."""
+"""What a block does under a plan: operators, collectives and saved activations. One list, read by everything else."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Collective:
     copies: Copies = ONE_BY_ONE
     """Copies of each token in an all-to-all."""
     asynchronous: Flags = False
-    """Whether the linear layer runs it beside its own backward products."""
+    """Whether the linear layer runs it during its own backward products."""
     op_sac: Numbers = 1.0
     """Share of it that recomputation by operator runs again."""
 

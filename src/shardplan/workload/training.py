@@ -1,4 +1,4 @@
-"""Gradients that a job does not need, and adapters (LoRA) beside frozen matrices.
+"""Gradients that a job does not need, and adapters (LoRA) next to frozen matrices.
 
 A frozen matrix has no weight gradient, so that its input need not be kept; the gradient of its input goes on to what is
 trained before it. A matrix W with an adapter computes :math:`x W + x A B` with A of k x r and B of r x n (LoRA, arXiv

@@ -1,4 +1,4 @@
-"""A measured profile as a file, and the raw timings beside it."""
+"""A measured profile as a file, and the raw timings next to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH: Final = 120
 
 
 def write_profile(path: str | os.PathLike[str], constants: Mapping[str, Constant], measurements: Measurements) -> Path:
-    """Writes the profile to ``path`` and the timings beside it, and returns where those are. Raises ``InputError``.
+    """Writes the profile to ``path`` and the timings next to it, and returns where those are. Raises ``InputError``.
 
     The timings are kept even where they determine no constant; a profile that was there before stays.
     """
@@ -36,7 +36,7 @@ def write_profile(path: str | os.PathLike[str], constants: Mapping[str, Constant
 
 
 def measurements_path(path: str | os.PathLike[str]) -> Path:
-    """Where the timings of the profile at ``path`` are: ``my-gpu.measurements.json`` beside ``my-gpu.yaml``."""
+    """Where the timings of the profile at ``path`` are: ``my-gpu.measurements.json`` next to ``my-gpu.yaml``."""
     try:
         return Path(path).with_suffix(".measurements.json")
     except ValueError as error:

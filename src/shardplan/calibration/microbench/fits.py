@@ -45,7 +45,7 @@ class Fitted:
     """Constants of one kind of kernel."""
 
     kernels: str
-    """What was timed, in words."""
+    """What was timed as text."""
     solution: Solution
     doubt: str | None
     """Why the solution is not believed; None: it is."""

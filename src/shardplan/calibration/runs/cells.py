@@ -1,4 +1,4 @@
-"""Cells of a file of measured runs: how each column is read, and what a bad one is told."""
+"""Cells of a file of measured runs: how each column is read, and what an error says of a bad one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RowCell:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A value that stands in the cell under another name."""
+    """A value that the cell has under another name."""
 
     value: Any
     text: str

@@ -27,9 +27,9 @@ class Choices:
     job: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
     network: LinkType | None = None
-    """Kind of the links between fast domains, where it is stated."""
+    """Kind of the links between scale-up domains, where it is stated."""
     assumed: list[str] = field(default_factory=list)
-    """What was taken for granted, in words."""
+    """What was taken for granted as text."""
     taken: list[str] = field(default_factory=list)
     """Of what was assumed, names and words of the row that are taken as others."""
     ignored: list[str] = field(default_factory=list)

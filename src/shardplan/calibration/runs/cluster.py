@@ -16,7 +16,7 @@ from shardplan.inputs.readers.hardware_files import hop_latency
 def cluster_of_run(run: MeasuredRun, network: LinkType | None) -> Cluster:
     """The usual cluster of the run's accelerator with what is stated of its network. Raises ``InputError``.
 
-    Stated are the size of fast domains, and the bandwidth and the kind (``network``) of the links between them.
+    Stated are the size of scale-up domains, and the bandwidth and the kind (``network``) of the links between them.
     """
     return _cluster(run.accelerator, run.scale_up_size, run.inter_node_bandwidth, network)
 
@@ -41,7 +41,7 @@ def _with_domain(cluster: Cluster, size: int) -> Cluster:
         return cluster
     if inner.size is None:
         raise InputError(
-            f"scale_up_size is {size}; the fast domain of {cluster.name} is not bounded",
+            f"scale_up_size is {size}; the scale-up domain of {cluster.name} is not bounded",
             rule="scale_up_size is that of a bounded domain",
             hint="leave scale_up_size empty",
         )

@@ -36,7 +36,7 @@ def offloaded_layers(choices: Choices, key: str, value: str) -> None:
 
 
 def remat_policy(choices: Choices, key: str, value: str) -> None:
-    """MaxText's named policies; the tensors of ``custom`` stand in ``remat_tensors``."""
+    """MaxText's named policies; the tensors of ``custom`` are in ``remat_tensors``."""
     policy = POLICIES.get(folded(value))
     if policy is not None:
         choices.state(key, "plan", recompute=policy)

@@ -81,7 +81,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
 
 
 def _overlap(choices: Choices, key: str, value: str) -> None:
-    """Kinds of communication that run beside computation; what is not named keeps the framework's default."""
+    """Kinds of communication that overlap with computation; what is not named keeps the framework's default."""
     words: dict[str, str] = {}
     chosen: dict[str, bool] = {}
     for word in (word.strip() for word in value.split(",") if word.strip()):
@@ -158,7 +158,7 @@ def _imbalance(choices: Choices, key: str, value: str) -> None:
 
 
 def _number(text: str) -> float:
-    """NaN where the text is no number."""
+    """NaN where the text is not a number."""
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:

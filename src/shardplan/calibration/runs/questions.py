@@ -36,7 +36,7 @@ class AskedRun:
     question: Question
     plan: Plan
     assumed: tuple[str, ...]
-    """What the run does not state and was taken for granted, in words."""
+    """What the run does not state and was taken for granted as text."""
     taken: tuple[str, ...]
     """Of this, names and words of the row that are taken as others."""
     ignored: tuple[str, ...]

@@ -58,7 +58,7 @@ class MeasuredRun:
     num_accelerators: int
     """World size."""
     scale_up_size: int | None
-    """Accelerators of one fast domain."""
+    """Accelerators of one scale-up domain."""
     inter_node_bandwidth: float | None
     """Between domains, per accelerator and direction. [bytes/s]"""
     precision: str | None
@@ -200,7 +200,7 @@ def _numbered(text: str) -> Iterable[tuple[int, list[str]]]:
 
 
 def _check_separator(text: str, header: list[str], label: str) -> None:
-    """The first line names columns between commas; what spreadsheets and scripts write instead is told apart."""
+    """The first line names columns between commas; what spreadsheets and scripts write instead is distinguished."""
     first = text.partition("\n")[0].strip()
     if set(REQUIRED) <= set(header) or ("," in first and not first.startswith("#")):
         return
@@ -241,7 +241,7 @@ def _check_header(header: list[str], label: str) -> None:
 
 
 def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[MeasuredRun | UnreadableRun]:
-    """Of rows with one id the first; the others cannot be told from it."""
+    """Of rows with one id the first; the others cannot be distinguished from it."""
     first: dict[str, int] = {}
     return [
         _repeated(row, first[row.id], label) if first.setdefault(row.id, row.line) != row.line else row for row in rows
@@ -250,7 +250,7 @@ def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[
 
 def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> UnreadableRun:
     error = InputError(
-        f"{label}, line {row.line}: id '{row.id:.80}' stands in line {first} already",
+        f"{label}, line {row.line}: id '{row.id:.80}' is in line {first} already",
         rule="every run has an id of its own",
         hint="rename one of the two",
     )

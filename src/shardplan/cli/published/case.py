@@ -30,7 +30,7 @@ class CaseFlags:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A case as a JSON or YAML file, or a reference file; flags that are given replace what stands in it.",
+            help="A case as a JSON or YAML file, or a reference file; flags that are given replace what it has.",
             rich_help_panel="Case",
         ),
     ] = None

@@ -284,7 +284,7 @@ def _target(output: OutputFlags) -> JsonTarget:
 
 
 def _answered(name: str, case: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of an answer: method and case beside what it says."""
+    """The record of an answer: method and case next to what it says."""
     from shardplan.reports.methods.catalogue import answer_record
 
     return answer_record(name, case, answer)

@@ -36,7 +36,7 @@ class CalculatorFlags:
         str,
         typer.Option(
             metavar="NAME|FILE",
-            help="Accelerators and network of our own estimate beside it; memory and node size are the calculator's.",
+            help="Accelerators and network of our own estimate next to it; memory and node size are the calculator's.",
             rich_help_panel="Our estimate",
         ),
     ] = "dgx-h100"
@@ -117,7 +117,7 @@ class SearchedFlags:
     system: Annotated[str | None, _text("Search", "A100, H200, B200, B200-next, or a file.", metavar="NAME|FILE")] = (
         None
     )
-    nvs: Annotated[str | None, _text("Search", "Accelerators of a fast domain. [default: 8]")] = None
+    nvs: Annotated[str | None, _text("Search", "Accelerators of a scale-up domain. [default: 8]")] = None
     strategy: Annotated[
         str | None, _text("Search", "Form of tensor parallelism: 1d, 2d-seqp or 2d.", metavar="NAME")
     ] = None
@@ -151,7 +151,7 @@ class DegreeFlags:
     pp: Annotated[str | None, _degree("Pipeline stages.")] = None
     mbs: Annotated[str | None, _degree("Sequences of a micro-batch.")] = None
     nb: Annotated[str | None, _degree("Blocks of 2d (SUMMA).")] = None
-    nv_dp: Annotated[str | None, _degree("Replicas inside a fast domain. Default: the best place.")] = None
+    nv_dp: Annotated[str | None, _degree("Replicas inside a scale-up domain. Default: the best place.")] = None
     nv_tp: Annotated[str | None, _degree("Tensor-parallel ranks inside one.")] = None
     nv_tp1: Annotated[str | None, _degree("The same of the first degree.")] = None
     nv_tp2: Annotated[str | None, _degree("The same of the second degree.")] = None

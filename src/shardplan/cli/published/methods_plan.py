@@ -1,4 +1,4 @@
-"""``shardplan plan --method``: a question of ours as another method answers it, ours beside it."""
+"""``shardplan plan --method``: a question of ours as another method answers it, ours next to it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ CorrectedFlag = Annotated[
 SystemFlag = Annotated[
     str, typer.Option(metavar="NAME", help="System whose configurations F3 shows.", rich_help_panel="Study")
 ]
-DomainFlag = Annotated[str, typer.Option(metavar="N", help="Its fast domain: 4, 8 or 64.", rich_help_panel="Study")]
+DomainFlag = Annotated[str, typer.Option(metavar="N", help="Its scale-up domain: 4, 8 or 64.", rich_help_panel="Study")]
 WorkersFlag = Annotated[str, typer.Option(metavar="N", help="Search with so many workers.", rich_help_panel="Study")]
 
 
@@ -127,7 +127,7 @@ def _system(name: str, domain: int) -> tuple[str, int]:
         raise UnknownNameError("system", f"{name:.40}", SYSTEMS, hint=f"one of {', '.join(SYSTEMS)}")
     if domain not in NVLINK_SIZES:
         sizes = ", ".join(map(str, NVLINK_SIZES))
-        raise InputError(f"--nvs is {domain}", rule=f"the study has fast domains of {sizes}", hint=f"one of {sizes}")
+        raise InputError(f"--nvs is {domain}", rule=f"the study has domains of {sizes}", hint=f"one of {sizes}")
     return known[name.upper()], domain
 
 

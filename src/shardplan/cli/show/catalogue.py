@@ -21,7 +21,7 @@ from shardplan.reports.catalogue import (
 )
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 
-CARE = "* some values are to be taken with care: from memory, of low confidence, assumed; the page of one says which"
+CARE = "* some values have low confidence: from memory, assumed ...; the page of one says which"
 EXACT = 10_000_000
 """Counts up to this are shown in full."""
 TITLES = {
@@ -31,7 +31,7 @@ TITLES = {
     "hidden_size": "hidden",
     "max_position_embeddings": "longest sequence",
     "accelerator": "accelerator",
-    "fast_domain": "fast domain",
+    "fast_domain": "scale-up domain",
     "generation": "generation",
     "memory_bytes": "memory",
     "memory_bandwidth": "memory bandwidth",
@@ -157,7 +157,7 @@ def _values(page: Page, values: Sequence[Value]) -> None:
             Column(title="value", cells=names, is_text=True),
             Column(title="", cells=[text_of(v) for v in values]),
             Column(title="src", cells=numbers),
-            Column(title="take with care", cells=[v.mark for v in values], is_text=True),
+            Column(title="low confidence", cells=[v.mark for v in values], is_text=True),
         ]
     )
     page.heading("Sources")

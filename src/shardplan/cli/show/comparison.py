@@ -19,7 +19,7 @@ TITLES = {
     "communication": ("Traffic", "bytes that an accelerator sends in a step, where they differ"),
 }
 LONGEST_NAME = 12
-"""Longer names of plans are told apart by letters."""
+"""Longer names of plans are distinguished by letters."""
 LONGEST_CELL = 24
 SMALLEST_CHANGE = 5e-4
 """Share of a value below which a change is not shown: the numbers read the same."""

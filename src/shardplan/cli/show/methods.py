@@ -1,4 +1,4 @@
-"""Methods of estimating a training run, in words."""
+"""Methods of estimating a training run as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of another method to a question of ours, our own estimate beside it."""
+"""The answer of another method to a question of ours, our own estimate next to it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _show_verdict(page: Page, report: MethodReport) -> None:
 
 
 def _said(row: MethodRow) -> list[str]:
-    """A row in words."""
+    """A row as text."""
     degrees = ", ".join(f"{WORDS.get(name, name)} {degree}" for name, degree in row.degrees.items())
     time = [] if row.step_time is None else [f"{format_time(row.step_time)} a step"]
     memory = [] if row.memory_bytes is None else [format_bytes(row.memory_bytes)]

@@ -79,7 +79,7 @@ def _memory(estimate: Estimate) -> str:
 
 
 def _legend(listed: Sequence[Estimate], ties: Ties, titles: Sequence[str]) -> str:
-    """What the marks mean that stand in the table."""
+    """What the marks of the table mean."""
     texts = [f"{RECOMMENDED} take this one"]
     if any(_mark(each, ties, listed[0]) == TIE for each in listed):
         texts.append(f"{TIE} within {100 * (ties.factor - 1):.0f} %, too close to call")

@@ -1,4 +1,4 @@
-"""The study of arXiv 2410.00273 in words: how much was searched in what time, and the figures as tables."""
+"""The study of arXiv 2410.00273 as text: how much was searched in what time, and the figures as tables."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def load_cluster(
 def cluster_of_accelerator(name_or_path: NameOrPath, **overrides: Unpack[Overrides]) -> Cluster:
     """The usual cluster of an accelerator, with single values replaced: see :class:`Overrides`.
 
-    It is the node type that the accelerator's file names, or is built from the part's own fast domain and a default
+    It is the node type that the accelerator's file names, or is built from the part's own scale-up domain and a default
     network; ``assumptions`` says which and why. Raises InputError.
     """
     document, label = _document("accelerator", name_or_path)

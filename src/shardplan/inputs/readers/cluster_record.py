@@ -25,11 +25,11 @@ def cluster_from_record(record: object) -> Cluster:
 
 
 class _Entry(NamedTuple):
-    """How one field stands in a record."""
+    """How one field is written in a record."""
 
     field: str
     what: str
-    """What a value must be, in words."""
+    """What a value must be as text."""
     read: Callable[[object, str], Any]
     """Value of a record as that of the field, None when it is none; the second argument is where it stands."""
     is_required: bool
@@ -85,7 +85,7 @@ _KINDS: Final[Mapping[Any, tuple[str, Callable[[object, str], Any]]]] = {
     Accelerator: ("an accelerator", _accelerator),
     tuple[NetworkTier, ...]: ("a list of network tiers", _tiers),
 }
-"""What a value must be, in words, and what reads it, by the type of its field."""
+"""What a value must be as text, and what reads it, by the type of its field."""
 
 
 def _entries(kind: Any) -> Mapping[str, _Entry]:

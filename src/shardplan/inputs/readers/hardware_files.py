@@ -113,7 +113,7 @@ def accelerator_from(document: Document, label: str) -> Accelerator:
 
 
 def scale_up_from(document: Document, label: str, *, name: str = "node") -> Domain | None:
-    """The fast domain of an accelerator as a tier called ``name``; None where its file states none."""
+    """The scale-up domain of an accelerator as a tier called ``name``; None where its file states none."""
     raw = document.get("scale_up")
     return None if raw is None else domain_from(raw, label, name=name, legend=document.get("sources"))
 

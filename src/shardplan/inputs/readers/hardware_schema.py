@@ -35,7 +35,7 @@ class StatedValue(Strict):
     source: str | None = None
     """Where it comes from: a text, or a key of the file's ``sources``."""
     mark: str | None = None
-    """Why it is to be taken with care, where it is."""
+    """Why confidence in it is low, where it is."""
 
     @model_validator(mode="before")
     @classmethod
@@ -77,7 +77,7 @@ class Tier(Link):
 
 
 class FastDomain(Link):
-    """The fast domain that an accelerator's own links make."""
+    """The scale-up domain that an accelerator's own links make."""
 
     size: StatedValue
     """Accelerators in one domain."""
@@ -128,7 +128,7 @@ class AcceleratorFile(DescribedFile):
     memory_efficiency: StatedValue | None = None
     """Measured fraction of the memory bandwidth in large streaming kernels."""
     scale_up: FastDomain | None = None
-    """The fast domain that the part's own links make."""
+    """The scale-up domain that the part's own links make."""
     accelerators_per_node: StatedValue | None = None
     """Accelerators that usually share one host; 8 where nothing is said."""
     usual_cluster: Text | None = None

@@ -30,7 +30,7 @@ class ModelSource:
     source: str
     """Where the dimensions stand."""
     mark: str
-    """Why they are to be taken with care; empty where they are not."""
+    """Why confidence in them is low; empty where it is not."""
 
 
 @cache

@@ -69,7 +69,7 @@ class Features:
     shares: Shares = EVEN
     """Of the predicted step: what is less certain than computing."""
     trained: str = ALL
-    """What is trained: ``all`` weights, ``adapters`` beside frozen ones, or ``part`` of the weights."""
+    """What is trained: ``all`` weights, ``adapters`` next to frozen ones, or ``part`` of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +98,7 @@ class Residual:
 
 
 def residual_row(run: Residual) -> dict[str, str]:
-    """The cells of a run, as they stand in files."""
+    """The cells of a run, as they are in files."""
     features = run.features
     ratios = {"log_time_ratio": run.time, "log_memory_ratio": run.memory}
     return {
@@ -208,7 +208,7 @@ def _residual(row: object, where: str, generation: str) -> Residual:
 
 def _cells(row: object) -> Mapping[str, Any]:
     if not isinstance(row, Mapping):
-        raise ValueError(f"it is {shown(row)}; it must be a mapping of cells")  # noqa: TRY004  # told as all others
+        raise ValueError(f"it is {shown(row)}; it must be a mapping of cells")  # noqa: TRY004  # reported as all others
     missing = [name for name in CELLS if name not in row]
     if missing:
         raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
@@ -246,13 +246,13 @@ def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
 def _text(row: Mapping[str, Any], name: str) -> str:
     value = row[name]
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ValueError(f"{name} is {shown(value)}; it must be text")  # noqa: TRY004  # told as all others
+        raise ValueError(f"{name} is {shown(value)}; it must be text")  # noqa: TRY004  # reported as all others
     return str(value)
 
 
 def _plan_text(row: Mapping[str, Any]) -> str:
     if not isinstance(row["plan"], str):
-        raise ValueError(f"plan is {shown(row['plan'])}; it must be fields of a plan, such as tp=4 pp=8")  # noqa: TRY004  # told as all others
+        raise ValueError(f"plan is {shown(row['plan'])}; it must be fields of a plan, such as tp=4 pp=8")  # noqa: TRY004  # reported as all others
     return row["plan"]
 
 

@@ -27,7 +27,7 @@ def values_of(rows: Iterable[Row], name: str) -> list[Any]:
 
 
 def label_of(row: Row) -> str:
-    """A system and its fast domain."""
+    """A system and its scale-up domain."""
     return str(row["system"]) if row["nvs"] is None else f"{row['system']}, domain {row['nvs']}"
 
 
@@ -37,7 +37,7 @@ def titled(model: str, strategy: str) -> str:
 
 
 def system_lines(rows: Sequence[Row], quantity: str) -> Iterator[Series]:
-    """One line for each system: colour by accelerator, marker by fast domain; guides dashed."""
+    """One line for each system: colour by accelerator, marker by scale-up domain; guides dashed."""
     for name in dict.fromkeys(label_of(row) for row in rows):
         points = [row for row in rows if label_of(row) == name and row[quantity] is not None]
         if not points:

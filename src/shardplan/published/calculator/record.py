@@ -78,6 +78,6 @@ def _expert_hint(num_experts: int) -> dict[str, Any]:
         "hints": [
             "whole experts make larger matrix products than experts cut by tensor parallelism",
             "expert parallelism pays where there are many more experts than tensor-parallel ranks",
-            "use it for the experts, instead of tensor parallelism or beside it",
+            "use it for the experts, instead of tensor parallelism or with it",
         ],
     }

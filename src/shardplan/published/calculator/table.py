@@ -84,7 +84,7 @@ class CalculatorCase(StrictFields):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTable:
-    """The page's table, an element per configuration, and what its text promises beside it."""
+    """The page's table, an element per configuration, and what its text promises next to it."""
 
     tp: Ints
     pp: Ints

@@ -20,7 +20,7 @@ class PaperClaim:
     article_flop: float
     """The same in its authors' article. [FLOP]"""
     level: float
-    """Level of the cliff that we set beside it."""
+    """Level of the cliff that we set next to it."""
 
 
 ONE_NETWORK: Final = 1e12
@@ -35,7 +35,7 @@ CLAIMS: Final = (
 
 NOT_IN_THE_CURVE: Final = (
     "memory capacity",
-    "network tiers beyond the first around a fast domain",
+    "network tiers beyond the first around a scale-up domain",
     "attention, pointwise passes and stage transfers",
     "sparsity (mixture of experts)",
     "gradient reduction behind computation",
@@ -70,7 +70,7 @@ def variants(device: Device, assumptions: Assumptions) -> tuple[Variant, ...]:
         ("depth as the sixth root of parameters", "shape", {}, {"depth_exponent": 1 / 6}),
         ("both networks 10 times as fast", "links", link, outer),
         ("outer network 10 times as fast", "links", {}, outer),
-        ("fast domains of 64", "links", {}, {"fast_domain": 64.0}),
+        ("scale-up domains of 64", "links", {}, {"fast_domain": 64.0}),
         ("the fast link joins all (the notebook)", "links", {}, {"fast_domain": ONE_NETWORK}),
         ("memory 10 times as fast", "memory", memory, {}),
         ("networks and memory 10 times as fast", "links, memory", link | memory, outer),

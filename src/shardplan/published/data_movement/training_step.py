@@ -64,7 +64,7 @@ class LayerSpace:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Tensor degrees of a block, and how many ranks of each share a fast domain."""
+    """Tensor degrees of a block, and how many ranks of each share a scale-up domain."""
 
     tp_in: Floats
     tp_out: Floats
@@ -83,7 +83,7 @@ class Blocks:
     time: Floats
     """``BEYOND`` any training where a device would be left without an input or an output. [s]"""
     latency: Floats
-    """What one micro-batch waits beside that. [s]"""
+    """What one micro-batch waits besides that. [s]"""
     placement: Placement
 
 
@@ -129,7 +129,7 @@ def _linear(one: LayerTime, fixed: LayerTime, tokens: Floats) -> Floats:
 
 @cache
 def _placements(fast_domain: float) -> Placement:
-    """Power-of-two splits of every tensor degree, and of a fast domain among the two: an axis of their own."""
+    """Power-of-two splits of every tensor degree, and of a scale-up domain among the two: an axis of their own."""
     domain = 2.0 ** math.floor(math.log2(min(fast_domain, float(TENSOR_DEGREES[-1]))))
     shares = 2.0 ** np.arange(math.log2(domain) + 1) if domain < TENSOR_DEGREES[-1] else np.array([domain])
     tp_in, fast_in = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(20), shares))
@@ -160,7 +160,7 @@ def block_times(
 def _layer_time(
     device: Device, assumptions: Assumptions, layer: LinearLayer, tokens: Numbers, fast: tuple[Numbers, Numbers]
 ) -> LayerTime:
-    """The notebook's layer, with all-reduces that cross the borders of fast domains."""
+    """The notebook's layer, with all-reduces that cross the borders of scale-up domains."""
     inside: Numbers = 0.0
     outside: Numbers = 0.0
     for (words, ranks), near in zip(messages(layer, tokens), fast, strict=True):
@@ -192,7 +192,7 @@ def _latency(assumptions: Assumptions, placed: Placement) -> Numbers:
 def gradient_time(device: Device, assumptions: Assumptions, run: Run, space: LayerSpace) -> Floats:
     """All-reduce of the gradients of a device's blocks at the end of the batch, nothing of it hidden. [s]
 
-    Replicas share a fast domain as far as tensor parallelism leaves it to them.
+    Replicas share a scale-up domain as far as tensor parallelism leaves it to them.
     """
     left, which = np.unique(np.maximum(assumptions.fast_domain / TENSOR_DEGREES, 1.0), return_inverse=True)
     near = np.minimum(left[:, None, None], space.dp)

@@ -109,7 +109,7 @@ def _terms(model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job
 
 
 def _mapped(case: Mapping[str, Any], cluster: Cluster, job: Job) -> tuple[str, ...]:
-    """How a question was put, in words."""
+    """How a question was put as text."""
     machine, model = case["cluster"], case["model"]
     inside, beyond = (tier.bandwidth / 1e9 for tier in (cluster.tiers[0], cluster.tiers[:2][-1]))
     in_gb = {name: model[name] * MIB / 1e9 for name in ("dp_sum_gradient_MB", "tp_comm_sum_MB")}

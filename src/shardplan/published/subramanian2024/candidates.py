@@ -1,7 +1,7 @@
 """Every configuration that the search considers, for several numbers of accelerators at once.
 
-A candidate is a point (degrees, micro-batch size, blocks) in a place (ranks of each degree inside a fast domain), and
-the places of a point depend on its degrees only. Points and places are tables; a candidate is a pair of their rows.
+A candidate is a point (degrees, micro-batch size, blocks) in a place (ranks of each degree inside a scale-up domain),
+and the places of a point depend on its degrees only. Points and places are tables; a candidate is a pair of their rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALLEST_BLOCK = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """The search space of a strategy on fast domains of one size."""
+    """The search space of a strategy on scale-up domains of one size."""
 
     strategy: Strategy
     model: Transformer
@@ -42,7 +42,7 @@ class Candidates:
     points: Table
     """``tp1``, ``tp2``, ``pp``, ``dp``, ``mbs``, ``nb``, ``doubling`` (nb is doubled so often), ``num_places``."""
     places: Table
-    """``tp1``, ``tp2``, ``pp``, ``dp`` and their members in a fast domain ``t1``, ``t2``, ``t_pp``, ``t_dp``."""
+    """``tp1``, ``tp2``, ``pp``, ``dp`` and their members in a scale-up domain ``t1``, ``t2``, ``t_pp``, ``t_dp``."""
     point_bounds: Ints
     """Where the points of each size begin, and where the last end."""
     first_place: Ints
@@ -150,7 +150,7 @@ class Grid:
 def candidates_of(
     strategy: Strategy, model: Transformer, *, sizes: Sequence[int], nvlink_size: int, global_batch_size: int
 ) -> Candidates:
-    """All candidates for each of ``sizes`` accelerators in fast domains of ``nvlink_size``."""
+    """All candidates for each of ``sizes`` accelerators in scale-up domains of ``nvlink_size``."""
     points, places, first_place, offset = list[Table](), list[Table](), list[Ints](), 0
     num_candidates = 0
     for size in sizes:
@@ -179,7 +179,7 @@ def candidates_of(
 
 
 def places_of(chosen: Configuration, nvlink_size: int) -> list[Configuration]:
-    """The configuration in every place: fast domains filled exactly, or everything inside one."""
+    """The configuration in every place: scale-up domains filled exactly, or everything inside one."""
     degrees = (chosen.tp1, chosen.tp2, chosen.dp, chosen.pp)
     ways = [degrees] if chosen.num_gpus <= nvlink_size else _factorisations(nvlink_size, has_second=True).tolist()
     names = ("nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
@@ -248,7 +248,7 @@ def _doublings(strategy: Strategy, model: Transformer, least: Ints) -> NDArray[n
 
 
 def _places(degrees: Table, size: int, nvlink_size: int, *, has_second: bool) -> tuple[Table, Ints]:
-    """Members of every degree inside a fast domain, which they fill exactly, and the number of places by degrees."""
+    """Members of every degree inside a scale-up domain, which they fill, and the number of places by degrees."""
     names = ("tp1", "tp2", "dp", "pp")
     columns = np.stack([degrees[name] for name in names], axis=1)
     if size <= nvlink_size:

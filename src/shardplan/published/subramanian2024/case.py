@@ -44,7 +44,7 @@ class CaseFields(StrictFields):
     system: str | dict[str, Any] = Field(validation_alias=AliasChoices("system", "gpu"))
     """One of the paper's, a file, or its values."""
     nvs: Annotated[int, Field(ge=1, le=MAX_DOMAIN)] | None = None
-    """Accelerators of a fast domain."""
+    """Accelerators of a scale-up domain."""
     gpus: Degree | None = Field(default=None, validation_alias=AliasChoices("gpus", "n_gpus", "num_gpus"))
     """Accelerators in all."""
     global_batch_size: Degree = GLOBAL_BATCH_SIZE
@@ -137,7 +137,7 @@ def _searched(
         raise InputError(
             f"{strategy.name} has no configuration of {model.name} on {fields.gpus:,} accelerators in domains of "
             f"{system.nvlink_size} for a batch of {fields.global_batch_size:,}",
-            rule="degrees divide the accelerators, the layers, the batch and the fast domain",
+            rule="degrees divide the accelerators, the layers, the batch and the scale-up domain",
             hint="choose a number of accelerators and a batch with more common divisors",
         )
     counts = {
@@ -158,8 +158,8 @@ def _priced(
     places = [configuration] if is_placed else places_of(configuration, system.nvlink_size)
     if not places:
         raise InputError(
-            f"no way to fill a fast domain of {system.nvlink_size} with ranks of {words(configuration)}",
-            rule="the degrees fill a fast domain exactly",
+            f"no way to fill a scale-up domain of {system.nvlink_size} with ranks of {words(configuration)}",
+            rule="the degrees fill a scale-up domain exactly",
             hint="say where they lie (nv_tp, nv_dp, nv_pp), or change nvs",
         )
     return places, {}

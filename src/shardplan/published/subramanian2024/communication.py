@@ -1,6 +1,6 @@
 r"""Time of a collective on two networks: fast inside a domain, slow between domains.
 
-A group of :math:`g` ranks has :math:`t` members inside each fast domain. Latency is that of a ring for every kind.
+A group of :math:`g` ranks has :math:`t` members inside each scale-up domain. Latency is that of a ring for every kind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PaperCollective:
     size: Numbers
     """Ranks of the group."""
     inside: Numbers
-    """Ranks of the group inside one fast domain."""
+    """Ranks of the group inside one scale-up domain."""
     group: str
     """Tensor degree along which it runs."""
 

@@ -14,7 +14,7 @@ FAITHFUL: Final[Corrections] = frozenset()
 """As published."""
 
 CORRECTIONS: Final[dict[Correction, str]] = {
-    "Q1": "transfers between pipeline stages in different fast domains take time",
+    "Q1": "transfers between pipeline stages in different scale-up domains take time",
     "Q2": "the layer norm of SUMMA normalises channels, not tokens",
     "Q3": "an all-reduce sends everything twice on every network, not only across domains",
     "Q5": "SUMMA has as many rounds of communication as blocks, not one more",
@@ -23,7 +23,7 @@ CORRECTIONS: Final[dict[Correction, str]] = {
 """What each correction does."""
 
 FLAWS: Final[dict[str, str]] = {
-    "Q1": "transfers between pipeline stages are free where they leave a fast domain that holds several stages",
+    "Q1": "transfers between pipeline stages are free where they leave a scale-up domain that holds several stages",
     "Q2": "the layer norm of SUMMA has the width of the sequence in place of the embedding",
     "Q3": "an all-reduce inside a domain, or with one rank in each, sends everything once in place of twice",
     "Q4": "two biases of 1D tensor parallelism run on the whole sequence, although it is scattered",
@@ -31,7 +31,7 @@ FLAWS: Final[dict[str, str]] = {
     "Q6": "a bias reads or writes the activation, not both",
     "Q7": "rounding down loses a part of sequences that do not divide evenly",
     "Q8": "every operator costs 20 us, but the rounds of SUMMA cost it once",
-    "Q9": "the bandwidth of a fast domain does not depend on the ranks that use it",
+    "Q9": "the bandwidth of a scale-up domain does not depend on the ranks that use it",
     "Q10": "a group with one rank in each domain uses one network adapter, however many there are",
     "Q11": "the inputs of column-parallel layers are kept whole on every tensor-parallel rank, but not under SUMMA",
     "Q12": "no embedding, output head, residual, optimizer step or framework memory; gradients in 16 bits",
@@ -39,7 +39,7 @@ FLAWS: Final[dict[str, str]] = {
     "Q14": "gradients of norm parameters are not reduced over the ranks that share the sequence",
     "Q15": "gradient communication hides behind one layer of one micro-batch only",
     "Q16": "stages are uniform, and the pipeline bubble contains the transfers between them",
-    "Q17": "its search fills fast domains exactly, and the depth of the pipeline divides the number of layers",
+    "Q17": "its search fills scale-up domains exactly, and the depth of the pipeline divides the number of layers",
 }
 """Known errors and omissions of the method, by number."""
 

@@ -256,7 +256,7 @@ def _cell(system: System, days: float | None, *, name: str | None) -> Row:
 
 
 def measured_collectives(results: Study | None, corrected: Corrections) -> Iterator[Row]:
-    """F8: time of collectives by the network model beside measurements on Perlmutter."""
+    """F8: time of collectives by the network model next to measurements on Perlmutter."""
     del results
     return collective_rows(corrected)
 

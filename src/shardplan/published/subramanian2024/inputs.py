@@ -22,7 +22,7 @@ MAX_COUNT: Final = 10**7
 """Largest sequence length, width, depth, batch or number of accelerators accepted."""
 
 MAX_DOMAIN: Final = 100_000
-"""Largest fast domain accepted."""
+"""Largest scale-up domain accepted."""
 
 _DATA: Final = DATA / "published" / "subramanian2024.yaml"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -68,7 +68,7 @@ class Transformer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class System:
-    """Accelerators in fast domains of equal size, joined by a slower network."""
+    """Accelerators in scale-up domains of equal size, joined by a slower network."""
 
     name: str
     """Name to print."""
@@ -81,13 +81,13 @@ class System:
     hbm_capacity: float
     """Device memory. [bytes]"""
     nvlink_bandwidth: float
-    """Inside a fast domain, per accelerator and direction. [bytes/s]"""
+    """Inside a scale-up domain, per accelerator and direction. [bytes/s]"""
     ib_bandwidth: float
-    """Between fast domains, per network adapter and direction. [bytes/s]"""
+    """Between scale-up domains, per network adapter and direction. [bytes/s]"""
     nvlink_latency: float
-    """Of a step inside a fast domain. [s]"""
+    """Of a step inside a scale-up domain. [s]"""
     ib_latency: float
-    """Of a step between fast domains. [s]"""
+    """Of a step between scale-up domains. [s]"""
     nvlink_efficiency: float = 0.7
     """Achieved share of ``nvlink_bandwidth``."""
     ib_efficiency: float = 0.7
@@ -95,7 +95,7 @@ class System:
     nic_factor: float = 1.0
     """Network adapters per accelerator."""
     nvlink_size: int = 8
-    """Accelerators of a fast domain."""
+    """Accelerators of a scale-up domain."""
 
     def __post_init__(self) -> None:
         for name in KINDS:
@@ -111,12 +111,12 @@ class System:
 
     @property
     def fast_bandwidth(self) -> float:
-        """Achieved inside a fast domain. [bytes/s]"""
+        """Achieved inside a scale-up domain. [bytes/s]"""
         return self.nvlink_bandwidth * self.nvlink_efficiency
 
     @property
     def slow_bandwidth(self) -> float:
-        """Achieved between fast domains by one adapter. [bytes/s]"""
+        """Achieved between scale-up domains by one adapter. [bytes/s]"""
         return self.ib_bandwidth * self.ib_efficiency
 
 
@@ -157,7 +157,7 @@ def load_model(given: object) -> Transformer:
 
 
 def load_system(given: object, nvlink_size: int | None = None) -> System:
-    """A system of the paper by name, or a user's own, with fast domains of ``nvlink_size``. Raises ``InputError``."""
+    """A system of the paper by name or a user's own, scale-up domains of ``nvlink_size``. Raises ``InputError``."""
     if isinstance(given, System):
         return (
             given if nvlink_size is None else replace(given, nvlink_size=count_of(nvlink_size, "nvs", most=MAX_DOMAIN))

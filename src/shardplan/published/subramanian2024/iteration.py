@@ -30,7 +30,7 @@ STATISTICS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """Degrees of a plan, and how many ranks of each lie inside one fast domain."""
+    """Degrees of a plan, and how many ranks of each lie inside one scale-up domain."""
 
     dp: int
     tp1: int

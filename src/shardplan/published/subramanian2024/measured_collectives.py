@@ -1,4 +1,4 @@
-"""F8: time of collectives by the paper's network model beside measurements, and how far apart they are."""
+"""F8: time of collectives by the paper's network model next to measurements, and how far apart they are."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Subramanian2024(Method):
         "time of every operator of a layer: compute, device memory and collectives, forward and backward",
         "pipeline bubble and transfers, data-parallel communication that is not hidden",
         "weights, gradients, ZeRO-1 optimizer states and activations of an accelerator",
-        "which ranks lie inside the fast domain",
+        "which ranks lie inside the scale-up domain",
     )
     leaves_out = (
         "models other than equal layers of full attention and a plain MLP of four times the width",

@@ -63,7 +63,7 @@ def plan(
         raise MethodError(
             f"no configuration of {model.name} divides {num_accelerators:,} accelerators and a batch of "
             f"{job.global_batch_size:,}",
-            rule="degrees divide the accelerators, the layers, the batch and the fast domain",
+            rule="degrees divide the accelerators, the layers, the batch and the scale-up domain",
             hint="choose a number of accelerators and a batch with more common divisors",
         )
     fitting = [row for row in found if row.fits]
@@ -118,7 +118,7 @@ def _degrees(strategy: Strategy, c: Configuration) -> dict[str, int]:
 
 
 def _placement(strategy: Strategy, c: Configuration) -> dict[str, float]:
-    """Ranks of each degree inside a fast domain, and the rounds of SUMMA."""
+    """Ranks of each degree inside a scale-up domain, and the rounds of SUMMA."""
     inside = {"dp_in_domain": c.nv_dp, "tp_in_domain": c.nv_tp1, "pp_in_domain": c.nv_pp}
     if strategy.has_blocks:
         inside |= {"tp_in_domain": c.nv_tp1 * c.nv_tp2, "tp_rows_in_domain": c.nv_tp2, "num_blocks": c.nb}
@@ -242,7 +242,7 @@ def _mapped(transformer: Transformer, system: System, cluster: Cluster, job: Job
         f"{t.depth} equal layers: sequence {t.l:,}, embedding {t.e:,}, {t.h} heads of {t.q}, MLP of 4 x {t.e:,}",
         f"matrix rate {format_rate(s.matrix_flops, 'FLOP')} ({job.precision}), 80 % achieved",
         f"vector rate {format_rate(s.vector_flops, 'FLOP')} (fp32; the paper takes the 16-bit rate), 80 % achieved",
-        f"fast domain: {s.nvlink_size} accelerators of the {cluster.innermost.name}",
+        f"scale-up domain: {s.nvlink_size} accelerators of the {cluster.innermost.name}",
         f"inside it {format_rate(s.nvlink_bandwidth)}, {format_time(s.nvlink_latency)}, {LINK_EFFICIENCY:.0%} achieved",
         f"beyond it {format_rate(s.ib_bandwidth)}, {format_time(s.ib_latency)}, {LINK_EFFICIENCY:.0%} achieved",
         "1D, context-parallel (cp) and SUMMA (tp_rows) forms of tensor parallelism, in every placement",

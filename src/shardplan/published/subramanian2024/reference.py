@@ -29,7 +29,7 @@ class _Row:
     """One row of a file."""
 
     group: tuple[str, str, str, int]
-    """Strategy, model, system, size of the fast domain."""
+    """Strategy, model, system, size of the scale-up domain."""
     num_gpus: int
     rank: int
     configuration: Configuration

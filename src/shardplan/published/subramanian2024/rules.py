@@ -26,11 +26,11 @@ def check_configuration(
         "ranks that share a sequence divide the tokens of a micro-batch": (c.mbs * model.l)
         % int(strategy.sequence_divisor(c.tp1, c.tp2))
         == 0,
-        "members inside a fast domain divide their degree": c.tp1 % c.nv_tp1 == 0
+        "members inside a scale-up domain divide their degree": c.tp1 % c.nv_tp1 == 0
         and c.tp2 % c.nv_tp2 == 0
         and c.dp % c.nv_dp == 0
         and c.pp % c.nv_pp == 0,
-        "members inside a fast domain are at most nvs": inside <= system.nvlink_size,
+        "members inside a scale-up domain are at most nvs": inside <= system.nvlink_size,
     }
     for rule, holds in rules.items():
         if not holds:
@@ -43,7 +43,7 @@ def check_configuration(
 
 
 def words(c: Configuration) -> str:
-    """Degrees and places in words."""
+    """Degrees and places as text."""
     return (
         f"dp {c.dp} (nv {c.nv_dp}), tp {c.tp1} x {c.tp2} (nv {c.nv_tp1} x {c.nv_tp2}), pp {c.pp} (nv {c.nv_pp}), "
         f"mbs {c.mbs}, nb {c.nb}"

@@ -1,4 +1,4 @@
-"""The whole study of the paper: every model, strategy, system, size of the fast domain and number of accelerators."""
+"""The whole study of the paper: every model, strategy, system, scale-up domain and number of accelerators."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _entries(
     top: int,
     corrected: Corrections,
 ) -> list[StudyEntry]:
-    """Searches of one model, strategy and size of the fast domain on several systems."""
+    """Searches of one model, strategy and size of the scale-up domain on several systems."""
     model, strategy, nvs = group
     space = candidates_of(
         strategy_of(strategy), load_model(model), sizes=sizes, nvlink_size=nvs, global_batch_size=global_batch_size

@@ -1,4 +1,4 @@
-"""Accuracy that was published for other tools, or measured with their code, beside ours on the same runs."""
+"""Accuracy that was published for other tools, or measured with their code, next to ours on the same runs."""
 
 from __future__ import annotations
 

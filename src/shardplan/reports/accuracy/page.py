@@ -1,4 +1,4 @@
-"""The accuracy record in words and tables: a page of the documentation, or one file of HTML that loads nothing."""
+"""The accuracy record as text and tables: a page of the documentation, or one file of HTML that loads nothing."""
 
 from __future__ import annotations
 

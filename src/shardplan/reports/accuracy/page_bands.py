@@ -1,4 +1,4 @@
-"""Coverage of the bands in words and tables."""
+"""Coverage of the bands as text and tables."""
 
 from __future__ import annotations
 

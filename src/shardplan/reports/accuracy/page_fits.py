@@ -1,4 +1,4 @@
-"""Verdicts "fits" of the accuracy report in words and tables."""
+"""Verdicts "fits" of the accuracy report as text and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order of configurations in words and tables: sweeps, regret, and pairs in the wrong order with their causes."""
+"""Order of configurations as text and tables: sweeps, regret, and pairs in the wrong order with their causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is furthest off, in words and tables: known causes, worst runs, runs predicted not to fit."""
+"""What is furthest off, as text and tables: known causes, worst runs, runs predicted not to fit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _causes(record: Record) -> Iterator[Section]:
         record["causes"],
         Section(
             title="Known causes, and what to state",
-            text="Runs whose step times are off for a reason that is known, and the input that would have told. "
+            text="Runs whose step times are off for a reason that is known, and the input that would have shown it. "
             "The rest: runs of tiers A and A- with no such reason.",
         ),
     )
@@ -127,7 +127,7 @@ def _not_fitting_row(row: Record) -> list[str]:
 
 
 def _why(row: Record) -> str:
-    """The known cause; main memory or an ordinary error where there is none, or beside it."""
+    """The known cause; main memory or an ordinary error where there is none, or next to it."""
     if row["is_on_host"]:
         where = "what moves to the host exceeds its share of main memory"
         return f"{row['cause']}; {where}" if row["cause"] else where

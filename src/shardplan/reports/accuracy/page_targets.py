@@ -1,4 +1,4 @@
-"""Targets of the accuracy report in words and tables: floors, aims, what is reached, and where a floor is missed."""
+"""Targets of the accuracy report as text and tables: floors, aims, what is reached, and where a floor is missed."""
 
 from __future__ import annotations
 

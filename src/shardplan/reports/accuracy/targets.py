@@ -1,4 +1,4 @@
-"""What is aimed at, beside what is reached: in-sample, and with the run's family left out."""
+"""What is aimed at, and what is reached: in-sample, and with the run's family left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of the accuracy report in words: shares, errors, factors, notes of runs."""
+"""Figures of the accuracy report as text: shares, errors, factors, notes of runs."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ COLOURS: Final = {
     "buffers": "#ee6677",
     "framework": "#999999",
 }
-"""Of the parts of memory; told apart by the colour-blind too (Paul Tol's bright scheme)."""
+"""Of the parts of memory; distinguished by the colour-blind too (Paul Tol's bright scheme)."""
 COMPUTE, LOSS = "#228833", "#cc6677"
 OF_COMPUTE: Final = ("matmul", "attention")
 MOST_TERMS: Final = 8

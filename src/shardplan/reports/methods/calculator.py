@@ -1,4 +1,4 @@
-"""The calculator's answer, and our own estimate of the same model and degrees beside each of its numbers."""
+"""The calculator's answer, and our own estimate of the same model and degrees next to each of its numbers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CalculatorReport:
 
     @property
     def known_errors(self) -> tuple[KnownError, ...]:
-        """What is wrong with its numbers, beside ours."""
+        """What is wrong with its numbers, with ours next to them."""
         return tuple(_known_error(flaw, self.recommended) for flaw in FLAWS)
 
 

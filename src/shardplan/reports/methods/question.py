@@ -1,4 +1,4 @@
-"""A question of ours as another method answers it, and our own estimate of the same degrees beside every row."""
+"""A question of ours as another method answers it, and our own estimate of the same degrees next to every row."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodReport:
-    """A method's answer with ours beside it."""
+    """A method's answer with ours next to it."""
 
     question: Question
     entry: MethodEntry
@@ -129,7 +129,7 @@ def _assumptions(answer: MethodAnswer) -> tuple[str, ...]:
 
 
 def method_report_record(report: MethodReport) -> dict[str, Any]:
-    """The report as a mapping that JSON can hold; units stand in the keys."""
+    """The report as a mapping that JSON can hold; units are in the keys."""
     question, answer = report.question, report.answer
     pairs = zip(answer.rows, report.ours, strict=True)
     return {

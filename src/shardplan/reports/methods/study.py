@@ -60,7 +60,7 @@ def run_study(
 
 
 def study_record(report: StudyReport) -> dict[str, Any]:
-    """The study as a mapping that JSON can hold; units stand in the keys."""
+    """The study as a mapping that JSON can hold; units are in the keys."""
     return {
         "schema": "shardplan/study/1",
         "method": STUDIES[0],

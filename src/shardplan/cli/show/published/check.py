@@ -1,4 +1,4 @@
-"""Reference files recomputed, in words."""
+"""Reference files recomputed as text."""
 
 from __future__ import annotations
 

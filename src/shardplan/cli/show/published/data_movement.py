@@ -1,4 +1,4 @@
-"""A linear layer of the data-movement model, a search over its degrees, and the limits of training, in words."""
+"""A linear layer of the data-movement model, a search over its degrees, and the limits of training as text."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ASSUMED: Final = {
     "batch_exponent": ("power of training compute as which they grow", "{:.3g}".format),
     "aspect_ratio": ("hidden size over blocks", "{:g}".format),
     "expansion": ("hidden layer over hidden size", "{:g}".format),
-    "fast_domain": ("devices of a fast domain", "{:,.0f}".format),
+    "fast_domain": ("devices of a scale-up domain", "{:,.0f}".format),
     "outer_bandwidth": ("network between them, both directions", format_rate),
     "link_latency_s": ("latency of a hop inside", format_time),
     "outer_latency_s": ("latency of a hop between", format_time),
     "kernel_latency_s": ("fixed time of a matrix product", format_time),
     "bytewidth": ("bytes per number", "{:g}".format),
 }
-"""Assumptions of the limits curve in words."""
+"""Assumptions of the limits curve as text."""
 
 
 def show(page: Page, record: Mapping[str, Any], *, written: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The searcher's configurations in words."""
+"""The searcher's configurations as text."""
 
 from __future__ import annotations
 

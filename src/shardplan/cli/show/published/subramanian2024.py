@@ -1,4 +1,4 @@
-"""Configurations by the model of arXiv 2410.00273, and the operators of a layer, in words."""
+"""Configurations by the model of arXiv 2410.00273, and the operators of a layer as text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def show(page: Page, record: Mapping[str, Any]) -> None:
 
 def _show_question(page: Page, record: Mapping[str, Any]) -> None:
     page.line(
-        f"{record['model']} on {record['n_gpus']:,} x {record['gpu']}, fast domains of {record['nvs']}",
+        f"{record['model']} on {record['n_gpus']:,} x {record['gpu']}, scale-up domains of {record['nvs']}",
         style="bold",
         indent=0,
     )
@@ -77,7 +77,7 @@ def _show_verdict(page: Page, record: Mapping[str, Any]) -> None:
 
 
 def _show_configurations(page: Page, found: Sequence[Mapping[str, Any]]) -> None:
-    page.heading("Configurations", "in brackets: ranks inside a fast domain; mbs: micro-batch size; nb: blocks")
+    page.heading("Configurations", "in brackets: ranks inside a scale-up domain; mbs: micro-batch size; nb: blocks")
     is_grid = found[0]["tp1"] is not None
     tensor = ("tp1", "tp2") if is_grid else ("tp",)
     columns = [
@@ -96,7 +96,7 @@ def _show_configurations(page: Page, found: Sequence[Mapping[str, Any]]) -> None
 
 
 def _placed(configuration: Mapping[str, Any], name: str) -> str:
-    """A degree and how much of it lies inside a fast domain."""
+    """A degree and how much of it lies inside a scale-up domain."""
     return f"{configuration[name]:,} ({configuration[f'nv_{name}']})"
 
 
@@ -157,7 +157,7 @@ def _sent(work: Mapping[str, Any]) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    """A collective in words."""
+    """A collective as text."""
     rounds = f" in {call['rounds']} rounds" if call["rounds"] > 1 else ""
     return (
         f"{call['kind'].replace('_', '-')} of {format_bytes(call['volume_bytes'])} over {call['group']} "

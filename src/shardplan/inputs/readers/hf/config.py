@@ -141,7 +141,7 @@ def _notes_on_file(file: Path) -> Iterator[str]:
     if source is not None and source.mark:
         yield f"dimensions {source.mark}"
     if (file.parent / "hf_quant_config.json").is_file():
-        yield "hf_quant_config.json beside the file is ignored: training precision is part of the job"
+        yield "hf_quant_config.json next to the file is ignored: training precision is part of the job"
 
 
 def model_from_config(config: object, *, name: str) -> ModelConfig:

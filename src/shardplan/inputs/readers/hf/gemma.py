@@ -37,10 +37,10 @@ def _gemma(fields: ConfigFields, base: Attention, *, pattern: int) -> ModelConfi
 
 
 def gemma4(fields: ConfigFields) -> ModelConfig:
-    """Gemma 4 (not E2B and E4B): Gemma 3 with larger heads where a layer sees all keys; experts beside the MLP."""
+    """Gemma 4 (not E2B and E4B): Gemma 3 with larger heads where a layer sees all keys; experts next to the MLP."""
     _refuse_layer_inputs(fields)
     moe = fields.flag("enable_moe_block", default=False)
-    # In layers with experts the MLP runs beside them, so that it is an expert that all tokens visit. They have three
+    # In layers with experts the MLP runs next to them, so that it is an expert that all tokens visit. They have three
     # more norms; the router scales its input per channel, as a norm does, and its scores per expert, as a bias does.
     block: MLP | MixtureOfExperts = mlp(fields, gated=True)
     if moe:

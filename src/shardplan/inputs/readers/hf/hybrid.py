@@ -115,7 +115,7 @@ def _mamba(fields: ConfigFields, *, proj_bias: bool) -> StateSpace:
 
 
 def granite_hybrid(fields: ConfigFields) -> ModelConfig:
-    """Granite 4: Mamba-2 or attention, then a shared MLP, beside experts where there are any."""
+    """Granite 4: Mamba-2 or attention, then a shared MLP, next to experts where there are any."""
     n = fields.num_layers
     kinds = fields.kinds("layer_types", ("mamba", "linear_attention", "attention", "full_attention"), length=n)
     if kinds is None:

@@ -92,7 +92,7 @@ def refuse_unsupported(fields: ConfigFields) -> None:
 
 
 def refuse_other_files(config: Mapping[str, object], name: str) -> None:
-    """Raise where ``config`` is not a model configuration but another file that lies beside one."""
+    """Raise where ``config`` is not a model configuration but another file that is found next to one."""
     if "model_type" in config or "architectures" in config:
         return
     for key, kind in _OTHER_FILES.items():

@@ -30,9 +30,9 @@ class Split:
     blocks: Numbers = 1
     """Rounds of SUMMA."""
     t1: Numbers = 1
-    """Ranks of ``m1`` inside one fast domain."""
+    """Ranks of ``m1`` inside one scale-up domain."""
     t2: Numbers = 1
-    """Ranks of ``m2`` inside one fast domain."""
+    """Ranks of ``m2`` inside one scale-up domain."""
 
 
 class Strategy(ABC):
@@ -58,7 +58,7 @@ class Strategy(ABC):
         """The 14 operators of a layer: MLP block, then attention block."""
 
     def gradient_shards(self, m2: Numbers) -> Numbers:
-        """Ranks beside the data-parallel ones that hold the same weights."""
+        """Ranks other than the data-parallel ones that hold the same weights."""
         del m2
         return 1
 
