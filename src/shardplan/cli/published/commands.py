@@ -303,7 +303,7 @@ def _shower(name: str) -> Any:
     """The module that puts answers of a method into words."""
     from importlib import import_module
 
-    return import_module(f"shardplan.cli.show.published_{name}")
+    return import_module(f"shardplan.cli.show.published.{name}")
 
 
 def _given(**fields: Any) -> dict[str, Any]:
