@@ -16,8 +16,9 @@ from docstrings import markdown
 
 from shardplan import units
 from shardplan.frameworks.capabilities import Capabilities
-from shardplan.frameworks.capability_rows import CapabilityRow, capability_rows, refusal_rows
+from shardplan.frameworks.capability_rows import CapabilityRow, capability_rows, option_rows, refusal_rows
 from shardplan.frameworks.conditions import FACTS
+from shardplan.frameworks.option_entries import VALUES
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.inputs.readers import catalog, hardware_files, model_index
 from shardplan.inputs.readers.hf import config as hf_config
@@ -247,12 +248,19 @@ def _capability_section(stack: Stack) -> str:
     rules = [[row.title, row.value, _source(row)] for row in refusal_rows(can)]
     parts = [f"### {stack.name}", f"{stack.full_name}. {read}." + (f" Other versions: {others}." if others else "")]
     parts.append(_rows(["entry", "value", "source"], entries))
+    options = [[f"`{row.title}`", f"`{row.value}`" if row.value else "always"] for row in option_rows(can)]
+    parts += [_rows([f"option ({_source(option_rows(can)[0])})", "if"], options)] if options else []
     parts += [_rows(["it refuses besides", "instead", "source"], rules)] if rules else []
     return "\n\n".join(parts)
 
 
 def _source(row: CapabilityRow) -> str:
     return f"{row.source} (from memory)" if row.from_memory else row.source
+
+
+def values() -> str:
+    """Names that only the text of an option may use."""
+    return ", ".join(f"`{name}`" for name in VALUES if name not in FACTS)
 
 
 def conditions() -> str:
@@ -291,6 +299,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "capabilities": capabilities,
     "clusters": clusters,
     "conditions": conditions,
+    "values": values,
     "constants": constants,
     "families": families,
     "fields": fields_of,

@@ -42,6 +42,15 @@ SETTING = Setting.of(
         ("overlap_pp", {"pp": 4, "vp": 2, "overlap_pp": False}, False),
         ("experts or tied", {}, False),
         ("recompute_num_layers == 0 and offload_num_layers == 0", {}, True),
+        ("layers // (pp * vp) == 2 and layers / pp == 8", {"pp": 4, "vp": 4}, True),
+        ("uneven", {"pp": 4}, False),  # 32 layers
+        ("uneven", {"pp": 3}, True),
+        ("uneven", {"pp": 2, "stage_layers": (15, 17)}, True),
+        ("sharding_degree == replicas and replicas == 16", {"tp": 4}, True),
+        ("sharding_degree < replicas", {"sharding": "hsdp", "sharding_degree": 8}, True),
+        ("microbatch_group_size == pp", {"pp": 4, "vp": 2}, True),
+        ("scale_up == 8 and accelerators == 64", {}, True),
+        ("global_batch_size * 8 == 1024 and sequence_length == 8192", {}, True),
     ],
 )
 def test_what_conditions_say(text: str, fields: dict[str, object], *, expected: bool) -> None:
@@ -80,7 +89,7 @@ def test_every_fact_can_be_asked() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "  ", None, 7, ["pp"], "pp >", "pp > 1 > 0", "pp ** 9", "pp ** 2", "pp // 2", "__import__('os')", "pp.real",
+        "", "  ", None, 7, ["pp"], "pp >", "pp > 1 > 0", "pp ** 9", "pp @ 2", "__import__('os')", "pp.real",
         "pp[0]", "lambda: 1", "colour == 1", "pp > 99999999999999999999", "1.5 < pp", "pp < 'a'", "-pp < 1",
         "None == pp",        "(" * 150 + "pp" + ")" * 150, "pp > 1 or " * 60 + "tp", "x" * (MOST_CHARACTERS + 1),
         "pp\0", "pp := 1", "[pp for pp in recompute]", "f'{pp}'", "b'a' == 1", "1 if pp else 2", "recompute + 1 > 2",

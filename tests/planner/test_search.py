@@ -22,6 +22,7 @@ from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import Listed, best_plans, outcomes
@@ -370,3 +371,23 @@ def test_a_head_without_parameters_of_its_own_is_searched() -> None:
     found = search(model, cluster(), 8, limit={"sharding": ["zero2", "zero3"], "pp": [1, 2]})
     for answer in found.estimates:
         assert answer.step_time == pytest.approx(estimate_plan(found.question, answer.plan).step_time, rel=1e-12)
+
+
+DEEP_JOB = Job(sequence_length=512, global_batch_size=64)
+
+
+def deep(num_layers: int) -> ModelConfig:
+    return llama(64, num_layers, 4, 4, 128, vocab_size=128)
+
+
+@pytest.mark.parametrize(("num_layers", "most"), [(200, 101), (254, 128), (10_000, 128)])
+def test_model_chunks_of_deep_models_are_bounded(num_layers: int, most: int) -> None:
+    question = Question(model=deep(num_layers), cluster=cluster(), num_accelerators=64, job=DEEP_JOB)
+    space = declare(question, Restrictions())
+    assert space.virtual_stages(2, None) == tuple(range(1, most + 1))
+
+
+@pytest.mark.parametrize(("num_layers", "times"), [(200, 0), (2000, 1)])
+def test_that_more_model_chunks_are_not_searched_is_said(num_layers: int, times: int) -> None:
+    result = search(deep(num_layers), cluster(), 8, job=DEEP_JOB, top=1, limit={"pp": (1, 2)})
+    assert sum("not searched: vp above 128" in text for text in result.estimates[0].assumptions) == times

@@ -56,6 +56,19 @@ def test_dimensions_have_their_hugging_face_names() -> None:
     assert catalogue.model_details("gemma-3-27b-text")["sliding_window"] == [1024, None]
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "shown"),
+    [
+        ("gpt-oss-120b", "sliding_window", "128 in 18 of 36 layers"),
+        ("gemma-3-27b-text", "sliding_window", "1,024 in 52 of 62 layers"),
+        ("mistral-7b", "sliding_window", 4096),
+    ],
+)
+def test_windows_say_in_which_layers(name: str, field: str, shown: object) -> None:
+    values = {value.field: value.value for value in catalogue.model_values(catalogue.model_details(name))}
+    assert values[field] == shown
+
+
 def test_details_of_a_model_hold_a_model() -> None:
     details = catalogue.model_details("llama-3.1-8b")
     model = load_model("llama-3.1-8b")

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from tests.examples import SMALL, accelerator, cluster
 from tests.strategies import Case, cases
 
+from shardplan import search
 from shardplan.errors import InputError
 from shardplan.estimation.band import features_of
 from shardplan.estimation.estimate import estimate_plan
@@ -53,6 +54,18 @@ def through_json(record: dict[str, Any]) -> dict[str, Any]:
 def test_what_is_written_is_read_again(case: Case) -> None:
     file = PlanFile(question=case.question, estimates=(estimate_plan(case.question, case.plan),))
     assert plan_file_from_record(through_json(plan_file_record(file))) == file
+
+
+def test_plans_have_the_options_of_their_framework() -> None:
+    job = Job(sequence_length=2048, global_batch_size=64)
+    found = search(SMALL, cluster(), 16, job=job, stack="deepspeed", fix={"tp": 2}, top=2)
+    record = through_json(plan_file_record(PlanFile.of(found)))
+    for plan in (*record["plans"], record["recommended"]["plan"]):
+        assert {"train_batch_size: 64", "tensor_parallel.autotp_size: 2"} <= {*plan["framework_options"]}
+        assert plan["framework_unsaid"] == ["sequence_length"]
+    assert plan_file_from_record(record) == PlanFile.of(found)
+    anywhere = plan_file_record(PlanFile.of(searched()))["plans"][0]
+    assert (anywhere["framework_options"], anywhere["framework_unsaid"]) == (None, None)
 
 
 @pytest.mark.parametrize("memory", [80e9, 2.4e9])

@@ -20,8 +20,8 @@ from shardplan.workload.mlp import mlp, norm
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.ops import Block, StreamPass
 from shardplan.workload.passes import TRAFFIC
+from shardplan.workload.recurrent import linear_attention, state_space
 from shardplan.workload.shard import Shard
-from shardplan.workload.state_space import linear_attention, state_space
 
 HALF, FULL = 2, 4
 """Bytes of 16-bit and of fp32 numbers."""
@@ -85,6 +85,7 @@ EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
         ),
     ),
     "conv": ((read(1, write=1),), (read(2, write=1),)),
+    "scale": ((read(1, write=1),), (read(2, write=1),)),
     "conv twice": ((read(1, write=1),), (read(1, write=1), read(2, write=1))),
     "gate": ((read(2, write=1),), (read(3, write=2),)),
     "adapter": ((read(2, write=1),), (read(2, write=1),)),

@@ -24,6 +24,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.positions import beyond_positions
 from shardplan.units import format_bytes, format_count
 from shardplan.validity.rules import check_plan
 from shardplan.workload.balance import slowest_rank
@@ -248,7 +249,8 @@ def _assumptions(question: Question, plan: Plan) -> tuple[str, ...]:
     if not question.job.trains_all:
         texts.append(_trained(question))
     texts.extend(question.model.notes)
-    return tuple(texts)
+    beyond = beyond_positions(question.model, question.job.sequence_length)
+    return (*texts, beyond) if beyond else tuple(texts)
 
 
 def _trained(question: Question) -> str:

@@ -15,6 +15,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.positions import check_positions
 from shardplan.inputs.profile import Profile, load_profile
 from shardplan.inputs.trained import trained_model
 from shardplan.units import format_bytes
@@ -59,6 +60,7 @@ class Question:
         object.__setattr__(
             self, "model", trained_model(self.model, lora=self.job.train == "lora", freeze=self.job.freeze)
         )
+        check_positions(self.model, self.job.sequence_length)
         check_adapters(self.model, self.job)
         for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
             self.cluster.accelerator.peak(number_format)

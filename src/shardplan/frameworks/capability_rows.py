@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import Capabilities
@@ -24,21 +24,12 @@ TITLES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapabilityRow:
-    """One entry, or one rule of a record."""
+    """One entry, one rule or one option of a record."""
 
     title: str
     value: str
     source: str
     from_memory: bool
-
-
-class OptionRow(NamedTuple):
-    """One option of a framework."""
-
-    option: str
-    """With values of the plan in braces."""
-    when: str
-    """Which plans need it; empty: all."""
 
 
 def capability_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
@@ -55,10 +46,15 @@ def capability_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
     )
 
 
-def option_rows(can: Capabilities) -> tuple[OptionRow, ...]:
+def option_rows(can: Capabilities) -> tuple[CapabilityRow, ...]:
     """Every option of a plan, and which plans need it."""
     return tuple(
-        OptionRow(option=each.text, when="" if each.when is None else each.when.text)
+        CapabilityRow(
+            title=each.text,
+            value="" if each.when is None else each.when.text,
+            source=can.sources["options"],
+            from_memory="options" in can.from_memory,
+        )
         for each in _options(can)
         if each.text
     )

@@ -109,8 +109,8 @@ FACTS: Final[Mapping[str, Fact]] = {
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
 where none is given; ``experts`` and ``dense``: whether layers have them; ``tied``: whether input and output embeddings
-are one table; ``vendor``: the accelerator's maker; ``scale_up``: accelerators of a scale-up domain; ``replicas``: dp cp;
-``uneven``: whether model chunks differ in their layers. ``overlap_pp``, ``sharding_degree`` and
+are one table; ``vendor``: the accelerator's maker; ``scale_up``: accelerators of a scale-up domain; ``replicas``:
+dp cp; ``uneven``: whether model chunks differ in their layers. ``overlap_pp``, ``sharding_degree`` and
 ``microbatch_group_size`` are what holds where the plan leaves them open."""
 
 

@@ -120,7 +120,9 @@ class OptionTable:
         """Whether both have the same entries."""
         return isinstance(other, OptionTable) and self.raw == other.raw
 
-    __hash__ = None
+    def __hash__(self) -> int:
+        """Of tables that are equal the same."""
+        return hash(len(self.raw))
 
 
 def read_options(raw: object, where: str) -> OptionTable:

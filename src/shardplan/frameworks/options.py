@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, Capabilities
-from shardplan.frameworks.conditions import Condition, parse_condition
+from shardplan.frameworks.conditions import FACTS, Condition, parse_condition
 from shardplan.frameworks.entry_rules import TEMPLATES, Template
 from shardplan.frameworks.option_entries import SAID
 from shardplan.frameworks.stack import Stack
@@ -33,32 +34,29 @@ class OptionsOfPlan:
     from_memory: bool = False
 
 
-IN_EFFECT: Final[Mapping[str, Condition]] = {
-    name: parse_condition(when, name)
-    for name, when in {
-        "tp": "tp > 1",
-        "cp": "cp > 1",
-        "pp": "pp > 1",
-        "vp": "vp > 1",
-        "ep": "ep > 1",
-        "etp": "experts and (tp > 1 or etp > 1)",
-        "sequence_parallel": "tp > 1",
-        "sharding": "replicas > 1",
-        "sharding_degree": 'sharding_degree < replicas and sharding != "ddp"',
-        "schedule": "pp > 1",
-        "microbatch_group_size": "vp > 1 and microbatch_group_size != pp",
-        "recompute_num_layers": "recompute != () and recompute_num_layers > 0",
-        "offload": 'offload != "none"',
-        "offload_num_layers": 'offload == "activations" and offload_num_layers > 0',
-        "tp_kind": "tp > 1",
-        "tp_rows": 'tp_kind != "1d"',
-        "cp_comm": "cp > 1",
-        "overlap_tp": "tp > 1",
-        "overlap_dp": "replicas > 1",
-        "overlap_pp": "pp > 1",
-        "overlap_ep": "ep > 1",
-        "stage_layers": "pp > 1",
-    }.items()
+IN_EFFECT: Final[Mapping[str, str]] = {
+    "tp": "tp > 1",
+    "cp": "cp > 1",
+    "pp": "pp > 1",
+    "vp": "vp > 1",
+    "ep": "ep > 1",
+    "etp": "experts and (tp > 1 or etp > 1)",
+    "sequence_parallel": "tp > 1",
+    "sharding": "replicas > 1",
+    "sharding_degree": 'sharding_degree < replicas and sharding != "ddp"',
+    "schedule": "pp > 1",
+    "microbatch_group_size": "vp > 1 and microbatch_group_size != pp",
+    "recompute_num_layers": "recompute != () and recompute_num_layers > 0",
+    "offload": 'offload != "none"',
+    "offload_num_layers": 'offload == "activations" and offload_num_layers > 0',
+    "tp_kind": "tp > 1",
+    "tp_rows": 'tp_kind != "1d"',
+    "cp_comm": "cp > 1",
+    "overlap_tp": "tp > 1",
+    "overlap_dp": "replicas > 1",
+    "overlap_pp": "pp > 1",
+    "overlap_ep": "ep > 1",
+    "stage_layers": "pp > 1",
 }
 """Fields that make a difference only in some plans. One that makes a difference must be expressed."""
 
@@ -92,40 +90,58 @@ def _without_none_of(plan: Plan) -> Plan:
 
 def _must_be_said(name: str, can: Capabilities, s: Setting, d: Degrees) -> bool:
     """Whether a field makes a difference that the framework does not make by itself."""
-    when = IN_EFFECT.get(name)
-    return (when is None or bool(when.holds(s, d))) and not _is_given(name, can, s, d)
+    return makes_a_difference(name, s, d) and not _is_given(name, can, s, d)
+
+
+def makes_a_difference(name: str, s: Setting, d: Degrees) -> bool:
+    """Whether a field of a plan or a job matters for one plan."""
+    return name not in IN_EFFECT or bool(_in_effect(name).holds(s, d))
+
+
+@cache
+def _in_effect(name: str) -> Condition:
+    return parse_condition(IN_EFFECT[name], name)
 
 
 def _is_given(name: str, can: Capabilities, s: Setting, d: Degrees) -> bool:
     """Whether the framework has nothing else than what the plan has in this field, or that where nothing is said."""
-    if name not in _BY_ITSELF:
+    if name in _CHOICES:
+        known = _choices(getattr(can, _CHOICES[name]))
+        return len(known) == 1 and bool(FACTS[name](s, d) == known[0])
+    if name not in _DEFAULTS:
         return False
-    template, chosen = _BY_ITSELF[name]
+    template, default_of = _DEFAULTS[name]
     entry = getattr(can, template.entry)
-    own = None if entry is None else chosen(entry)
-    return own is not None and bool(np.all(template.holds(own, s, d)))
+    default = None if entry is None else default_of(entry)
+    return default is not None and bool(np.all(template.holds(default, s, d)))
 
 
-def _if_alone(entry: Any) -> Any:
-    """An entry that leaves no choice; None where it leaves one."""
-    has_choice = entry in ("either", "any") or (isinstance(entry, tuple | Mapping) and len(entry) != 1)
-    return None if has_choice else entry
+def _choices(entry: Any) -> tuple[Any, ...]:
+    """Values that an entry leaves to the user; none where the record is silent."""
+    return () if entry is None else _SWITCHES[entry] if isinstance(entry, str) else tuple(entry)
+
+
+_SWITCHES: Final = {"on": (True,), "off": (False,), "either": (True, False)}
+_CHOICES: Final[Mapping[str, str]] = {
+    "schedule": "schedules",
+    "cp_comm": "cp_comm",
+    "tp_kind": "tp_kinds",
+    "precision": "precisions",
+    "optimizer": "optimizers",
+    **{name: name for name in ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep")},
+}
+"""Fields of which a framework may know one value only, with the entry of its record that lists them."""
 
 
 def _template(field: str) -> Template:
-    return next(each for each in reversed(TEMPLATES) if each.field == field)
+    return next(each for each in TEMPLATES if each.field == field)
 
 
-_BY_ITSELF: Final[Mapping[str, tuple[Template, Callable[[Any], Any]]]] = {
-    **{
-        name: (_template(name), _if_alone)
-        for name in (
-            "schedule", "microbatch_group_size", "cp_comm", "tp_kind", "etp", "sequence_parallel",
-            "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep", "precision", "optimizer",
-        )
-    },
+_DEFAULTS: Final[Mapping[str, tuple[Template, Callable[[Any], Any]]]] = {
+    "etp": (_template("etp"), lambda degree: None if degree == "any" else degree),
+    "microbatch_group_size": (_template("microbatch_group_size"), lambda size: None if size == "any" else size),
     "placement": (_template("placement"), lambda orders: None if ANY_PLACEMENT in orders else orders[:1]),
     "stage_layers": (_template("stage_layers"), lambda ways: tuple(way for way in ways if way != "counts")),
-}  # fmt: skip
-"""Fields of which a framework may have one value only, with the rule of it; of the orders of ranks the first is its
-default, and layers are shared without their numbers where a user states none."""
+}
+"""Fields with a rule of their own, and what of its entry a framework does where nothing is said: of the orders of ranks
+the first, and layers are shared without stated numbers."""

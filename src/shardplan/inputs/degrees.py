@@ -10,10 +10,17 @@ from shardplan.arrays import Flags, Numbers
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.recurrent import LinearAttention, StateSpace
+from shardplan.inputs.recurrent import (
+    DeltaAttention,
+    LightningAttention,
+    LinearAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 from shardplan.inputs.sharding import SHARDINGS
 
 
@@ -38,7 +45,7 @@ class Setting:
     @classmethod
     def of(cls, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> Setting:
         """The facts of ``model`` that rules ask for."""
-        mixers = [kind.mixer for kind in model.layer_kinds]
+        mixers = [mixer for kind in model.layer_kinds for mixer in kind.mixers]
         mlps = [kind.mlp for kind in model.layer_kinds]
         experts = [m for m in mlps if isinstance(m, MixtureOfExperts)]
         shared = [m.shared_intermediate_size for m in experts if m.shared_intermediate_size]
@@ -47,12 +54,15 @@ class Setting:
             cluster=cluster,
             num_accelerators=num_accelerators,
             job=job,
-            heads=_distinct(head for mixer in mixers for head in _heads(mixer)),
+            heads=_distinct(head for mixer in mixers for head in heads_of(mixer)),
             kv_heads=_distinct(m.num_kv_heads for m in mixers if isinstance(m, Attention)),
             widths=_distinct([*(m.intermediate_size for m in mlps if isinstance(m, MLP)), *shared]),
             num_experts=_distinct(m.num_experts for m in experts),
             expert_widths=_distinct(m.intermediate_size for m in experts),
-            plain=all(isinstance(m, Attention) for m in mixers) and not experts and None not in mlps,
+            plain=all(type(kind.mixer) is Attention for kind in model.layer_kinds)
+            and len(mixers) == len(model.layer_kinds)
+            and not experts
+            and None not in mlps,
         )
 
 
@@ -113,12 +123,16 @@ def _distinct(values: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _heads(mixer: object) -> tuple[int, ...]:
+def heads_of(mixer: Mixer) -> tuple[int, ...]:
+    """Numbers that tensor parallelism divides: heads, groups of heads, or channels where there are no heads."""
     match mixer:
-        case Attention() | LatentAttention():
+        case Attention() | LatentAttention() | DeltaAttention() | LightningAttention():
             return (mixer.num_heads,)
         case StateSpace():
             return (mixer.num_heads, mixer.num_groups)
         case LinearAttention():
             return (mixer.num_key_heads, mixer.num_value_heads)
-    return ()
+        case SelectiveScan():
+            return (mixer.inner_size,)
+        case ShortConvolution():
+            return (mixer.num_channels,)

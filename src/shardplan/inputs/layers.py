@@ -14,7 +14,14 @@ from typing import Literal
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_NORMS, check_counts
-from shardplan.inputs.recurrent import LinearAttention, StateSpace
+from shardplan.inputs.recurrent import (
+    DeltaAttention,
+    LightningAttention,
+    LinearAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 
 Gradients = Literal["all", "input", "none"]
 """Gradients that training computes of a layer."""
@@ -110,6 +117,8 @@ class LatentAttention:
     """Size of one indexer head."""
     causal: bool = True
     """Each query sees the keys up to its own position."""
+    rotary: bool = True
+    """Rotary position embedding on the rotary channels (Kimi Linear: none)."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -157,15 +166,19 @@ class MLP:
     """A third matrix gates the activation."""
     bias: bool = False
     """Biases on every matrix."""
+    num_activation_parameters: int = 0
+    """Learned numbers of the activation function (xIELU, arXiv 2411.13010: 2)."""
 
     def __post_init__(self) -> None:
         check_counts(self, "intermediate_size")
+        check_counts(self, "num_activation_parameters", minimum=0)
 
     def num_parameters(self, hidden_size: int) -> int:
         """Weights and biases."""
         num_inputs = 1 + self.gated
         weights = (num_inputs + 1) * hidden_size * self.intermediate_size
-        return weights + (num_inputs * self.intermediate_size + hidden_size) * self.bias
+        biases = (num_inputs * self.intermediate_size + hidden_size) * self.bias
+        return weights + biases + self.num_activation_parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,7 +281,16 @@ class MixtureOfExperts:
         return MLP(intermediate_size=width, gated=self.gated, bias=self.bias)
 
 
-Mixer = Attention | LatentAttention | StateSpace | LinearAttention
+Mixer = (
+    Attention
+    | LatentAttention
+    | StateSpace
+    | SelectiveScan
+    | LinearAttention
+    | DeltaAttention
+    | LightningAttention
+    | ShortConvolution
+)
 """What moves information between tokens."""
 
 
@@ -287,16 +309,36 @@ class Layer:
     train before it)."""
     parallel_residual: bool = False
     """Mixer and MLP read the same input and their outputs are added (GPT-NeoX, PaLM)."""
+    parallel_mixer: Mixer | None = None
+    """Another mixer that reads the same input as ``mixer``, and whose output is added to it (Falcon-H1)."""
+    layer_scale: bool = False
+    """The outputs of mixer and MLP are scaled per channel before they are added to the residual (DINOv2)."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_norms", minimum=0, maximum=MAX_NUM_NORMS)
         if self.mixer is None and self.mlp is None:
             raise InputError("a layer has neither mixer nor mlp", rule="a layer does something", hint="give one")
+        if self.mixer is None and self.parallel_mixer is not None:
+            raise InputError(
+                "a layer has a parallel_mixer and no mixer",
+                rule="a parallel mixer stands next to another one",
+                hint="give it as mixer",
+            )
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """What moves information between tokens: none, one, or two in parallel."""
+        return tuple(mixer for mixer in (self.mixer, self.parallel_mixer) if mixer is not None)
+
+    @property
+    def num_scales(self) -> int:
+        """Vectors over the hidden size that scale the outputs of mixer and MLP."""
+        return ((self.mixer is not None) + (self.mlp is not None)) * self.layer_scale
 
     def num_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:
-        """Mixer, MLP and norms."""
-        parts = sum(part.num_parameters(hidden_size) for part in (self.mixer, self.mlp) if part)
-        return parts + self.num_norms * hidden_size * (norm_weight + norm_bias)
+        """Mixers, MLP, scales and norms."""
+        parts = sum(part.num_parameters(hidden_size) for part in (*self.mixers, self.mlp) if part)
+        return parts + (self.num_norms * (norm_weight + norm_bias) + self.num_scales) * hidden_size
 
     def num_active_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:
         """As :meth:`num_parameters`, with the routed experts cut to those that a token visits."""

@@ -27,9 +27,14 @@ class PatchEmbedding:
     """Side of the square patch. [pixels]"""
     num_channels: int
     """Colour channels."""
+    num_registers: int = 0
+    """Register tokens besides the class token (Darcet et al. 2023, arXiv 2309.16588)."""
+    has_mask_token: bool = False
+    """A learned token takes the place of masked patches (DINOv2)."""
 
     def __post_init__(self) -> None:
         check_counts(self, "image_size", "patch_size", "num_channels")
+        check_counts(self, "num_registers", minimum=0)
         if self.patch_size > self.image_size:
             raise InputError(
                 f"patches of {self.patch_size} pixels do not fit an image of {self.image_size}",
@@ -44,12 +49,13 @@ class PatchEmbedding:
 
     @property
     def sequence_length(self) -> int:
-        """Tokens per image: the patches and the class token."""
-        return self.num_patches + 1
+        """Tokens per image: the patches, the class token and the registers."""
+        return self.num_patches + 1 + self.num_registers
 
     def num_parameters(self, hidden_size: int) -> int:
-        """Convolution, its bias and the class token."""
-        return (self.num_channels * self.patch_size**2 + 2) * hidden_size
+        """Convolution, its bias and the tokens that are not patches."""
+        tokens = 1 + self.num_registers + self.has_mask_token
+        return (self.num_channels * self.patch_size**2 + 1 + tokens) * hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +109,11 @@ class ModelConfig:
     head_bias: bool = False
     """The output head has a bias."""
     has_head_transform: bool = False
-    """A dense layer with bias and a norm precede the output head (BERT)."""
+    """A dense layer and a norm precede the output head (BERT)."""
+    head_transform_bias: bool = True
+    """That dense layer has a bias (ModernBERT: none)."""
+    num_label_inputs: int = 1
+    """Hidden states that the classification head reads (DINOv2: class token and mean patch, 2)."""
     mtp_block: Layer | None = None
     """Layer inside a multi-token-prediction block where it is not of the last layer's kind."""
 
@@ -111,6 +121,7 @@ class ModelConfig:
         check_counts(self, "hidden_size", "max_position_embeddings")
         check_counts(self, "vocab_size", "num_position_embeddings", "num_mtp_layers", minimum=0)
         check_counts(self, "num_labels", "num_token_types", minimum=0)
+        check_counts(self, "num_label_inputs")
         if not 1 <= len(self.layers) <= MAX_NUM_LAYERS:
             raise InputError(
                 f"'{self.name}' has {len(self.layers)} layers",
@@ -174,8 +185,9 @@ class ModelConfig:
         """Everything behind the final norm that is not tied to the input table."""
         h = self.hidden_size
         tokens = 0 if self.tie_word_embeddings else self.num_embedding_parameters
-        transform = (h * h + h + self.norm_parameters) * self.has_head_transform
-        return tokens + transform + self.vocab_size * self.head_bias + (h + 1) * self.num_labels
+        transform = (h * (h + self.head_transform_bias) + self.norm_parameters) * self.has_head_transform
+        labels = (self.num_label_inputs * h + 1) * self.num_labels
+        return tokens + transform + self.vocab_size * self.head_bias + labels
 
     @property
     def num_parameters(self) -> int:

@@ -34,6 +34,8 @@ class StateSpace:
     """Bias of the convolution."""
     proj_bias: bool
     """Biases of the input and output projections."""
+    gated_norm: bool = True
+    """A norm over the inner channels precedes the output projection (Falcon-H1: a gate alone)."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_heads", "head_dim", "state_size", "num_groups", "conv_kernel", "chunk_size")
@@ -60,7 +62,49 @@ class StateSpace:
         input_projection = (hidden_size + self.proj_bias) * projected
         convolution = (self.conv_kernel + self.conv_bias) * self.conv_size
         output_projection = (self.inner_size + self.proj_bias) * hidden_size
-        return input_projection + convolution + 3 * self.num_heads + self.inner_size + output_projection
+        norm = self.inner_size * self.gated_norm
+        return input_projection + convolution + 3 * self.num_heads + norm + output_projection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelectiveScan:
+    r"""Mamba-1 mixer. Gu and Dao 2023, arXiv 2312.00752.
+
+    With :math:`i` inner channels, :math:`S` states and the rank :math:`r` of the step size: parameters
+    :math:`2 h i + k i + i (r + 2 S) + (r + 1) i + i S + i + i h`, plus biases, and :math:`r + 2 S` for norms of step
+    size, B and C (Jamba, arXiv 2403.19887, section 6.4).
+    """
+
+    inner_size: int
+    """Channels between the projections."""
+    state_size: int
+    """States per channel."""
+    dt_rank: int
+    """Rank of the projection of the step size."""
+    conv_kernel: int
+    """Length of the causal convolution."""
+    conv_bias: bool
+    """Bias of the convolution."""
+    proj_bias: bool
+    """Biases of the input and output projections."""
+    inner_norms: bool = False
+    """Norms of step size, B and C, with weights (Jamba)."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "inner_size", "state_size", "dt_rank", "conv_kernel")
+
+    @property
+    def selection_size(self) -> int:
+        """Channels of step size, B and C."""
+        return self.dt_rank + 2 * self.state_size
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Projections, convolution, step size, A, D and the inner norms."""
+        inner = self.inner_size
+        projections = 2 * (hidden_size + self.proj_bias) * inner + (inner + self.proj_bias) * hidden_size
+        convolution = (self.conv_kernel + self.conv_bias) * inner
+        selection = inner * self.selection_size + (self.dt_rank + 1) * inner + self.selection_size * self.inner_norms
+        return projections + convolution + selection + inner * (self.state_size + 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,3 +151,84 @@ class LinearAttention:
         convolution = self.conv_kernel * (2 * self.key_size + self.value_size)
         scalars_and_norm = 2 * self.num_value_heads + self.value_head_dim
         return hidden_size * (projected + self.value_size) + convolution + scalars_and_norm
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaAttention:
+    r"""Kimi delta attention: a delta network whose decay is per channel. Moonshot AI 2025, arXiv 2510.26692.
+
+    With :math:`W = n d` channels of queries, keys and values each: parameters :math:`4 h W + 3 k W + h n`
+    :math:`+ 2 (h d + d W) + W + n + d` for projections, convolution, step, low-rank decay and output gate, step bias,
+    A and the gated norm of one head.
+    """
+
+    num_heads: int
+    """Heads of queries, keys and values."""
+    head_dim: int
+    """Channels per head, and the rank of decay and output gate."""
+    conv_kernel: int
+    """Length of the causal convolution over queries, keys and values."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_heads", "head_dim", "conv_kernel")
+
+    @property
+    def inner_size(self) -> int:
+        """Channels of queries, of keys and of values."""
+        return self.num_heads * self.head_dim
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Projections, convolution, low-rank gates, per-head scalars and the gated norm of one head."""
+        projections = hidden_size * (4 * self.inner_size + self.num_heads)
+        gates = 2 * self.head_dim * (hidden_size + self.inner_size)
+        scalars_and_norm = self.inner_size + self.num_heads + self.head_dim
+        return projections + gates + 3 * self.conv_kernel * self.inner_size + scalars_and_norm
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LightningAttention:
+    r"""Linear attention with a fixed decay per head and a gated, normalised output. MiniMax-01, arXiv 2501.08313.
+
+    Parameters, with :math:`W = n d`: :math:`5 h W + W` (queries, keys, values, gate, output and the norm).
+    """
+
+    num_heads: int
+    """Heads of queries, keys and values."""
+    head_dim: int
+    """Channels per head."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_heads", "head_dim")
+
+    @property
+    def inner_size(self) -> int:
+        """Channels of queries, of keys and of values."""
+        return self.num_heads * self.head_dim
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Projections and the norm of the output."""
+        return (5 * hidden_size + 1) * self.inner_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShortConvolution:
+    r"""Gated short convolution: :math:`C \odot conv(B \odot x)`, B, C and x projected together. LFM2, arXiv 2511.23404.
+
+    Parameters, with :math:`c` channels: :math:`3 h c + k c + c h`, plus biases.
+    """
+
+    num_channels: int
+    """Channels that the convolution runs over."""
+    conv_kernel: int
+    """Length of the causal convolution."""
+    bias: bool = False
+    """Biases of both projections and of the convolution."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_channels", "conv_kernel")
+
+    def num_parameters(self, hidden_size: int) -> int:
+        """Projections and convolution."""
+        channels = self.num_channels
+        input_projection = 3 * (hidden_size + self.bias) * channels
+        return input_projection + (self.conv_kernel + self.bias) * channels + (channels + self.bias) * hidden_size

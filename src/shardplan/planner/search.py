@@ -64,6 +64,7 @@ def search_question(
         result = replace(result, offers=offers)
     elif suggestions:
         result = suggest(result, restrictions, survey, stack)
+    result = result.assuming(space.not_searched)
     return result if stack is None else result.run_by(stack.label)
 
 

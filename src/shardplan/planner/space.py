@@ -16,10 +16,11 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Setting
+from shardplan.inputs.degrees import Setting, heads_of
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.inputs.recurrent import SelectiveScan, ShortConvolution
 from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
 from shardplan.schedules.registry import load_schedule
@@ -40,6 +41,10 @@ FEWEST_LOCAL_TOKENS = 512
 MOST_MICROBATCH_TOKENS = 131_072
 MOST_EXPERT_TENSOR_RANKS = 8
 MOST_GRID_ROWS = 64
+MOST_CHUNKS = 128
+"""Model chunks of a rank that a search tries; models of up to 254 layers have no more of them that hold a layer."""
+MOST_CHANNEL_RANKS = 64
+"""Tensor parallelism of mixers that have channels and no heads (Mamba-1, short convolutions)."""
 FULL_RECOMPUTE_SHARES = (0.25, 0.5, 0.75)
 """Shares of a stage's layers that may be recomputed in full, besides all of them."""
 
@@ -130,8 +135,21 @@ class Space:
         known = None if schedule is None else load_schedule(schedule)
         least, most = (1, None) if known is None else (known.least_vp, known.most_vp)
         if most is None:
-            most = (self.num_layers + 2) // pp if pp > 1 else least
+            most = min(self._most_chunks(pp), MOST_CHUNKS) if pp > 1 else least
         return tuple(vp for vp in self.axes.get("vp", range(least, max(least, most) + 1)) if self._admits("vp", vp))
+
+    @property
+    def not_searched(self) -> tuple[str, ...]:
+        """Candidates that are left out because there are too many."""
+        deep = [pp for pp in self.axes["pp"] if pp > 1 and self._most_chunks(pp) > MOST_CHUNKS]
+        if "vp" in self.axes or not deep:
+            return ()
+        layers = f"{self._most_chunks(min(deep)):,} layers"
+        return (f"not searched: vp above {MOST_CHUNKS}, though stages of this model have up to {layers}",)
+
+    def _most_chunks(self, pp: int) -> int:
+        """Model chunks of a rank that leave all but the first and the last chunk a layer."""
+        return (self.num_layers + 2) // pp
 
     def _closed_stages(self, pp: int) -> tuple[int, ...] | None:
         """Layers of every stage at this depth, where the framework closes stages by cost."""
@@ -278,8 +296,10 @@ def _domains(question: Question) -> tuple[Filling, ...]:
 
 
 def _most_heads(model: ModelConfig) -> int:
-    heads = [getattr(kind.mixer, "num_heads", 1) for kind in model.layer_kinds]
-    return max([int(count) for count in heads], default=1)
+    mixers = [mixer for kind in model.layer_kinds for mixer in kind.mixers]
+    by_channel = (SelectiveScan, ShortConvolution)
+    counts = (MOST_CHANNEL_RANKS if isinstance(mixer, by_channel) else max(heads_of(mixer)) for mixer in mixers)
+    return max(counts, default=1)
 
 
 def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
@@ -287,7 +307,7 @@ def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
     kinds = model.layer_kinds
     cheap = "layernorm,activation"
     policies = ["none", cheap] if fused else ["none", "selective", f"core_attn,{cheap}"]
-    if any(isinstance(kind.mixer, LatentAttention) for kind in kinds):
+    if any(isinstance(mixer, LatentAttention) for kind in kinds for mixer in kind.mixers):
         policies.append(f"{policies[-1]},mla_up_proj")
     experts = any(isinstance(kind.mlp, MixtureOfExperts) for kind in kinds)
     dense = any(isinstance(kind.mlp, MLP) for kind in kinds)

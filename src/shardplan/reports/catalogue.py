@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final, Literal
@@ -57,6 +58,12 @@ DIMENSIONS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "mamba_num_heads": (("state_space", "num_heads"),),
     "mamba_head_dim": (("state_space", "head_dim"),),
     "ssm_state_size": (("state_space", "state_size"),),
+    "mamba_inner_size": (("selective_scan", "inner_size"),),
+    "mamba_state_size": (("selective_scan", "state_size"),),
+    "mamba_dt_rank": (("selective_scan", "dt_rank"),),
+    "linear_num_heads": (("delta_attention", "num_heads"), ("lightning_attention", "num_heads")),
+    "linear_head_dim": (("delta_attention", "head_dim"), ("lightning_attention", "head_dim")),
+    "conv_kernel": (("short_convolution", "conv_kernel"),),
     "linear_num_key_heads": (("linear_attention", "num_key_heads"),),
     "linear_num_value_heads": (("linear_attention", "num_value_heads"),),
     "intermediate_size": (("mlp", "intermediate_size"),),
@@ -133,9 +140,13 @@ def _kind(model: ModelConfig) -> str:
         "attention": "attention",
         "latent_attention": "MLA",
         "state_space": "Mamba-2",
+        "selective_scan": "Mamba-1",
         "linear_attention": "delta net",
+        "delta_attention": "Kimi delta attention",
+        "lightning_attention": "lightning attention",
+        "short_convolution": "short convolution",
     }
-    found = dict.fromkeys(mixers[_part_kind(kind.mixer)] for kind in kinds if kind.mixer is not None)
+    found = dict.fromkeys(mixers[_part_kind(mixer)] for kind in kinds for mixer in kind.mixers)
     dense = any(isinstance(kind.mlp, MLP) for kind in kinds)
     mlps = ["dense"] * (dense and not model.is_moe) + ["MoE"] * model.is_moe
     return " ".join([*mlps, *(name for name in found if name != "attention" or len(found) > 1)])
@@ -164,7 +175,7 @@ def model_details(name_or_path: str, *, sequence_length: int | None = None) -> R
 
 def _dimensions(model: ModelConfig) -> Record:
     """Dimensions of the layers under one name each; a list where layers differ, left out where there are none."""
-    parts = [part for kind in model.layer_kinds for part in (kind.mixer, kind.mlp) if part is not None]
+    parts = [part for kind in model.layer_kinds for part in (*kind.mixers, kind.mlp) if part is not None]
     found: Record = {}
     for name, places in DIMENSIONS.items():
         values = [getattr(part, field) for part in parts for kind, field in places if _part_kind(part) == kind]
@@ -179,11 +190,28 @@ def model_values(details: Mapping[str, Any]) -> tuple[Value, ...]:
     counts = ("num_parameters", "num_active_parameters", "num_mtp_parameters")
     shown = (*counts, "num_hidden_layers", "hidden_size", *DIMENSIONS, "vocab_size", "max_position_embeddings")
     values = [
-        Value(field=name, value=details[name], quantity="count")
+        _dimension(name, details)
         for name in shown
         if details.get(name) and not (name == "num_active_parameters" and details[name] == details["num_parameters"])
     ]
     return (*values, Value(field="model_flops_per_token", value=details["model_flops_per_token"], quantity="flops"))
+
+
+def _dimension(name: str, details: Mapping[str, Any]) -> Value:
+    """A dimension as a number, or as text where layers differ in it."""
+    value = details[name]
+    if not isinstance(value, list):
+        return Value(field=name, value=value, quantity="count")
+    layers = Counter(details["layer_pattern"])
+    counted: Counter[Any] = Counter()
+    for kind, count in layers.items():
+        parts = details["layer_kinds"][kind]
+        held = [part for part in (parts["mixer"], parts["parallel_mixer"], parts["mlp"]) if part is not None]
+        counted.update(
+            {part[field]: count for part in held for known, field in DIMENSIONS[name] if part["kind"] == known}
+        )
+    shown = (f"{size:,} in {counted[size]:,}" for size in value if size)
+    return Value(field=name, value=f"{', '.join(shown)} of {details['num_hidden_layers']:,} layers")
 
 
 def cluster_entries() -> tuple[CatalogueEntry, ...]:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.recurrent import LinearAttention, StateSpace
+from shardplan.inputs.recurrent import (
+    DeltaAttention,
+    LightningAttention,
+    LinearAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 from shardplan.records import Record, RecordFormat, field_values, keys, plain, schema_fields
 
 if TYPE_CHECKING:
@@ -23,7 +30,11 @@ MIXERS: Final = {
     "attention": Attention,
     "latent_attention": LatentAttention,
     "state_space": StateSpace,
+    "selective_scan": SelectiveScan,
     "linear_attention": LinearAttention,
+    "delta_attention": DeltaAttention,
+    "lightning_attention": LightningAttention,
+    "short_convolution": ShortConvolution,
 }
 MLPS: Final = {"mlp": MLP, "mixture_of_experts": MixtureOfExperts}
 PARTS: Final[Mapping[str, type[Any]]] = {**MIXERS, **MLPS}
@@ -90,7 +101,7 @@ def _model(checked: Any) -> ModelConfig:
 
 def _layer(checked: Any) -> Layer:
     given = field_values(Layer, checked)
-    for name in ("mixer", "mlp"):
+    for name in ("mixer", "mlp", "parallel_mixer"):
         if given[name] is not None:
             part = PARTS[given[name].kind]
             given[name] = part(**field_values(part, given[name]))
@@ -114,8 +125,11 @@ def _schema() -> type[BaseModel]:
             union = union | schema
         return union
 
+    mixer, mlp = one_of(MIXERS) | None, one_of(MLPS) | None
     parts = {
-        name: (one_of(known) | None, Field(discriminator="kind")) for name, known in (("mixer", MIXERS), ("mlp", MLPS))
+        "mixer": (mixer, Field(discriminator="kind")),
+        "mlp": (mlp, Field(discriminator="kind")),
+        "parallel_mixer": (mixer, Field(default=None, discriminator="kind")),
     }
     layer = create_model("Layer", __config__=config, **schema_fields(Layer, **parts))
     own = schema_fields(

@@ -22,6 +22,7 @@ from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
 from shardplan.records import Record, field_values, keys, plain
+from shardplan.reports.forms.framework_options import framework_options_record
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
 from shardplan.reports.plan_file_schema import schema_of_files
 from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
@@ -119,7 +120,7 @@ def plan_file_record(file: PlanFile) -> Record:
         "cluster": plain(question.cluster),
         "num_accelerators": question.num_accelerators,
         "job": plain(question.job),
-        "plans": [_listed_record(file.search, estimate) for estimate in file.estimates],
+        "plans": [_listed_record(file, estimate) for estimate in file.estimates],
     }
     return record | _account_record(file) | {"profile": _profile_record(question.profile)} | _origin_record(question)
 
@@ -129,14 +130,15 @@ def estimate_record(estimate: Estimate) -> Record:
     return {key: plain(getattr(estimate, name)) for name, key in keys(Estimate).items()}
 
 
-def _listed_record(search: SearchAccount | None, estimate: Estimate) -> Record:
-    ties = None if search is None else search.ties
-    return estimate_record(estimate) | ({} if ties is None else robustness_record(ties, estimate))
+def _listed_record(file: PlanFile, estimate: Estimate) -> Record:
+    ties = None if file.search is None else file.search.ties
+    tied = {} if ties is None else robustness_record(ties, estimate)
+    return estimate_record(estimate) | tied | framework_options_record(file.question, estimate)
 
 
 def _ties_record(file: PlanFile, ties: Ties) -> Record:
     found = recommendation(ties, file.estimates)
-    plan = _listed_record(file.search, ties.recommended)
+    plan = _listed_record(file, ties.recommended)
     return {
         "tie_factor": ties.factor,
         "num_plans_tied": ties.num_plans,

@@ -31,6 +31,8 @@ def schema_of_files() -> type[BaseModel]:
     others: dict[str, Any] = {
         "is_tie": (bool | None, None),
         "robustness": (RobustnessRecord | None, None),
+        "framework_options": (tuple[str, ...] | None, None),
+        "framework_unsaid": (tuple[str, ...] | None, None),
         "evidence": (tuple[near, ...], ()),
     }
     estimate: Any = create_model("Estimate", __config__=config, **schema_fields(Estimate, **others))

@@ -306,7 +306,7 @@ def _modules_exist(s: Setting, plan: Plan) -> bool:
     exists = {
         "moe": bool(s.num_experts),
         "shared_experts": any(isinstance(k.mlp, MixtureOfExperts) and k.mlp.shared_intermediate_size for k in kinds),
-        "mla_up_proj": any(isinstance(k.mixer, LatentAttention) for k in kinds),
+        "mla_up_proj": any(isinstance(mixer, LatentAttention) for k in kinds for mixer in k.mixers),
         "mlp": any(isinstance(k.mlp, MLP) for k in kinds),
     }
     return all(exists.get(module, True) for module in recompute_modules(plan.recompute))

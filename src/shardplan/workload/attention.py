@@ -66,7 +66,7 @@ def latent_attention(config: LatentAttention, shard: Shard) -> Block:
         *_query_projection(config, shard, query),
         _linear("kv_down", ALWAYS, shard.split_tokens, shard.hidden_size, latent),
         _linear("kv_up", UP, shard.tokens, config.kv_lora_rank, up),
-        TRAFFIC["rope"].at("rope", UP, shard.tokens * (query + keys), shard.element),
+        *_latent_rotation(config, shard, query + keys),
         *_indexer(config, shard),
         _core(config, shard),
         *_softmax_passes(config.num_heads, shard),
@@ -175,6 +175,11 @@ def _indexer(config: LatentAttention, shard: Shard) -> tuple[Operator, ...]:
 
 def _linear(name: str, modules: tuple[str, ...], m: Numbers, k: Numbers, n: Numbers) -> Matmul:
     return Matmul(name=name, modules=modules, m=m, k=k, n=n)
+
+
+def _latent_rotation(config: LatentAttention, shard: Shard, rotated: Numbers) -> tuple[Operator, ...]:
+    """Rotary embedding, which writes whole queries and keys again."""
+    return (TRAFFIC["rope"].at("rope", UP, shard.tokens * rotated, shard.element),) if config.rotary else ()
 
 
 def _rotation(config: Attention, shard: Shard, rotated: Numbers) -> tuple[Operator, ...]:

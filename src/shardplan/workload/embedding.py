@@ -39,7 +39,16 @@ def head(model: ModelConfig, shard: Shard) -> Block:
         ]
     elif model.num_labels:
         rows = shard.numbers.micro_batch_size
-        operators.append(Matmul(name="classifier", modules=(), m=rows, k=h, n=model.num_labels, low_precision=False))
+        operators.append(
+            Matmul(
+                name="classifier",
+                modules=(),
+                m=rows,
+                k=model.num_label_inputs * h,
+                n=model.num_labels,
+                low_precision=False,
+            )
+        )
     exchange: tuple[Collective, ...] = ()
     saved: tuple[Saved, ...] = ()
     if model.vocab_size:  # the head's input gathered, the embedding's output scattered: both in 16 bits

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -13,19 +14,33 @@ from shardplan.arrays import Flags, Numbers, is_zero, where
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import OP_SAC, Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.recurrent import LinearAttention, StateSpace
+from shardplan.inputs.recurrent import (
+    DeltaAttention,
+    LightningAttention,
+    LinearAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 from shardplan.inputs.trained import lora_targets
 from shardplan.workload.attention import attention, latent_attention
-from shardplan.workload.mlp import mlp, norm
+from shardplan.workload.mlp import channel_scale, mlp, norm
 from shardplan.workload.moe import mixture_of_experts
 from shardplan.workload.op_sac import selected
 from shardplan.workload.ops import OUTSIDE, Block, Collective, Operator
+from shardplan.workload.recurrent import (
+    delta_attention,
+    lightning_attention,
+    linear_attention,
+    selective_scan,
+    short_convolution,
+    state_space,
+)
 from shardplan.workload.shard import Shard
-from shardplan.workload.state_space import linear_attention, state_space
 from shardplan.workload.training import adapters, trained
 
 Item = TypeVar("Item", Operator, Collective)
@@ -35,11 +50,14 @@ def layer_block(layer: Layer, shard: Shard) -> Block:
     """Norm and mixer, norm and MLP, as the layer has them."""
     blocks = []
     if layer.mixer is not None:
-        blocks.append(norm(shard, layer_input=True) + _mixer(layer.mixer, shard))
+        mixers = (_mixer(mixer, shard) for mixer in layer.mixers)
+        blocks.append(reduce(add, mixers, norm(shard, layer_input=True)))
     if layer.mlp is not None:
         routed = isinstance(layer.mlp, MixtureOfExperts)
         normed = norm(shard, linear_input=not routed, layer_input=layer.mixer is None)
         blocks.append(normed + _mlp(layer.mlp, shard))
+    if layer.layer_scale:
+        blocks = [block + channel_scale(shard) for block in blocks]
     extra = layer.num_norms - (layer.mixer is not None) - (layer.mlp is not None)
     if extra > 0:
         blocks += [norm(shard, linear_input=False)] * extra
@@ -71,16 +89,21 @@ def _without_output(block: Block) -> Block:
     return replace(block, operators=tuple(operators), collectives=tuple(collectives))
 
 
-def _mixer(mixer: Attention | LatentAttention | StateSpace | LinearAttention, shard: Shard) -> Block:
-    match mixer:
-        case Attention():
-            return attention(mixer, shard)
-        case LatentAttention():
-            return latent_attention(mixer, shard)
-        case StateSpace():
-            return state_space(mixer, shard)
-        case LinearAttention():
-            return linear_attention(mixer, shard)
+BLOCKS: Final[Mapping[type, Callable[[Any, Shard], Block]]] = {
+    Attention: attention,
+    LatentAttention: latent_attention,
+    StateSpace: state_space,
+    SelectiveScan: selective_scan,
+    LinearAttention: linear_attention,
+    DeltaAttention: delta_attention,
+    LightningAttention: lightning_attention,
+    ShortConvolution: short_convolution,
+}
+"""What each kind of mixer does under a plan."""
+
+
+def _mixer(mixer: Mixer, shard: Shard) -> Block:
+    return BLOCKS[type(mixer)](mixer, shard)
 
 
 def _mlp(config: MLP | MixtureOfExperts, shard: Shard) -> Block:
@@ -133,8 +156,8 @@ class Parameters:
 
 def layer_parameters(model: ModelConfig, layer: Layer, numbers: PlanNumbers) -> Parameters:
     """One rank's parameters of a layer: matrices over tp ranks, norms and routers on each, experts over ep and etp."""
-    norms = layer.num_norms * model.norm_parameters
-    mixer = _mixer_parameters(layer.mixer, model.hidden_size, numbers)
+    norms = layer.num_norms * model.norm_parameters + layer.num_scales * model.hidden_size
+    mixer = sum((_mixer_parameters(each, model.hidden_size, numbers) for each in layer.mixers), start=0.0)
     if not isinstance(layer.mlp, MixtureOfExperts):
         dense = layer.mlp.num_parameters(model.hidden_size) if layer.mlp else 0
         return Parameters(norms + mixer + dense / numbers.tp)
@@ -148,7 +171,7 @@ def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNum
     """Parameters of a layer on one rank, adapters included, and those of them that are frozen."""
     held = layer_parameters(model, layer, numbers)
     if job.train != "lora":
-        norms = layer.num_norms * model.norm_parameters
+        norms = layer.num_norms * model.norm_parameters + layer.num_scales * model.hidden_size
         return held.with_adam(norms, job) if layer.gradients == "all" else held.as_frozen()
     block = layer_block(layer, Shard.of(model.hidden_size, job, numbers))
     pairs = [pair for each in block.operators for pair in adapters(each, job, numbers.tp)]
@@ -188,12 +211,8 @@ def check_adapters(model: ModelConfig, job: Job) -> None:
         )
 
 
-def _mixer_parameters(
-    mixer: Attention | LatentAttention | StateSpace | LinearAttention | None, hidden_size: int, numbers: PlanNumbers
-) -> Numbers:
+def _mixer_parameters(mixer: Mixer, hidden_size: int, numbers: PlanNumbers) -> Numbers:
     """Projections over tensor-parallel ranks; key-value heads and latent projections repeated where they must be."""
-    if mixer is None:
-        return 0.0
     whole = mixer.num_parameters(hidden_size)
     repeated: float = 0.0
     copies: Numbers = 1.0

@@ -45,6 +45,18 @@ def norm(shard: Shard, *, linear_input: bool = True, layer_input: bool = False, 
     return Block(operators=(passes,), collectives=statistics, saved=tuple(saved))
 
 
+def channel_scale(shard: Shard) -> Block:
+    """A learned scale per channel of a block's output, on split tokens (LayerScale, Touvron et al. 2021).
+
+    Kept: the output before it, which the gradient of the scale reads.
+    """
+    scaled = shard.split_tokens * shard.hidden_size
+    return Block(
+        operators=(TRAFFIC["scale"].at("layer_scale", (), scaled, shard.element),),
+        saved=(Saved(name="scaled", modules=(), bytes=scaled * shard.element),),
+    )
+
+
 def _input_tokens(shard: Shard, *, linear_input: bool) -> Numbers:
     """Tokens of a norm's output as it is kept."""
     return shard.tokens if linear_input and shard.job.software.gathered_inputs else shard.split_tokens

@@ -165,6 +165,13 @@ TRAFFIC: dict[str, Traffic] = {
         forward_kernels="R gate, R scanned, W output",
         backward_kernels="R gradient, R gate, R scanned, W gate's gradient, W scanned one's gradient",
     ),
+    "scale": Traffic(
+        of="learned scale per channel, per token and channel",
+        forward=2,
+        backward=3,
+        forward_kernels="R input, W output",
+        backward_kernels="R gradient, R input, W result",
+    ),
     "loss": Traffic(
         of="loss: fp32 copies and a softmax of several kernels, per logit",
         unit="bytes",

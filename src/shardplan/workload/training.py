@@ -20,8 +20,8 @@ from shardplan.workload.passes import TRAFFIC
 from shardplan.workload.shard import Shard
 
 NORMED: Final = (
-    "qkv", "q", "q_down", "kv_down", "index_k", "in_proj", "mlp_fc1", "shared_fc1", "latent_down", "router",
-    "mtp_projection",
+    "qkv", "q", "q_down", "kv_down", "index_k", "in_proj", "gates_down", "mlp_fc1", "shared_fc1", "latent_down",
+    "router", "mtp_projection",
 )  # fmt: skip
 """Products that read the output of the norm before them."""
 READ_BY: Final = {
@@ -30,6 +30,8 @@ READ_BY: Final = {
     "latents": ("q_up", "kv_up"),
     "core_output": ("proj",),
     "out_proj_input": ("out_proj",),
+    "selection_output": ("step_size",),
+    "gates_down_output": ("gates_up",),
     "gathered_input": ("head",),
     **{f"{name}_fc2_input": (f"{name}_fc2",) for name in ("mlp", "expert", "shared")},
 }

@@ -21,6 +21,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
+from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
@@ -48,8 +49,8 @@ class AskedRun:
 def question_of(run: MeasuredRun) -> AskedRun:
     """The question that ``run`` answers. Raises ``ShardplanError`` where it cannot be predicted."""
     run, named = with_own_names(run)
-    model = _model(run)
     choices = Choices(run=run)
+    model = _placed(_model(run), choices)
     _take_words(choices, named)
     stack = stack_of(run, choices)
     _take_job(choices, stack)
@@ -314,6 +315,14 @@ def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
         size = f"about {wanted} layers in each model chunk" if vp > 1 else "not interleaved"
         choices.assumed.append(f"vp {vp}: {size}")
     return vp
+
+
+def _placed(model: ModelConfig, choices: Choices) -> ModelConfig:
+    """The model with learned positions for the run's sequences, which it must have had."""
+    placed = with_positions(model, choices.run.sequence_length)
+    if placed is not model:
+        choices.assumed.append(f"{model.name} has learned positions for {choices.run.sequence_length:,} tokens")
+    return placed
 
 
 def _model(run: MeasuredRun) -> ModelConfig:

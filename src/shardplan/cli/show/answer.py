@@ -10,11 +10,9 @@ from shardplan.cli.layout import HARD_SPACE, Page, joined
 from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.frameworks.options import options_of
-from shardplan.frameworks.usual_stack import stack_of_label
-from shardplan.inputs.degrees import Setting
 from shardplan.planner.robustness import has_headroom
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
+from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.plan_words import plan_words
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 
@@ -108,9 +106,7 @@ def show_framework(page: Page, question: Question, estimate: Estimate) -> None:
 
 def _show_options(page: Page, question: Question, estimate: Estimate) -> None:
     """The plan in the framework's own option names, and what these do not express."""
-    stack = stack_of_label(estimate.framework)
-    setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-    found = None if stack is None else options_of(stack, setting, estimate.plan)
+    found = framework_options(question, estimate)
     if found is None:
         return
     page.whole_words("", [word for option in found.options for word in option.split()])

@@ -120,8 +120,8 @@ def show_model(page: Page, details: Mapping[str, Any]) -> None:
 
 
 def _exact(value: Value) -> str:
-    if isinstance(value.value, list):
-        return ", ".join("all" if part is None else f"{part:,}" for part in value.value)
+    if isinstance(value.value, str):
+        return value.value
     text = f"{value.value:,.0f}"
     return text if value.value < 100_000 else f"{text}  ({format_count(value.value)})"
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.profiles import show_sources
 from shardplan.frameworks.capabilities import Capabilities
-from shardplan.frameworks.capability_rows import capability_rows, refusal_rows
+from shardplan.frameworks.capability_rows import capability_rows, option_rows, refusal_rows
 from shardplan.frameworks.stack import Stack
 from shardplan.reports.software_fields import FieldRow
 
@@ -60,10 +60,11 @@ def show_stack(page: Page, stack: Stack) -> None:
 
 def _can_run(page: Page, stack: Stack, can: Capabilities) -> None:
     """What the framework can run, and where each entry was read."""
-    rows, rules = capability_rows(can), refusal_rows(can)
+    rows, rules, options = capability_rows(can), refusal_rows(can), option_rows(can)
     origin = " ".join(part for part in (can.repository, can.commit) if part)
     page.heading("Can run", f"version {can.version}, {can.date}" + (f", read at {origin}" if origin else ""))
-    sources = list(dict.fromkeys(row.source for row in (*rows, *rules)))
+    listed = [*rows, *rules, *options[:1]]
+    sources = list(dict.fromkeys(row.source for row in listed))
     places = {source: str(place) for place, source in enumerate(sources, start=1)}
     page.table(
         [
@@ -75,8 +76,12 @@ def _can_run(page: Page, stack: Stack, can: Capabilities) -> None:
     if rules:
         page.heading("Refuses besides", "the rule, its source, and what to do instead")
         page.bullets(f"{row.title} ({places[row.source]}{'*' * row.from_memory}): {row.value}" for row in rules)
+    if options:
+        source = f"{places[options[0].source]}{'*' * options[0].from_memory}"
+        page.heading("Options of a plan", f"with its values in braces, and when they are needed ({source})")
+        page.bullets(f"{row.title}{f' if {row.value}' if row.value else ''}" for row in options)
     show_sources(page, sources)
-    if any(row.from_memory for row in (*rows, *rules)):
+    if any(row.from_memory for row in listed):
         page.line("* from memory, not looked up", style="dim")
     others = [each.version for each in stack.can_run_before if each.version != can.version]
     if others:

@@ -32,7 +32,7 @@ def cluster_around(accelerator: Accelerator, document: Document, label: str) -> 
 
 
 def _links(accelerator: Accelerator, document: Document, label: str, per_node: int) -> list[Domain]:
-    """The accelerator's own scale-up domain; where that is smaller than a node, with a node joined by the host's links."""
+    """The accelerator's own scale-up domain; where that is smaller than a node, also the node that the host joins."""
     own = scale_up_from(document, label)
     size = 0 if own is None or own.tier.size is None else own.tier.size
     name = "node" if size == per_node else "rack" if size > per_node else "bridge"

@@ -31,9 +31,10 @@ COMPUTE, LOSS = "#228833", "#cc6677"
 OF_COMPUTE: Final = ("matmul", "attention")
 MOST_TERMS: Final = 8
 STYLE: Final = (
-    "<style>.shardplan{font:13px/1.5 system-ui,sans-serif;max-width:56em}.shardplan .bar{display:flex;height:14px;"
+    "<style>.shardplan{font:13px/1.5 system-ui,sans-serif;max-width:62em}.shardplan .bar{display:flex;height:14px;"
     "background:rgba(128,128,128,.2);border-radius:3px;overflow:hidden;margin:3px 0}.shardplan .bar i{display:block;"
-    "height:100%}.shardplan table{border-collapse:collapse;margin:6px 0}.shardplan td,.shardplan th{padding:"
+    "height:100%}.shardplan table{font:inherit;border-collapse:collapse;margin:6px 0;"
+    "white-space:nowrap}.shardplan td,.shardplan th{padding:"
     "1px 10px 1px 0;text-align:right;border:0}.shardplan td:first-child,.shardplan th:first-child{text-align:left}"
     ".shardplan .take{font-weight:600}.shardplan small{opacity:.75}.shardplan .dot{display:inline-block;width:9px;"
     "height:9px;border-radius:2px;margin-right:4px}</style>"
@@ -128,14 +129,17 @@ def _plans(result: SearchResult, best: Estimate) -> str:
         listed = sorted([*listed, best], key=lambda each: each.step_time)
     names = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in listed)]
     head = ["plan", "step", "MFU", "memory", *names, "dp", "micro-batch", "sharding", "recompute"]
-    rows = "".join(_plan_row(place, each, names, best) for place, each in enumerate(listed, start=1))
+    places = [each.plan for each in result.estimates]
+    rows = "".join(
+        _plan_row(f"{places.index(each.plan) + 1}" if each.plan in places else "", each, names, best) for each in listed
+    )
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{rows}</table>"
 
 
-def _plan_row(place: int, each: Estimate, names: Sequence[str], best: Estimate) -> str:
+def _plan_row(place: str, each: Estimate, names: Sequence[str], best: Estimate) -> str:
     is_best = each.plan == best.plan
     cells = [
-        f"{place}{' take' if is_best else ''}",
+        f"{place} take this".strip() if is_best else place,
         format_time(each.step_time),
         f"{100 * each.mfu:.1f} %",
         format_bytes(each.peak_memory_bytes),

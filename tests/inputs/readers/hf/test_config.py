@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model
@@ -387,11 +387,75 @@ def test_bloom() -> None:
     assert not any(mixer.rotary for mixer in attentions(bloom))
 
 
-@pytest.mark.parametrize(("given", "meant"), [("lama", "llama"), ("Qwen3", "qwen3"), ("deepseek_v33", "deepseek_v3")])
-def test_a_misspelt_family_is_recognised(given: str, meant: str) -> None:
-    with pytest.raises(UnknownNameError, match=rf"unknown model_type '{given}': did you mean .*{meant}") as caught:
+@pytest.mark.parametrize("given", ["lama", "deepseek_v33", "hunyuan_v2_moe", "olmo_hybrid", "bambam", "minimax_m9", ""])
+def test_no_other_family_is_guessed(given: str) -> None:
+    with pytest.raises(InputError, match=f"model_type '{given}' is not known") as caught:
         read(LLAMA, model_type=given)
-    assert meant in caught.value.hint
+    assert "did you mean" not in str(caught.value)
+    assert not any(f" {family} " in f"{caught.value.hint} " for family in FAMILIES)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("Qwen3", "qwen3"), ("falcon-h1", "falcon_h1"), ("Grok-1", "grok-1")])
+def test_another_spelling_of_a_family_is_said(given: str, meant: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(LLAMA, model_type=given)
+    assert caught.value.hint == f"write it '{meant}'"
+
+
+def test_a_file_is_read_as_the_family_of_its_class_if_all_shapes_are_understood() -> None:
+    own = {**LLAMA, "model_type": "mine", "architectures": ["LlamaForCausalLM"]}
+    assert read(own).layers == read(LLAMA).layers
+    with pytest.raises(InputError, match="num_experts is 8, which llama models are not read with"):
+        read(own, num_experts=8)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("llama", {"num_experts": 8}),
+        ("llama", {"n_routed_experts": 64}),
+        ("llama", {"sliding_window": 4096}),
+        ("llama", {"layer_types": ["full_attention", "sliding_attention"] * 2}),
+        ("llama", {"mamba_d_state": 128}),
+        ("llama", {"mamba_d_head": "auto"}),
+        ("llama", {"kv_lora_rank": 512}),
+        ("llama", {"attn_layer_indices": [1]}),
+        ("llama", {"use_qk_norm": True}),
+        ("llama", {"linear_attn_config": {"num_heads": 4}}),
+        ("llama", {"num_memory_tokens": 4}),
+        ("llama", {"mlp_ratio": 3.5}),
+        ("llama", {"ffn_bias": True}),
+        ("mixtral", {"n_shared_experts": 2, "num_local_experts": 4, "num_experts_per_tok": 2}),
+        ("qwen3", {"num_experts": 8}),
+        ("gpt_neox", {"num_key_value_heads": 4}),
+        ("modernbert", {"num_register_tokens": 4}),
+    ],
+)
+def test_unread_fields_that_bear_a_shape_are_refused_by_name(family: str, fields: dict[str, object]) -> None:
+    base = {**LLAMA, "num_key_value_heads": 8}
+    with pytest.raises(InputError, match=next(iter(fields))) as caught:
+        read(base, model_type=family, **fields)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_experts": 0, "n_routed_experts": None, "sliding_window": None, "use_qk_norm": False, "moe_layers": []},
+        {"layer_types": ["full_attention"] * 4, "num_labels": 2, "num_beams": 1, "chunk_size_feed_forward": 0},
+        {"rope_scaling": {"factor": 8.0}, "rms_norm_eps": 1e-5, "bos_token_id": 1, "ep_size": 1, "pretraining_tp": 1},
+        {"auto_map": {"AutoConfig": "x.Y"}, "task_specific_params": {"a": 1}, "vision_config": {"hidden_size": 8}},
+        {
+            "attention_dropout": 0.1,
+            "initializer_range": 0.02,
+            "n_ctx": 32,
+            "num_return_sequences": 1,
+            "use_cache": True,
+        },
+    ],
+)
+def test_fields_without_a_shape_and_shapes_of_nothing_are_left_alone(fields: dict[str, object]) -> None:
+    assert read(LLAMA, **fields).layers == read(LLAMA).layers
 
 
 @pytest.mark.parametrize("family", UNSUPPORTED)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.inputs.readers.hf.manifest import counted
 
 from shardplan.errors import InputError, ShardplanError
 from shardplan.inputs.readers.hf.config import FAMILIES, model_from_config
@@ -119,7 +120,8 @@ def test_switches_are_true_or_false(value: object) -> None:
         ({"model_type": "nemotron_h", "hybrid_override_pattern": "*E*"}, "the layer pattern names 3 layers"),
         ({"model_type": "nemotron_h", "hybrid_override_pattern": 3}, "hybrid_override_pattern is 3"),
         ({"model_type": "nemotron_h"}, "hybrid_override_pattern is missing"),
-        ({"model_type": "mpt", "expansion_ratio": 0.3}, "expansion_ratio times d_model"),
+        ({"model_type": "mpt", "expansion_ratio": 0.3}, "num_key_value_heads is 4"),
+        ({"model_type": "mpt", "num_key_value_heads": 8, "expansion_ratio": 0.3}, "expansion_ratio times d_model"),
         ({"model_type": "vit", "image_size": [8, 16], "patch_size": 4}, "image_size is [8, 16]"),
     ],
 )
@@ -188,6 +190,34 @@ def test_any_change_of_a_built_in_model_loads_or_is_refused(data: st.DataObject)
         else:
             config.pop(name, None)
     _loads_or_refuses(config)
+
+
+COUNTED = [row.file for row in counted()]
+HUGE = st.sampled_from([0, 1, 3, 10**6, 10**9, 10**10, 10**40, 10**5000, -1, 2.5, float("inf"), float("nan")])
+"""Numbers that no model has, and some that one could have."""
+
+
+@settings(max_examples=8 * settings().max_examples)
+@given(data=st.data())
+def test_any_change_of_a_model_of_any_family_loads_or_is_refused(data: st.DataObject) -> None:
+    """Fields removed, of another type, huge, or of another family: a model or an error that says what to do."""
+    config = dict(data.draw(st.sampled_from(COUNTED)))
+    for name in data.draw(st.lists(st.sampled_from([*config, *config, *NAMES]), max_size=3)):
+        change = data.draw(st.integers(0, 3))
+        if change == 0:
+            config.pop(name, None)
+        else:
+            config[name] = data.draw(VALUES if change == 1 else HUGE)
+    _loads_or_refuses(config)
+
+
+@pytest.mark.parametrize("config", COUNTED, ids=[f"{i}-{row['model_type']}" for i, row in enumerate(COUNTED)])
+def test_every_field_of_every_family_is_checked(config: Mapping[str, Any]) -> None:
+    """One field at a time, absent, null, of each wrong type and huge."""
+    for name in config:
+        _loads_or_refuses({key: value for key, value in config.items() if key != name})
+        for value in (None, True, -1, 0, 10**9, 10**40, 2.5, float("inf"), "auto", [], [1], {}, {"a": [10**5000]}):
+            _loads_or_refuses({**config, name: value})
 
 
 @pytest.mark.parametrize("family", ["llama", "mixtral", "qwen3_moe", "cohere2", "gemma4_unified_text", "llama4_text"])

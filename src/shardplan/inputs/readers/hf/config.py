@@ -2,7 +2,7 @@
 
 Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
 reader leaves out (a vision tower, quantised weights) is said in ``notes``. Each family is a small function in
-``hf_gpt``, ``hf_llama``, ``hf_gemma``, ``hf_moe``, ``hf_hybrid`` or
+``hf_gpt``, ``hf_llama``, ``hf_gemma``, ``hf_moe``, ``hf_hybrid``, ``hf_recurrent`` or
 ``hf_encoders``; :data:`FAMILIES` is all of them.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf import encoders as hf_encoders
 from shardplan.inputs.readers.hf import gemma as hf_gemma
@@ -22,8 +22,10 @@ from shardplan.inputs.readers.hf import gpt as hf_gpt
 from shardplan.inputs.readers.hf import hybrid as hf_hybrid
 from shardplan.inputs.readers.hf import llama as hf_llama
 from shardplan.inputs.readers.hf import moe as hf_moe
+from shardplan.inputs.readers.hf import recurrent as hf_recurrent
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
+from shardplan.inputs.readers.hf.unread import refuse_unread
 from shardplan.inputs.readers.hf.unsupported import refuse_other_files, refuse_unsupported
 from shardplan.inputs.readers.model_index import MODELS, model_sources
 
@@ -33,6 +35,7 @@ FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     **hf_gemma.FAMILIES,
     **hf_moe.FAMILIES,
     **hf_hybrid.FAMILIES,
+    **hf_recurrent.FAMILIES,
     **hf_encoders.FAMILIES,
 }
 """``model_type`` to the reader of its family."""
@@ -113,6 +116,9 @@ _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
 _TRAINING_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {
     "bloom": {"max_position_embeddings": 2048},
     "falcon": {"max_position_embeddings": 2048},
+    "falcon_mamba": {"max_position_embeddings": 8192},
+    "mamba": {"max_position_embeddings": 2048},
+    "mamba2": {"max_position_embeddings": 2048},
 }
 """Lengths that files of these families leave out."""
 
@@ -149,7 +155,6 @@ def model_from_config(config: object, *, name: str) -> ModelConfig:
 
     Raises :class:`~shardplan.errors.InputError`: a field is missing, not of its type or out of range, fields
     contradict each other, or the architecture is not supported.
-    :class:`~shardplan.errors.UnknownNameError`: the ``model_type`` is unknown.
     """
     if not isinstance(config, Mapping):
         raise InputError(
@@ -169,6 +174,7 @@ def model_from_config(config: object, *, name: str) -> ModelConfig:
     )
     refuse_unsupported(fields)
     model = FAMILIES[model_type](fields)
+    refuse_unread(fields)
     return replace(model, notes=(*notes, *_notes(config, fields, model)))
 
 
@@ -195,7 +201,7 @@ def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
         raise InputError(
             f"{name}: {text.prefix}model_type is {shown(stated)}",
             rule="model_type is a name",
-            hint=f"give one of {', '.join(sorted(FAMILIES))}",
+            hint=f"write model_type in quotes; {LISTED}",
         )
     if stated is not None and stated in FAMILIES:
         return stated, ()
@@ -206,13 +212,30 @@ def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
             family = _ARCHITECTURES[cls]
             what = f"model_type {shown(stated)} is not known" if stated else "the file states no model_type"
             return family, (f"{what}: read as {family}, the family of its class {cls}",)
-    known = f"shardplan reads {', '.join(sorted(FAMILIES))}"
+    raise _unknown(stated, f"{name}: {text.prefix}model_type")
+
+
+LISTED: Final = "the page 'Models' of the documentation lists the families that are read"
+
+
+def _unknown(stated: str | None, what: str) -> InputError:
+    """No family by this name. Another one is never proposed: families of similar names have different layers."""
     if stated is None:
-        raise InputError(
-            f"{name}: {text.prefix}model_type is missing", rule="a model states its model_type", hint=known
+        return InputError(
+            f"{what} is missing", rule="a model states its model_type", hint=f"add model_type to the file; {LISTED}"
         )
-    hint = f"{known}; where the layers are those of one of these, set model_type to it"
-    raise UnknownNameError("model_type", shown(stated).strip("'"), sorted(FAMILIES), hint=hint)
+    spelled = next((family for family in FAMILIES if _letters(family) == _letters(stated)), None)
+    like = f"describe your model by a family that has the same layers: {LISTED}"
+    return InputError(
+        f"{what} {shown(stated)} is not known",
+        rule="the model_type is one that shardplan reads, and no other family is guessed",
+        hint=f"write it '{spelled}'" if spelled else like,
+    )
+
+
+def _letters(name: str) -> str:
+    """A name without the marks and capitals in which its spellings differ."""
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def _notes(config: Mapping[str, object], fields: ConfigFields, model: ModelConfig) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from shardplan.inputs.layers import Layer
+from shardplan.inputs.layers import MLP, Layer
 from shardplan.inputs.model import ModelConfig, PatchEmbedding
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
-from shardplan.inputs.readers.hf.parts import attention, decoder, mlp, repeated
+from shardplan.inputs.readers.hf.parts import attention, decoder, mlp, repeated, sliding, stack
 
 
 def bert(fields: ConfigFields) -> ModelConfig:
@@ -25,6 +25,7 @@ def roberta(fields: ConfigFields) -> ModelConfig:
 
 
 def _bert(fields: ConfigFields, rows: int, longest: int) -> ModelConfig:
+    fields.require("position_embedding_type", expected="absolute")
     return replace(
         decoder(fields, _encoder_layers(fields, qkv_bias=True), tie=True),
         norm_bias=True,
@@ -62,6 +63,67 @@ def vit(fields: ConfigFields) -> ModelConfig:
     )
 
 
+def modernbert(fields: ConfigFields) -> ModelConfig:
+    """ModernBERT: rotary positions, gated MLPs, windows in two of three layers, no norm before the first."""
+    bias = fields.flag("attention_bias", default=False)
+    heads = fields.count("num_attention_heads")
+    base = replace(attention(fields, qkv_bias=bias, num_kv_heads=heads), causal=False)
+    every = fields.count("global_attn_every_n_layers", 3)
+    slides = sliding(fields, lambda i: i % every != 0)
+    fields.understood("local_attention", "sliding_window")
+    local = replace(base, window=max(1, fields.count("local_attention", 128) // 2))  # half of it on each side
+    feed_forward = mlp(fields, gated=True, bias=fields.flag("mlp_bias", default=False))
+    layers = stack([local if slide else base for slide in slides], [feed_forward] * len(slides))
+    return replace(
+        decoder(fields, (replace(layers[0], num_norms=1), *layers[1:]), tie=True),
+        norm_bias=fields.flag("norm_bias", default=False),
+        causal=False,
+        has_embedding_norm=True,
+        head_bias=fields.flag("decoder_bias", default=True),
+        has_head_transform=True,
+        head_transform_bias=fields.flag("classifier_bias", default=False),
+    )
+
+
+def dinov2(fields: ConfigFields) -> ModelConfig:
+    """DINOv2: a vision transformer whose layers scale their outputs, with a SwiGLU MLP in the largest."""
+    registers = fields.count("num_register_tokens", 4, minimum=0) if "registers" in fields.model_type else 0
+    patch = PatchEmbedding(
+        image_size=_side(fields, "image_size"),
+        patch_size=_side(fields, "patch_size"),
+        num_channels=fields.count("num_channels", 3),
+        num_registers=registers,
+        has_mask_token=fields.flag("use_mask_token", default=True),
+    )
+    qkv_bias, heads = fields.flag("qkv_bias", default=True), fields.count("num_attention_heads")
+    base = attention(fields, qkv_bias=qkv_bias, output_bias=True, num_kv_heads=heads)
+    layer = Layer(
+        mixer=replace(base, causal=False, rotary=False), mlp=_dinov2_mlp(fields), num_norms=2, layer_scale=True
+    )
+    return ModelConfig(
+        name=fields.name,
+        model_type=fields.model_type,
+        hidden_size=fields.count("hidden_size"),
+        layers=(layer,) * fields.num_layers,
+        vocab_size=0,
+        tie_word_embeddings=False,
+        norm_bias=True,
+        max_position_embeddings=patch.sequence_length,
+        num_position_embeddings=patch.num_patches + 1,
+        patch=patch,
+        num_labels=_num_labels(fields),
+        num_label_inputs=2,
+        causal=False,
+    )
+
+
+def _dinov2_mlp(fields: ConfigFields) -> MLP:
+    """Two thirds of the width, rounded up to a multiple of eight, where a gate takes the other third."""
+    width = int(fields.ratio("mlp_ratio", 4) * fields.count("hidden_size"))
+    gated = fields.flag("use_swiglu_ffn", default=False)
+    return MLP(intermediate_size=(int(width * 2 / 3) + 7) // 8 * 8 if gated else width, gated=gated, bias=True)
+
+
 def _encoder_layers(fields: ConfigFields, *, qkv_bias: bool) -> tuple[Layer, ...]:
     base = attention(fields, qkv_bias=qkv_bias, output_bias=True, num_kv_heads=fields.count("num_attention_heads"))
     return repeated(fields, replace(base, causal=False, rotary=False), mlp(fields, gated=False, bias=True))
@@ -69,7 +131,7 @@ def _encoder_layers(fields: ConfigFields, *, qkv_bias: bool) -> tuple[Layer, ...
 
 def _side(fields: ConfigFields, key: str) -> int:
     """Side of a square, given as a number or as two equal ones."""
-    value = fields.values.get(key)
+    value = fields.word(key)
     if isinstance(value, list | tuple):
         sides = set(fields.counts(key, maximum=1_000_000))
         if len(sides) != 1 or 0 in sides:
@@ -82,7 +144,7 @@ def _side(fields: ConfigFields, key: str) -> int:
 
 def _num_labels(fields: ConfigFields) -> int:
     """Classes: ``num_labels`` or the entries of ``id2label``; 2 for a classifier that names none, 0 without one."""
-    labels = fields.values.get("id2label")
+    labels = fields.word("id2label")
     if isinstance(labels, Mapping) and not fields.has("num_labels"):
         return len(labels)
     classes = fields.values.get("architectures")
@@ -94,6 +156,9 @@ def _num_labels(fields: ConfigFields) -> int:
 FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "bert": bert,
     "camembert": roberta,
+    "dinov2": dinov2,
+    "dinov2_with_registers": dinov2,
+    "modernbert": modernbert,
     "roberta": roberta,
     "vit": vit,
     "xlm-roberta": roberta,

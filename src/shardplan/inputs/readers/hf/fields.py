@@ -17,9 +17,9 @@ from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_DIMENSION, MAX_NUM_LAYERS
 
 SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model"),
+    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model", "emb_size"),
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_q_heads"),
     "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
     "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
     "max_position_embeddings": (
@@ -28,6 +28,7 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "max_seq_len",
         "seq_length",
         "model_max_length",
+        "sequence_len",
     ),
     "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": (
@@ -37,8 +38,11 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "top_k_experts",
         "moe_k",
         "moe_topk",
+        "num_selected_experts",
     ),
-    "n_shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "n_shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    "head_dim": ("head_dim", "key_size"),
+    "n_group": ("n_group", "num_expert_group"),
     "num_nextn_predict_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"),
     "sliding_window_pattern": ("sliding_window_pattern", "_sliding_window_pattern"),
     "n_groups": ("n_groups", "mamba_n_groups"),
@@ -47,7 +51,9 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "use_conv_bias": ("use_conv_bias", "mamba_conv_bias"),
     "mamba_num_heads": ("mamba_num_heads", "mamba_n_heads"),
     "mamba_head_dim": ("mamba_head_dim", "mamba_d_head"),
-    "ssm_state_size": ("ssm_state_size", "mamba_d_state"),
+    "ssm_state_size": ("ssm_state_size", "state_size", "mamba_d_state"),
+    "time_step_rank": ("time_step_rank", "mamba_dt_rank"),
+    "expand": ("expand", "mamba_expand"),
 }
 """Meaning to the names files use for it, the usual one first. A meaning not listed here has its own name only."""
 
@@ -73,6 +79,10 @@ class ConfigFields:
     """Where in the file the fields stand, for messages."""
     taken: dict[str, object] = field(default_factory=dict)
     """Defaults that were read."""
+    read: set[str] = field(default_factory=set)
+    """Names in the file that were read, or that the family understands and these layers do not need."""
+    parts: list[ConfigFields] = field(default_factory=list)
+    """Objects in the file whose fields were read."""
 
     @property
     def num_layers(self) -> int:
@@ -84,6 +94,16 @@ class ConfigFields:
         found = self._find(key)
         return found is not None and found.value is not None
 
+    def word(self, key: str) -> object:
+        """Whatever stands under ``key`` itself; None where it is absent."""
+        self.read.add(key)
+        return self.values.get(key)
+
+    def understood(self, *keys: str) -> None:
+        """Count ``keys``, under every spelling, as read: the family knows them, and these layers do not need them."""
+        for key in keys:
+            self.read.update(SPELLINGS.get(key, (key,)))
+
     def count(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_DIMENSION) -> int:
         """Whole number under ``key``; ``default`` where it is absent or null, and an error without one."""
         found = self._find(key)
@@ -92,6 +112,20 @@ class ConfigFields:
         if default is not None:
             return default
         raise self._missing(key, found)
+
+    def same_count(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
+        """Whole number under ``key``, or a list of one number for every layer."""
+        found = self._find(key)
+        if found is None or not isinstance(found.value, list | tuple):
+            return self.count(key, default, minimum=minimum)
+        listed = self.counts(key, maximum=MAX_DIMENSION, length=self.num_layers)
+        if len(set(listed)) != 1 or listed[0] < minimum:
+            raise self.error(
+                f"{found.spelling} is {shown(found.value)}",
+                rule=f"{found.spelling} of {self.model_type} is the same in every layer, and {minimum} at least",
+                hint=f"give {found.spelling} as one number; layers that differ in it are not supported",
+            )
+        return listed[0]
 
     def optional_count(self, key: str, default: int | None = None, *, minimum: int = 1) -> int | None:
         """Whole number under ``key``; null is None, absent is ``default``."""
@@ -187,11 +221,13 @@ class ConfigFields:
                 rule=f"{key} is an object with fields of its own",
                 hint=f"correct {key} in the configuration",
             )
-        return ConfigFields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
+        part = ConfigFields(name=self.name, model_type=self.model_type, values=values, prefix=f"{self.prefix}{key}.")
+        self.parts.append(part)
+        return part
 
     def require(self, key: str, expected: object) -> None:
         """Refuse a file whose ``key`` is there and not ``expected``: a variant of the family with other layers."""
-        value = self.values.get(key)
+        value = self.word(key)
         if value is not None and value != expected:
             raise self.error(
                 f"{key} is {shown(value)}",
@@ -205,6 +241,7 @@ class ConfigFields:
 
     def _find(self, key: str) -> _Found | None:
         present = [_Found(name, self.values[name]) for name in SPELLINGS.get(key, (key,)) if name in self.values]
+        self.read.update(found.spelling for found in present)
         given = [found for found in present if found.value is not None]
         for other in given[1:]:
             self._check_agree(given[0], other)

@@ -9,6 +9,7 @@ from typing import Final
 from shardplan.inputs.layers import MLP, Attention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
+from shardplan.inputs.readers.hf.moe import ROUTING
 from shardplan.inputs.readers.hf.parts import attention, decoder, experts, mlp, repeated, sliding, stack, windowed
 
 
@@ -39,6 +40,7 @@ def _gemma(fields: ConfigFields, base: Attention, *, pattern: int) -> ModelConfi
 def gemma4(fields: ConfigFields) -> ModelConfig:
     """Gemma 4 (not E2B and E4B): Gemma 3 with larger heads where a layer sees all keys; experts next to the MLP."""
     _refuse_layer_inputs(fields)
+    fields.understood("num_global_key_value_heads", "global_head_dim", "vocab_size_per_layer_input", *ROUTING)
     moe = fields.flag("enable_moe_block", default=False)
     # In layers with experts the MLP runs next to them, so that it is an expert that all tokens visit. They have three
     # more norms; the router scales its input per channel, as a norm does, and its scores per expert, as a bias does.

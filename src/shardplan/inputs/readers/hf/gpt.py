@@ -29,9 +29,12 @@ def gpt_neo(fields: ConfigFields) -> ModelConfig:
     n = fields.num_layers
     heads = fields.count("num_attention_heads")
     base = replace(attention(fields, output_bias=True, num_kv_heads=heads), rotary=False)
-    kinds = fields.kinds("attention_layers", ("global", "local"), length=n) or ("global", "local") * n
+    kinds = fields.kinds("attention_layers", ("global", "local"), length=n)
     local = replace(base, window=fields.count("window_size", 256))
-    mixers = [local if kind == "local" else base for kind in kinds[:n]]
+    usual = [[["global", "local"], n // 2]]
+    if kinds or fields.values.get("attention_types") == usual:
+        fields.understood("attention_types")
+    mixers = [local if kind == "local" else base for kind in (kinds or ("global", "local") * n)[:n]]
     feed_forward = mlp(fields, gated=False, bias=True, width=4 * fields.count("hidden_size"))
     return _with_positions(fields, decoder(fields, stack(mixers, [feed_forward] * n), tie=True))
 
@@ -83,14 +86,17 @@ def bloom(fields: ConfigFields) -> ModelConfig:
 
 def mpt(fields: ConfigFields) -> ModelConfig:
     """MPT and llm-foundry: no biases; learned positions where neither ALiBi nor rotary positions are asked for."""
-    core = fields.part("attn_config")
+    core, inner = fields.part("attn_config"), fields.part("ffn_config")
+    core.require("qk_ln", expected=False)
+    inner.require("ffn_type", expected="mptmlp")
     alibi, rotary = core.flag("alibi", default=True), core.flag("rope", default=False)
-    kind = core.values.get("attn_type") or "multihead_attention"
+    kind = core.word("attn_type") or "multihead_attention"
     heads = fields.count("num_attention_heads")
     kv_heads = {"multihead_attention": heads, "multiquery_attention": 1}.get(str(kind)) or core.count("kv_n_heads")
     bias = not fields.flag("no_bias", default=True)
     base = replace(attention(fields, qkv_bias=bias, num_kv_heads=kv_heads), rotary=rotary)
-    feed_forward = MLP(intermediate_size=_mpt_width(fields), gated=False, bias=bias)
+    width = inner.optional_count("ffn_hidden_size") or _mpt_width(fields)
+    feed_forward = MLP(intermediate_size=width, gated=False, bias=bias)
     learned = fields.flag("learned_pos_emb", default=True) and not alibi and not rotary
     rows = fields.count("max_position_embeddings") if learned else 0
     model = decoder(fields, repeated(fields, base, feed_forward), tie=True)
@@ -114,7 +120,8 @@ def falcon(fields: ConfigFields) -> ModelConfig:
     heads = fields.count("num_attention_heads")
     shared = 1 if fields.flag("multi_query", default=True) else heads
     kv_heads = fields.count("num_key_value_heads", heads) if new else shared
-    base = attention(fields, qkv_bias=bias, num_kv_heads=kv_heads)
+    stated = kv_heads if new else heads  # files of the older layout state query heads, and multi_query decides
+    base = replace(attention(fields, qkv_bias=bias, num_kv_heads=stated), num_kv_heads=kv_heads)
     parallel = new or fields.flag("parallel_attn", default=True)
     num_norms = fields.count("num_ln_in_parallel_attn", 2 if new else 1) if parallel else 2
     feed_forward = mlp(fields, gated=False, bias=bias, width=4 * fields.count("hidden_size"))

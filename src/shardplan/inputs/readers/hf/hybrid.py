@@ -9,11 +9,22 @@ from typing import Final
 from shardplan.inputs.layers import MLP, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.fields import ConfigFields
-from shardplan.inputs.readers.hf.moe import feed_forwards
+from shardplan.inputs.readers.hf.moe import ROUTING, feed_forwards
 from shardplan.inputs.readers.hf.parts import attention, decoder, experts, grouped, mlp, sparse_step, stack
+from shardplan.inputs.readers.hf.recurrent import selective_scan
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
 
 _LETTERS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_MAMBA: Final = (
+    "mamba_num_heads",
+    "mamba_head_dim",
+    "ssm_state_size",
+    "n_groups",
+    "conv_kernel",
+    "chunk_size",
+    "expand",
+)
+"""Fields that say nothing of a model without Mamba layers."""
 _BLOCKS: Final = {
     "mamba": "mamba",
     "linear_attention": "mamba",
@@ -28,6 +39,8 @@ _BLOCKS: Final = {
 def nemotron_h(fields: ConfigFields) -> ModelConfig:
     """Nemotron-H, Nemotron 3: each layer is one of a Mamba-2 mixer, attention, an MLP or experts, behind one norm."""
     names = _nemotron_blocks(fields, "hybrid_override_pattern", "layers_block_type")
+    understood = ("mtp_hybrid_override_pattern", "mtp_layers_block_type", "n_shared_experts", "use_bias", "mlp_bias")
+    fields.understood(*understood, "attention_head_dim", "intermediate_size", *ROUTING, *_MAMBA)
     if not names:
         fields.count("hybrid_override_pattern")  # neither spelling is there: say so
     _check_num_layers(fields, len(names))
@@ -102,6 +115,7 @@ def _nemotron_experts(fields: ConfigFields) -> MixtureOfExperts:
 
 
 def _mamba(fields: ConfigFields, *, proj_bias: bool) -> StateSpace:
+    fields.understood("expand", "time_step_rank", "mamba_d_ssm")  # heads and their size say it
     return StateSpace(
         num_heads=fields.count("mamba_num_heads"),
         head_dim=fields.count("mamba_head_dim"),
@@ -114,6 +128,80 @@ def _mamba(fields: ConfigFields, *, proj_bias: bool) -> StateSpace:
     )
 
 
+def jamba(fields: ConfigFields) -> ModelConfig:
+    """Jamba: Mamba-1 with norms inside, or attention without positions; experts in every other layer."""
+    n = fields.num_layers
+    fields.require("mamba_inner_layernorms", expected=True)
+    inner = fields.count("expand", 2) * fields.count("hidden_size")
+    bias = fields.flag("mamba_proj_bias", default=False)
+    scan = selective_scan(fields, inner, proj_bias=bias, inner_norms=True)
+    base = replace(attention(fields, kv_required=True), rotary=False)
+    attends = _every(fields, "attn_layer", 8, 4)
+    # a single expert is an MLP
+    sparse = _every(fields, "expert_layer", 2, 1) if fields.count("num_experts", 16) > 1 else (False,) * n
+    mlps = feed_forwards(fields, sparse, lambda: experts(fields, width="intermediate_size"))
+    return decoder(fields, stack([base if full else scan for full in attends], mlps))
+
+
+def _every(fields: ConfigFields, name: str, period: int, offset: int) -> tuple[bool, ...]:
+    """Layers of which ``name``_period and ``name``_offset name one in so many."""
+    period, offset = fields.count(f"{name}_period", period), fields.count(f"{name}_offset", offset, minimum=0)
+    return tuple(i % period == offset for i in range(fields.num_layers))
+
+
+def bamba(fields: ConfigFields) -> ModelConfig:
+    """Bamba: Mamba-2, attention in the listed layers, a gated MLP in each."""
+    n = fields.num_layers
+    listed = set(fields.counts("attn_layer_indices", maximum=n - 1))
+    kinds = fields.kinds("layer_types", ("linear_attention", "full_attention"), length=n)
+    attends = [kind == "full_attention" for kind in kinds] if kinds else [i in listed for i in range(n)]
+    base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
+    scan = _sized_mamba(fields, proj_bias=fields.flag("mamba_proj_bias", default=False))
+    feed_forward = mlp(fields, gated=True, bias=fields.flag("mlp_bias", default=False))
+    return decoder(fields, stack([base if full else scan for full in attends], [feed_forward] * n))
+
+
+def falcon_h1(fields: ConfigFields) -> ModelConfig:
+    """Falcon-H1: Mamba-2 and attention in parallel in every layer, then a gated MLP."""
+    proj_bias = fields.flag("mamba_proj_bias", default=False)
+    fields.require("projectors_bias", expected=proj_bias)
+    fields.understood("layer_types", "mlp_expansion_factor")
+    fields.require("mamba_use_mlp", expected=True)
+    inner = fields.optional_count("mamba_d_ssm", 1024)
+    scan = replace(
+        _sized_mamba(fields, proj_bias=proj_bias, inner=inner),
+        gated_norm=fields.flag("mamba_rms_norm", default=False),
+    )
+    base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
+    feed_forward = mlp(fields, gated=True, bias=fields.flag("mlp_bias", default=False))
+    layer = Layer(mixer=scan, parallel_mixer=base, mlp=feed_forward, num_norms=2)
+    return decoder(fields, (layer,) * fields.num_layers)
+
+
+def _sized_mamba(fields: ConfigFields, *, proj_bias: bool, inner: int | None = None) -> StateSpace:
+    """Mamba-2 whose heads hold ``inner`` channels, or ``mamba_expand`` times the hidden size; "auto" divides them."""
+    inner = inner or fields.count("expand", 2) * fields.count("hidden_size")
+    fields.understood("expand", "mamba_d_ssm", "mamba_head_dim")
+    heads = fields.count("mamba_num_heads", 128)
+    stated = None if fields.word("mamba_d_head") in ("auto", None) else fields.count("mamba_head_dim")
+    if inner % heads or stated not in (None, inner // heads):
+        raise fields.error(
+            f"{heads} Mamba heads of {stated or 'equal'} channels for {inner} channels in all",
+            rule="the Mamba heads hold mamba_d_ssm channels, or mamba_expand times the hidden size",
+            hint="correct mamba_n_heads or mamba_d_head",
+        )
+    return StateSpace(
+        num_heads=heads,
+        head_dim=inner // heads,
+        state_size=fields.count("ssm_state_size", 256),
+        num_groups=fields.count("n_groups", 1),
+        conv_kernel=fields.count("conv_kernel", 4),
+        chunk_size=fields.count("chunk_size", 256),
+        conv_bias=fields.flag("use_conv_bias", default=True),
+        proj_bias=proj_bias,
+    )
+
+
 def granite_hybrid(fields: ConfigFields) -> ModelConfig:
     """Granite 4: Mamba-2 or attention, then a shared MLP, next to experts where there are any."""
     n = fields.num_layers
@@ -121,7 +209,7 @@ def granite_hybrid(fields: ConfigFields) -> ModelConfig:
     if kinds is None:
         fields.count("layer_types")  # required
     bias = fields.flag("attention_bias", default=False)
-    rotary = fields.values.get("position_embedding_type") == "rope"
+    rotary = fields.word("position_embedding_type") == "rope"
     heads: dict[str, Mixer] = {"attention": replace(attention(fields, qkv_bias=bias), rotary=rotary)}
     if any(_BLOCKS[kind] == "mamba" for kind in kinds or ()):
         heads["mamba"] = _mamba(fields, proj_bias=fields.flag("mamba_proj_bias", default=False))
@@ -131,6 +219,7 @@ def granite_hybrid(fields: ConfigFields) -> ModelConfig:
 
 def _granite_mlp(fields: ConfigFields) -> MLP | MixtureOfExperts:
     shared = fields.count("shared_intermediate_size")
+    fields.understood("intermediate_size", "num_experts_per_tok")
     if fields.count("num_experts", minimum=0):
         return experts(fields, width="intermediate_size", shared_width=shared)
     return MLP(intermediate_size=shared, gated=True)
@@ -149,6 +238,7 @@ def qwen3_5(fields: ConfigFields) -> ModelConfig:
 
 def qwen3_5_moe(fields: ConfigFields) -> ModelConfig:
     """Qwen3.5 with experts in every layer."""
+    fields.understood("intermediate_size")
     return _qwen_hybrid(fields, [_qwen_experts(fields)] * fields.num_layers)
 
 
@@ -161,6 +251,7 @@ def _qwen_hybrid(fields: ConfigFields, mlps: list[MLP | MixtureOfExperts]) -> Mo
     n, every = fields.num_layers, fields.count("full_attention_interval", 4)
     kinds = fields.kinds("layer_types", ("linear_attention", "full_attention"), length=n)
     full = [k == "full_attention" for k in kinds] if kinds else [(i + 1) % every == 0 for i in range(n)]
+    fields.understood("full_attention_interval")
     linear, base = None if all(full) else _delta_network(fields), _gated_attention(fields)
     layers = stack([base if is_full else linear for is_full in full], mlps)
     model = decoder(fields, layers)
@@ -171,6 +262,7 @@ def _qwen_hybrid(fields: ConfigFields, mlps: list[MLP | MixtureOfExperts]) -> Mo
 
 def _gated_attention(fields: ConfigFields) -> Mixer:
     bias = fields.flag("attention_bias", default=False)
+    fields.require("attn_output_gate", expected=True)
     base = attention(fields, qkv_bias=bias, head_dim=256, kv_required=True)
     return replace(base, qk_norm="head", output_gate=True)
 
@@ -186,7 +278,10 @@ def _delta_network(fields: ConfigFields) -> LinearAttention:
 
 
 FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
+    "bamba": bamba,
+    "falcon_h1": falcon_h1,
     "granitemoehybrid": granite_hybrid,
+    "jamba": jamba,
     "nemotron_h": nemotron_h,
     "qwen3_5_moe_text": qwen3_5_moe,
     "qwen3_5_text": qwen3_5,

@@ -49,12 +49,13 @@ def smollm3(fields: ConfigFields) -> ModelConfig:
     """SmolLM3: Llama, every fourth layer without positions."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
     n, every = fields.num_layers, fields.count("no_rope_layer_interval", 4)
+    fields.understood("sliding_window", "max_window_layers")
     rotary = fields.counts("no_rope_layers", maximum=1, length=n) or [int((i + 1) % every != 0) for i in range(n)]
     plain = replace(base, rotary=False)
-    mixers = [base if rotates else plain for rotates in rotary]
-    if fields.flag("use_sliding_window", default=False):
-        window = fields.optional_count("sliding_window")
-        mixers = [mixer if mixer.rotary else replace(mixer, window=window) for mixer in mixers]
+    slides = sliding(fields, lambda i: fields.flag("use_sliding_window", default=False) and not rotary[i])
+    window = fields.optional_count("sliding_window") if any(slides) else None
+    bases = [base if rotates else plain for rotates in rotary]
+    mixers = [replace(mixer, window=window) if slide else mixer for mixer, slide in zip(bases, slides, strict=True)]
     feed_forward = mlp(fields, gated=True, bias=fields.flag("mlp_bias", default=False))
     return decoder(fields, stack(mixers, [feed_forward] * n), tie=True)
 
@@ -68,8 +69,18 @@ def ernie(fields: ConfigFields) -> ModelConfig:
 
 def hunyuan(fields: ConfigFields) -> ModelConfig:
     """Hunyuan dense: Llama with norms on queries and keys."""
+    hunyuan_fields(fields)
+    fields.require("num_experts", expected=1)
+    fields.understood("num_experts_per_tok", "n_shared_experts", "moe_intermediate_size")
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False))
     return _llama_like(fields, replace(base, qk_norm="head"))
+
+
+def hunyuan_fields(fields: ConfigFields) -> None:
+    """Refuse Hunyuan files of other layers, and pass over what they say of parts that they do not use."""
+    for key, usual in (("use_cla", False), ("use_qk_norm", True), ("moe_layer_num_skipped", 0)):
+        fields.require(key, expected=usual)
+    fields.understood("cla_share_factor", "num_media_embeds", "attention_head_dim")
 
 
 def mistral(fields: ConfigFields) -> ModelConfig:
@@ -110,6 +121,7 @@ def _qwen(fields: ConfigFields, base: Attention) -> ModelConfig:
 def qwen_windows(fields: ConfigFields, base: Attention) -> tuple[Attention, ...]:
     """Qwen's windows: off unless ``use_sliding_window``, then in the layers from ``max_window_layers`` on."""
     on = fields.flag("use_sliding_window", default=False)
+    fields.understood("max_window_layers")
     first = fields.count("max_window_layers", 28, minimum=0) if on else 0
     return windowed(fields, base, sliding(fields, lambda i: on and i >= first))
 
@@ -125,7 +137,9 @@ def cohere(fields: ConfigFields) -> ModelConfig:
 def cohere2(fields: ConfigFields) -> ModelConfig:
     """Command A: as Command R; three of four layers slide, the fourth sees all keys without positions."""
     base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
-    pattern = fields.count("sliding_window_pattern", 4)
+    for key in ("use_gated_activation", "use_parallel_block"):
+        fields.require(key, expected=True)
+    pattern = fields.count("sliding_window_pattern", fields.count("layer_switch", 4))
     slides = sliding(fields, lambda i: (i + 1) % pattern != 0)
     mixers = [m if m.window else replace(m, rotary=False) for m in windowed(fields, base, slides, default=4096)]
     feed_forward = [mlp(fields, gated=True)] * len(mixers)
@@ -168,7 +182,42 @@ def olmo3(fields: ConfigFields) -> ModelConfig:
     return decoder(fields, stack(mixers, [mlp(fields, gated=True)] * len(mixers)))
 
 
+def exaone4(fields: ConfigFields) -> ModelConfig:
+    """EXAONE 4: norms behind attention and MLP, and on queries and keys; three of four layers slide in the large one.
+
+    Where some layers slide, those that do not have no positions.
+    """
+    base = replace(attention(fields), qk_norm="head")
+    fields.understood("sliding_window_pattern")
+    if not fields.has("sliding_window"):
+        fields.understood("layer_types")
+        return _llama_like(fields, base)
+    mixers = windowed(fields, base, sliding(fields, _exaone_slides(fields)))
+    placed = [mixer if mixer.window else replace(mixer, rotary=False) for mixer in mixers]
+    return decoder(fields, stack(placed, [mlp(fields, gated=True)] * len(placed)))
+
+
+def _exaone_slides(fields: ConfigFields) -> Callable[[int], bool]:
+    """Whether a layer slides: by the letters of the pattern, repeated, or all but every so many; never the last one."""
+    if isinstance(fields.values.get("sliding_window_pattern"), str):
+        letters = fields.letters("sliding_window_pattern", {"L": "local", "G": "global"}) or ()
+        return lambda i: letters[i % len(letters)] == "local" and i + 1 < fields.num_layers
+    every = fields.count("sliding_window_pattern", 4)
+    return lambda i: (i + 1) % every != 0
+
+
+def apertus(fields: ConfigFields) -> ModelConfig:
+    """Apertus: norms on queries and keys, and a learned activation (xIELU) without a gate."""
+    for key, usual in (("qk_norm", True), ("post_norm", False)):
+        fields.require(key, expected=usual)
+    base = replace(attention(fields, qkv_bias=fields.flag("attention_bias", default=False)), qk_norm="head")
+    learned = 2 if (fields.word("hidden_act") or "xielu") == "xielu" else 0
+    feed_forward = replace(mlp(fields, gated=False), num_activation_parameters=learned)
+    return decoder(fields, repeated(fields, base, feed_forward))
+
+
 FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
+    "apertus": apertus,
     "aquila": llama,
     "arcee": arcee,
     "baichuan": baichuan,
@@ -176,6 +225,7 @@ FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "cohere": cohere,
     "cohere2": cohere2,
     "ernie4_5": ernie,
+    "exaone4": exaone4,
     "glm": glm,
     "glm4": glm4,
     "granite": llama,

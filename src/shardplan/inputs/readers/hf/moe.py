@@ -9,7 +9,7 @@ from typing import Final
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts, QKNorm
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.hf.fields import ConfigFields
-from shardplan.inputs.readers.hf.llama import qwen_windows
+from shardplan.inputs.readers.hf.llama import hunyuan_fields, qwen_windows
 from shardplan.inputs.readers.hf.parts import (
     attention,
     decoder,
@@ -25,11 +25,23 @@ from shardplan.inputs.readers.hf.parts import (
     windowed,
 )
 
+ROUTING: Final = (
+    "moe_intermediate_size",
+    "num_experts",
+    "num_experts_per_tok",
+    "n_shared_experts",
+    "shared_expert_intermediate_size",
+    "n_group",
+    "topk_group",
+)
+"""Fields that say nothing of a model whose layers are all dense."""
+
 
 def feed_forwards(
     fields: ConfigFields, sparse: Sequence[bool], moe: Callable[[], MixtureOfExperts]
 ) -> list[MLP | MixtureOfExperts]:
     """Experts where ``sparse`` says, a gated MLP of ``intermediate_size`` elsewhere; reads only what occurs."""
+    fields.understood("intermediate_size", *ROUTING)
     routed = moe() if any(sparse) else None
     dense = None if all(sparse) else mlp(fields, gated=True)
     chosen = [routed if is_sparse else dense for is_sparse in sparse]
@@ -63,6 +75,7 @@ def qwen2_moe(fields: ConfigFields) -> ModelConfig:
 
 def qwen3_moe(fields: ConfigFields) -> ModelConfig:
     """Qwen3-MoE: norms on queries and keys, no shared expert."""
+    fields.require("use_qk_norm", expected=True)
     bias = fields.flag("attention_bias", default=False)
     base = replace(attention(fields, qkv_bias=bias, kv_required=True), qk_norm="head")
     moe = feed_forwards(fields, sparse_step(fields), lambda: experts(fields))
@@ -104,6 +117,7 @@ def deepseek_v3(fields: ConfigFields) -> ModelConfig:
 def deepseek_v32(fields: ConfigFields) -> ModelConfig:
     """DeepSeek-V3.2, GLM-5: DeepSeek-V3 with an indexer; a layer may reuse the keys that an earlier one selected."""
     fields.count("index_topk")
+    fields.understood("index_topk_freq", "index_skip_topk_offset", "layer_types")
     base = latent_attention(fields)
     layers = _deepseek(fields, base, first_k=3, shared=1)
     reusing = replace(base, index_num_heads=0, index_head_dim=0)
@@ -130,7 +144,7 @@ def glm4_moe_lite(fields: ConfigFields) -> ModelConfig:
 
 def glm4_moe(fields: ConfigFields) -> ModelConfig:
     """GLM-4.5: grouped queries with biases, experts as in DeepSeek-V3, one dense layer where the file does not say."""
-    bias = fields.flag("attention_bias", default=False)
+    bias = fields.flag("attention_bias", default=fields.model_type == "glm4v_moe_text")
     base = attention(fields, qkv_bias=bias, output_bias=False, kv_required=True)
     norm: QKNorm = "head" if fields.flag("use_qk_norm", default=False) else "none"
     return decoder(fields, _deepseek(fields, replace(base, qk_norm=norm), first_k=1, shared=1))
@@ -156,6 +170,7 @@ def gpt_oss(fields: ConfigFields) -> ModelConfig:
 def llama4(fields: ConfigFields) -> ModelConfig:
     """Llama 4: one shared expert always; three of four layers attend in chunks, the fourth to all without positions."""
     sparse = _llama4_sparse(fields)
+    fields.understood("intermediate_size_mlp", "interleave_moe_layer_step", "no_rope_layer_interval")
     routed = experts(fields, width="intermediate_size", num_shared=1) if any(sparse) else None
     dense = None if all(sparse) else MLP(intermediate_size=fields.count("intermediate_size_mlp"), gated=True)
     return decoder(fields, stack(_llama4_mixers(fields), [routed if is_sparse else dense for is_sparse in sparse]))
@@ -173,13 +188,23 @@ def _llama4_mixers(fields: ConfigFields) -> list[Attention]:
     bias = fields.flag("attention_bias", default=False)
     whole = replace(attention(fields, qkv_bias=bias, head_dim=128, kv_required=True), rotary=False)
     norm: QKNorm = "l2" if fields.flag("use_qk_norm", default=True) else "none"
-    chunked = replace(whole, rotary=True, qk_norm=norm, chunk=fields.optional_count("attention_chunk_size", 8192))
-    return [chunked if rotates else whole for rotates in rotary]
+    rotating = replace(whole, rotary=True, qk_norm=norm)
+    kinds = fields.kinds("layer_types", ("chunked_attention", "full_attention"), length=n)
+    chunked = [kind == "chunked_attention" for kind in kinds] if kinds else [bool(rotates) for rotates in rotary]
+    bases = [rotating if rotates else whole for rotates in rotary]
+    chunk = fields.optional_count("attention_chunk_size", 8192)
+    return [replace(base, chunk=chunk) if cut else base for base, cut in zip(bases, chunked, strict=True)]
 
 
 def minimax_m2(fields: ConfigFields) -> ModelConfig:
     """MiniMax-M2: norms on all projected queries and keys, narrow experts, several multi-token-prediction modules."""
     norm: QKNorm = "full" if fields.flag("use_qk_norm", default=True) else "none"
+    if any(kind != 1 for kind in fields.counts("attn_type_list", maximum=1, length=fields.num_layers)):
+        raise fields.error(
+            "attn_type_list names layers of linear attention",
+            rule="every layer of a minimax_m2 model attends to all keys (attn_type_list 1)",
+            hint="correct attn_type_list; models with linear attention are of the family minimax_m1",
+        )
     base = replace(attention(fields, head_dim=128, kv_required=True), qk_norm=norm)
     model = decoder(fields, repeated(fields, base, experts(fields, width="intermediate_size")))
     per_module = fields.count("mtp_transformer_layers", 1) * fields.flag("use_mtp", default=True)
@@ -216,6 +241,7 @@ def ernie_moe(fields: ConfigFields) -> ModelConfig:
 def dbrx(fields: ConfigFields) -> ModelConfig:
     """DBRX: dimensions of attention and experts in objects of their own."""
     core, inner = fields.part("attn_config"), fields.part("ffn_config")
+    inner.understood("hidden_size")
     base = attention(fields, num_kv_heads=core.count("kv_n_heads"))
     moe = MixtureOfExperts(
         num_experts=inner.count("moe_num_experts"),
@@ -226,7 +252,72 @@ def dbrx(fields: ConfigFields) -> ModelConfig:
     return decoder(fields, repeated(fields, base, moe))
 
 
+def hunyuan_moe(fields: ConfigFields) -> ModelConfig:
+    """Hunyuan-A13B: norms on queries and keys, experts next to an MLP of their width that all tokens visit."""
+    hunyuan_fields(fields)
+    fields.require("use_mixed_mlp_moe", expected=True)
+    base = replace(attention(fields, qkv_bias=fields.flag("attention_bias", default=False)), qk_norm="head")
+    width = fields.same_count("moe_intermediate_size", fields.count("intermediate_size"))
+    shared = fields.same_count("n_shared_experts", 1, minimum=0) * fields.count("intermediate_size")
+    moe = MixtureOfExperts(
+        num_experts=fields.same_count("num_experts"),
+        top_k=fields.same_count("num_experts_per_tok", 1),
+        intermediate_size=width,
+        gated=True,
+        shared_intermediate_size=shared,
+    )
+    return decoder(fields, repeated(fields, base, moe))
+
+
+def bailing_moe(fields: ConfigFields) -> ModelConfig:
+    """Ling, Ring: grouped queries, experts with shared ones; Ling 2.0 normalises queries and keys."""
+    for key in ("use_bias", "norm_softmax", "multi_gate", "use_sliding_window"):
+        fields.require(key, expected=False)
+    fields.understood("max_window_layers", "sliding_window")
+    base = attention(fields, qkv_bias=fields.flag("use_qkv_bias", default=False), output_bias=False)
+    norm: QKNorm = "head" if fields.flag("use_qk_norm", default=False) else "none"
+    num_shared = fields.optional_count("n_shared_experts", 0, minimum=0) or 0
+    width = fields.optional_count("moe_shared_expert_intermediate_size")
+    shared = None if width is None else num_shared * width
+    moe = feed_forwards(
+        fields,
+        first_k_dense(fields, 0),
+        lambda: grouped(fields, experts(fields, num_shared=num_shared, shared_width=shared)),
+    )
+    return decoder(fields, stack([replace(base, qk_norm=norm)] * len(moe), moe))
+
+
+def arctic(fields: ConfigFields) -> ModelConfig:
+    """Arctic: experts next to a dense MLP as wide as the hidden size, which has a norm of its own."""
+    n, every = fields.num_layers, fields.count("moe_layer_frequency", 2)
+    fields.understood("intermediate_size", "moe_min_capacity", "moe_train_capacity_factor", "moe_eval_capacity_factor")
+    residual = fields.flag("use_residual", default=False)
+    fields.require("parallel_attn_mlp_res", expected=residual)
+    base = attention(fields, qkv_bias=fields.flag("attention_bias", default=False), kv_required=True)
+    width = fields.count("hidden_size") if residual else 0
+    routed = experts(fields, width="intermediate_size", shared_width=width)
+    with_experts = Layer(mixer=base, mlp=routed, num_norms=3 if residual else 2)
+    dense = Layer(mixer=base, mlp=mlp(fields, gated=True), num_norms=2)
+    return decoder(fields, tuple(with_experts if (i + 1) % every == 0 else dense for i in range(n)))
+
+
+def grok(fields: ConfigFields) -> ModelConfig:
+    """Grok-1: four norms per layer, gated experts in every layer, tied. Also read in the names of its own run.py."""
+    hidden_size = fields.count("hidden_size")
+    base = attention(fields, head_dim=128, kv_required=True)
+    widened = int(fields.ratio("widening_factor", 8) * hidden_size) * 2 // 3
+    routed = MixtureOfExperts(
+        num_experts=fields.count("num_experts"),
+        top_k=fields.count("num_experts_per_tok"),
+        intermediate_size=fields.count("intermediate_size", -(-widened // 8) * 8),
+        gated=True,
+    )
+    return decoder(fields, repeated(fields, base, routed, num_norms=4), tie=True)
+
+
 FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
+    "arctic": arctic,
+    "bailing_moe": bailing_moe,
     "dbrx": dbrx,
     "deepseek": deepseek,
     "deepseek_v2": deepseek_v2,
@@ -241,6 +332,8 @@ FAMILIES: Final[Mapping[str, Callable[[ConfigFields], ModelConfig]]] = {
     "gpt_oss": gpt_oss,
     "granitemoe": granite_moe,
     "granitemoeshared": granite_moe,
+    "grok-1": grok,
+    "hunyuan_v1_moe": hunyuan_moe,
     "kimi_k2": deepseek_v3,
     "llama4_text": llama4,
     "minimax_m2": minimax_m2,

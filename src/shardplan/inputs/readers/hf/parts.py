@@ -28,7 +28,9 @@ def attention(
     ``num_kv_heads``: fixed by the family. ``kv_required``: absent ``num_key_value_heads`` are an error.
     """
     num_heads = fields.count("num_attention_heads")
-    if num_kv_heads is None:
+    if num_kv_heads is not None:
+        _check_kv_heads(fields, num_kv_heads)
+    else:
         absent = not kv_required or "num_key_value_heads" in fields.values
         num_kv_heads = fields.count("num_key_value_heads", num_heads if absent else None)
     return Attention(
@@ -38,6 +40,17 @@ def attention(
         qkv_bias=qkv_bias,
         output_bias=qkv_bias if output_bias is None else output_bias,
     )
+
+
+def _check_kv_heads(fields: ConfigFields, fixed: int) -> None:
+    """Refuse a file that states another number of key-value heads than its family has."""
+    stated, heads = fields.count("num_key_value_heads", fixed), fields.count("num_attention_heads")
+    if stated != fixed:
+        raise fields.error(
+            f"num_key_value_heads is {stated}",
+            rule=f"a {fields.model_type} model of {heads} heads has {fixed} key-value heads",
+            hint="correct num_key_value_heads, or leave it out",
+        )
 
 
 def _even_head(fields: ConfigFields) -> int | None:
@@ -58,6 +71,7 @@ def latent_attention(fields: ConfigFields) -> LatentAttention:
     if "q_lora_rank" not in fields.values:
         fields.count("q_lora_rank")  # absent is an error; null is an answer (DeepSeek-V2-Lite)
     topk = fields.optional_count("index_topk")
+    fields.understood("num_key_value_heads", "head_dim", "qk_head_dim")  # all heads are decompressed from one latent
     return LatentAttention(
         num_heads=fields.count("num_attention_heads"),
         q_lora_rank=fields.optional_count("q_lora_rank"),
@@ -105,7 +119,7 @@ def experts(
 
 def grouped(fields: ConfigFields, moe: MixtureOfExperts, default: tuple[int, int] = (1, 1)) -> MixtureOfExperts:
     """``moe`` with the groups of its router; ``default``: of the family. Greedy routing (DeepSeek-V2) knows none."""
-    if fields.values.get("topk_method") == "greedy":
+    if fields.word("topk_method") == "greedy":
         return moe
     n_group = fields.optional_count("n_group", default[0]) or 1
     return replace(moe, n_group=n_group, topk_group=fields.optional_count("topk_group", min(default[1], n_group)) or 1)
@@ -116,6 +130,7 @@ def first_k_dense(fields: ConfigFields, first_k: int) -> tuple[bool, ...]:
     n = fields.num_layers
     kinds = fields.kinds("mlp_layer_types", ("dense", "sparse"), length=n)
     if kinds:
+        fields.understood("first_k_dense_replace", "moe_layer_freq")
         return tuple(kind == "sparse" for kind in kinds)
     first_k = fields.count("first_k_dense_replace", first_k, minimum=0)
     every = fields.count("moe_layer_freq", 1)
@@ -134,6 +149,7 @@ def sliding(fields: ConfigFields, by_default: Callable[[int], bool]) -> tuple[bo
     """Whether each layer attends within a sliding window: what ``layer_types`` says, else what the family does."""
     n = fields.num_layers
     kinds = fields.kinds("layer_types", _ATTENTION_KINDS, length=n)
+    fields.understood("sliding_window_pattern")
     if kinds:
         return tuple(kind == "sliding_attention" for kind in kinds)
     return tuple(by_default(i) for i in range(n))
@@ -144,6 +160,7 @@ def windowed(
 ) -> tuple[Attention, ...]:
     """``base`` once per layer, with ``sliding_window`` where the layer slides; a window of null is none."""
     slides = tuple(slides)
+    fields.understood("sliding_window")
     if not any(slides):
         return (base,) * len(slides)
     local = replace(base, window=fields.optional_count("sliding_window", default))

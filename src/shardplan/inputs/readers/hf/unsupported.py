@@ -9,24 +9,15 @@ from shardplan.errors import InputError
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 
 _ENCODER_DECODER: Final = "encoder and decoder are two stacks joined by cross-attention"
-_SELECTIVE_SCAN: Final = "its Mamba-1 layers scan with another kernel than Mamba-2"
 _PER_LAYER_INPUTS: Final = "its layers have inputs of their own and share keys and values"
-_LIGHTNING: Final = "its lightning attention has no cost model"
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "bart": _ENCODER_DECODER,
     "deci": "every layer has a shape of its own",
     "deepseek_v4": "its compressed attention and its streams between layers have no cost model",
-    "falcon_h1": "attention and Mamba run in parallel inside one layer",
-    "falcon_mamba": _SELECTIVE_SCAN,
     "gemma3n_text": _PER_LAYER_INPUTS,
-    "jamba": _SELECTIVE_SCAN,
-    "kimi_linear": "its delta attention has no cost model",
     "longcat_flash": "its layers hold two attentions and experts that compute nothing",
-    "mamba": _SELECTIVE_SCAN,
     "mbart": _ENCODER_DECODER,
-    "minimax": _LIGHTNING,
-    "minimax_text_01": _LIGHTNING,
     "mllama_text_model": "its text model attends to the image through cross-attention layers",
     "mt5": _ENCODER_DECODER,
     "nemotron-nas": "every layer has a shape of its own",
@@ -78,7 +69,7 @@ def refuse_unsupported(fields: ConfigFields) -> None:
         raise fields.error(
             f"model_type '{fields.model_type}' is not supported: {reason}",
             rule="the architecture is supported",
-            hint="describe it by the nearest supported family, with dimensions of the same parameter count",
+            hint="no other family has these layers; plan another model",
         )
     for key, why in _SWITCHES.items():
         value = fields.values.get(key)

@@ -5,12 +5,28 @@ from typing import Any
 import pytest
 
 from shardplan.inputs.job import Job
+from shardplan.inputs.layers import Attention, Layer
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.recurrent import LinearAttention, StateSpace
+from shardplan.inputs.recurrent import (
+    DeltaAttention,
+    LightningAttention,
+    LinearAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
+from shardplan.workload.layer import layer_block
 from shardplan.workload.ops import Block, Matmul, StreamPass
+from shardplan.workload.recurrent import (
+    delta_attention,
+    lightning_attention,
+    linear_attention,
+    selective_scan,
+    short_convolution,
+    state_space,
+)
 from shardplan.workload.shard import Shard
-from shardplan.workload.state_space import linear_attention, state_space
 
 LENGTH = 4096
 MAMBA2_2_7B = StateSpace(
@@ -107,3 +123,79 @@ def test_a_scan_passes_once_over_the_inner_elements_and_twice_back() -> None:
     mamba, delta = scan(state_space(MAMBA2_2_7B, shard(2560, tp=2))), scan(linear_attention(DELTA_NET, shard(2048)))
     assert (mamba.forward_bytes, mamba.backward_bytes) == (LENGTH * 80 * 64 / 2, LENGTH * 80 * 64)
     assert (delta.forward_bytes, delta.backward_bytes) == (LENGTH * 32 * 128, 2 * LENGTH * 32 * 128)
+
+
+JAMBA = SelectiveScan(inner_size=8192, state_size=16, dt_rank=256, conv_kernel=4, conv_bias=True, proj_bias=False)
+KIMI = DeltaAttention(num_heads=32, head_dim=128, conv_kernel=4)
+MINIMAX = LightningAttention(num_heads=64, head_dim=128)
+LFM2 = ShortConvolution(num_channels=2048, conv_kernel=3)
+MIXERS: tuple[tuple[Any, Any, int], ...] = (
+    (selective_scan, JAMBA, 4096),
+    (delta_attention, KIMI, 2304),
+    (lightning_attention, MINIMAX, 6144),
+    (short_convolution, LFM2, 2048),
+)
+
+
+@pytest.mark.parametrize(("block", "config", "hidden_size"), MIXERS)
+def test_products_take_two_flop_per_weight_of_a_matrix(block: Any, config: Any, hidden_size: int) -> None:
+    """All parameters but convolutions, norms, biases and what a channel or a state has of its own."""
+    vectors = {
+        SelectiveScan: lambda c: c.inner_size * (c.conv_kernel + 1 + 1 + c.state_size + 1),  # taps, biases, A, D
+        DeltaAttention: lambda c: c.inner_size * (3 * c.conv_kernel + 1) + c.num_heads + c.head_dim,
+        LightningAttention: lambda c: c.inner_size,
+        ShortConvolution: lambda c: c.num_channels * c.conv_kernel,
+    }[type(config)](config)
+    matrices = config.num_parameters(hidden_size) - vectors
+    assert matmul_flops(block(config, shard(hidden_size))) == 2 * LENGTH * matrices
+
+
+@pytest.mark.parametrize("tp", [2, 8])
+@pytest.mark.parametrize(("block", "config", "hidden_size"), MIXERS)
+def test_ranks_share_scans_and_products(block: Any, config: Any, hidden_size: int, tp: int) -> None:
+    """But for the projection down to the rank of Kimi's gates, which every rank makes."""
+    whole, part = block(config, shard(hidden_size)), block(config, shard(hidden_size, tp=tp))
+    repeated = 2 * LENGTH * hidden_size * 2 * config.head_dim if isinstance(config, DeltaAttention) else 0
+    assert tp * (flops(part) - repeated) == pytest.approx(flops(whole) - repeated)
+
+
+def test_flop_of_scans_by_the_state() -> None:
+    """9 i S of Mamba-1 (state-spaces/mamba, issue 110); a state of d x d per head: 7 and 5 FLOP for each number."""
+    assert scan(selective_scan(JAMBA, shard(4096))).flops == 9 * LENGTH * 8192 * 16
+    assert scan(delta_attention(KIMI, shard(2304))).flops == 7 * LENGTH * 32 * 128 * 128
+    assert scan(lightning_attention(MINIMAX, shard(6144))).flops == 5 * LENGTH * 64 * 128 * 128
+
+
+def test_ranks_of_mamba_1_add_up_step_size_b_and_c() -> None:
+    sums = [item for item in selective_scan(JAMBA, shard(4096, tp=4)).collectives if item.kind == "all_reduce"]
+    assert [(item.dimension, item.direction) for item in sums] == [("tp", "forward"), ("tp", "backward")]
+    assert all(item.bytes == 2 * LENGTH * (256 + 2 * 16) for item in sums)
+
+
+def test_a_short_convolution_keeps_what_it_projects_gates_and_convolves() -> None:
+    """B, C and x; B x; its convolution; and the input of the output projection."""
+    block = short_convolution(LFM2, shard(2048))
+    assert sum(float(item.bytes) for item in block.saved) == 2 * LENGTH * 2048 * (3 + 1 + 1 + 1)
+    assert not [op for op in block.operators if isinstance(op, StreamPass) and op.scan]
+    assert not [item for item in block.collectives if item.dimension == "cp"]
+
+
+def test_parallel_mixers_read_one_norm_and_do_the_work_of_both() -> None:
+    """Falcon-H1 (arXiv 2507.22448, section 2): attention and Mamba-2 in one layer."""
+    heads = Attention(num_heads=20, num_kv_heads=4, head_dim=128)
+    both = Layer(mixer=MAMBA2_2_7B, parallel_mixer=heads, mlp=None, num_norms=1)
+    alone = [Layer(mixer=mixer, mlp=None, num_norms=1) for mixer in (MAMBA2_2_7B, heads)]
+    blocks = [layer_block(layer, shard(2560)) for layer in (both, *alone)]
+    assert flops(blocks[0]) == flops(blocks[1]) + flops(blocks[2])
+    kept = [sum(float(item.bytes) for item in block.saved) for block in blocks]
+    assert kept[0] == kept[1] + kept[2] - 2 * 2 * LENGTH * 2560  # input and output of one norm
+    norm = 2560
+    assert both.num_parameters(2560) == sum(layer.num_parameters(2560) for layer in alone) - norm
+
+
+def test_layer_scale_multiplies_both_outputs() -> None:
+    plain = Layer(mixer=LFM2, mlp=None, num_norms=1)
+    scaled = Layer(mixer=LFM2, mlp=None, num_norms=1, layer_scale=True)
+    assert scaled.num_parameters(2048) == plain.num_parameters(2048) + 2048
+    names = [op.name for op in layer_block(scaled, shard(2048)).operators]
+    assert names.count("layer_scale") == 1
