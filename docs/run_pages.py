@@ -3,9 +3,10 @@
 python docs/run_pages.py           write it
 python docs/run_pages.py --check   exit with 1 where a page is not what the program would write now
 
-Each page runs in a folder of its own, with a copy of ``examples/``. In the order of the page: blocks with a title are
-saved under it, lines of ``bash`` blocks that start with ``shardplan`` are run, and other blocks of Python are executed. A block of text after ``<!-- output -->`` shows what the block before it printed; after
-``<!-- output Memory -->`` it shows the paragraphs that start with that word.
+Each page runs in a folder of its own, with a copy of ``examples/``. In the order of the page, blocks with a title are
+saved under it, lines of ``bash`` blocks that start with ``shardplan`` are run, and other blocks of Python are executed.
+A block of text after ``<!-- output -->`` shows what the block before it printed; after ``<!-- output Memory -->`` it
+shows the paragraphs that start with that word.
 """
 
 from __future__ import annotations
