@@ -70,6 +70,7 @@ def _place() -> Iterator[None]:
 def _run(language: str, title: str | None, code: str, namespace: dict[str, Any]) -> str:
     """What a block prints."""
     if title is not None and language in FILES:
+        Path(title).parent.mkdir(parents=True, exist_ok=True)
         Path(title).write_text(code, encoding="utf-8")
         return ""
     if language == "bash":
