@@ -5,8 +5,8 @@ python docs/run_pages.py --check   exit with 1 where a page is not what the prog
 
 Each page runs in a folder of its own, with a copy of ``examples/``. In the order of the page, blocks with a title are
 saved under it, lines of ``bash`` blocks that start with ``shardplan`` are run, and other blocks of Python are executed.
-A block of text after ``<!-- output -->`` shows what the block before it printed; after ``<!-- output Memory -->`` it
-shows the paragraphs that start with that word.
+A block of text after ``<!-- output -->`` shows what the last command of the block before it printed, or that Python
+printed; after ``<!-- output Memory -->`` it shows the paragraphs of all of its commands that start with that word.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def filled(text: str) -> str:
     """The text of a page with the outputs of today. What a block raises is raised; a command may answer no."""
     with _place():
         namespace: dict[str, Any] = {"__name__": "__main__"}
-        printed, done, written = "", 0, []
+        printed, done, written = [""], 0, []
         for found in re.finditer(f"(?:{BLOCK.pattern})|(?:{OUTPUT.pattern})", text, BLOCK.flags):
             if found["language"] is None:
                 written += [text[done : found.start()], _shown(printed, found["what"].strip())]
@@ -67,20 +67,20 @@ def _place() -> Iterator[None]:
             os.environ |= before
 
 
-def _run(language: str, title: str | None, code: str, namespace: dict[str, Any]) -> str:
-    """What a block prints."""
+def _run(language: str, title: str | None, code: str, namespace: dict[str, Any]) -> list[str]:
+    """What each command of a block prints."""
     if title is not None and language in FILES:
         Path(title).parent.mkdir(parents=True, exist_ok=True)
         Path(title).write_text(code, encoding="utf-8")
-        return ""
+        return [""]
     if language == "bash":
         lines = code.replace("\\\n", " ").splitlines()
-        return "".join(_command(line) for line in lines if line.startswith("shardplan "))
+        return [_command(line) for line in lines if line.startswith("shardplan ")] or [""]
     printed = io.StringIO()
     if language == "python":
         with contextlib.redirect_stdout(printed):
             exec(compile(code, "page", "exec"), namespace)  # noqa: S102  # what a page is for
-    return printed.getvalue()
+    return [printed.getvalue()]
 
 
 def _command(line: str) -> str:
@@ -98,12 +98,12 @@ def _command(line: str) -> str:
     return printed.getvalue()
 
 
-def _shown(printed: str, start: str) -> str:
-    """The block of text that shows what was printed, or its paragraphs that begin with ``start``."""
-    paragraphs = printed.strip("\n").split("\n\n")
-    kept = [each for each in paragraphs if each.startswith(start)] if start else paragraphs
+def _shown(printed: list[str], start: str) -> str:
+    """The block of text that shows the last of what was printed, or all paragraphs that begin with ``start``."""
+    paragraphs = [part for text in printed for part in text.strip("\n").split("\n\n")]
+    kept = [each for each in paragraphs if each.startswith(start)] if start else [printed[-1].strip("\n")]
     if not kept:
-        message = f"nothing that was printed starts with {start!r}: {printed[:500]}"
+        message = f"nothing that was printed starts with {start!r}: {paragraphs}"
         raise RuntimeError(message)
     body = "\n".join(line.rstrip() for line in DURATION.sub("a moment", "\n\n".join(kept)).splitlines())
     return f"{' ' if start else ''}{start} -->\n\n```text\n{body}\n```"
