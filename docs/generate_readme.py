@@ -42,17 +42,11 @@ def _with_printed(found: re.Match[str]) -> str:
 
 
 def accuracy() -> str:
-    """Errors on published runs whose family the constants never saw, tiers A and A- for step times."""
+    """What `shardplan validate` says of published runs whose family the constants never saw."""
     from shardplan.calibration.validate import validate
-    from shardplan.inputs.readers.residuals import read_residuals
-    from shardplan.reports.accuracy.record import accuracy_record
+    from shardplan.reports.accuracy.stated import stated_accuracy
 
-    rows = {row["label"]: row["left_out"] for row in accuracy_record(validate(), read_residuals())["targets"]["errors"]}
-    time, memory = (rows[name] for name in ("step time, all", "peak memory, all tiers"))
-    return (
-        f"a median error of {100 * time['median']:.1f} % in step time (nine in ten within {100 * time['p90']:.0f} %)\n"
-        f"  and of {100 * memory['median']:.1f} % in peak memory (nine in ten within {100 * memory['p90']:.0f} %)"
-    )
+    return stated_accuracy(validate()).text.replace(" and of ", "\n  and of ")
 
 
 def main(arguments: list[str]) -> int:

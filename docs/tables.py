@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,17 +16,25 @@ import yaml
 from docstrings import markdown
 
 from shardplan import units
+from shardplan.calibration.runs.words import COLUMN_NAMES
+from shardplan.fields import described
 from shardplan.frameworks.capabilities import Capabilities
 from shardplan.frameworks.capability_rows import CapabilityRow, capability_rows, option_rows, refusal_rows
 from shardplan.frameworks.conditions import FACTS
 from shardplan.frameworks.option_entries import VALUES
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers import catalog, hardware_files, model_index
 from shardplan.inputs.readers.hf import config as hf_config
 from shardplan.inputs.readers.hf import unsupported as hf_unsupported
+from shardplan.inputs.software import Software
+from shardplan.inputs.words import FIELD_NAMES, LORA_MATRICES, RECOMPUTE_WORDS
+from shardplan.inputs.words import SCHEDULES as SCHEDULE_WORDS
 from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity import rules as validity
+from shardplan.words import folded
 from shardplan.workload.passes import TRAFFIC, Traffic
 
 ROOT = Path(__file__).parent.parent
@@ -288,6 +297,46 @@ def latencies() -> str:
     )
 
 
+def words_of_fields() -> str:
+    """Markdown table of the other names of values: a row for each value of each field of a job, a plan and a stack."""
+    rows = []
+    for record in (Job, Plan, Software):
+        for field in described(record).values():
+            table = field.about.words or OWN_WORDS.get(field.name)
+            for value, names in getattr(table, "names", {}).items():
+                others = [name for name in names.split() if folded(name) != folded(str(value))]
+                rows.append([f"`{field.name}`", f"`{value}`", ", ".join(f"`{name}`" for name in others) or "-"])
+    return _rows(["field", "value", "also called"], rows)
+
+
+OWN_WORDS = {"recompute": RECOMPUTE_WORDS, "schedule": SCHEDULE_WORDS, "lora_targets": LORA_MATRICES}
+"""Words of the fields that are lists, or names that packages add to."""
+
+
+def names_of_fields() -> str:
+    """Markdown table of the other names of fields and columns."""
+    merged: dict[str, list[str]] = {}
+    for table in (FIELD_NAMES, COLUMN_NAMES):
+        for field, names in table.names.items():
+            merged.setdefault(field, []).extend(name for name in names.split() if folded(name) != folded(field))
+    rows = [[f"`{field}`", ", ".join(f"`{name}`" for name in dict.fromkeys(names))] for field, names in merged.items()]
+    return _rows(["field", "also called"], rows)
+
+
+def names_of_devices() -> str:
+    """Markdown table of the names of accelerators in which no part of ours stands."""
+    with (ROOT / "src/shardplan/data/accelerators/names.csv").open(encoding="utf-8", newline="") as file:
+        rows = [[f"`{row['written']}`", f"`{row['name']}`", row["source"]] for row in csv.DictReader(file)]
+    return _rows(["written", "accelerator", "why"], rows)
+
+
+def names_of_stacks() -> str:
+    """Markdown table of the other names of stacks."""
+    stacks = [load_stack(name) for name in list_stacks()]
+    rows = [[f"`{stack.name}`", ", ".join(f"`{alias}`" for alias in stack.aliases)] for stack in stacks]
+    return _rows(["stack", "also called"], [row for row in rows if row[1]])
+
+
 def _rows(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
@@ -301,6 +350,8 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "conditions": conditions,
     "values": values,
     "constants": constants,
+    "devicenames": names_of_devices,
+    "fieldnames": names_of_fields,
     "families": families,
     "fields": fields_of,
     "frameworks": frameworks,
@@ -310,6 +361,8 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "passes": passes,
     "rules": rules,
     "schedules": schedules,
+    "stacknames": names_of_stacks,
     "unsupported": unsupported,
+    "words": words_of_fields,
 }
 """Name of a directive to the table it draws."""

@@ -14,10 +14,17 @@ from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
-from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import RECOMPUTE_MODULES, Offload, Plan, Sharding
-from shardplan.inputs.recurrent import StateSpace
+from shardplan.inputs.recurrent import (
+    DeltaAttention,
+    LightningAttention,
+    LinearAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 from shardplan.inputs.sharding import SHARDINGS
 from shardplan.inputs.software import Software
 from shardplan.validity.rules import broken_rule
@@ -72,6 +79,26 @@ def state_spaces() -> st.SearchStrategy[StateSpace]:
     )  # fmt: skip
 
 
+def recurrent_mixers() -> st.SearchStrategy[Mixer]:
+    """Mixers of every kind that carries a state along the sequence, and short convolutions."""
+    return st.one_of(
+        state_spaces(),
+        st.builds(
+            SelectiveScan, inner_size=st.sampled_from((96, 192)), state_size=st.just(16), dt_rank=st.just(6),
+            conv_kernel=st.just(4), conv_bias=st.booleans(), proj_bias=st.booleans(), inner_norms=st.booleans(),
+        ),
+        st.builds(
+            LinearAttention, num_key_heads=st.just(4), num_value_heads=st.just(8), key_head_dim=st.just(16),
+            value_head_dim=st.just(16), conv_kernel=st.just(4),
+        ),
+        st.builds(DeltaAttention, num_heads=st.just(8), head_dim=st.just(16), conv_kernel=st.just(4)),
+        st.builds(LightningAttention, num_heads=st.just(8), head_dim=st.just(16)),
+        st.builds(
+            ShortConvolution, num_channels=st.sampled_from((96, 192)), conv_kernel=st.just(3), bias=st.booleans()
+        ),
+    )  # fmt: skip
+
+
 def mlps() -> st.SearchStrategy[MLP]:
     """Plain and gated MLPs."""
     return st.builds(MLP, intermediate_size=st.sampled_from((192, 256, 768)), gated=st.booleans(), bias=st.booleans())
@@ -104,7 +131,15 @@ def models(draw: st.DrawFn, *, uniform: bool = False, moe: bool | None = None) -
         other = draw(
             st.one_of(
                 st.builds(Layer, mixer=st.just(mixer), mlp=mlps(), num_norms=st.just(2)),
-                st.builds(Layer, mixer=state_spaces(), mlp=st.none(), num_norms=st.just(1)),
+                st.builds(Layer, mixer=recurrent_mixers(), mlp=st.none(), num_norms=st.just(1)),
+                st.builds(
+                    Layer,
+                    mixer=recurrent_mixers(),
+                    parallel_mixer=attentions(),
+                    mlp=mlps(),
+                    num_norms=st.just(2),
+                    layer_scale=st.booleans(),
+                ),
                 st.builds(Layer, mixer=attentions(), mlp=st.none(), num_norms=st.just(1)),
             )
         )

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
-MEASURED = {"evaluation_rate": "questions", "commands": "commands", "scaling": "by_plans"}
+MEASURED = {"evaluation_rate": "questions", "commands": "commands", "scaling": "by_plans", "validate_rows": "kinds"}
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from shardplan.units import (
     parse_flop_rate,
     parse_quantity,
     parse_time,
+    parse_whole,
     to_si,
 )
 
@@ -134,10 +135,10 @@ def test_what_is_refused(parse: Callable[..., object], text: object, why: str) -
     assert "write it like one of " in refused.value.hint
 
 
-def test_a_value_beside_its_unit() -> None:
+def test_a_value_next_to_its_unit() -> None:
     assert to_si(450, "GB/s", "bandwidth", field="x") == 450e9
     assert to_si(80, "%", "fraction", field="x") == 0.8
-    with pytest.raises(UnitError, match="bare number beside its unit"):
+    with pytest.raises(UnitError, match="a number followed by its unit"):
         to_si("450 GB/s", "GB/s", "bandwidth", field="x")  # type: ignore[arg-type]  # what a file may hold
     with pytest.raises(UnitError, match="unknown unit"):
         to_si(450, "furlongs", "bandwidth", field="x")
@@ -222,3 +223,26 @@ def test_every_kind_has_its_examples_and_they_are_understood() -> None:
         for example in examples.replace(" (", ", ").replace(")", "").split(", "):
             text = example if any(sign.isdigit() for sign in example) else f"1 {example}"
             assert parse_quantity(text, kind, field=kind) > 0
+
+
+@given(st.integers(0, 10**6))
+def test_whole_numbers_as_people_write_them(number: int) -> None:
+    """k of tokens is 1,024, as models name their contexts: 128k is 131,072."""
+    for text in (str(number), f"{number:,}", f"{number:_}", f" {number} "):
+        assert parse_whole(text) == parse_whole(text, is_length=True) == number
+    assert parse_whole(f"{number}k", is_length=True) == parse_whole(f"{number} Ki") == 1024 * number
+    assert parse_whole(f"{number}M", is_length=True) == 1024**2 * number
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2k", "may be 2,000 or 2,048"), ("1.5M", "may be 1,500,000 or 1,572,864"), ("", "is not a whole number"),
+        ("8q", "is not a whole number"), ("-8", "is not a whole number"), ("8.0", "is not a whole number"),
+        ("1,2", "is not a whole number"), ("1__0", "is not a whole number"), ("\u0663", "is not a whole number"),
+        ("9" * 30, "is not a whole number"), ("0.0001ki", "is not a whole number"),
+    ],
+)  # fmt: skip
+def test_what_is_no_whole_number(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_whole(text)

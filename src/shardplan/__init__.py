@@ -11,10 +11,9 @@ Names are imported when first used, so that what needs no arrays (``shardplan --
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from shardplan.version import VERSION
+
+TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl-C would show a traceback
 
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
@@ -129,6 +128,8 @@ def __getattr__(name: str) -> object:
     """Imports a public name on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'shardplan' has no attribute '{name}'")
+    from importlib import import_module
+
     value = getattr(import_module(f"shardplan.{_HOME[name]}"), name)
     globals()[name] = value
     return value

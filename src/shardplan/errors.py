@@ -20,15 +20,16 @@ class ShardplanError(ValueError):
 
     def __init__(self, message: str, *, rule: str, hint: str = "") -> None:
         """``rule``: short name of the broken rule; ``message``: values included; ``hint``: the knob to turn."""
+        message = bounded(message)
         super().__init__(message)
         self.message = message
-        self.rule = rule
-        self.hint = hint
+        self.rule = bounded(rule)
+        self.hint = bounded(hint)
         if hint:
-            self.add_note(f"hint: {hint}")
+            self.add_note(f"hint: {self.hint}")
 
     def to_record(self) -> dict[str, dict[str, str]]:
-        """The error object that every command writes where ``--json`` points."""
+        """The error object that a command writes to standard output with ``--json -``."""
         return {"error": {"rule": self.rule, "message": self.message, "hint": self.hint}}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -55,13 +56,31 @@ class UnknownNameError(InputError):
     """A name that no catalogue holds."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
-        nearest = nearest_names(name, known)
+        nearest = nearest_names(name[:MOST_NAME], known)
         guess = f"did you mean {' or '.join(nearest)}?" if nearest else ""
         super().__init__(
-            f"unknown {kind} '{name}'" + (f": {guess}" if guess else ""),
+            f"unknown {kind} '{shortened(name, MOST_NAME)}'" + (f": {guess}" if guess else ""),
             rule=f"{kind} is known",
             hint=" ".join(part for part in (guess, hint) if part),
         )
+
+
+def check_kind(name: str, value: object, *kinds: type, hint: str = "") -> None:
+    """Refuses an argument of another type than one of ``kinds``, by its name. Raises ``InputError``."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise InputError(
+            f"{name} is {shown(value)}; it must be of type {wanted}", rule=f"{name} is a {wanted}", hint=hint
+        )
+
+
+MOST_SHOWN = 60
+"""Characters of a wrong value in an error."""
+MOST_NAME = 100
+"""Of a name that no catalogue holds."""
+MOST_TEXT = 1500
+"""Of the whole of a message, a rule or a hint."""
+ELLIPSIS = "..."
 
 
 def shown(value: object) -> str:
@@ -70,10 +89,29 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python does not print numbers of more than 4,300 digits
         return "a number of thousands of digits"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    except RecursionError:
+        return f"a {type(value).__name__} nested too deep to print"
+    return shortened(text, MOST_SHOWN)
 
 
-MOST_SHOWN = 80
+def shortened(text: str, most: int) -> str:
+    """``text``, cut off after ``most`` characters."""
+    return text if len(text) <= most else f"{text[:most]}{ELLIPSIS}"
+
+
+def visible(text: str) -> str:
+    """``text`` with a question mark for what a terminal would act on or cannot show: control characters and the like.
+
+    Ends of lines stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else " " if char.isspace() else "?" for char in text)
+
+
+def bounded(text: str) -> str:
+    """``text`` as an error holds it: one line that ends, of characters that can be shown."""
+    return visible(shortened(text, MOST_TEXT).replace("\n", " "))
 
 
 def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:

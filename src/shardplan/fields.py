@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from functools import cache
 from operator import attrgetter
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.words import folded
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414  # others import it from here
@@ -73,6 +74,10 @@ class About(NamedTuple):
     """A value of a list, for the text of errors."""
     is_rare: bool = False
     """Whether few people need its flag: help names it behind those that everyone needs."""
+    words: Mapping[str, str] = MappingProxyType({})
+    """Values of a choice by their other names, folded: ``fsdp`` for ``zero3``."""
+    is_length: bool = False
+    """Whether a number counts tokens of a sequence, so that 8k is 8,192."""
 
 
 def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as typer calls it
@@ -126,6 +131,14 @@ class Described(NamedTuple):
         }
         return words.get(self.kind.base, "text")
 
+    def meant(self, value: object) -> object:
+        """The value that ``value`` is another name or spelling of; ``value`` itself where there is none."""
+        if not isinstance(value, str) or not self.kind.choices:
+            return value
+        name = folded(value)
+        same = (each for each in self.kind.choices if folded(each) == name)
+        return next(same, None) or self.about.words.get(name, value)
+
     def allows(self, value: Any) -> bool:
         """Whether ``value`` is of the field's type and within its bounds."""
         base, (_, least, most, *_others) = self.kind.base, self.about
@@ -171,11 +184,21 @@ def _kind(hint: Any) -> Kind:
 
 
 def check(record: Any) -> None:
-    """Checks type and bounds of every described field. Raises ``InputError``."""
+    """Checks type and bounds of every described field; other names of choices become ours. Raises ``InputError``."""
     for name, field in described(type(record)).items():
         value = getattr(record, name)
-        if value is not field.default and not field.allows(value):
+        if value is field.default or field.allows(value):
+            continue
+        meant = field.meant(value)
+        if not field.allows(meant):
             raise wrong(field, value)
+        object.__setattr__(record, name, meant)
+
+
+def in_our_words(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` of fields of ``kind``, with other names of choices replaced by ours."""
+    known = described(kind)
+    return {name: known[name].meant(value) if name in known else value for name, value in values.items()}
 
 
 def wrong(field: Described, value: object) -> InputError:

@@ -8,6 +8,8 @@ mapping.
 from __future__ import annotations
 
 import json
+import os
+import re
 import stat
 from collections.abc import Iterator
 from functools import cache
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 from zlib import crc32
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:
     import yaml
@@ -33,6 +35,12 @@ BUILT_FOLDERS: Final = ("accelerators", "clusters", "profiles", "stacks", ".")
 Document = dict[str, Any]
 
 _MOST_DEPTH: Final = 20
+_MOST_DIGITS: Final = 100
+"""Of a whole number: no quantity has as many, and Python prints none of more than 4,300."""
+_LARGEST: Final = 10**_MOST_DIGITS
+_LONGEST_NAME: Final = 300
+_READ: Final[set[tuple[int, int]]] = set()
+"""Device and inode of every user's file that was read: links to a file are the file."""
 
 
 class FileKind(NamedTuple):
@@ -48,12 +56,17 @@ class FileKind(NamedTuple):
     """What to do about one that cannot be read."""
 
 
+TABLES: Final = {
+    b"PK\x03\x04": "a spreadsheet or an archive (xlsx, ods, zip)",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet (xls)",
+    b"PAR1": "a Parquet file",
+}
+"""First bytes of files that people take for text, since they hold tables."""
 DESCRIPTION: Final = FileKind("the file", 256 * 1024, "a description is a short text file that can be read")
 
 
 def read_text(path: Path, kind: FileKind = DESCRIPTION) -> str:
     """The text of a user's file. Raises InputError."""
-    shown = printable(str(path))
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -61,7 +74,11 @@ def read_text(path: Path, kind: FileKind = DESCRIPTION) -> str:
         elif found.st_size > kind.most_bytes:
             why = f"it has {found.st_size:,} bytes, more than {kind.most_bytes:,}"
         else:
-            return path.read_bytes().decode("utf-8-sig")
+            note_read(path)
+            data = path.read_bytes()
+            if data[:4] not in TABLES:
+                return data.decode("utf-8-sig")
+            why = f"it is {TABLES[data[:4]]}, not text"
     except FileNotFoundError:
         why = "it does not exist"
     except OSError as error:
@@ -70,7 +87,27 @@ def read_text(path: Path, kind: FileKind = DESCRIPTION) -> str:
         why = "it is not text in UTF-8"
     except ValueError:
         why = "a path holds no null characters"
-    raise InputError(f"cannot read {kind.name} '{shown}': {why}", rule=kind.rule, hint=kind.hint)
+    raise InputError(f"cannot read {kind.name} '{printable(str(path))}': {why}", rule=kind.rule, hint=kind.hint)
+
+
+def note_read(path: Path) -> None:
+    """Notes that the command has read the file at ``path``, or remembers what is in it."""
+    found = path.stat()
+    _READ.add((found.st_dev, found.st_ino))
+
+
+def was_read(path: Path) -> bool:
+    """Whether :func:`read_text` has read the file at ``path``, under whatever name."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return False
+    return (found.st_dev, found.st_ino) in _READ
+
+
+def forget_reads() -> None:
+    """Forgets which files were read: a command begins."""
+    _READ.clear()
 
 
 def read_document(path: Path, kind: FileKind = DESCRIPTION) -> Document:
@@ -104,13 +141,18 @@ def parse_document(text: str, *, label: str, is_json: bool = False) -> Document:
         _refuse(label, f"holds a {type(document).__name__}, not fields with values", "a file holds named fields")
     for name in document:
         if not isinstance(name, str):
-            _refuse(label, f"has the field {name!r}, which is not text", "names of fields are text")
+            _refuse(label, f"has the field {shown(name)}, which is not text", "names of fields are text")
     return document
 
 
+def looks_like_path(text: str) -> bool:
+    """Whether a text is the path of a description rather than a name: it has a separator or a suffix."""
+    return "/" in text or os.sep in text or text.lower().endswith((".yaml", ".yml", ".json"))
+
+
 def printable(text: str) -> str:
-    """``text`` without what a terminal would act on or could not show, and not endless."""
-    return "".join(char if char.isprintable() else "?" for char in text[:300])
+    """A path or a name without what a terminal would act on or could not show, and not endless."""
+    return "".join(char if char.isprintable() else "?" for char in text[:_LONGEST_NAME])
 
 
 def shipped_document(path: Path) -> Document:
@@ -168,20 +210,40 @@ def parse_json(text: str, label: str) -> object:
         _refuse(label, f"is nested deeper than {_MOST_DEPTH} levels", "a description is shallow")
     except json.JSONDecodeError as error:
         _refuse(label, f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}", "the file is JSON")
-    except ValueError as error:  # a number of thousands of digits
-        _refuse(label, f"is not JSON: {str(error).partition(';')[0]}", "the file is JSON")
-    _check_depth(document, label)
+    except ValueError:
+        _refuse_digits(label)
+    _check_values(document, label)
     return document
 
 
-def _check_depth(document: object, label: str) -> None:
+def _check_values(document: object, label: str) -> None:
+    """Refuses what is nested too deep, and values that cannot be computed with or shown. Raises InputError."""
     level, depth = [document], 0
     while level:
         depth += 1
         if depth > _MOST_DEPTH:
             _refuse(label, f"is nested deeper than {_MOST_DEPTH} levels", "a description is shallow")
-        parts = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
+        for value in level:
+            if isinstance(value, int) and abs(value) >= _LARGEST:
+                _refuse_digits(label)
+            if isinstance(value, str) and _HALF.search(value):
+                _refuse(label, f"holds half of a character, in {shown(value)}", "text is in UTF-8")
+        parts = (
+            (*part, *part.values()) if isinstance(part, dict) else part
+            for part in level
+            if isinstance(part, dict | list)
+        )
         level = [inner for part in parts for inner in part]
+
+
+def _refuse_digits(label: str) -> NoReturn:
+    _refuse(
+        label, f"holds a whole number of more than {_MOST_DIGITS} digits", "numbers have a size that is computed with"
+    )
+
+
+_HALF: Final = re.compile("[\\ud800-\\udfff]")
+"""Half of a pair of surrogates, which no text in UTF-8 has."""
 
 
 def _load_yaml(text: str, label: str) -> object:
@@ -189,15 +251,17 @@ def _load_yaml(text: str, label: str) -> object:
 
     try:
         _scan(text, label)
-        return _loader()(text).get_single_data()
+        document = _loader()(text).get_single_data()
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "unreadable"
         where = f" in line {mark.line + 1}" if mark is not None else ""
         _refuse(label, f"is not YAML: {problem}{where}", "the file is well formed")
     except InputError:
         raise
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # an impossible date, a number too long
-        _refuse(label, f"holds a value that cannot be read: {error}", "the file is well formed")
+    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
+        _refuse(label, f"holds a value that cannot be read: {str(error).partition(';')[0]}", "the file is well formed")
+    _check_values(document, label)
+    return document
 
 
 def _scan(text: str, label: str) -> None:
@@ -216,6 +280,9 @@ def _scan(text: str, label: str) -> None:
             open_keys.pop()
         elif isinstance(event, yaml.NodeEvent):
             name = event.value if isinstance(event, yaml.ScalarEvent) else None
+            tag = getattr(event, "tag", None)
+            if tag is not None:
+                _refuse(label, f"uses the YAML tag {shown(tag)} in line {line}", "values are written without tags")
             if open_keys and open_keys[-1].repeats(name):
                 _refuse(label, f"repeats the field '{name}' in line {line}", "every field is given once")
             if isinstance(event, yaml.CollectionStartEvent):
@@ -255,7 +322,7 @@ def _loader() -> type[yaml.CSafeLoader | yaml.SafeLoader]:
 
 
 def _refuse(label: str, why: str, rule: str, hint: str = "") -> NoReturn:
-    raise InputError(f"{label} {why:.300}", rule=rule, hint=hint or f"correct {label}")
+    raise InputError(f"{label} {why:.{_LONGEST_NAME}}", rule=rule, hint=hint or f"correct {label}")
 
 
 if __name__ == "__main__":

@@ -74,6 +74,8 @@ EXPECTED: Final = {
     "sequence_type": "a list",
 }
 """What a value must be, by what pydantic calls the problem; its own words for the others."""
+MOST_NAMES: Final = 12
+"""Names of fields that an error lists."""
 NOT_A_FIELD: Final = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -130,7 +132,8 @@ def _said(problem: ErrorDetails, place: str, kind: type[BaseModel]) -> tuple[str
         known = _names(kind, path)
         nearest = " or ".join(nearest_names(str(name), known))
         guess = f": did you mean {nearest}?" if nearest else ""
-        return f"is not a field of this format{guess}", f"use {nearest or 'one of ' + ', '.join(known)}"
+        listed = f"one of {', '.join(known)}" if len(known) <= MOST_NAMES else "a field that docs/output.md lists"
+        return f"is not a field of this format{guess}", f"use {nearest or listed}"
     must = EXPECTED.get(problem["type"])
     said = problem["msg"].replace("Input should be", "it must be").removeprefix("Value error, ")
     return f"is {shown(problem['input'])}: " + (f"it must be {must}" if must else said), ""

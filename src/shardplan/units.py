@@ -111,6 +111,35 @@ def parse_count(value: str | float, *, field: str) -> int:
     return int(count)
 
 
+def parse_whole(text: str, *, is_length: bool = False) -> int:
+    """A whole number as people write it: ``4096``, ``4,096``, ``4_096``, and of tokens of a sequence ``4k``.
+
+    Lengths are named by powers of two: 8k is 8,192 tokens, 1M is 1,048,576. Of other counts 2k may be 2,000 or 2,048.
+    Raises ``ValueError`` with what is wrong.
+    """
+    match = _WHOLE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("is not a whole number")
+    digits, suffix = Fraction(match[1].replace(",", "").replace("_", "")), match[2].lower()
+    power = "kmgt".index(suffix[0]) + 1 if suffix else 0
+    binary, decimal = digits * 1024**power, digits * 1000**power
+    if suffix and not (is_length or suffix.endswith("i")):
+        raise ValueError(f"may be {_exact(decimal)} or {_exact(binary)}: write the digits")
+    if binary.denominator != 1:
+        raise ValueError("is not a whole number")
+    return int(binary)
+
+
+def _exact(number: Fraction) -> str:
+    return f"{int(number):,}" if number.denominator == 1 else f"{float(number):,}"
+
+
+_WHOLE: Final = re.compile(
+    r"(\d{1,18}|\d{1,3}(?:[,_]\d{3}){1,5}|\d{1,6}\.\d{1,6}(?=\s?[kmgt]))\s?([kmgt]i?|)", re.ASCII | re.IGNORECASE
+)
+"""Digits, with separators of thousands if any, and a suffix."""
+
+
 def parse_quantity(value: str | float, kind: Kind, *, field: str, is_unit_required: bool = False) -> float:
     """``value`` in SI units of its ``kind``; a bare number takes the default unit. Raises UnitError."""
     number, unit = _split(value, kind, field)

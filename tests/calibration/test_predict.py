@@ -26,6 +26,24 @@ def test_a_prediction_is_the_estimate_of_the_plan() -> None:
         assert one.fits == whole.feasible
 
 
+def test_runs_predicted_together_are_predicted_as_alone(tmp_path: Path) -> None:
+    """Plans of one question are priced together, those that need other formulas among them."""
+    rows = [
+        {**CELLS, "id": f"{tp}-{pp}-{recompute}", "tp": str(tp), "pp": str(pp), "recompute": recompute}
+        for tp in (1, 2, 4)
+        for pp in (1, 2)
+        for recompute in ("none", "full")
+    ]
+    questions, _ = ask_all(read_runs(write(tmp_path, *rows)))
+    assert len(questions) == len(rows)
+    profiles = {"hopper": load_profile("hopper")}
+    for together, one in zip(predict(questions, profiles), questions, strict=True):
+        (alone,) = predict([one], profiles)
+        assert together.run == one.run
+        for name in ("step_time", "step_time_p10", "step_time_p90", "peak_memory_bytes", "usable_memory_bytes"):
+            assert getattr(together, name) == pytest.approx(getattr(alone, name), rel=1e-12)
+
+
 def test_published_step_times_of_unfused_megatron() -> None:
     """Korthikanti et al. 2022, arXiv 2205.05198, table 5: within 20 % each."""
     questions, _ = ask_all(read_runs(PUBLISHED))
@@ -53,8 +71,8 @@ def test_runs_that_cannot_be_predicted_keep_their_reason(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("accelerator", "said"),
     [
-        ("h100-sxm", "unknown accelerator 'h100-sxm': did you mean h100-sxm-80gb or"),
-        ("h100", "unknown accelerator 'h100'; names that contain it: h100-nvl-94gb, h100-pcie-80gb"),
+        ("h100-sx", "unknown accelerator 'h100-sx': did you mean h100-sxm-80gb or"),
+        ("a100", "unknown accelerator 'a100'; it may be a100-sxm-40gb, a100-sxm-80gb; see"),
         ("zzz", "unknown accelerator 'zzz'; see `shardplan accelerators`"),
     ],
 )

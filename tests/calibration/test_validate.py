@@ -30,7 +30,7 @@ def test_record_of_a_file(tmp_path: Path) -> None:
     assert odd["predicted_step_time_s"] is None
     assert odd["measured_step_time_s"] == 5
     assert record["counts"] == {
-        "rows": 2, "predicted": 1, "skipped": 1, "out_of_memory": 0,
+        "rows": 2, "predicted": 1, "skipped": 1, "out_of_memory": 0, "cannot_have_run": 0,
         "predicted_not_to_fit": record["counts"]["predicted_not_to_fit"],
         "skipped_by_rule": {"tp x cp x pp divides the accelerators": 1},
     }  # fmt: skip

@@ -169,7 +169,7 @@ def test_rows_with_a_bad_cell_are_left_out(tmp_path: Path) -> None:
 def test_no_row_can_be_read(tmp_path: Path) -> None:
     result = run("calibrate", write(tmp_path, {**CELLS, "tp": "two"}), *H100, "--out", tmp_path / "x.yaml")
     assert result.exit_code == 2
-    assert "none of the 1 runs can be used: 'run' line 2, run 'run': tp is 'two'" in unwrapped(result.stderr)
+    assert "none of the 1 runs can be used: line 2: tp is 'two'" in unwrapped(result.stderr)
 
 
 def test_what_cannot_be_or_is_far_off_is_said(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_fit_that_does_not_describe_its_runs_is_not_written(tmp_path: Path) ->
     ):
         assert words in reason
     assert not out.exists()
-    assert set(json.loads(record.read_text())) == {"error"}
+    assert not record.exists()
     assert "no profile is written" in answer(*command, status=2)["error"]["message"]
 
 
@@ -288,8 +288,8 @@ def test_lines_fit_the_terminal(columns: int, tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_interrupt_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "mine.yaml"
-    out.write_text("before")
+    out, before = tmp_path / "mine.yaml", "# Constants of h100-sxm-80gb, fitted to 3 runs."
+    out.write_text(before)
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -297,7 +297,7 @@ def test_an_interrupt_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("shardplan.calibration.user.fit", interrupted)
     result = run("calibrate", EXAMPLE, *H100, "--out", out)
     assert result.exit_code == 130
-    assert out.read_text() == "before"
+    assert out.read_text() == before
     assert list(tmp_path.iterdir()) == [out]
 
 

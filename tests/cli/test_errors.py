@@ -24,9 +24,9 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "a value for a switch": ((*ESTIMATE, "--overlap-dp=yes"), "does not take a value"),
     "an argument too many": ((*PLAN, "llama-3.1-8b"), "unexpected extra argument"),
     "no model": (("plan", *HERE), "MODEL"),
-    "no model to estimate": (("estimate", *HERE), "no model is given"),
-    "no cluster": (("plan", "llama-3.2-1b", "--gpus", 8), "neither a cluster nor an accelerator"),
-    "no number of accelerators": (("plan", "llama-3.2-1b", "--cluster", "dgx-h100"), "accelerators is not given"),
+    "no model to estimate": (("estimate", *HERE), "missing: a model"),
+    "no cluster": (("plan", "llama-3.2-1b", "--gpus", 8), "missing: a cluster or an accelerator"),
+    "no number of accelerators": (("plan", "llama-3.2-1b", "--cluster", "dgx-h100"), "missing: the number of"),
     "no files to compare": (("compare",), "FILE"),
     # names
     "a misspelt model": (("plan", "lama-3.2-1b", *HERE), "did you mean llama-3.2-1b"),
@@ -48,7 +48,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
         for flag, value, words in (
             ("--sequence-length", "0", "--sequence-length is"),
             ("--sequence-length", "-1", "--sequence-length is"),
-            ("--sequence-length", "8k", "--sequence-length is"),
+            ("--sequence-length", "8q", "--sequence-length is"),
             ("--sequence-length", "99999999999", "--sequence-length is"),
             ("--global-batch-size", "0", "--global-batch-size is"),
             ("--global-batch-size", "1.5", "--global-batch-size is"),
@@ -79,7 +79,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--peak-flops", "bf16=x", "peak_flops.bf16"),
             ("--precision", "bf15", "did you mean bf16"),
             ("--precision", "mxfp8", "no mxfp8 peak"),
-            ("--optimizer", "adamw", "did you mean adam"),
+            ("--optimizer", "addam", "did you mean adam"),
             ("--attention", "flsh", "did you mean flash"),
             ("--grad-dtype", "fp8", "grad_dtype"),
             ("--moment-dtype", "", "moment_dtype"),
@@ -93,7 +93,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("tp=", "--fix is 'tp='"),
             ("=4", "--fix is '=4'"),
             ("tpp=4", "did you mean"),
-            ("micro_batchsize=4", "did you mean micro_batch_size"),
+            ("micro_batch_siz=4", "did you mean micro_batch_size"),
             ("tp=four", "tp is 'four'"),
             ("tp=0", "tp is 0"),
             ("tp=-4", "tp is"),
@@ -126,7 +126,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
             ("--recompute", "moe", "recompute moe"),
             ("--offload", "al", "offload"),
             ("--placement", "tp-tp", "placement is"),
-            ("--stage-layers", "1,x", "stage_layers is"),
+            ("--stage-layers", "1,x", "--stage-layers is"),
             ("--stage-layers", "1,2", "stage_layers has 2 numbers"),
             ("--micro-batch-size", "7", "global batch"),
             ("--sharding-degree", "3", "sharding"),
@@ -184,12 +184,15 @@ def test_flags_before_and_behind_what_they_need() -> None:
 
 @pytest.mark.parametrize("spelling", [["--json", "{}"], ["--json={}"]])
 @pytest.mark.parametrize("wrong", [["--clustr", "x"], ["--gpus", "x"]])
-def test_the_error_goes_to_the_file(spelling: list[str], wrong: list[str], tmp_path: Path) -> None:
+def test_an_error_leaves_the_file_alone(spelling: list[str], wrong: list[str], tmp_path: Path) -> None:
     path = tmp_path / "answer.json"
-    result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", *(part.format(path) for part in spelling), *wrong)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert set(json.loads(path.read_text())) == {"error"}
+    for before in (None, '{"schema": "shardplan/plan-file/2"}'):
+        if before is not None:
+            path.write_text(before)
+        result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", *(part.format(path) for part in spelling), *wrong)
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert (path.read_text() if path.exists() else None) == before
 
 
 @pytest.mark.parametrize("target", ["{0}/none/x.json", "{0}", "", "{0}/a\0b.json", "{0}/" + "x" * 300])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import FEW, SMALL, unwrapped
+from tests.cli.commands import FEW, SMALL, run, unwrapped
 
 PROGRAM = (sys.executable, "-m", "shardplan")
 QUESTION = ("plan", *SMALL, *FEW)
@@ -92,3 +94,115 @@ def test_the_file_is_written_even_where_the_reader_leaves(tmp_path: Path) -> Non
         process.stdout.close()
         assert process.wait() == 141
     assert json.loads(path.read_text())["plans"]
+
+
+INTERRUPTED = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = {arguments!r}
+from shardplan.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["shardplan.cli.main", "typer", "shardplan.cli.plan", "numpy", "rich.console"])
+def test_an_interrupt_while_something_is_imported_is_one(module: str) -> None:
+    program = INTERRUPTED.format(module=module, arguments=["shardplan", *QUESTION])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr == "shardplan: interrupted\n"
+    assert done.returncode == 130
+
+
+def test_an_interrupt_ends_a_search_and_leaves_no_file(tmp_path: Path) -> None:
+    arguments = ["plan", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "2048", "--json", str(tmp_path / "x.json")]
+    program = (
+        f"import sys\nsys.argv = {['shardplan', *arguments]!r}\nfrom shardplan.__main__ import main\n"
+        "sys.stderr.write('started\\n')\nsys.stderr.flush()\nmain()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "started\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        assert process.stderr.read() == "shardplan: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [QUESTION, ("models", "--json", "-"), ("--help",), ("models", "lama")])
+def test_a_full_output_is_said_and_is_no_answer(arguments: tuple[str, ...]) -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment()
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("shardplan: ")
+    assert "lama" in arguments or "cannot write to standard output" in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("arguments", [("models",), ("--help",), ("models", "--json", "-")])
+def test_a_closed_output_is_said(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$@" >&-', "sh", *PROGRAM, *arguments], capture_output=True, text=True, check=False,
+        env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "cannot write to standard output" in done.stderr
+
+
+def test_a_defect_has_a_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a\x1b[31m\nb")
+
+    monkeypatch.setattr("shardplan.reports.catalogue.model_entries", broken)
+    result = run("models")
+    assert result.exit_code == 70
+    assert result.stderr.startswith("shardplan: defect: ZeroDivisionError: a?[31m b (")
+    assert len(result.stderr.splitlines()) == 1
+    monkeypatch.setenv("SHARDPLAN_DEBUG", "1")
+    assert "Traceback (most recent call last)" in run("models").stderr
+
+
+def test_a_file_in_the_way_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/closed/x\x1b")
+
+    monkeypatch.setattr("shardplan.reports.catalogue.model_entries", broken)
+    result = run("models")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("shardplan: cannot use '/closed/x?': Permission denied\n")
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    """To the last byte of JSON, but for the time that the search took."""
+    answers = [start(*QUESTION, "--json", "-", PYTHONHASHSEED=seed).stdout.splitlines() for seed in ("1", "2")]
+    assert len(answers[0]) == len(answers[1])
+    differing = [one for one, other in zip(*answers, strict=True) if one != other]
+    assert all("search_time_s" in line for line in differing)
+
+
+def test_a_name_cannot_drive_the_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "a\x1b[2Jb"
+    folder.mkdir()
+    config = {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 99,
+        "num_attention_heads": 4,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    for arguments in (("models", folder), ("models", f"{folder}\x1b]0;x\x07"), ("models", "x", "\x1b[31m")):
+        result = run(*arguments)
+        assert "\x1b" not in result.stdout + result.stderr
+        assert "\x07" not in result.stdout + result.stderr

@@ -101,7 +101,9 @@ def test_fitted_constants_show_what_they_were() -> None:
 
 def test_a_profile_of_ones_own_shows_what_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("generation: hopper\nmatmul_efficiency: {value: {bf16: 0.7}, unit: x, source: my own}\n")
+    path.write_text(
+        "generation: hopper\nmatmul_efficiency: {value: {bf16: 0.7}, unit: fraction of dense peak, source: my own}\n"
+    )
     rows = answer("profiles", path)["constants"]
     assert [(row["name"], row["key"]) for row in rows if row["stated_in"] == "mine"] == [("matmul_efficiency", "bf16")]
     assert [row["key"] for row in rows if row["source"] == "my own"] == ["bf16"]

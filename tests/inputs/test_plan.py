@@ -44,7 +44,7 @@ def test_refuses_what_is_no_optional_degree(field: str, value: object) -> None:
 
 @pytest.mark.parametrize("field", CHOICES)
 @pytest.mark.parametrize(
-    "value", ["", "-", "nonsense", 0, 1, 2.5, math.nan, True, ["none"], {"none"}, b"none", "NONE "]
+    "value", ["", "-", "nonsense", 0, 1, 2.5, math.nan, True, ["none"], {"none"}, b"none", "zero 4"]
 )
 def test_refuses_unknown_choices(field: str, value: object) -> None:
     with pytest.raises(InputError) as refusal:
@@ -52,9 +52,7 @@ def test_refuses_unknown_choices(field: str, value: object) -> None:
     assert refusal.value.hint
 
 
-@pytest.mark.parametrize(
-    "value", ["", "-", "1F1B", "zb h1", "zb--h1", 0, 1, 2.5, math.nan, True, ["1f1b"], b"1f1b", "é"]
-)
+@pytest.mark.parametrize("value", ["", "-", "zb h4", "zb--h4", 0, 1, 2.5, math.nan, True, ["1f1b"], b"1f1b", "é"])
 def test_refuses_what_is_no_name_of_a_schedule(value: Any) -> None:
     """Whether a schedule of that name is known is a rule of validity."""
     with pytest.raises(InputError, match="schedule is") as refusal:
@@ -125,7 +123,7 @@ def test_placement_is_read_from_the_inside_out() -> None:
     [
         "tp-cp-ep-dp", "tp-cp-ep-dp-pp-tp", "tp-cp-ep-dp-pp-", "tp cp ep dp pp", "tp:0-tp-cp-ep-dp-pp",
         "tp:-2-tp-cp-ep-dp-pp", "tp:2.5-tp-cp-ep-dp-pp", "tp:-tp-cp-ep-dp-pp", "ep:2-tp-cp-ep-dp-pp",
-        "tp-tp:2-cp-ep-dp-pp", "tp:10000000-tp-cp-ep-dp-pp", "TP-CP-EP-DP-PP", "tp-cp-ep-dp-qq", "²-tp-cp-ep-dp-pp",
+        "tp-tp:2-cp-ep-dp-pp", "tp:10000000-tp-cp-ep-dp-pp", "TP-CP-EP-DP", "tp-cp-ep-dp-qq", "²-tp-cp-ep-dp-pp",
     ],
 )  # fmt: skip
 def test_refuses_placements_that_are_no_order(placement: str) -> None:

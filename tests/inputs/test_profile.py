@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, UnknownNameError
 from shardplan.inputs import profile as profile_module
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, generations, load_profile, read_profile
@@ -74,7 +74,8 @@ def test_a_generation_replaces_single_entries_of_a_table() -> None:
 
 def _own(folder: Path, name: str, value: str) -> Path:
     path = folder / "own.yaml"
-    path.write_text(f"generation: hopper\n{name}: {{value: {value}, unit: x, source: a test}}\n")
+    unit = load_profile("hopper").constants[name].unit
+    path.write_text(f"generation: hopper\n{name}: {{value: {value}, unit: {unit}, source: a test}}\n")
     return path
 
 
@@ -137,3 +138,46 @@ def test_shipped_constants_are_within_the_limits_of_a_file(tmp_path: Path, gener
     path = tmp_path / "copy.yaml"
     path.write_text(f"generation: {generation}\n{text}", encoding="utf-8")
     assert read_profile(path).name == "copy"
+
+
+@pytest.mark.parametrize("name", ["Hopper", "hoper", "", "../default", "default.yml ", "residuals", "hopper/../hopper"])
+def test_an_unknown_name_is_no_profile(name: str) -> None:
+    with pytest.raises(InputError):
+        load_profile(name)
+
+
+def test_near_names_of_a_profile_are_offered() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean hopper"):
+        load_profile("Hopper")
+
+
+@pytest.mark.parametrize("given", [None, 7, ["hopper"], b"hopper"])
+def test_a_profile_has_a_name_or_a_path(given: Any) -> None:
+    with pytest.raises(InputError, match="the profile is"):
+        load_profile(given)
+
+
+def test_a_file_is_read_by_path_and_checked(tmp_path: Path) -> None:
+    path = _own(tmp_path, "step_time", "0.5")
+    assert load_profile(path).step_time == load_profile(str(path)).step_time == 0.5
+    path = _own(tmp_path, "step_time", "-1")
+    with pytest.raises(InputError, match="step_time is -1"):
+        load_profile(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (field, value)
+        for field in ("prior", "prior_sd", "sd", "assumed_sd")
+        for value in ("-1", ".nan", ".inf", "text", "true", "[1]", "{a: 1}")
+    ]
+    + [("unit", "ms"), ("unit", "7"), ("source", "7"), ("source", "''"), ("fitted_on", "[a]"), ("sd_basis", "{}")],
+)
+def test_what_is_said_of_a_constant_is_checked(field: str, value: str, tmp_path: Path) -> None:
+    stated = {"value": "0.5", "unit": "s", "source": "a test", field: value}
+    path = tmp_path / "own.yaml"
+    fields = ", ".join(f"{name}: {each}" for name, each in stated.items())
+    path.write_text(f"generation: hopper\nstep_time: {{{fields}}}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"own\.yaml: step_time"):
+        read_profile(path)

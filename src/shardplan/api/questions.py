@@ -111,7 +111,7 @@ def model_of(model: ModelLike) -> ModelConfig:
     if isinstance(model, ModelConfig):
         return model
     if isinstance(model, str | os.PathLike | Mapping):
-        return load_model(model)  # type: ignore[arg-type]  # until load_model takes mappings
+        return load_model(model)
     raise _wrong(
         "model", model, "a name, the path or the content of a config.json, or a ModelConfig", '"llama-3.1-70b"'
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.residuals import Shares
-from shardplan.units import format_time
+from shardplan.units import format_bytes, format_time
 from shardplan.workload.stage import Stage, kinds_of_stage
 
 Profiles = Mapping[str, Profile] | Callable[[str], Profile]
@@ -41,6 +42,18 @@ class SkippedRun:
     """The broken rule."""
     reason: str
     """In words, values included."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Further problems of the row: rule and reason."""
+
+    @property
+    def problems(self) -> tuple[tuple[str, str], ...]:
+        """All that is wrong with the row: rule and reason."""
+        return ((self.rule, self.reason), *self.others)
+
+    @property
+    def said(self) -> str:
+        """All reasons."""
+        return "; also: ".join(reason for _, reason in self.problems)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,9 +97,14 @@ class PosedRun:
         return PricedPlan.of(self._question(profiles), self.asked.plan).shares
 
     def _question(self, profiles: Profiles) -> Question:
-        question = self.asked.question
-        profile = profiles.get(self.generation) if isinstance(profiles, Mapping) else profiles(self.generation)
-        return question if profile is None else replace(question, given_profile=profile)
+        return with_constants(self.asked.question, profiles)
+
+
+def with_constants(question: Question, profiles: Profiles) -> Question:
+    """The question under the constants of its accelerator's generation."""
+    generation = question.cluster.accelerator.generation
+    profile = profiles.get(generation) if isinstance(profiles, Mapping) else profiles(generation)
+    return question if profile is None else replace(question, given_profile=profile)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,12 +165,33 @@ def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[AskedRun, ...], tuple[Sk
 
 def skipped_rows(rows: Iterable[UnreadableRun]) -> tuple[SkippedRun, ...]:
     """Rows with a cell that cannot be read, as runs that cannot be predicted."""
-    return tuple(SkippedRun(run=row, rule=row.error.rule, reason=_of_cell(row)) for row in rows)
+    return tuple(_skipped_row(row) for row in rows)
 
 
-def _of_cell(row: UnreadableRun) -> str:
-    """Line, value, what may stand there and the knob; the file is that of all rows."""
-    return f"line {row.line}{row.error.message.partition(f', line {row.line}')[2]}; {row.error.hint}"
+def _skipped_row(row: UnreadableRun) -> SkippedRun:
+    (rule, reason), *others = [(error.rule, _of_cell(row.line, error)) for error in row.errors]
+    return SkippedRun(run=row, rule=rule, reason=reason, others=tuple(others))
+
+
+def _of_cell(line: int, error: InputError) -> str:
+    """Line, value, what may be there and the knob; the file is that of all rows."""
+    return f"line {line}{error.message.partition(f', line {line}')[2]}; {error.hint}"
+
+
+MOST_OVER: Final = 3.0
+"""Needed over usable memory above which a run cannot have run as it is written. Of the published runs the one that is
+furthest above 1 (a row of tier B, which leaves out what matters) is predicted to need 2.8 times what is usable."""
+FITTED_IN_MEMORY: Final = "the tensors of a run that ran fitted in memory"
+
+
+def cannot_have_run(run: MeasuredRun, needed: float, usable: float) -> str:
+    """Why a run cannot have run as it is written; empty where it may have. ``needed``, ``usable``: memory. [bytes]"""
+    if not run.ran or needed <= MOST_OVER * usable:
+        return ""
+    return (
+        f"line {run.line}, run '{run.id:.80}': cannot have run as written, since it needs {format_bytes(needed)} of "
+        f"{format_bytes(usable)} on an accelerator; check model, num_accelerators, tp, pp, sharding and recompute"
+    )
 
 
 def _check_rate(asked: AskedRun) -> None:
@@ -196,21 +235,36 @@ def cases_of(asked: Iterable[AskedRun]) -> tuple[PosedRun, ...]:
 
 def predict(asked: Iterable[AskedRun], profiles: Profiles | None = None) -> tuple[Prediction, ...]:
     """Predictions under single constants (those that are shipped where none are given)."""
-    return tuple(_prediction(case, profiles or {}) for case in cases_of(asked))
+    listed = tuple(asked)
+    found: dict[int, Prediction] = {}
+    for numbers in _of_one_question(listed):
+        question = with_constants(listed[numbers[0]].question, profiles or {})
+        priced = PricedPlan.of_all(question, [listed[number].plan for number in numbers])
+        found |= {number: _prediction(listed[number], plan) for number, plan in zip(numbers, priced, strict=True)}
+    return tuple(found[number] for number in range(len(listed)))
 
 
-def _prediction(case: PosedRun, profiles: Profiles) -> Prediction:
-    question, step = case.step(profiles)
-    sure = band_of(question, shares=case.shares(profiles), plan=case.asked.plan)
-    time = float(step.step_time)
+def _of_one_question(asked: Sequence[AskedRun]) -> Iterable[list[int]]:
+    """Positions of runs whose plans can be priced together; models and clusters are objects that rows share."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, one in enumerate(asked):
+        question = one.question
+        key = (id(question.model), id(question.cluster), question.num_accelerators, question.job)
+        groups.setdefault(key, []).append(number)
+    return groups.values()
+
+
+def _prediction(asked: AskedRun, priced: PricedPlan) -> Prediction:
+    question, time, memory = priced.question, priced.step_time, priced.peak_memory_bytes
+    sure = band_of(question, shares=priced.shares, plan=asked.plan)
     return Prediction(
-        asked=case.asked,
+        asked=asked,
         step_time=time,
         step_time_p10=time * sure.low,
         step_time_p90=time * sure.high,
-        peak_memory_bytes=float(measured_memory(step.peak_memory_bytes, case.asked.run, question)),
-        fits=bool(step.fits),
-        needed_memory_bytes=float(step.peak_memory_bytes),
+        peak_memory_bytes=float(measured_memory(memory, asked.run, question)),
+        fits=priced.fits,
+        needed_memory_bytes=memory,
         usable_memory_bytes=float(question.usable_memory),
     )
 

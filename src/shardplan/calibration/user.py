@@ -9,7 +9,6 @@ the errors of both: bands are made of them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
@@ -25,14 +24,13 @@ from shardplan.calibration.left_out import RunSplit, errors_left_out, split_of
 from shardplan.calibration.predict import (
     PosedRun,
     SkippedRun,
-    ask_all,
-    cases_of,
     log_ratios,
     not_understood,
     skipped_rows,
     taken_as,
 )
 from shardplan.calibration.runs.rows import MeasuredRun, UnreadableRun
+from shardplan.calibration.usable import only_part, usable_runs
 from shardplan.errors import InputError
 from shardplan.fields import dataclass, in_files
 from shardplan.inputs.cluster import Accelerator
@@ -114,6 +112,10 @@ class UserFit:
     """Options, values and columns that changed nothing, with the number of runs that state them."""
     taken: Mapping[str, int]
     """Names and words that were taken as others, likewise."""
+    not_fitting: tuple[tuple[str, float], ...] = ()
+    """Of the runs used those predicted not to fit in memory, with needed over usable memory."""
+    read_as: tuple[str, ...] = ()
+    """Columns of the file that are read as others, and what separates them."""
 
 
 def calibrate_runs(
@@ -135,10 +137,11 @@ def calibrate_runs(
     Raises ``InputError`` where no run is usable, or where several accelerators are meant and none is named.
     """
     _check_share(holdout)
-    part = _only_part(runs) if accelerator is None else load_accelerator(accelerator)
+    part = only_part(runs) if accelerator is None else load_accelerator(accelerator)
     if accelerator is not None:  # runs may call a part of one's own by the name that its file gives it
         runs = [replace(run, accelerator=accelerator) if run.accelerator == part.name else run for run in runs]
-    usable, skipped = _usable(runs, part, skipped_rows(unreadable))
+    found_usable = usable_runs(runs, part, skipped_rows(unreadable))
+    usable, skipped = found_usable.cases, found_usable.skipped
     split, frees = split_of(usable, holdout, seed), user_constants(part)
     evidence = evidence_of(split.seen, frees, split.groups, by_family=False)  # what runs share is what is to be learnt
     found = fit(frees, evidence, (None, *split.folds), progress=progress)
@@ -160,6 +163,7 @@ def calibrate_runs(
         outliers=_outliers(usable, part.generation, profile),
         not_understood=not_understood(case.asked for case in usable),
         taken=taken_as(case.asked for case in usable),
+        not_fitting=found_usable.not_fitting,
     )
 
 
@@ -181,58 +185,6 @@ def _origin(split: RunSplit, file: str, date: str) -> str:
 
 def _counted(runs: int) -> str:
     return f"{runs:,} run{'s' * (runs != 1)}"
-
-
-MEASURES: Final = "runs that constants are fitted to have a time or a memory"
-
-
-def _only_part(runs: Sequence[MeasuredRun]) -> Accelerator:
-    """The accelerator of all runs that can be read. Raises ``InputError`` where they are of several, or of none."""
-    asked, skipped = ask_all(runs)
-    parts = {one.question.cluster.accelerator.name: one.question.cluster.accelerator for one in asked}
-    if not parts:
-        raise _unusable(len(runs), skipped, "one accelerator")
-    if len(parts) > 1:
-        counts = Counter(one.question.cluster.accelerator.name for one in asked)
-        raise InputError(
-            f"the runs are of {len(parts)} accelerators: "
-            + ", ".join(f"{name} ({_counted(number)})" for name, number in counts.most_common(10)),
-            rule="a profile is fitted to runs of one accelerator",
-            hint=f"name one: --accelerator {counts.most_common(1)[0][0]}",
-        )
-    return next(iter(parts.values()))
-
-
-def _unusable(num_runs: int, left: Sequence[SkippedRun], what: str) -> InputError:
-    reasons = "; ".join(dict.fromkeys(f"'{one.run.id:.60}' {one.reason:.200}" for one in left[:3]))
-    return InputError(
-        f"none of the {num_runs} runs can be used: {reasons}",
-        rule=f"some runs are of {what} and can be predicted",
-        hint="correct the rows, or give --accelerator the part that they were measured on",
-    )
-
-
-def _usable(
-    runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[SkippedRun, ...]
-) -> tuple[tuple[PosedRun, ...], tuple[SkippedRun, ...]]:
-    """Runs of the part that can be predicted, and the others."""
-    asked, skipped = ask_all([run for run in runs if run.ran])
-    ended = [
-        SkippedRun(run=run, rule=MEASURES, reason="ran out of memory, so there is nothing to fit to")
-        for run in runs
-        if not run.ran
-    ]
-    own = [one for one in asked if one.question.cluster.accelerator.name == part.name]
-    rule = f"runs are of {part.name}"
-    others = [
-        SkippedRun(run=one.run, rule=rule, reason=f"is of {one.question.cluster.accelerator.name}, not {part.name}")
-        for one in asked
-        if one.question.cluster.accelerator.name != part.name
-    ]
-    left = (*unreadable, *skipped, *others, *ended)
-    if not own:
-        raise _unusable(len(runs) + len(unreadable), left, part.name)
-    return cases_of(own), left
 
 
 def user_constants(part: Accelerator) -> tuple[Free, ...]:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from shardplan.calibration.errors import GROUPINGS, Errors, Sweep, errors_by, errors_of, sweeps_of
-from shardplan.calibration.predict import Prediction, Profiles, SkippedRun, ask_all, predict, skipped_rows
+from shardplan.calibration.predict import (
+    Prediction,
+    Profiles,
+    SkippedRun,
+    ask_all,
+    cannot_have_run,
+    predict,
+    skipped_rows,
+)
+from shardplan.calibration.problems import problems_of
 from shardplan.calibration.runs.rows import RAN, MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
 from shardplan.calibration.verdicts import Verdicts, verdicts_by, verdicts_of
 from shardplan.fields import dataclass
+from shardplan.records import plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +35,8 @@ class Validation:
     skipped: tuple[SkippedRun, ...]
     """Runs that cannot be predicted, each with its reason."""
     sweeps: tuple[Sweep, ...]
+    read_as: tuple[str, ...] = ()
+    """Columns of the file that are read as others, and what separates them."""
 
     @property
     def step_time(self) -> Errors:
@@ -41,6 +53,15 @@ class Validation:
         """Runs that are predicted not to fit, although they ran, those first that need most of what is usable."""
         found = [one for one in self.predictions if one.run.ran and not one.fits]
         return tuple(sorted(found, key=lambda one: one.free_share))
+
+    @property
+    def impossible(self) -> tuple[Prediction, ...]:
+        """Of the runs predicted not to fit those that cannot have run as they are written: no fit uses them."""
+        return tuple(
+            one
+            for one in self.not_fitting
+            if cannot_have_run(one.run, one.needed_memory_bytes, one.usable_memory_bytes)
+        )
 
     @property
     def false_fits(self) -> tuple[Prediction, ...]:
@@ -88,10 +109,13 @@ class Validation:
                 "rows": len(rows),
                 "predicted": len(self.predictions),
                 "skipped": len(self.skipped),
-                "skipped_by_rule": dict(Counter(one.rule for one in self.skipped)),
+                "skipped_by_rule": dict(Counter(rule for one in self.skipped for rule, _ in one.problems)),
                 "out_of_memory": self.fits.out_of_memory,
                 "predicted_not_to_fit": len(self.not_fitting),
+                "cannot_have_run": len(self.impossible),
             },
+            "problems": [plain(each) for each in problems_of(self.skipped)],
+            "read_as": list(self.read_as),
             "fits": {"all": asdict(self.fits), **{group: self._fits(group) for group in GROUPINGS}},
             "summary": {
                 "all": _errors(self.step_time, self.peak_memory),
@@ -125,7 +149,7 @@ class Validation:
 def validate(path: str | os.PathLike[str] | None = None, profiles: Profiles | None = None) -> Validation:
     """Runs of a file, or the published ones that are shipped, against predictions. Raises ``InputError``."""
     table = RunTable(runs=shipped_runs()) if path is None else read_table(path)
-    return validate_runs(table.runs, profiles, unreadable=table.unreadable)
+    return replace(validate_runs(table.runs, profiles, unreadable=table.unreadable), read_as=table.taken)
 
 
 def validate_runs(
@@ -186,7 +210,7 @@ def _skipped_row(one: SkippedRun) -> dict[str, Any]:
         "fits": None,
         "needed_memory_bytes": None,
         "usable_memory_bytes": None,
-        "skipped": one.reason,
+        "skipped": one.said,
         "assumed": [],
         "ignored": [],
     }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +17,9 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
+from shardplan.outputs.target import PROFILE, TIMINGS, JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.calibration.defaults import Refit
@@ -56,12 +58,20 @@ HoldoutFlag = Annotated[
         metavar="SHARE",
     ),
 ]
-SeedFlag = Annotated[str, _option("Which runs these are.", panel="Fit", metavar="N")]
+SeedFlag = Annotated[str, _option("Random seed that selects the held-out runs.", panel="Fit", metavar="N")]
 PoorFitFlag = Annotated[
     bool,
     _option(
         f"Write the profile even where its median error on the runs it was fitted to is above {MOST_ERROR:.0%}.",
         "--accept-poor-fit",
+        panel="Fit",
+    ),
+]
+TemplateFlag = Annotated[
+    bool,
+    _option(
+        "Print a file of measured runs to start from: the header and two rows.",
+        "--template",
         panel="Fit",
     ),
 ]
@@ -107,6 +117,7 @@ def calibrate(
     holdout: HoldoutFlag = HOLDOUT,
     seed: SeedFlag = "0",
     accept_poor_fit: PoorFitFlag = False,
+    template: TemplateFlag = False,
     microbench: MicrobenchFlag = False,
     device: DeviceFlag = None,
     sizes: SizesFlag = "full",
@@ -120,9 +131,13 @@ def calibrate(
     of plan, estimate and validate reads it. The fit starts from the shipped constants and moves them as far as the runs
     ask for, against how well they are known.
     """
-    target = JsonTarget(output.json)
-    target.check(runs, accelerator)
-    _check_way({"RUNS.csv": runs is not None, "--microbench": microbench, "--defaults": defaults})
+    target = output.target()
+    target.check(runs, accelerator, cluster)
+    _check_way(
+        {"RUNS.csv": runs is not None, "--template": template, "--microbench": microbench, "--defaults": defaults}
+    )
+    if template:
+        return _template()
     is_other = bool(accelerator or out or holdout != HOLDOUT)
     _check_flags(defaults=defaults, is_other=is_other, write=write, microbench=microbench, cluster=cluster is not None)
     if defaults:
@@ -141,8 +156,8 @@ def _check_way(given: Mapping[str, bool]) -> None:
     if len(ways) != 1:
         raise InputError(
             f"{' and '.join(ways)} are given" if ways else "nothing to calibrate with is given",
-            rule="one of RUNS.csv, --microbench and --defaults is given",
-            hint="shardplan calibrate my-runs.csv --out my-cluster.yaml",
+            rule="one of RUNS.csv, --template, --microbench and --defaults is given",
+            hint="shardplan calibrate my-runs.csv --out my-cluster.yaml; --template prints a file to start from",
         )
 
 
@@ -164,6 +179,14 @@ def _check_flags(*, defaults: bool, is_other: bool, write: bool, microbench: boo
         )
 
 
+def _template() -> int:
+    """A file of measured runs to start from."""
+    from shardplan.calibration.runs.template import TEMPLATE
+
+    sys.stdout.write(TEMPLATE)
+    return 0
+
+
 def _profile_name(out: str | None) -> str:
     """Where the profile goes. Raises ``InputError``."""
     if out is None or out == "-":
@@ -181,7 +204,7 @@ def _share(text: str) -> float:
         value = math.nan
     if not 0 <= value <= 0.9 or "_" in text:
         raise InputError(
-            f"--holdout is {text[:60]!r}; it must be a share from 0 to 0.9",
+            f"--holdout is {shown(text)}; it must be a share from 0 to 0.9",
             rule="--holdout is a share from 0 to 0.9",
             hint="--holdout 0.3",
         )
@@ -207,6 +230,7 @@ def _runs(
     found = _fitted(runs, accelerator, file=file, date=date, holdout=holdout, seed=seed)
     is_kept = accept_poor_fit or _poor(found) is None
     if is_kept:
+        target.check_content(b"")  # else the profile would be written and its record refused
         page.write_text(profile_text(found, file=file, date=date))
         target.write(calibration_record(found, out))
     _show_runs(target, found, out if is_kept else None)
@@ -223,10 +247,11 @@ def _fitted(runs: str, accelerator: str | None, *, file: str, date: str, holdout
 
     table = read_table(runs)
     with _iterations(MOST_ITERATIONS) as progress:
-        return calibrate_runs(
+        found = calibrate_runs(
             table.runs, accelerator, file=file, date=date, holdout=holdout, seed=seed, unreadable=table.unreadable,
             progress=progress,
         )  # fmt: skip
+    return replace(found, read_as=table.taken)
 
 
 def _show_runs(target: JsonTarget, found: UserFit, out: str | None) -> None:
@@ -263,7 +288,7 @@ def _refuse_poor(found: UserFit) -> NoReturn:
 
 def _profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:
     """Where the profile goes, which is written as YAML."""
-    page = JsonTarget(out, "--out")
+    page = JsonTarget(out, "--out", kind=PROFILE, is_forced=target.is_forced)
     if out.lower().endswith((".json", ".csv")):
         raise InputError(
             f"--out is {out[-200:]!r}; a profile is YAML",
@@ -278,14 +303,16 @@ def _microbench(
     target: JsonTarget, out: str, *, device: str | None, sizes: str, accelerator: str | None, cluster: str | None
 ) -> int:
     """A profile from timed kernels. An interrupt keeps what was timed until then."""
-    _profile_target(out, None, accelerator, target)
+    page = _profile_target(out, None, accelerator, target)
     from shardplan.calibration import microbench
     from shardplan.cli.progress import progress_bar
     from shardplan.inputs.profile import load_profile
     from shardplan.inputs.readers.catalog import load_accelerator, load_cluster
 
+    timings = JsonTarget(str(microbench.measurements_path(out)), "--out", kind=TIMINGS, is_forced=target.is_forced)
+    timings.check(accelerator, cluster, other=target)
     if sizes not in ("small", "full"):
-        raise InputError(f"--sizes is {sizes[:60]!r}", rule="--sizes is small or full", hint="--sizes small")
+        raise InputError(f"--sizes is {shown(sizes)}", rule="--sizes is small or full", hint="--sizes small")
     network = None if cluster is None else load_cluster(cluster)
     with progress_bar("timing kernels") as progress:
         measured = microbench.run_microbenchmark(
@@ -300,6 +327,8 @@ def _microbench(
     outcome = microbench.outcome_of(measured, load_profile(generation), cluster=network)
     if not outcome.constants:
         _show_microbench(target, measured, outcome, out)
+    for each in (target, page, timings):
+        each.check_content(b"")
     raw = microbench.write_profile(out, outcome.constants, measured)  # refuses a profile without constants
     from shardplan.reports.calibration import microbench_record
 

@@ -9,8 +9,8 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
+from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.cli.layout import Page
@@ -32,14 +32,17 @@ LengthFlag = Annotated[
 @with_flags
 def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: LengthFlag = None) -> int:
     """List the built-in models, or show one."""
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
+    from shardplan.cli.question import model_argument
     from shardplan.reports import catalogue
 
     if name is None:
         return _list("models", catalogue.model_entries(), target)
-    length = None if sequence_length is None else whole(sequence_length, "--sequence-length", most=LONGEST)
-    details = catalogue.model_details(name, sequence_length=length)
+    length = (
+        None if sequence_length is None else whole(sequence_length, "--sequence-length", most=LONGEST, is_length=True)
+    )
+    details = catalogue.model_details(model_argument(name), sequence_length=length)
     return _one(details, target, lambda page, show: show.show_model(page, details))
 
 
@@ -49,8 +52,8 @@ def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Every value is shown with its source, and a mark where confidence in it is low.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import catalogue
 
     if name is None:
@@ -67,16 +70,24 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Every value is shown with its source, and a mark where confidence in it is low.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import catalogue
 
     if name is None:
         return _list("accelerators", catalogue.accelerator_entries(), target)
     from shardplan.inputs.readers.catalog import load_accelerator
+    from shardplan.inputs.readers.names import name_meant, taken_as
 
     part = load_accelerator(name)
-    return _one(catalogue.accelerator_details(part), target, lambda page, show: show.show_accelerator(page, part))
+    taken = taken_as("accelerator", name) if name_meant("accelerator", name) else ""
+
+    def show(page: Page, pages: Any) -> None:
+        if taken:
+            page.line(taken, style="dim", indent=0)
+        pages.show_accelerator(page, part)
+
+    return _one(catalogue.accelerator_details(part), target, show)
 
 
 def _list(kind: str, entries: tuple[CatalogueEntry, ...], target: JsonTarget) -> int:

@@ -9,9 +9,8 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import picked
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:
     from shardplan.reports.comparison import Side
@@ -36,7 +35,7 @@ PicksFlag = Annotated[
 @with_flags
 def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None) -> int:
     """Put two or more plans side by side, term by term."""
-    target = JsonTarget(output.json)
+    target = output.target()
     target.check(*files)
     picks = _picks(pick, len(files))
     from shardplan.reports.comparison import compare as side_by_side
@@ -69,7 +68,7 @@ def _picks(text: str | None, num_files: int) -> list[Pick]:
 
 def _wrong_pick(text: str, why: str) -> InputError:
     return InputError(
-        f"--pick is {text[:60]!r}; {why}",
+        f"--pick is {shown(text)}; {why}",
         rule="--pick names plans of the files",
         hint="--pick 1,2 compares two plans of one file, or plan 1 of the first file with plan 2 of the second",
     )

@@ -23,9 +23,9 @@ from shardplan.cli.flags.plan import (
     SoftwareFlags,
     StackFlag,
 )
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import picked
 from shardplan.errors import InputError
+from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
@@ -66,8 +66,8 @@ def estimate(
 
     Fields of the plan that are left out take their defaults; nothing is searched.
     """
-    target = JsonTarget(output.json)
-    target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
+    target = output.target()
+    target.check(model, cluster.cluster, cluster.accelerator, stack, profile, file)
     from shardplan.cli.question import QuestionFlags, ask, ask_again, given_by_user, plan_from
     from shardplan.estimation.estimate import estimate_plan, in_framework
     from shardplan.frameworks.defaults import SWITCHES, plan_in_stack

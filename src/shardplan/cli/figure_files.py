@@ -6,25 +6,42 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shardplan.cli.json_target import JsonTarget
 from shardplan.errors import InputError
+from shardplan.outputs.target import CSV, HTML, PNG, JsonTarget, OwnFile
 
 if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart
 
 
+KINDS: Final[Mapping[str, OwnFile]] = {".html": HTML, ".csv": CSV, ".png": PNG}
+"""Files of a figure, by suffix."""
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""Starts of a text that a spreadsheet takes for a formula."""
+
+
+class Drawn(NamedTuple):
+    """A figure that is drawn and not yet written."""
+
+    name: str
+    files: Mapping[str, bytes]
+    """Contents by the name of the file."""
+
+
 class FigureFiles:
     """The folder that ``--out`` names."""
 
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
-        """Finds out early whether figures of these names can be drawn and written. Raises InputError."""
+    def __init__(self, folder: Path, names: Iterable[str], answer: JsonTarget) -> None:
+        """Finds out early whether figures of these names can be drawn and written. Raises InputError.
+
+        ``answer``: where the same command writes its JSON.
+        """
         from shardplan.plotting.libraries import matplotlib_parts, plotly_parts
 
         plotly_parts()
         matplotlib_parts()
-        self.folder = folder
+        self.folder, self.answer = folder, answer
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
@@ -34,26 +51,42 @@ class FigureFiles:
                 hint="give --out another folder",
             ) from None
         for name in names:
-            self._file(f"{name}.html").check()
+            for suffix, kind in KINDS.items():
+                self._file(f"{name}{suffix}", kind).check(other=answer)
 
-    def write(self, chart: Chart, rows: Sequence[Mapping[str, Any]]) -> str:
-        """Draws and writes a figure; returns what was written as text. Raises InputError."""
+    def drawn(self, chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Drawn:
+        """A figure as the contents of its files; none of them is written. Raises InputError."""
         from shardplan.plotting.page import html_page
         from shardplan.plotting.picture import png_picture
 
-        self._file(f"{chart.name}.html").write_text(html_page(chart))
-        self._file(f"{chart.name}.csv").write_text(_table(rows))
-        self._file(f"{chart.name}.png").write_bytes(png_picture(chart))
-        return f"{self.folder / chart.name}: .html, .csv, .png"
+        contents = (html_page(chart).encode(), _table(rows).encode(), png_picture(chart))
+        files = {f"{chart.name}{suffix}": content for suffix, content in zip(KINDS, contents, strict=True)}
+        for name, content in files.items():
+            self._file(name, KINDS[Path(name).suffix]).check_content(content)
+        return Drawn(chart.name, files)
 
-    def _file(self, name: str) -> JsonTarget:
-        return JsonTarget(str(self.folder / name), "--out")
+    def write(self, figures: Iterable[Drawn]) -> list[str]:
+        """Writes figures; returns what was written, as text. Raises InputError."""
+        written = []
+        for figure in figures:
+            for name, content in figure.files.items():
+                self._file(name, KINDS[Path(name).suffix]).write_bytes(content)
+            written.append(f"{self.folder / figure.name}: {', '.join(KINDS)}")
+        return written
+
+    def _file(self, name: str, kind: OwnFile) -> JsonTarget:
+        return JsonTarget(str(self.folder / name), "--out", kind=kind, is_forced=self.answer.is_forced)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Records as CSV."""
+    """Records as CSV for a spreadsheet."""
     written = io.StringIO()
     table = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
     table.writeheader()
-    table.writerows(rows)
+    table.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return written.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A value as a cell; an apostrophe keeps a spreadsheet from running a text as a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

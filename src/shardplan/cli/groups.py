@@ -109,7 +109,8 @@ class CommandGroup(TyperGroup):
         """As typer's, with our words for a name that is none."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             shown = [name for name, command in self.commands.items() if not command.hidden]
-            raise UnknownNameError("command", args[0][:100], shown, hint=f"one of {', '.join(shown)}")
+            group = "" if ctx.parent is None else f" {ctx.info_name}"
+            raise UnknownNameError("command", args[0][:100], shown, hint=f"see `shardplan{group} --help`")
         return super().resolve_command(ctx, args)
 
 

@@ -6,10 +6,13 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from shardplan.errors import visible
 from shardplan.fields import dataclass
 
 INDENT = 2
@@ -37,14 +40,21 @@ class Column:
     rank: int = 0
     """Where there is too little room, columns of the highest rank go first; those of rank 0 stay."""
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Of its widest cell."""
         return max(len(line) for cell in (self.title, *self.cells) for line in cell.split("\n"))
 
 
 class _Console(Console):
-    """A console that leaves a reader who has gone to the command line, which ends with a status of its own."""
+    """Prints what a terminal does not act on, and leaves a reader who has gone to the command line."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich's, with a question mark for control characters of names and cells."""
+        for each in objects:
+            if isinstance(each, Text):
+                each.plain = visible(each.plain)
+        super().print(*objects, **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""The command line: exit status 0 answered, 1 answered and the answer is no, 2 wrong input."""
+"""The command line: exit status 0 answered, 1 answered and the answer is no, 2 wrong input, 70 a defect."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from shardplan.cli.failures import (
+    INTERRUPTED,
+    ClosedStream,
+    abandon_output,
+    defect,
+    interrupted,
+    is_of_output,
+    of_file,
+    refuse,
+    unwritable,
+)
 from shardplan.cli.groups import SETTINGS, CommandEntry, CommandGroup, CorrectedCommand
-from shardplan.cli.json_target import target_of
-from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.errors import InputError, ShardplanError
+from shardplan.files import forget_reads
 from shardplan.version import VERSION
-
-WRONG_INPUT = 2
-INTERRUPTED = 130
-BROKEN_PIPE = 141
-"""As a shell reports a program that the end of its pipe has stopped."""
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # typer does not export the base of its usage errors
 
@@ -107,68 +112,50 @@ class Commands(CommandGroup):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # it always exits
         """Runs a command and exits."""
         arguments = list(sys.argv[1:] if args is None else args)
-        extra["standalone_mode"] = False
+        forget_reads()
         try:
-            status = super().main(arguments, **extra)
+            status = super().main(arguments, **{**extra, "standalone_mode": False})
             sys.stdout.flush()  # here, where a reader that has gone is expected
-        except ShardplanError as error:
-            status = _refuse(error, arguments)
-        except UsageError as error:
-            status = _refuse(_from_usage(error, arguments), arguments)
-        except BrokenPipeError:
-            status = _abandon_output()
         except SystemExit as stop:  # typer's own answer to a broken pipe is 1; completion of a shell ends with 0
-            status = _abandon_output() if stop.code == 1 else stop.code
+            status = abandon_output() if stop.code == 1 else stop.code
         except (KeyboardInterrupt, typer.Abort):
             status = INTERRUPTED
+        except Exception as error:  # noqa: BLE001  # what is not refused is a defect, and has a status of its own
+            status = _ended_by(error, arguments)
         if status == INTERRUPTED:
-            sys.stderr.write("shardplan: interrupted\n")
+            interrupted()
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _refuse(error: ShardplanError, arguments: Sequence[str]) -> int:
-    """Says what is wrong on standard error, and where ``--json`` points."""
-    target = target_of(arguments)
-    with contextlib.suppress(ShardplanError, BrokenPipeError):  # the target itself may be what is wrong
-        target.write(error.to_record())
-    hint = error.hint.removeprefix(_shared_start(error)).strip()
-    lines = [f"shardplan: {error.message}", *([f"hint: {hint}"] if hint else [])]
-    with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write("\n".join(lines) + "\n")
-    return WRONG_INPUT
-
-
-def _shared_start(error: ShardplanError) -> str:
-    """The guess that message and hint of an unknown name share."""
-    guess = error.message.partition("did you mean ")[2]
-    return f"did you mean {guess}" if guess else ""
+def _ended_by(error: Exception, arguments: Sequence[str]) -> int:
+    """Says why a command gives no answer; its exit status."""
+    if isinstance(error, UsageError):
+        error = _from_usage(error, arguments)
+    if isinstance(error, ShardplanError):
+        return refuse(error, arguments)
+    if isinstance(error, BrokenPipeError):
+        return abandon_output()
+    if is_of_output(error):
+        return unwritable(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return refuse(of_file(error), arguments)
+    return defect(error)
 
 
 def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     """Our error from one of typer's."""
+    from shardplan.cli.flags.unknown import stray_field, unknown_flag
+
     context = getattr(error, "ctx", None)
     usage = f"see `{' '.join(('shardplan', *_command_of(context, arguments), '--help'))}`"
     option = getattr(error, "option_name", None)
     if option is not None and context is not None and hasattr(error, "possibilities"):
-        field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
-        if context.info_name == "plan" and field in _searched():
-            return InputError(
-                f"unknown flag '{option}': the search chooses {field}",
-                rule="flag is known",
-                hint=f"--fix {field}=VALUE, or `shardplan estimate` for a single plan",
-            )
         known = [name for each in context.command.params for name in (*each.opts, *each.secondary_opts)]
-        return UnknownNameError("flag", option[:100], (name for name in known if name.startswith("--")), hint=usage)
+        return unknown_flag(option, known, command=str(context.info_name), usage=usage)
+    message = str(error.format_message()).rstrip(".")
     kinds = {"MissingParameter": "nothing needed is missing", "BadParameter": "a value is of its flag's kind"}
     rule = kinds.get(type(error).__name__, "the command line can be read")
-    return InputError(str(error.format_message()).rstrip("."), rule=rule, hint=usage)
-
-
-def _searched() -> tuple[str, ...]:
-    """Fields of a plan: flags of ``estimate``, but not of ``plan``."""
-    from shardplan.inputs.plan import Plan
-
-    return ("dp", *(field.name for field in fields(Plan)))
+    return InputError(message, rule=rule, hint=stray_field(message) or usage)
 
 
 def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:
@@ -178,14 +165,6 @@ def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:
         words.insert(0, str(context.info_name))
         context = context.parent
     return words or [each for each in arguments if each in COMMANDS][:1]
-
-
-def _abandon_output() -> int:
-    """The reader of standard output has gone: say nothing more, not even when Python flushes on exit."""
-    sink = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(sink, sys.stdout.fileno())
-    return BROKEN_PIPE
 
 
 app = typer.Typer(
@@ -214,6 +193,8 @@ def main() -> None:
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # nothing here multiplies matrices, and threads take time to start
+    if sys.stdout is None:
+        sys.stdout = ClosedStream()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that lacks a character shows ?

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Final
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
+from shardplan.units import parse_whole
 
 if TYPE_CHECKING:
     from shardplan.reports.plan_file import Pick
 
 
-WRITTEN: Final = re.compile(r"\d{1,18}|\d{1,3}([,_]\d{3}){1,5}", re.ASCII)
-"""4096, 4,096 or 4_096."""
 LARGEST: Final = 1e30
 MOST_PICK: Final = 1_000_000
 
 
-def whole(text: str, flag: str, *, least: int = 1, most: int) -> int:
-    """The number that ``text`` means. Raises InputError."""
-    bare = text.strip().replace(",", "").replace("_", "")
-    if WRITTEN.fullmatch(text.strip()) and least <= int(bare) <= most:
-        return int(bare)
-    wanted = f"a whole number from {least:,} to {most:,}"
-    raise InputError(
-        f"{flag} is {text[:60]!r}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
-    )
+def whole(text: str, flag: str, *, least: int = 1, most: int, is_length: bool = False) -> int:
+    """The number that ``text`` means; ``is_length``: tokens of a sequence, which may be 8k. Raises InputError."""
+    try:
+        value, why = parse_whole(text, is_length=is_length), ""
+    except ValueError as error:
+        value, why = -1, str(error)
+    if least <= value <= most:
+        return value
+    wanted = f"a whole number from {least:,} to {most:,}{', such as 8192 or 8k' if is_length else ''}"
+    said = f", which {why}" if why.startswith("may be") else f"; it must be {wanted}"
+    raise InputError(f"{flag} is {shown(text)}{said}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}")
 
 
 def picked(text: str) -> Pick:
@@ -36,7 +36,7 @@ def picked(text: str) -> Pick:
     if not text.strip().isdecimal():
         wanted = "a whole number, or recommended"
         raise InputError(
-            f"--pick is {text[:60]!r}; it must be {wanted}", rule=f"--pick is {wanted}", hint=f"set --pick to {wanted}"
+            f"--pick is {shown(text)}; it must be {wanted}", rule=f"--pick is {wanted}", hint=f"set --pick to {wanted}"
         )
     return whole(text, "--pick", most=MOST_PICK)
 
@@ -51,5 +51,5 @@ def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST) -
         return value
     wanted = f"a number {f'from {least:g} to' if least else 'above 0, at most'} {most:g}"
     raise InputError(
-        f"{flag} is {text[:60]!r}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
+        f"{flag} is {shown(text)}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
     )

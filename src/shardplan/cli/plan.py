@@ -19,9 +19,9 @@ from shardplan.cli.flags.plan import (
     SoftwareFlags,
     StackFlag,
 )
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
 from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
+from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.cli.question import Asked, QuestionFlags
@@ -39,7 +39,7 @@ PLANS, LISTED = 10, 5
 @with_flags
 def plan(
     *,
-    model: ModelArgument,
+    model: ModelArgument = None,
     cluster: ClusterFlags,
     job: JobFlags,
     software: SoftwareFlags,
@@ -55,7 +55,7 @@ def plan(
 
     Every plan of the search space is priced. What is left out takes defaults, which --assumptions lists.
     """
-    target = JsonTarget(output.json)
+    target = output.target()
     target.check(model, cluster.cluster, cluster.accelerator, stack, profile)
     from shardplan.cli.question import QuestionFlags, ask, given_by_user
     from shardplan.frameworks.usual_stack import ALL, ANY
@@ -66,7 +66,7 @@ def plan(
     if method not in (None, OURS):
         of_none = replace(flags, stack=flags.stack or ANY)
         return plan_with_method(method, lambda: ask(model, of_none), search, target)
-    if stack == ALL:
+    if (stack or "").lower() == ALL:
         return _compare_frameworks(model, flags, search, target)
     asked = ask(model, flags)
     result, of_stack = _search(asked, search)

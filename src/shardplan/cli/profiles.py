@@ -8,7 +8,6 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.records import plain
 
 ProfileArgument = Annotated[
@@ -24,8 +23,8 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
     A constant has a value and a unit, what it was read from or fitted on, its value before the fit, and how uncertain
     it is.
     """
-    target = JsonTarget(output.json)
-    target.check()
+    target = output.target()
+    target.check(name)
     from shardplan.reports import profiles as reports
 
     if name is None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SearchFlags, SoftwareFlags
 from shardplan.cli.flags.records import Given, assigned, values_of
 from shardplan.cli.numbers import whole
-from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass, described
+from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import ALL, USUAL, how_chosen, stack_for, stack_of_label
@@ -22,6 +24,7 @@ from shardplan.inputs.profile import Profile, generations, load_profile, read_pr
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.inputs.software import Software
+from shardplan.inputs.words import field_meant
 
 if TYPE_CHECKING:
     from shardplan.estimation.question import Question
@@ -70,12 +73,12 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     """The question that the flags put. Raises InputError."""
     from shardplan.estimation.question import Question
 
-    if model is None:
-        raise _missing("no model is given", "MODEL", "name one of `shardplan models`, or the path of a config.json")
-    num_accelerators = _world(flags.cluster)
-    if num_accelerators is None:
-        raise _missing("the number of accelerators is not given", "--gpus", "add --gpus N")
-    config, hardware = load_model(model), _cluster(flags.cluster, flags.overrides)
+    _check_all_given(model, flags.cluster)
+    assert model is not None
+    stated = _stated_world(flags.cluster)
+    config, hardware = load_model(model_argument(model)), _cluster(flags.cluster, flags.overrides)
+    num_accelerators, of_nodes = _world(hardware, stated)
+    assert num_accelerators is not None
     fields = values_of(Job, flags.job)
     stack, chosen = _stack(flags, hardware)
     filled = () if stack is None else tuple(stack.job)
@@ -85,7 +88,7 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     question = Question(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=job, given_profile=profile
     )
-    assumed = (*assumptions, *chosen, *of_stack, *of_profile)
+    assumed = (*of_nodes, *assumptions, *chosen, *of_stack, *of_profile)
     return Asked(question=question, assumptions=assumed, warnings=of_profile, stack=stack)
 
 
@@ -99,6 +102,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
         hardware = _cluster(flags.cluster, flags.overrides)
     elif given(flags.overrides):
         hardware = override(hardware, _overrides(flags.overrides))
+    num_accelerators, of_nodes = _world(hardware, _stated_world(flags.cluster))
     fields = values_of(Job, flags.job)
     named = None if flags.stack is None else stack_for(flags.stack, hardware.accelerator.vendor)
     job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, software_of(flags.software))
@@ -106,7 +110,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
     changed = replace(
         before,
         cluster=hardware,
-        num_accelerators=_world(flags.cluster) or before.num_accelerators,
+        num_accelerators=num_accelerators or before.num_accelerators,
         job=job,
         given_profile=profile,
     )
@@ -115,7 +119,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
     stack = named if flags.stack is not None else stack_of_label(framework)
     return Asked(
         question=changed,
-        assumptions=(*outdated, *of_stack, *of_profile),
+        assumptions=(*of_nodes, *outdated, *of_stack, *of_profile),
         warnings=(*outdated, *of_profile),
         stack=stack,
         is_stack_named=named is not None,
@@ -157,7 +161,7 @@ def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None
 
 def _stack(flags: QuestionFlags, cluster: Cluster) -> tuple[Stack | None, tuple[str, ...]]:
     """The framework that is meant, and what is assumed where none is named. Raises InputError."""
-    if flags.stack == ALL:
+    if (flags.stack or "").lower() == ALL:
         raise InputError(
             "--stack is all, which compares the best plans of all frameworks",
             rule="one question is about one framework",
@@ -181,10 +185,10 @@ def _profile(name: str | None, cluster: Cluster) -> tuple[Profile | None, tuple[
 def profile_named(name: str) -> tuple[Profile, str]:
     """A profile by generation or from a file, and the generation that it is made for. Raises InputError."""
     known = ("default", *generations())
-    if name in known:
-        return load_profile(name), name
-    if not ("/" in name or name.lower().endswith((".yaml", ".yml", ".json")) or _exists(name)):
-        hint = f"give a generation ({', '.join(known)}) or the path of a file"
+    if name.lower() in known:
+        return load_profile(name.lower()), name.lower()
+    if not (looks_like_path(name) or _exists(name)):
+        hint = "give a generation (see `shardplan profiles`) or the path of a file"
         raise UnknownNameError("profile", name[:100], known, hint=hint)
     from shardplan.reports.profiles import generation_of
 
@@ -198,12 +202,76 @@ def _exists(name: str) -> bool:
         return False
 
 
-def _world(flags: ClusterFlags) -> int | None:
-    """The number of accelerators, where it is given."""
+class World(NamedTuple):
+    """How many accelerators the flags state."""
+
+    accelerators: int | None
+    nodes: int | None
+
+
+def _stated_world(flags: ClusterFlags) -> World:
+    """The numbers of accelerators and of nodes, where they are given. Raises InputError."""
     from shardplan.estimation.question import MAX_NUM_ACCELERATORS
 
-    text = flags.num_accelerators
-    return None if text is None else whole(text, "--gpus", most=MAX_NUM_ACCELERATORS)
+    return World(
+        *(
+            None if text is None else whole(text, flag, most=MAX_NUM_ACCELERATORS)
+            for text, flag in ((flags.num_accelerators, "--gpus"), (flags.nodes, "--nodes"))
+        )
+    )
+
+
+def _world(cluster: Cluster, stated: World) -> tuple[int | None, tuple[str, ...]]:
+    """The number of accelerators, where it is given, and how it follows from that of nodes. Raises InputError."""
+    if stated.nodes is None:
+        return stated.accelerators, ()
+    size = cluster.accelerators_per_node
+    number = stated.nodes * size
+    if stated.accelerators not in (None, number):
+        raise InputError(
+            f"--nodes is {stated.nodes} and --gpus {stated.accelerators}; a node of {cluster.name} has {size}, so that "
+            f"{stated.nodes} have {number}",
+            rule="--nodes and --gpus agree",
+            hint=f"leave one of them out, or set --gpus {number}",
+        )
+    nodes = f"{stated.nodes:,} node{'s' * (stated.nodes > 1)}"
+    return number, (f"{nodes} of {size} accelerators ({cluster.name}): {number:,} accelerators",)
+
+
+def _check_all_given(model: str | None, flags: ClusterFlags) -> None:
+    """All that a question needs; what is missing is named at once. Raises InputError."""
+    needed = (
+        ("a model", model, "MODEL: a name (see `shardplan models`) or the path of a config.json"),
+        (
+            "a cluster or an accelerator",
+            flags.accelerator if flags.cluster is None else flags.cluster,
+            "--cluster NAME (see `shardplan clusters`) or --accelerator NAME (see `shardplan accelerators`)",
+        ),
+        (
+            "the number of accelerators",
+            flags.nodes if flags.num_accelerators is None else flags.num_accelerators,
+            "--gpus N or --nodes N",
+        ),
+    )
+    missing = [(what, how) for what, value, how in needed if value is None]
+    if missing:
+        raise InputError(
+            f"missing: {', '.join(what for what, _ in missing)}",
+            rule="a model, a cluster and the number of accelerators are given",
+            hint=f"add {'; '.join(how for _, how in missing)}",
+        )
+
+
+def model_argument(text: str) -> str | Mapping[str, Any]:
+    """The model of a command: its name or path, or what is on standard input for ``-``. Raises InputError."""
+    if text != STDIN:
+        return text
+    from shardplan.inputs.readers.hf.file import read_config_from
+
+    return read_config_from(sys.stdin.buffer)
+
+
+STDIN: Final = "-"
 
 
 def _cluster(flags: ClusterFlags, overrides: OverrideFlags) -> Cluster:
@@ -213,11 +281,7 @@ def _cluster(flags: ClusterFlags, overrides: OverrideFlags) -> Cluster:
         return load_cluster(flags.cluster, accelerator=flags.accelerator, **values)
     if flags.accelerator is not None:
         return cluster_of_accelerator(flags.accelerator, **values)
-    raise _missing(
-        "neither a cluster nor an accelerator is given",
-        "--cluster",
-        "add --cluster NAME (see `shardplan clusters`) or --accelerator NAME (see `shardplan accelerators`)",
-    )
+    raise AssertionError("one of the two is given")  # ask checks it, and ask_again asks for it
 
 
 def _overrides(flags: OverrideFlags) -> Overrides:
@@ -233,18 +297,43 @@ def plan_from(flags: Given, base: Plan | None = None) -> Plan:
 
 
 def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
-    """Values by field from ``field=value[,value...]``; the search checks fields and values. Raises InputError."""
+    """Values by field from ``field=value[,value...]``, of several fields if need be (``tp=4,pp=2``).
+
+    One field is fixed to one value, so that the commas of ``--fix recompute=layernorm,activation`` join a set and
+    those of ``stage_layers=3,4`` a list. The search checks fields and values. Raises InputError.
+    """
     found: dict[str, tuple[str, ...]] = {}
-    for name, value in _pairs(flag, texts or ()):
-        field = name.strip("-").replace("-", "_")
+    for name, value in _pairs(flag, [part for text in texts or () for part in _each_field(text)]):
+        field = _field(name)
         if field in found:
             raise InputError(
                 f"{flag} names {field} twice",
                 rule="a field is named once",
                 hint=f"{'--limit' if flag == '--fix' else flag} {field}=value,value",
             )
-        found[field] = tuple(part.strip() for part in value.split(","))
+        is_one = flag == "--fix" and field in LISTED
+        found[field] = (value,) if is_one else tuple(part.strip() for part in value.split(","))
     return found
+
+
+LISTED: Final = ("recompute", "stage_layers")
+"""Fields whose values may have commas."""
+
+
+def _field(name: str) -> str:
+    """A field of the plan by any of its names; another name as it is written."""
+    return field_meant(name) or name.strip("-").replace("-", "_")
+
+
+def _each_field(text: str) -> list[str]:
+    """``tp=4,pp=2`` as its two fields; a part without ``=`` goes on with the values of the field before."""
+    parts: list[str] = []
+    for part in text.split(","):
+        if "=" in part or not parts:
+            parts.append(part)
+        else:
+            parts[-1] += f",{part}"
+    return parts
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -253,13 +342,9 @@ def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
             raise InputError(
-                f"{flag} is {text[:100]!r}; it takes name=value",
+                f"{flag} is {shown(text)}; it takes name=value",
                 rule=f"{flag} takes name=value",
                 hint=f"write {flag} {name.strip()[:40] or 'tp'}=value",
             )
         pairs.append((name.strip(), value.strip()))
     return pairs
-
-
-def _missing(message: str, what: str, hint: str) -> ShardplanError:
-    return InputError(message, rule=f"{what} is given", hint=hint)

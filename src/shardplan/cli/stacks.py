@@ -9,8 +9,8 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.errors import InputError
+from shardplan.outputs.target import JsonTarget
 from shardplan.records import plain
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def stacks(*, output: OutputFlags, name: StackArgument = None, fields: FieldsFla
     Every default of a framework is shown with its source, and so is all that it can run. torchtitan@0.3 shows what that
     version can run; without a version it is the newest.
     """
-    target = JsonTarget(output.json)
+    target = output.target()
     target.check(name)
     if fields:
         return _fields(name, target)

@@ -8,12 +8,13 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, ProfileFlag
-from shardplan.cli.json_target import JsonTarget
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.outputs.target import HTML
 
 if TYPE_CHECKING:
     from shardplan.calibration.validate import Validation
     from shardplan.inputs.profile import Profile
+    from shardplan.reports.accuracy.stated import StatedAccuracy
 
 
 GROUPS = ("family", "accelerator", "framework", "tier", "precision", "kind")
@@ -29,7 +30,7 @@ ByFlag = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help=f"What errors are distinguished by: {', '.join(GROUPS)} (dense or MoE).",
+        help=f"Group errors by {', '.join(GROUPS)} (dense or MoE).",
         rich_help_panel="Output",
         autocompletion=lambda incomplete: [name for name in GROUPS if name.startswith(incomplete)],
     ),
@@ -58,7 +59,7 @@ def validate(
     The error of a row is exp|ln(predicted / measured)| - 1: twice too slow and twice too fast are both 100 %. Rows that
     cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.
     """
-    target, page = JsonTarget(output.json), JsonTarget(html, "--html")
+    target, page = output.target(), output.target(html, "--html", HTML)
     target.check(runs, profile)
     if html == "-":
         raise InputError("--html is '-'", rule="the report is written to a file", hint="--html report.html")
@@ -66,7 +67,10 @@ def validate(
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     found, constants, generation = _validation(runs, profile)
-    target.write({"schema": "shardplan/validation/1", **found.to_record()})
+    page.check_content(b"")
+    stated = _stated(found) if runs is None and profile is None else None
+    left_out = {} if stated is None else {"left_out": stated.to_record()}
+    target.write({"schema": "shardplan/validation/1", **found.to_record(), **left_out})
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     if not target.is_stdout:
@@ -75,8 +79,18 @@ def validate(
         from shardplan.reports.validation import seen_of
 
         seen = seen_of(found, constants)
-        show_validation(Page(), found, by, seen, named=runs or PUBLISHED, profile=profile, generation=generation)
+        show_validation(
+            Page(), found, by, seen, named=runs or PUBLISHED, profile=profile, generation=generation,
+            stated="" if stated is None else stated.text,
+        )  # fmt: skip
     return 0 if found.predictions else 1
+
+
+def _stated(found: Validation) -> StatedAccuracy:
+    """What README.md says of the published runs."""
+    from shardplan.reports.accuracy.stated import stated_accuracy
+
+    return stated_accuracy(found)
 
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:

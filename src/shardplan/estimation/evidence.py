@@ -13,7 +13,6 @@ from evidence (``estimation.gaps``), and which of the plans that tie has been me
 
 from __future__ import annotations
 
-import heapq
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -188,6 +187,17 @@ class KnownRuns:
         """Distance of every run from ``asked``."""
         return np.sqrt(self.terms(asked, names).sum(axis=1))
 
+    def nearest(self, asked: Features, number: int, *, without: set[str]) -> list[tuple[float, Residual]]:
+        """The nearest runs whose step was timed, with their distances, but for those that are named."""
+        apart, found = self.distance(asked), list[tuple[float, Residual]]()
+        for place in np.argsort(apart, kind="stable").tolist():
+            run = self.runs[place]
+            if run.measured_step_time and run.predicted_step_time and run.id not in without:
+                found.append((float(apart[place]), run))
+                if len(found) == number:
+                    break
+        return found
+
 
 def spread(apart: float) -> float:
     """How large errors are at a distance from the nearest measured run, relative to those of most runs."""
@@ -237,13 +247,12 @@ def near_runs(
 ) -> tuple[NearRun, ...]:
     """The runs nearest to ``asked``, of ``published`` ones and of a profile's ``own``, which replace those by name."""
     named = {run.id for run in own}
-    found = [*_apart(KnownRuns(own), asked), *(each for each in _apart(published, asked) if each[1].id not in named)]
-    timed = (each for each in found if each[1].measured_step_time and each[1].predicted_step_time)
-    return tuple(_near_run(*each) for each in heapq.nsmallest(number, timed, key=lambda each: each[0]))
-
-
-def _apart(table: KnownRuns, asked: Features) -> list[tuple[float, Residual]]:
-    return list(zip(table.distance(asked).tolist(), table.runs, strict=True))
+    found = [
+        (apart, run)
+        for table, hidden in ((KnownRuns(own), set[str]()), (published, named))
+        for apart, run in table.nearest(asked, number, without=hidden)
+    ]
+    return tuple(_near_run(*each) for each in sorted(found, key=lambda each: each[0])[:number])
 
 
 def _near_run(apart: float, run: Residual) -> NearRun:

@@ -14,12 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.fields import dataclass, in_files
-from shardplan.files import DATA, Document, read_document, shipped_document
+from shardplan.files import DATA, Document, looks_like_path, read_document, shipped_document
 from shardplan.inputs.job import PRECISIONS, Job, recipe_of
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
+from shardplan.words import folded
 
 if TYPE_CHECKING:
     from shardplan.frameworks.capabilities import Capabilities
@@ -139,7 +140,12 @@ class Stack:
 
 def list_stacks() -> list[str]:
     """Names of the stacks that are shipped."""
-    return sorted(path.stem for path in STACKS.glob("*.yaml"))
+    return list(_names())
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in STACKS.glob("*.yaml")))
 
 
 def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
@@ -147,17 +153,21 @@ def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
     text = os.fspath(name_or_path) if isinstance(name_or_path, str | os.PathLike) else repr(name_or_path)
     text = text if isinstance(text, str) else repr(text)
     name, at, version = text.lower().partition("@")
-    if name in list_stacks():
-        return _shipped(name).at_version(version) if at else _shipped(name)
-    if (
-        isinstance(name_or_path, os.PathLike)
-        or "/" in text
-        or os.sep in text
-        or text.lower().endswith((".yaml", ".yml", ".json"))
-    ):
+    known = name if name in list_stacks() else _aliases().get(folded(name))
+    if known is not None:
+        return _shipped(known).at_version(version) if at else _shipped(known)
+    if isinstance(name_or_path, os.PathLike) or looks_like_path(text):
         return _stack_from(read_document(Path(text)), text, is_shipped=False)
     shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
-    raise UnknownNameError("stack", shown, list_stacks(), hint=f"one of {', '.join(list_stacks())}, or a file")
+    raise UnknownNameError("stack", shown, list_stacks(), hint="see `shardplan stacks`, or give a file")
+
+
+@cache
+def _aliases() -> Mapping[str, str]:
+    """Stacks by the folded names of their own and of other projects that are known by them: ``megatron``, ``fsdp2``."""
+    files = {name: shipped_document(STACKS / f"{name}.yaml") for name in list_stacks()}
+    aliases = {folded(alias): name for name, file in files.items() for alias in file.get("aliases") or ()}
+    return {**aliases, **{folded(name): name for name in files}}
 
 
 @cache
@@ -229,7 +239,7 @@ def _value(entry: object, name: str, label: str, sources: dict[str, str]) -> Any
     """The value of ``{value: ..., source: ...}``; its source is kept."""
     if not isinstance(entry, Mapping) or set(entry) != {"value", "source"}:
         raise InputError(
-            f"{label}: {name} is {str(entry)[:60]!r}",
+            f"{label}: {name} is {shown(str(entry))}",
             rule="a default has a value and a source",
             hint=f"write {name.rpartition('.')[2]}: {{value: ..., source: ...}}",
         )
@@ -249,7 +259,7 @@ def _records(document: Document, label: str, *, is_shipped: bool) -> dict[str, A
     before = document.get("can_run_before", [])
     if not isinstance(before, list):
         raise InputError(
-            f"{label}: can_run_before is {str(before)[:60]!r}",
+            f"{label}: can_run_before is {shown(str(before))}",
             rule="can_run_before is a list of what differs from can_run in earlier versions",
             hint='write can_run_before: [{version: "...", date: "...", ...}]',
         )
@@ -271,14 +281,14 @@ def _flag(document: Document, name: str, label: str, sources: dict[str, str]) ->
     raw = document.get(name)
     value = False if raw is None else _value(raw, name, label, sources)
     if not isinstance(value, bool):
-        raise InputError(f"{label}: {name} is {str(value)[:60]!r}", rule=f"{name} is true or false", hint="true")
+        raise InputError(f"{label}: {name} is {shown(str(value))}", rule=f"{name} is true or false", hint="true")
     return value
 
 
 def _mapping(raw: object, name: str, label: str) -> Mapping[str, Any]:
     if not isinstance(raw, Mapping):
         raise InputError(
-            f"{label}: {name} is {str(raw)[:60]!r}", rule=f"{name} holds named fields", hint=f"give fields under {name}"
+            f"{label}: {name} is {shown(str(raw))}", rule=f"{name} holds named fields", hint=f"give fields under {name}"
         )
     return raw
 
@@ -286,13 +296,13 @@ def _mapping(raw: object, name: str, label: str) -> Mapping[str, Any]:
 def _text(document: Mapping[str, Any], name: str, label: str) -> str:
     value = document.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{label}: {name} is {str(value)[:60]!r}", rule=f"a stack has a {name}", hint=f"give {name}")
+        raise InputError(f"{label}: {name} is {shown(str(value))}", rule=f"a stack has a {name}", hint=f"give {name}")
     return value
 
 
 def _texts(raw: object, name: str, label: str) -> list[str]:
     if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
-        raise InputError(f"{label}: {name} is {str(raw)[:60]!r}", rule=f"{name} is a list of names", hint="[a, b]")
+        raise InputError(f"{label}: {name} is {shown(str(raw))}", rule=f"{name} is a list of names", hint="[a, b]")
     return raw
 
 
@@ -304,7 +314,7 @@ def _sourced_texts(document: Document, name: str, label: str, sources: dict[str,
 def _count(value: object, label: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1000:
         raise InputError(
-            f"{label}: layers_per_chunk is {str(value)[:60]!r}",
+            f"{label}: layers_per_chunk is {shown(str(value))}",
             rule="layers_per_chunk is a whole number from 1 to 1000",
             hint="leave it out where pipelines are not interleaved",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 
 USUAL: Final = "usual"
@@ -21,9 +21,11 @@ def stack_for(stack: str | Stack | None, vendor: str) -> Stack | None:
 
     Raises ``UnknownNameError`` for a name that no framework has, ``InputError`` for a file that is not a stack.
     """
-    if stack is None or stack == ANY:
+    word = stack.lower() if isinstance(stack, str) else stack
+    if word is None or word == ANY:
         return None
-    if stack == USUAL:
+    check_kind("stack", stack, str, Stack, hint="a name, a Stack, or None for no framework")
+    if word == USUAL:
         return usual_stack(vendor)
     return load_stack(stack) if isinstance(stack, str) else stack
 

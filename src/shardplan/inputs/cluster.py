@@ -13,7 +13,7 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Literal, get_args
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass, in_files
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4"]
@@ -256,7 +256,7 @@ def _check_number(
     if not ((number >= least if is_least_allowed else number > least) and number <= most):  # NaN is neither
         bounds = f"{least:g} or more" if is_least_allowed else f"above {least:g}"
         raise InputError(
-            f"{owner}: {name} is {value!r}",
+            f"{owner}: {name} is {shown(value)}",
             rule=f"{name} is a number {bounds}" + (f" and at most {most:g}" if most < math.inf else ""),
             hint=f"correct {name}",
         )
@@ -265,7 +265,9 @@ def _check_number(
 def _check_count(owner: str, name: str, value: object, *, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(
-            f"{owner}: {name} is {value!r}", rule=f"{name} is a whole number, {least} or more", hint=f"correct {name}"
+            f"{owner}: {name} is {shown(value)}",
+            rule=f"{name} is a whole number, {least} or more",
+            hint=f"correct {name}",
         )
 
 

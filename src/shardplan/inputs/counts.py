@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 
 MAX_DIMENSION = 10**9
 """Largest size accepted for one dimension; real ones stay under ten million."""
@@ -20,7 +20,7 @@ def check_counts(owner: object, *fields: str, minimum: int = 1, maximum: int = M
         value = getattr(owner, field)
         if type(value) is not int or not minimum <= value <= maximum:
             raise InputError(
-                f"{type(owner).__name__}.{field} is {value!r}",
+                f"{type(owner).__name__}.{field} is {shown(value)}",
                 rule=f"{field} is a whole number from {minimum} to {maximum:,}",
                 hint=f"correct {field}",
             )

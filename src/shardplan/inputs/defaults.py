@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from shardplan.errors import InputError, shown
+from shardplan.errors import InputError, check_kind, shown
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.model import ModelConfig
@@ -38,6 +38,8 @@ def default_job(
 
     ``stated_elsewhere``: fields whose value the caller states, a framework's for instance.
     """
+    check_kind("model", model, ModelConfig, hint="load_model gives one, by name or from a file")
+    check_kind("cluster", cluster, Cluster, hint="load_cluster gives one, by name or from a file")
     assumed: list[str] = []
     open_fields = [name for name in CHOICES if name not in fields and name not in stated_elsewhere]
     if sequence_length is None:

@@ -10,7 +10,9 @@ from shardplan.fields import about, check, dataclass
 from shardplan.inputs.documents import Documents, check_documents, documents_of
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
-from shardplan.inputs.trained import embedding_is_frozen, frozen_parts, head_is_frozen, lora_targets
+from shardplan.inputs.trained import embedding_is_frozen, frozen_parts, head_is_frozen, lora_targets, targets_meant
+from shardplan.inputs.words import ATTENTION_KERNELS, DTYPES, OPTIMIZERS, TRAINED
+from shardplan.inputs.words import PRECISIONS as PRECISION_WORDS
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"]
 Optimizer = Literal["adam", "sgd", "muon"]
@@ -85,23 +87,34 @@ class Job:
     """One training run as the optimizer sees it."""
 
     sequence_length: int = field(
-        metadata=about("Tokens per sequence. Default: the model's own, at most 8192.", least=1, most=MOST_COUNT)
+        metadata=about(
+            "Tokens per sequence: 8192, 8k. Default: the model's own, at most 8192.",
+            least=1,
+            most=MOST_COUNT,
+            is_length=True,
+        )
     )
     """Tokens of one sequence."""
     global_batch_size: int = field(
         metadata=about("Sequences per step. Default: 4 M tokens (16 M on 4,096 or more).", least=1, most=MOST_COUNT)
     )
     """Sequences of one optimizer step, over all accelerators."""
-    precision: Precision = field(default="bf16", metadata=about("Format of matrix products:"))
+    precision: Precision = field(default="bf16", metadata=about("Format of matrix products:", words=PRECISION_WORDS))
     """Precision recipe: the number format of the matrix products, and what follows from it for every other tensor."""
-    optimizer: Optimizer = field(default="adam", metadata=about("Optimizer:"))
+    optimizer: Optimizer = field(default="adam", metadata=about("Optimizer:", words=OPTIMIZERS))
     """Which states the optimizer keeps: adam two moments, sgd and muon one. Muon orthogonalises the updates of matrices
     and leaves tables and norms to Adam."""
-    attention: AttentionKernel = field(default="flash", metadata=about("Attention kernel:", is_rare=True))
+    attention: AttentionKernel = field(
+        default="flash", metadata=about("Attention kernel:", words=ATTENTION_KERNELS, is_rare=True)
+    )
     """``flash``: fused, scores never reach memory; ``unfused``: scores are written, read and kept."""
-    grad_dtype: GradDtype = field(default="fp32", metadata=about("Format in which gradients accumulate:", is_rare=True))
+    grad_dtype: GradDtype = field(
+        default="fp32", metadata=about("Format in which gradients accumulate:", words=DTYPES, is_rare=True)
+    )
     """Number format in which gradients are accumulated and reduced."""
-    moment_dtype: GradDtype = field(default="fp32", metadata=about("Format of the optimizer's moments:", is_rare=True))
+    moment_dtype: GradDtype = field(
+        default="fp32", metadata=about("Format of the optimizer's moments:", words=DTYPES, is_rare=True)
+    )
     """Number format of the optimizer's moments."""
     dropout: bool = field(default=False, metadata=about("Whether dropout runs.", is_rare=True))
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
@@ -123,12 +136,12 @@ class Job:
         default=None,
         metadata=about(
             "Tokens of the documents in a sequence, or their mean and 90th percentile. Default: one document.",
-            least=1, most=MOST_COUNT, metavar="MEAN[,P90]", example="1024 or 1024,2048", is_rare=True,
+            least=1, most=MOST_COUNT, metavar="MEAN[,P90]", example="1024 or 1024,2048", is_length=True, is_rare=True,
         ),
     )  # fmt: skip
     """Length of the documents that are packed into a sequence, whose tokens attend within their own document: one
     length of all, or mean and 90th percentile. One document fills the sequence where not given."""
-    train: Train = field(default="full", metadata=about("All weights, or adapters alone:"))
+    train: Train = field(default="full", metadata=about("All weights, or adapters alone:", words=TRAINED))
     """What is trained: the weights, or low-rank adapters next to weights that are all frozen (LoRA, arXiv
     2106.09685)."""
     lora_rank: int = field(default=16, metadata=about("Rank of the adapters.", least=1, most=MOST_RANK, is_rare=True))
@@ -157,7 +170,9 @@ class Job:
         if self.documents is not None:
             object.__setattr__(self, "documents", tuple(self.documents))
             check_documents(self.documents, self.sequence_length)
+        object.__setattr__(self, "lora_targets", targets_meant(self.lora_targets))
         lora_targets(self.lora_targets)
+        object.__setattr__(self, "freeze", self.freeze.lower())
         frozen_parts(self.freeze)
         if self.train == "lora" and self.freeze != "none":
             raise InputError(

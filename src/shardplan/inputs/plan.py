@@ -9,6 +9,8 @@ from typing import Literal
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import about, check, dataclass
+from shardplan.inputs.words import CP_COMMS, OFFLOADS, RECOMPUTE_WORDS, SCHEDULES, SHARDINGS, TP_KINDS
+from shardplan.words import folded
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3", "hsdp", "hpz"]
 CpComm = Literal["p2p", "allgather", "a2a"]
@@ -23,6 +25,9 @@ RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp
 
 Names as in Megatron, where ``activation`` is ``moe_act`` and for experts only.
 """
+
+NAMED_POLICIES = {"minimal": "layernorm,activation,core_attn"}
+"""MaxText's policy that keeps the outputs of most matrix products."""
 
 OP_SAC = "op_sac"
 """Selection by operator rather than by module, as PyTorch's selective activation checkpointing does it."""
@@ -62,7 +67,9 @@ class Plan:
         default=True, metadata=about("Split norms and residuals over the tensor-parallel ranks.", is_rare=True)
     )
     """Whether the passes between matrix products are split over the tensor-parallel ranks (no effect at tp 1)."""
-    sharding: Sharding = field(default="zero1", metadata=about("What data parallelism shards (zero3 is FSDP):"))
+    sharding: Sharding = field(
+        default="zero1", metadata=about("What data parallelism shards (zero3 is FSDP):", words=SHARDINGS)
+    )
     """What data parallelism shards: nothing, optimizer states (zero1), gradients too (zero2), weights too (zero3 =
     FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across (MiCS); hpz is zero3 with a
     second copy of the weights within ``sharding_degree`` ranks, which the backward pass gathers (ZeRO++)."""
@@ -99,7 +106,7 @@ class Plan:
         metadata=about("Layers of a stage it applies to. Default: all.", least=0, most=MAX_DEGREE, is_rare=True),
     )
     """Layers of each stage to which ``recompute`` applies; all where not given."""
-    offload: Offload = field(default="none", metadata=about("What lives in host memory:"))
+    offload: Offload = field(default="none", metadata=about("What lives in host memory:", words=OFFLOADS))
     """What lives in host memory: optimizer states (updated there) or kept activations."""
     offload_num_layers: int | None = field(
         default=None,
@@ -109,13 +116,14 @@ class Plan:
     )
     """Layers of each stage whose activations are offloaded; all where not given."""
     tp_kind: TpKind = field(
-        default="1d", metadata=about("Tensor parallelism along one dimension or two:", is_rare=True)
+        default="1d", metadata=about("Tensor parallelism along one dimension or two:", words=TP_KINDS, is_rare=True)
     )
     """``1d``: matrices are split along one dimension; ``summa``: along both, on ``tp_rows`` x tp/``tp_rows`` ranks."""
     tp_rows: int = field(default=1, metadata=about("Rows of the SUMMA grid.", least=1, most=MAX_DEGREE, is_rare=True))
     """Rows of the grid of two-dimensional tensor parallelism: ranks that share the sequence and the weights' rows."""
     cp_comm: CpComm = field(
-        default="p2p", metadata=about("How context-parallel ranks exchange keys and values:", is_rare=True)
+        default="p2p",
+        metadata=about("How context-parallel ranks exchange keys and values:", words=CP_COMMS, is_rare=True),
     )
     """How context-parallel ranks exchange keys and values: ring, all-gather or all-to-all."""
     overlap_tp: bool = field(
@@ -159,8 +167,10 @@ class Plan:
     def __post_init__(self) -> None:
         """Checks types and ranges of each field by itself. Raises ``InputError``."""
         check(self)
+        object.__setattr__(self, "schedule", schedule_meant(self.schedule))
         _check_name("schedule", self.schedule)
-        recompute_modules(self.recompute)
+        object.__setattr__(self, "recompute", recompute_meant(self.recompute))
+        object.__setattr__(self, "placement", self.placement.lower())
         placement_tokens(self.placement)
         if self.stage_layers is not None:
             object.__setattr__(self, "stage_layers", tuple(self.stage_layers))
@@ -178,6 +188,26 @@ class Plan:
     def effective_schedule(self) -> str:
         """The schedule, where it was left open by what ``vp`` implies."""
         return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
+
+
+def schedule_meant(name: object) -> object:
+    """The schedule that a framework's name means; any other name as it is, in lower case."""
+    return SCHEDULES.get(folded(name), name.lower()) if isinstance(name, str) else name
+
+
+@lru_cache(maxsize=1024)
+def recompute_meant(policy: str) -> str:
+    """A policy or a comma list of modules under our names. Raises ``UnknownNameError``.
+
+    >>> recompute_meant("moe_act, norm")
+    'activation,layernorm'
+    """
+    if policy in RECOMPUTE_PRESETS:
+        return policy
+    parts = [RECOMPUTE_WORDS.get(folded(part), part.strip()) for part in policy.split(",")]
+    meant = NAMED_POLICIES.get(parts[0], parts[0]) if len(parts) == 1 else ",".join(dict.fromkeys(parts))
+    recompute_modules(meant)
+    return meant
 
 
 def recompute_modules(policy: str) -> tuple[str, ...]:

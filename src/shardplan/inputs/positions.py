@@ -36,9 +36,7 @@ def beyond_positions(model: ModelConfig, sequence_length: int) -> str:
 
 
 def with_positions(model: ModelConfig, sequence_length: int) -> ModelConfig:
-    """``model`` with learned positions for sequences that it was measured to read."""
+    """``model`` as made for sequences that it was measured to read; its table of positions stays as the file has it."""
     if not model.num_position_embeddings or model.patch or sequence_length <= model.max_position_embeddings:
         return model
-    more = sequence_length - model.max_position_embeddings
-    rows = model.num_position_embeddings + more
-    return replace(model, max_position_embeddings=sequence_length, num_position_embeddings=rows)
+    return replace(model, max_position_embeddings=sequence_length)

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from shardplan.arrays import Numbers
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
-from shardplan.files import DATA, read_document, shipped_document
+from shardplan.files import DATA, looks_like_path, read_document, shipped_document
 from shardplan.inputs.cluster import Generation
 from shardplan.inputs.readers.residuals import Residual, residuals_from_rows
 
@@ -197,9 +197,28 @@ class Profile:
 Constants = Mapping[str, Constant]
 
 
+def load_profile(generation_or_path: str | os.PathLike[str]) -> Profile:
+    """The profile of an accelerator generation: the defaults, and what its own file replaces. Raises ``InputError``.
+
+    A path (an object that is one, or a text with a separator or a suffix) is that of a user's file: see
+    :func:`read_profile`.
+    """
+    given = generation_or_path
+    known = get_args(ProfileGeneration)  # those without constants of their own have the defaults
+    if isinstance(given, str) and given in known:
+        return _shipped_profile(given)
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and looks_like_path(given)):
+        return read_profile(given)
+    if not isinstance(given, str):
+        raise InputError(f"the profile is {shown(given)}", rule="a profile has a name or a path", hint=KNOWN)
+    raise UnknownNameError("profile", given, known, hint=KNOWN)
+
+
+KNOWN = f"one of {', '.join(get_args(ProfileGeneration))}, or the path of a file"
+
+
 @lru_cache(maxsize=32)
-def load_profile(generation: str) -> Profile:
-    """The profile of an accelerator generation: the defaults, and what its own file replaces. Raises ``InputError``."""
+def _shipped_profile(generation: str) -> Profile:
     return assemble(generation, constants_of("default"), constants_of(generation))
 
 
@@ -212,13 +231,12 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     file = Path(path)
     document = dict(read_document(file))
     generation = document.pop("generation", None)
-    known = get_args(ProfileGeneration)  # those without constants of their own have the defaults
-    if generation not in known:
-        raise UnknownNameError(
-            "accelerator generation", str(generation), known, hint=f"generation: one of {', '.join(known)}"
-        )
+    known = get_args(ProfileGeneration)
+    if not isinstance(generation, str) or generation not in known:
+        name = generation if isinstance(generation, str) else shown(generation)
+        raise UnknownNameError("accelerator generation", name, known, hint=f"generation: one of {', '.join(known)}")
     errors = _left_out_errors(document.pop("left_out_errors", ()), generation, file.name)
-    base = load_profile(generation)
+    base = _shipped_profile(generation)
     own = {name: _constant(name, entry, base.constants, file.name) for name, entry in document.items()}
     profile = assemble(generation, base.constants, own)
     return replace(profile, name=file.stem, left_out_errors=errors)
@@ -256,7 +274,43 @@ def _constant(name: str, entry: object, shipped: Constants, label: str) -> Const
         raise InputError(f"{label}: {name} is {shown(value)}; its keys must be text", rule=STATED, hint=name)
     for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
         _check_number(f"{name}[{key}]" if key else name, number, known, label)
+    _check_origin(name, entry, known, label)
     return Constant(**entry)
+
+
+def _check_origin(name: str, entry: Mapping[str, Any], known: Constant, label: str) -> None:
+    """Unit, source and uncertainty of a constant of a user's file. Raises ``InputError``."""
+    if entry["unit"] != known.unit:
+        raise InputError(
+            f"{label}: {name} is in {shown(entry['unit'])}; it must be in {known.unit}",
+            rule="a constant has the unit of the shipped one",
+            hint=f"{name}: convert the value, and write unit: {known.unit}",
+        )
+    for field_name, value in entry.items():
+        if field_name in TEXTS and not (isinstance(value, str) and value.strip()):
+            _refuse_field(label, f"{name}.{field_name}", value, "text")
+        numbers = [*value.values()] if isinstance(value, Mapping) else [value]
+        is_table = isinstance(value, Mapping)
+        is_sound = all(_is_sound(number, MOST) for number in numbers) and is_table <= isinstance(known.value, Mapping)
+        if (
+            field_name in SPREADS
+            and value is not None
+            and not (is_sound and all(isinstance(key, str) for key in (value if is_table else ())))
+        ):
+            _refuse_field(
+                label,
+                f"{name}.{field_name}",
+                value,
+                f"a number from 0 to {MOST:g}, or a table of them where the value is one",
+            )
+
+
+def _refuse_field(label: str, place: str, value: object, wanted: str) -> NoReturn:
+    raise InputError(f"{label}: {place} is {shown(value)}; it must be {wanted}", rule=STATED, hint=f"correct {place}")
+
+
+TEXTS = ("source", "fitted_on", "sd_basis")
+SPREADS = ("prior", "prior_sd", "sd", "assumed_sd")
 
 
 def _check_number(place: str, number: object, known: Constant, label: str) -> None:
@@ -299,7 +353,7 @@ def generations() -> tuple[str, ...]:
 def constants_of(generation: str) -> dict[str, Constant]:
     """Constants that a generation's own file states (``default``: that hold for all); none where it has no file."""
     path = PROFILES / f"{generation}.yaml"
-    if not path.exists():
+    if generation not in get_args(ProfileGeneration) or not path.exists():
         return {}
     entries = shipped_document(path)
     return {name: Constant(**entry) for name, entry in entries.items()}

@@ -10,6 +10,15 @@ from dataclasses import field
 from typing import ClassVar, Literal
 
 from shardplan.fields import about, check, dataclass
+from shardplan.inputs.words import (
+    ATTENTION_GENERATIONS,
+    DISPATCH_FORMATS,
+    DISPATCHERS,
+    GRAPHS,
+    KERNELS,
+    NORM_KERNELS,
+    SOFTMAX_KERNELS,
+)
 
 AttentionGeneration = Literal["current", "flash2", "flash1"]
 Kernels = Literal["fused", "eager"]
@@ -28,32 +37,40 @@ class Software:
     SHARED_FLAG: ClassVar[str] = "--software"
     """The flag that takes any of these fields as ``NAME=VALUE``."""
 
-    attention_generation: AttentionGeneration = field(default="current", metadata=about("Fused attention kernels:"))
+    attention_generation: AttentionGeneration = field(
+        default="current", metadata=about("Fused attention kernels:", words=ATTENTION_GENERATIONS)
+    )
     """Fused attention kernels: the best for the part (FlashAttention-3, cuDNN), FlashAttention-2, or the first and
     its port to Triton."""
     kernels: Kernels = field(
-        default="fused", metadata=about("Norms, rotations and activations in few kernels or many:")
+        default="fused", metadata=about("Norms, rotations and activations in few kernels or many:", words=KERNELS)
     )
     """``fused``: norms, rotations and activations in few kernels (Transformer Engine, compilers); ``eager``: one kernel
     for every operation, more passes over memory, more saved activations, more work for the host."""
-    norm_kernel: Kernels = field(default="fused", metadata=about("Norms in one kernel or operation by operation:"))
+    norm_kernel: Kernels = field(
+        default="fused", metadata=about("Norms in one kernel or operation by operation:", words=NORM_KERNELS)
+    )
     """Norms in one kernel (LayerNorm of PyTorch, RMSNorm of Triton, Apex or Transformer Engine), or ``eager``: RMSNorm
     operation by operation in fp32, which keeps an fp32 copy of its input and what the weight multiplies."""
     softmax_kernel: Kernels = field(
-        default="fused", metadata=about("Softmax of unfused attention in one kernel or several:")
+        default="fused", metadata=about("Softmax of unfused attention in one kernel or several:", words=SOFTMAX_KERNELS)
     )
     """Mask and softmax of unfused attention in one kernel (Megatron-LM), or ``eager``: operation by operation, which
     passes over the scores more often."""
-    cuda_graphs: CudaGraphs = field(default="partial", metadata=about("Kernels replayed without the host:"))
+    cuda_graphs: CudaGraphs = field(
+        default="partial", metadata=about("Kernels replayed without the host:", words=GRAPHS)
+    )
     """Kernels replayed without the host: none, those of parts of a layer, or those of the whole iteration."""
     blocking_launches: bool = field(
         default=False, metadata=about("The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1).")
     )
     """Whether the host waits for every kernel before it issues the next (``CUDA_LAUNCH_BLOCKING=1``)."""
-    moe_dispatcher: MoeDispatcher = field(default="deepep", metadata=about("How tokens reach their experts:"))
+    moe_dispatcher: MoeDispatcher = field(
+        default="deepep", metadata=about("How tokens reach their experts:", words=DISPATCHERS)
+    )
     """``alltoall``: a copy of a token for every expert; ``deepep``, ``hybridep``: one copy for each node."""
     moe_dispatch_format: KeptFormat = field(
-        default="activation", metadata=about("Number format in which tokens travel to experts:")
+        default="activation", metadata=about("Number format in which tokens travel to experts:", words=DISPATCH_FORMATS)
     )
     """Number format in which tokens travel to their experts, and gradients of the outputs in the backward pass: that of
     activations, or ``fp8`` with an fp32 scale for every 128 channels (DeepSeek-V3, arXiv 2412.19437, section 3.3.3),

@@ -11,6 +11,8 @@ from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
 from shardplan.inputs.layers import Gradients
 from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.words import LORA_MATRICES
+from shardplan.words import folded
 
 LORA_TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
     "q": ("q",),
@@ -38,6 +40,11 @@ class Frozen:
     head: bool = False
     layers: tuple[int, ...] = ()
     """Positions of layers, from 0."""
+
+
+def targets_meant(words: str) -> str:
+    """A comma list of matrices under our names: ``q_proj,v_proj`` is ``q,v``; unknown ones stay."""
+    return ",".join(dict.fromkeys(LORA_MATRICES.get(folded(word), word.strip()) for word in words.split(",")))
 
 
 def lora_targets(words: str) -> tuple[str, ...]:

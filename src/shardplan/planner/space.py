@@ -11,19 +11,20 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import domain_size
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, described
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting, heads_of
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan
+from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan, schedule_meant
 from shardplan.inputs.recurrent import SelectiveScan, ShortConvolution
 from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
 from shardplan.schedules.registry import load_schedule
+from shardplan.words import FLAGS, folded
 
 Choices = Mapping[str, Sequence[object]]
 Given = Mapping[str, object]
@@ -317,6 +318,8 @@ def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
 
 def as_lists(given: Given | None) -> Choices:
     """Values of every field as a list."""
+    if given is not None:
+        check_kind("each of fix, limit and exclude", given, Mapping, hint='{"tp": [4, 8]}')
     alone = (str, Mapping)
     return {
         name: values if isinstance(values, Sequence) and not isinstance(values, alone) else (values,)
@@ -355,17 +358,22 @@ def _values(name: str, values: Sequence[object]) -> tuple[Any, ...]:
     """Values of a field in its own type. Raises ``InputError``."""
     known = ["dp", *(each.name for each in fields(Plan))]
     if name not in known:
-        raise UnknownNameError("field of a plan", name, known, hint=f"one of {', '.join(known)}")
+        raise UnknownNameError("field of a plan", name, known, hint="`shardplan estimate --help` lists them all")
     if isinstance(values, str) or not values:
         raise InputError(f"{name} has no values", rule="a choice lists values", hint=f"{name}=value,value")
-    return tuple(dict.fromkeys(_checked(name, _typed(name, value)) for value in values))
+    return tuple(sorted({_checked(name, _typed(name, value)) for value in values}, key=_in_order))
+
+
+def _in_order(value: Any) -> tuple[bool, str, Any]:
+    """Numbers by size, names by letter: the order in which they were given changes no answer."""
+    return value is not None, type(value).__name__, 0 if value is None else value
 
 
 def _checked(name: str, value: Any) -> Any:
     """A value that ``Plan`` accepts. dp follows from the other degrees, but it is a degree like them."""
     own_name = "tp" if name == "dp" else name
     if name == "schedule" and isinstance(value, str):
-        load_schedule(value)
+        load_schedule(str(schedule_meant(value)))
     try:
         return getattr(replace(Plan(), **{own_name: value}), own_name)
     except InputError as error:
@@ -378,19 +386,23 @@ def _checked(name: str, value: Any) -> Any:
         ) from None
 
 
-WORDS = {"none": None, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 MOST_DIGITS = 20
 
 
 def _typed(name: str, value: object) -> object:
-    """What a text means for a field: numbers, yes and no; lists are joined by '+', since ',' separates values."""
+    """What a text means for a field: numbers, yes and no; '+' joins the parts of a list that ',' would take apart."""
     if not isinstance(value, str):
         return value
-    text = value.strip()
-    if name == "stage_layers":
-        return tuple(int(part) if part.isdecimal() and len(part) < MOST_DIGITS else part for part in text.split("+"))
+    text, kind = value.strip(), described(Plan)["tp" if name == "dp" else name].kind
     if name == "recompute":
         return text.replace("+", ",")
-    if name != "offload" and text.lower() in WORDS:
-        return WORDS[text.lower()]
+    if kind.base is tuple and text.lower() != "none":
+        return tuple(_number(part.strip()) for part in text.replace(",", "+").split("+"))
+    if kind.choices:
+        return text
+    switch = FLAGS.get(folded(text)) if kind.base is bool else None
+    return switch if switch is not None else None if text.lower() == "none" else _number(text)
+
+
+def _number(text: str) -> int | str:
     return int(text) if text.isdecimal() and len(text) < MOST_DIGITS else text

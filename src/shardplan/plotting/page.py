@@ -53,7 +53,7 @@ def html_page(chart: Panels) -> str:
     )
     page: str = figure.to_html(include_plotlyjs=True, full_html=True, div_id=chart.name, config=CONTROLS)
     note = f"<p style='font-family: sans-serif; max-width: 60em'>{_escaped(chart.note)}</p></body>"
-    head = f"<head><title>{_escaped(chart.title)}</title>"
+    head = f'<head><meta name="generator" content="shardplan"><title>{_escaped(chart.title)}</title>'
     return page.replace("<head>", head, 1).replace("</body>", note)
 
 

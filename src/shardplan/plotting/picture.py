@@ -37,7 +37,7 @@ def png_picture(chart: Panels) -> bytes:
         columns = max(min(len(handles), width * chart.num_columns // LEGEND_WIDTH), 1)
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8)
     written = io.BytesIO()
-    canvas.print_png(written)
+    canvas.print_png(written, metadata={"Software": "shardplan"})
     return written.getvalue()
 
 

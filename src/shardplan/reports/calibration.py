@@ -43,9 +43,11 @@ def calibration_record(found: UserFit, profile: str) -> dict[str, Any]:
             "step_time": plain(left_out_errors(found, "time")),
             "peak_memory": plain(left_out_errors(found, "memory")),
         },
-        "skipped": [{"id": one.run.id, "reason": one.reason} for one in found.skipped],
+        "skipped": [{"id": one.run.id, "reason": one.said} for one in found.skipped],
         "constants": plain(found.changes),
         "outliers": [{"id": name, "predicted_over_measured": ratio} for name, ratio in found.outliers],
+        "not_fitting": [{"id": name, "needed_over_usable": share} for name, share in found.not_fitting],
+        "read_as": list(found.read_as),
         "taken_as": dict(found.taken),
         "not_understood": dict(found.not_understood),
     }

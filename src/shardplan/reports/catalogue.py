@@ -14,6 +14,7 @@ from shardplan.inputs.defaults import default_sequence_length
 from shardplan.inputs.layers import MLP
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import (
+    NameOrPath,
     list_accelerators,
     list_clusters,
     list_models,
@@ -22,6 +23,7 @@ from shardplan.inputs.readers.catalog import (
     load_model,
 )
 from shardplan.inputs.readers.model_index import model_sources
+from shardplan.inputs.readers.names import name_meant
 from shardplan.records import plain
 from shardplan.reports.model_record import PARTS, model_record
 
@@ -156,9 +158,9 @@ def _part_kind(part: object) -> str:
     return next(kind for kind, known in PARTS.items() if type(part) is known)
 
 
-def model_details(name_or_path: str, *, sequence_length: int | None = None) -> Record:
+def model_details(given: NameOrPath | Mapping[str, Any], *, sequence_length: int | None = None) -> Record:
     """Every dimension of a model, its parameter counts and FLOP per token; the record of ``models NAME --json``."""
-    model = load_model(name_or_path)
+    model = load_model(given)
     length = sequence_length or default_sequence_length(model)
     record = model_record(model)
     derived = {
@@ -168,7 +170,8 @@ def model_details(name_or_path: str, *, sequence_length: int | None = None) -> R
         "sequence_length": length,
         "flops_convention": FLOPS_CONVENTION,
     }
-    origin = model_sources().get(name_or_path.lower())
+    name = given if isinstance(given, str) else ""
+    origin = model_sources().get(name_meant("model", name) or name.lower())
     source = {"hf_id": origin.hf_id, "source": origin.source, "mark": origin.mark} if origin else {}
     return {"schema": "shardplan/model/1", **record, **derived, **_dimensions(model), **source}
 

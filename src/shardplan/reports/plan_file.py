@@ -10,15 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from shardplan.errors import InputError, ShardplanError
+from shardplan.errors import InputError, ShardplanError, shown
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.fields import dataclass, in_our_words
 from shardplan.files import FileKind, parse_document, read_text
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import NOT_CONSTANTS, Profile, load_profile
 from shardplan.inputs.readers.cluster_record import cluster_from_record
 from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
+from shardplan.inputs.software import Software
 from shardplan.planner.result import Offer, SearchResult, Suggestion
 from shardplan.planner.robustness import Ties
 from shardplan.records import Record, field_values, keys, plain
@@ -211,7 +214,7 @@ def read_plan_file(path: Path | str) -> PlanFile:
 def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     """The plan file that :func:`plan_file_record` wrote. Raises InputError on a record that is none."""
     _check_schema(record)
-    checked: Any = WRITTEN.read(schema_of_files(), dict(record), as_json=True)
+    checked: Any = WRITTEN.read(schema_of_files(), _in_our_words(record), as_json=True)
     cluster = cluster_from_record(checked.cluster)
     shipped = load_profile(cluster.accelerator.generation)
     profile, is_older = _given_profile(checked.profile, shipped)
@@ -232,17 +235,35 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     )
 
 
+def _in_our_words(record: Mapping[str, Any]) -> Record:
+    """A record whose job and plans may be written in the words of frameworks, as people edit them, in ours."""
+    made = dict(record)
+    if isinstance(made.get("job"), Mapping):
+        job = in_our_words(Job, made["job"])
+        software = job.get("software")
+        made["job"] = job | ({"software": in_our_words(Software, software)} if isinstance(software, Mapping) else {})
+    if isinstance(made.get("plans"), list):
+        made["plans"] = [_plan_in_our_words(each) for each in made["plans"]]
+    return made
+
+
+def _plan_in_our_words(answer: object) -> object:
+    if isinstance(answer, Mapping) and isinstance(answer.get("plan"), Mapping):
+        return {**answer, "plan": in_our_words(Plan, answer["plan"])}
+    return answer
+
+
 def _check_schema(record: Mapping[str, Any]) -> None:
     if record.get("schema") == SCHEMA:
         return
     found = record.get("schema")
     if str(found).startswith(SCHEMAS):
         raise InputError(
-            f"the plan file has the schema {str(found)[:60]!r}; this version reads {SCHEMA!r}",
+            f"the plan file has the schema {shown(str(found))}; this version reads {SCHEMA!r}",
             rule="a plan file is of the version that reads it",
             hint="make it again with `shardplan plan ... --json FILE` or `shardplan estimate ... --json FILE`",
         )
-    what = f"its schema is {str(found)[:60]!r}, not {SCHEMA!r}" if found is not None else f"it has no schema {SCHEMA!r}"
+    what = f"its schema is {shown(str(found))}, not {SCHEMA!r}" if found is not None else f"it has no schema {SCHEMA!r}"
     if isinstance(record.get("error"), Mapping):
         what = f"it holds the error of a command: {str(record['error'].get('message'))[:200]}"
     raise InputError(
@@ -324,7 +345,7 @@ def _given_profile(given: Mapping[str, Any] | None, shipped: Profile) -> tuple[P
         return None, True
     for name, value in given.items():
         if not _is_plausible(value):
-            raise WRITTEN.wrong(f"profile.{name}", f"is {str(value)[:60]!r}")
+            raise WRITTEN.wrong(f"profile.{name}", f"is {shown(str(value))}")
     return Profile(**given, generation=shipped.generation), False
 
 

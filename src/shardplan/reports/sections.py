@@ -50,7 +50,8 @@ def html_of(sections: Iterable[Section], figures: Mapping[str, str], title: str)
     """Sections as one HTML file that loads nothing. ``figures``: SVG of every figure by name."""
     body = "".join(_html(section, figures) for section in sections)
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="shardplan">'
+        f"<title>{escape(title)}</title>"
         f'<meta name="viewport" content="width=device-width"><style>{_PAGE_STYLE}</style></head>\n'
         f"<body><h1>{escape(title)}</h1>\n{body}</body></html>\n"
     )

@@ -104,11 +104,3 @@ def _reason(one: Prediction) -> str:
     if one.asked.ignored:
         parts.append(f"ignored: {'; '.join(one.asked.ignored)}")
     return "; ".join(parts) or "everything is stated"
-
-
-def skipped_by_rule(validation: Validation) -> dict[str, list[str]]:
-    """Rows that cannot be predicted, by the rule that they break, most rows first."""
-    rules: dict[str, list[str]] = {}
-    for one in validation.skipped:
-        rules.setdefault(one.rule, []).append(one.run.id)
-    return dict(sorted(rules.items(), key=lambda item: -len(item[1])))

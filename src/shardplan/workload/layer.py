@@ -212,7 +212,7 @@ def check_adapters(model: ModelConfig, job: Job) -> None:
 
 
 def _mixer_parameters(mixer: Mixer, hidden_size: int, numbers: PlanNumbers) -> Numbers:
-    """Projections over tensor-parallel ranks; key-value heads and latent projections repeated where they must be."""
+    """Projections over tensor-parallel ranks; key-value heads, latents and low-rank gates repeated where needed."""
     whole = mixer.num_parameters(hidden_size)
     repeated: float = 0.0
     copies: Numbers = 1.0
@@ -221,6 +221,9 @@ def _mixer_parameters(mixer: Mixer, hidden_size: int, numbers: PlanNumbers) -> N
         copies = np.maximum(numbers.tp_columns / mixer.num_kv_heads, 1)
     elif isinstance(mixer, LatentAttention) and numbers.tp_kind == "1d":
         repeated = float(hidden_size * ((mixer.q_lora_rank or 0) + mixer.kv_lora_rank + mixer.qk_rope_head_dim))
+        copies = numbers.tp
+    elif isinstance(mixer, DeltaAttention) and numbers.tp_kind == "1d":
+        repeated = 2.0 * hidden_size * mixer.head_dim
         copies = numbers.tp
     return (whole + repeated * (copies - 1)) / numbers.tp
 

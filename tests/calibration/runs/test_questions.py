@@ -218,3 +218,14 @@ def test_a_plan_that_breaks_a_rule_says_which(tmp_path: Path) -> None:
 
 def test_every_shipped_run_is_a_question() -> None:
     assert all(question_of(one).plan for one in shipped_runs())
+
+
+@pytest.mark.parametrize("stated", ["", "8"])
+def test_data_parallelism_follows_and_may_be_stated(tmp_path: Path, stated: str) -> None:
+    """16 accelerators in pairs."""
+    assert asked(tmp_path, dp=stated).plan.dp(16) == 8
+
+
+def test_data_parallelism_that_contradicts_the_other_degrees(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="dp is 4; 16 accelerators with tp 2, cp 1 and pp 1 leave dp 8"):
+        asked(tmp_path, dp="4")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.calibration.rows import CELLS, PUBLISHED, run, write
+from tests.calibration.rows import CELLS, PUBLISHED, asked, run, write
 
 from shardplan.calibration.runs.cells import COLUMNS
+from shardplan.calibration.runs.header import column_meant
 from shardplan.calibration.runs.rows import SHIPPED_RUNS, read_runs, read_table, shipped_runs
 from shardplan.errors import InputError
+from shardplan.estimation.flops import model_flops_per_token
 
 
 def test_published_rows_are_read_in_order_and_in_si_units() -> None:
@@ -50,7 +52,7 @@ def test_columns_that_the_format_does_not_know_are_kept_by_name(tmp_path: Path) 
         ("num_accelerators", "many", "a whole number from 1"),
         ("num_accelerators", "1.5", "a whole number from 1"),
         ("num_accelerators", "", "a whole number from 1"),
-        ("num_accelerators", "1_000", "a whole number from 1"),
+        ("num_accelerators", "1__000", "a whole number from 1"),
         ("num_accelerators", "nan", "a whole number from 1"),
         ("num_accelerators", "-8", "a whole number from 1"),
         ("tp", "0", "a whole number from 1"),
@@ -160,7 +162,7 @@ def test_only_a_cell_that_may_be_empty_can_be_left_so(tmp_path: Path, column: st
 
 
 def test_an_id_stands_once(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="line 3: id 'run' stands in line 2 already"):
+    with pytest.raises(InputError, match="line 3: id 'run' is in line 2 already"):
         read_runs(write(tmp_path, CELLS, CELLS))
 
 
@@ -201,22 +203,129 @@ ROW = "a,llama-3.1-8b,h100-sxm-80gb,8,8192,64,5"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        (f"{HEADER}\n{ROW}\n".replace(",", ";"), "has semicolons and no commas: 'id;model;"),
-        (f"{HEADER}\r\n{ROW}\r\n".replace(",", "\t"), r"has tabs and no commas: 'id\\tmodel\\t"),
-        (f"# our runs\n{HEADER}\n{ROW}\n", "starts with '#', and comments are not read: '# our runs'"),
-        (f"# ours, of May\n{HEADER}\n{ROW}\n", "starts with '#'"),
-        (f"#{HEADER}\n{ROW}\n", "starts with '#'"),
+        f"# our runs\n{HEADER}\n{ROW}\n", f"# ours, of May\n{HEADER}\n{ROW}\n", f"#{HEADER}\n{ROW}\n",
     ],
-)
-def test_other_separators_and_comments(tmp_path: Path, text: str, said: str) -> None:
+)  # fmt: skip
+def test_comments_are_not_read(tmp_path: Path, text: str) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(text, newline="")
-    with pytest.raises(InputError, match=said) as refused:
+    with pytest.raises(InputError, match="starts with '#', and comments are not read") as refused:
         read_runs(path)
-    assert refused.value.rule == "columns are separated by commas, and the first line names them"
-    assert refused.value.hint.startswith("separate columns with commas, and begin with their names: id,model,")
+    assert refused.value.rule == "the first line names the columns"
+    assert "--template" in refused.value.hint
+
+
+@pytest.mark.parametrize(("sign", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_are_read_and_said(tmp_path: Path, sign: str, name: str) -> None:
+    """As spreadsheets export them where the comma is the decimal sign, and as cells are pasted."""
+    path = tmp_path / "runs.csv"
+    path.write_text(f"{HEADER}\r\n{ROW}\r\n".replace(",", sign), newline="")
+    table = read_table(path)
+    assert table.runs[0].step_time == 5
+    assert table.taken == (f"columns are separated by {name}",)
+
+
+@pytest.mark.parametrize("start", [b"PK\x03\x04\x14\x00", b"\xd0\xcf\x11\xe0\xa1\xb1"])
+def test_a_spreadsheet_is_recognised(tmp_path: Path, start: bytes) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(start + bytes(range(256)))
+    with pytest.raises(InputError, match="it is a spreadsheet") as refused:
+        read_runs(path)
+    assert "CSV UTF-8" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("TP", "tp"), ("gbs", "global_batch_size"), ("tensor_parallel", "tp"), ("micro_bs", "micro_batch_size"),
+        ("seq_len", "sequence_length"), ("Seq Length", "sequence_length"), ("GPUs", "num_accelerators"),
+        ("World Size", "num_accelerators"), ("pipeline_model_parallel_size", "pp"), ("Step Time (s)", "step_time_s"),
+        ("tokens/s/GPU", "tokens_per_second_per_accelerator"), ("TFLOPs/GPU", "tflops_per_accelerator"),
+        ("gpu_type", "accelerator"), ("run_name", "id"), ("dtype", "precision"), ("step_time_s", "step_time_s"),
+        ("Max Memory (GiB)", "peak_memory_gib"), ("DP", "dp"), ("tps", None), ("throughput", None), ("loss", None),
+    ],
+)  # fmt: skip
+def test_names_of_columns(name: str, column: str | None) -> None:
+    """Of Megatron-LM, torchtitan, Transformers and usual spreadsheets; what may mean two things means none."""
+    assert column_meant(name) == column
+
+
+def test_columns_under_other_names_are_read_and_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("Run,Model,GPU,GPUs,Seq_Len,GBS,TP,Step Time (s)\na,llama-3.1-8b,H100,8,8k,64,2,5\n")
+    table = read_table(path)
+    assert (table.runs[0].tp, table.runs[0].sequence_length, table.runs[0].num_accelerators) == (2, 8192, 8)
+    assert "column GBS is read as global_batch_size" in table.taken
+    assert len(table.taken) == 8
+
+
+def test_all_that_is_wrong_with_a_header_is_said_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("id,modle,TP,tp,num_accelerators,peak_memory_gbb\na,b,1,1,8,70\n")
+    with pytest.raises(InputError) as refused:
+        read_runs(path)
+    for said in (
+        "there is no column 'model' (is 'modle' meant?)", "there is no column 'accelerator'",
+        "there is no column 'sequence_length'", "there is no column 'global_batch_size'", "'tp' is repeated (TP, tp)",
+        "did you mean peak_memory_gb",
+    ):  # fmt: skip
+        assert said in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["tps", "Throughput", "TFLOPs", "MFU", "time"])
+def test_a_figure_that_may_mean_two_things_is_asked_about(tmp_path: Path, name: str) -> None:
+    """torchtitan's ``tps`` is of one accelerator, that of others of all; hardware FLOP count recomputation."""
+    row = {column: cell for column, cell in CELLS.items() if column != "step_time_s"}
+    with pytest.raises(InputError, match=f"column '{name}' may mean several things: rename it"):
+        read_runs(write(tmp_path, {**row, name: "100"}))
+    assert run(tmp_path, **{name: "100"}).unknown == (name,), "where a time is stated it is a column like any other"
+
+
+def test_a_header_of_many_columns_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(",".join(f"c{number}" for number in range(20_000)) + "\n1\n")
+    with pytest.raises(InputError, match="20,000 columns"):
+        read_runs(path)
+
+
+def test_all_that_is_wrong_with_a_row_is_said_at_once(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, {**CELLS, "tp": "two", "precision": "bf61", "step_time_s": "fast"}))
+    assert [error.rule.partition(" ")[0] for error in table.unreadable[0].errors] == ["precision", "tp", "step_time_s"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "step_time"),
+    [
+        ({"step_time_ms": "5000"}, 5.0), ({"tokens_per_second": "104857.6"}, 5.0),
+        ({"tokens_per_second_per_accelerator": "6553.6"}, 5.0),
+        ({"tokens_per_second": "104857.6", "step_time_s": "5.01"}, 5.01),
+    ],
+)  # fmt: skip
+def test_a_rate_instead_of_a_step_time(tmp_path: Path, cells: dict[str, str], step_time: float) -> None:
+    """8,192 x 64 tokens in 5 s are 104,857.6 tokens/s, and 6,553.6 on each of 16 accelerators."""
+    assert run(tmp_path, **{"step_time_s": "", **cells}).step_time == pytest.approx(step_time, rel=1e-12)
+
+
+def test_figures_that_contradict_each_other(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="tokens_per_second is '200000'; it must be what step_time_s says"):
+        run(tmp_path, step_time_s="5", tokens_per_second="200000")
+
+
+def test_a_rate_of_flop_gives_the_time_of_the_models_flop(tmp_path: Path) -> None:
+    """A step time, the rate that the model's FLOP give for it, and the step time of that rate."""
+    timed = asked(tmp_path, step_time_s="5")
+    job = timed.question.job
+    flops = model_flops_per_token(timed.question.model, job.sequence_length, job) * job.tokens_per_step
+    rated = asked(tmp_path, step_time_s="", tflops_per_accelerator=str(flops / 5 / 16 / 1e12))
+    assert rated.run.step_time == pytest.approx(5, rel=1e-9)
+    assert any("TFLOP/s" in text for text in rated.assumed)
+
+
+@pytest.mark.parametrize(("column", "value"), [("peak_memory_gib", "64"), ("peak_memory_mib", "65536")])
+def test_memory_in_binary_units(tmp_path: Path, column: str, value: str) -> None:
+    assert run(tmp_path, **{column: value}).peak_memory_bytes == 64 * 2**30
 
 
 def test_a_column_called_hash_is_like_any_other(tmp_path: Path) -> None:
@@ -275,3 +384,10 @@ def test_documentation_lists_every_column() -> None:
     page = (Path(__file__).parents[3] / "docs" / "inputs" / "measured-runs.md").read_text()
     missing = [column for column in COLUMNS if f"`{column}`" not in page]
     assert missing == []
+
+
+def test_a_header_without_end_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(f"column{number}" for number in range(20_000)) + "\n1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has 20,000 columns"):
+        read_runs(path)

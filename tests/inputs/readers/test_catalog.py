@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from shardplan.inputs.readers.catalog import (
     load_accelerator,
     load_cluster,
 )
+from shardplan.words import folded
 
 
-@pytest.mark.parametrize("name", ["dgx-h100", "DGX-H100", "Dgx-h100"])
+@pytest.mark.parametrize("name", ["DGX-H100", "Dgx-h100", "dgx_h100", "DGX H100"])
 def test_names_in_any_case(name: str) -> None:
-    assert load_cluster(name) == load_cluster("dgx-h100")
+    assert replace(load_cluster(name), assumptions=()) == replace(load_cluster("dgx-h100"), assumptions=())
     assert load_cluster(name).name == "dgx-h100"
 
 
@@ -32,18 +34,17 @@ def test_names_in_any_case(name: str) -> None:
     ("load", "name", "message", "hint"),
     [
         (load_cluster, "dgx-h10", "unknown cluster 'dgx-h10': did you mean dgx-h100", "shardplan clusters"),
-        (load_cluster, "dgx_h100", "did you mean dgx-h100", "shardplan clusters"),
-        (load_cluster, "nowhere", "unknown cluster 'nowhere'$", "see `shardplan clusters`"),
-        (load_cluster, "H100-SXM-80GB", "unknown cluster", "h100-sxm-80gb is one of the accelerators"),
+        (load_cluster, "nowhere", "unknown cluster 'nowhere'", "see `shardplan clusters`"),
+        (load_cluster, "H100-SXM-80GB", "unknown cluster", "H100-SXM-80GB is one of the accelerators"),
         (load_accelerator, "dgx-h100", "unknown accelerator", "dgx-h100 is one of the clusters"),
-        (load_accelerator, "h100", "unknown accelerator 'h100'", "h100-nvl-94gb, h100-pcie-80gb, h100-sxm-80gb"),
-        (cluster_of_accelerator, "h100-sxm", "did you mean h100-sxm-80gb", "h100-sxm-80gb"),
+        (load_accelerator, "a100", "unknown accelerator 'a100'", "a100-sxm-40gb, a100-sxm-80gb"),
+        (cluster_of_accelerator, "h100-sx", "did you mean h100-sxm-80gb", "h100-sxm-80gb"),
         (load_cluster, "", "cluster is ''", "shardplan clusters"),
         (load_cluster, None, "cluster is None", "shardplan clusters"),
         (load_cluster, 7, "cluster is 7", "shardplan clusters"),
         (load_cluster, b"dgx-h100", "cluster is b'dgx-h100'", "shardplan clusters"),
         (load_cluster, "a\0b", r"unknown cluster 'a\\x00b'", "shardplan clusters"),
-        (load_cluster, "x" * 9999, "unknown cluster 'x{100}'$", "shardplan clusters"),
+        (load_cluster, "x" * 9999, "unknown cluster 'x{100}'", "shardplan clusters"),
         (load_cluster, "x" * 9999 + ".yaml", "does not exist", "shardplan clusters"),
         (load_cluster, "./dgx-h100.yaml", r"'\./dgx-h100\.yaml' does not exist", "or give a name: dgx-h100"),
         (load_cluster, Path("dgx-h100"), "'dgx-h100' does not exist", "or give a name: dgx-h100"),
@@ -59,7 +60,7 @@ def test_wrong_names(load: Callable[[Any], object], name: Any, message: str, hin
 @given(name=st.text(max_size=40))
 def test_any_name_is_known_or_refused(name: str) -> None:
     try:
-        assert load_cluster(name).name == name.lower()
+        assert folded(load_cluster(name).name) == folded(name)
     except InputError:
         assert name.lower() not in list_clusters()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass, in_files
 from shardplan.inputs.cluster import Precision
 from shardplan.records import Record, keys, plain
@@ -91,7 +91,7 @@ class Timing:
         for name in ("time", "spread"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                _refuse(f"{name} is {value!r}; it must be a positive number")
+                _refuse(f"{name} is {shown(value)}; it must be a positive number")
         if self.time == 0:
             _refuse("time is 0; it must be a positive number")
 

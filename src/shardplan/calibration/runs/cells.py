@@ -1,4 +1,4 @@
-"""Cells of a file of measured runs: how each column is read, and what an error says of a bad one."""
+"""Cells of a file of measured runs: how each column is read, and what a user reads about a bad one."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.runs.words import (
-    ATTENTION_GENERATIONS,
-    ATTENTIONS,
-    DTYPES,
-    FLAGS,
-    MEMORY_KINDS,
-    OFFLOADS,
-    PRECISIONS,
-    RECOMPUTE_WORDS,
-    RESULTS,
-    SHARDINGS,
-    STEP_TIMES,
-    TIERS,
-    folded,
-    guess,
-    one_of,
-)
+from shardplan.calibration.runs.words import MEMORY_KINDS, RESULTS, STEP_TIMES, TIERS
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import RECOMPUTE_MODULES, RECOMPUTE_PRESETS
+from shardplan.inputs.words import (
+    ATTENTION_GENERATIONS,
+    ATTENTIONS,
+    DTYPES,
+    OFFLOADS,
+    PRECISIONS,
+    RECOMPUTE_WORDS,
+    SHARDINGS,
+)
+from shardplan.units import parse_whole
+from shardplan.words import FLAGS, folded, guess, one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class RowCell:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A value that the cell has under another name."""
+    """A value that the cell gives under another name."""
 
     value: Any
     text: str
@@ -126,34 +121,34 @@ def _count(cell: RowCell) -> int | None:
     """Whole numbers, also as a spreadsheet writes them (``8.0``)."""
     if not cell.text:
         return None
+    number = cell.text.removesuffix(".0") if cell.text[:1].isdigit() else cell.text
     try:
-        value = float(cell.text)
+        value = parse_whole(number, is_length=cell.column == "sequence_length")
     except ValueError:
-        value = math.nan
-    if not 1 <= value <= 1e9 or value != int(value) or "_" in cell.text:
-        raise cell.wrong("a whole number from 1 to 1,000,000,000")
-    return int(value)
+        value = 0
+    if not 1 <= value <= MOST_COUNT:
+        raise cell.wrong(f"a whole number from 1 to {MOST_COUNT:,}")
+    return value
+
+
+MOST_COUNT: Final = 10**9
 
 
 def _required_count(cell: RowCell) -> int:
     value = _count(cell)
     if value is None:
-        raise cell.wrong("a whole number from 1 to 1,000,000,000")
+        raise cell.wrong(f"a whole number from 1 to {MOST_COUNT:,}")
     return value
 
 
-def _bandwidth(cell: RowCell) -> float | None:
-    value = _number(cell, 0.001, 100_000, " GB/s")
-    return None if value is None else value * 1e9
+def _quantity(least: float, most: float, unit: str, factor: float = 1.0) -> Callable[[RowCell], float | None]:
+    """A number in ``unit``, which is ``factor`` of the SI unit."""
 
+    def read(cell: RowCell) -> float | None:
+        value = _number(cell, least, most, f" {unit}")
+        return None if value is None else value * factor
 
-def _step_time(cell: RowCell) -> float | None:
-    return _number(cell, 1e-6, 1e6, " s")
-
-
-def _memory(cell: RowCell) -> float | None:
-    value = _number(cell, 0.001, 100_000, " GB")
-    return None if value is None else value * 1e9
+    return read
 
 
 def _yes_or_no(cell: RowCell) -> bool | None:
@@ -217,7 +212,7 @@ COLUMNS: Final[Mapping[str, Callable[[RowCell], Any]]] = {
     "accelerator": _required_words,
     "num_accelerators": _required_count,
     "scale_up_size": _count,
-    "inter_node_gb_s": _bandwidth,
+    "inter_node_gb_s": _quantity(0.001, 100_000, "GB/s", 1e9),
     "precision": _word(PRECISIONS),
     "grad_dtype": _word(DTYPES),
     "attention": _attention,
@@ -229,6 +224,7 @@ COLUMNS: Final[Mapping[str, Callable[[RowCell], Any]]] = {
     "cp": _count,
     "ep": _count,
     "etp": _count,
+    "dp": _count,
     "vp": _count,
     "sharding": _word(SHARDINGS),
     "sharding_degree": _count,
@@ -236,9 +232,15 @@ COLUMNS: Final[Mapping[str, Callable[[RowCell], Any]]] = {
     "recompute": _recompute,
     "offload": _or_empty(_word(OFFLOADS)),
     "options": _options,
-    "step_time_s": _step_time,
+    "step_time_s": _quantity(1e-6, 1e6, "s"),
+    "step_time_ms": _quantity(1e-3, 1e9, "ms", 1e-3),
+    "tokens_per_second": _quantity(1e-3, 1e12, "tokens/s"),
+    "tokens_per_second_per_accelerator": _quantity(1e-3, 1e9, "tokens/s"),
+    "tflops_per_accelerator": _quantity(1e-3, 1e6, "TFLOP/s", 1e12),
     "step_time_from": _or_empty(_word(STEP_TIMES)),
-    "peak_memory_gb": _memory,
+    "peak_memory_gb": _quantity(0.001, 100_000, "GB", 1e9),
+    "peak_memory_gib": _quantity(0.001, 100_000, "GiB", 2**30),
+    "peak_memory_mib": _quantity(0.001, 1e8, "MiB", 2**20),
     "memory_kind": _or_empty(_word(MEMORY_KINDS)),
     "result": _or_empty(_word(RESULTS)),
     "notes": _words,
@@ -249,7 +251,15 @@ FIELDS: Final[Mapping[str, str]] = {
     "inter_node_gb_s": "inter_node_bandwidth",
     "step_time_s": "step_time",
     "peak_memory_gb": "peak_memory_bytes",
+    "tflops_per_accelerator": "flop_rate",
 }
 """Fields whose unit is converted, by column."""
+RATES: Final = ("step_time_ms", "tokens_per_second", "tokens_per_second_per_accelerator")
+"""Columns that state a step time in other words."""
+MEMORIES: Final = ("peak_memory_gib", "peak_memory_mib")
+"""Columns that state a peak memory in other units."""
+TIMES: Final = ("step_time_s", *RATES, "tflops_per_accelerator")
+MEASURES: Final = (*TIMES, "peak_memory_gb", *MEMORIES, "result")
+"""Columns of which a row states one at least."""
 
 REQUIRED: Final = ("id", "model", "accelerator", "num_accelerators", "sequence_length", "global_batch_size")

@@ -7,10 +7,10 @@ from dataclasses import field
 from typing import Any, Final, Literal, TypeVar
 
 from shardplan.calibration.runs.rows import MeasuredRun
-from shardplan.calibration.runs.words import folded, guess, one_of
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import LinkType
+from shardplan.words import folded, guess, one_of
 
 Part = Literal["software", "job", "plan"]
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shardplan.calibration.runs.choices import Choices
-from shardplan.calibration.runs.words import folded, guess, one_of, words
+from shardplan.words import folded, guess, one_of, words
 
 MOST_DIGITS: Final = 6
 LAYERS: Final = "a whole number of layers of each stage"

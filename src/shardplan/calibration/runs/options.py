@@ -23,28 +23,32 @@ from shardplan.calibration.runs.option_remat import (
 )
 from shardplan.calibration.runs.option_words import (
     COMPILED,
-    CP_COMMS,
-    DISPATCHERS,
     GRAPH_MAKERS,
     GRAPH_PARTS,
-    GRAPHS,
-    LORA_MATRICES,
     NETWORKS,
     NOT_MODELLED,
-    OPTIMIZERS,
     OVERLAPS,
     RESHARDED,
-    SCHEDULES,
     SOFTWARE_WORDS,
-    TRAINED,
 )
-from shardplan.calibration.runs.words import DTYPES, FLAGS, PRECISIONS, folded, guess, one_of
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import LinkType
 from shardplan.inputs.job import MOST_IMBALANCE, MOST_RANK
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, placement_tokens
 from shardplan.inputs.software import Software
 from shardplan.inputs.trained import LORA_TARGETS, lora_targets
+from shardplan.inputs.words import (
+    CP_COMMS,
+    DISPATCHERS,
+    DTYPES,
+    GRAPHS,
+    LORA_MATRICES,
+    OPTIMIZERS,
+    PRECISIONS,
+    SCHEDULES,
+    TRAINED,
+)
+from shardplan.words import FLAGS, folded, guess, one_of
 
 
 def apply_options(choices: Choices) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,27 @@ from shardplan.calibration.runs.cluster import cluster_of_run
 from shardplan.calibration.runs.names import with_own_names
 from shardplan.calibration.runs.options import apply_options
 from shardplan.calibration.runs.rows import MeasuredRun
-from shardplan.calibration.runs.words import ATTENTION_GENERATIONS, folded, guess
-from shardplan.errors import UnknownNameError, nearest_names
+from shardplan.errors import InputError, UnknownNameError, nearest_names
+from shardplan.estimation.flops import model_flops_per_token
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.files import note_read
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.frameworks.usual_plan import usual_chunks, usual_expert_tp, usual_stage_layers
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import RECOMPUTE_PRESETS, Plan, recompute_modules
+from shardplan.inputs.plan import NAMED_POLICIES, RECOMPUTE_PRESETS, Plan, recompute_modules
 from shardplan.inputs.positions import with_positions
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.readers.hf.file import config_path
+from shardplan.inputs.readers.hub import cached_model
 from shardplan.inputs.sharding import kinds_that
 from shardplan.inputs.software import Software
+from shardplan.inputs.words import ATTENTION_GENERATIONS
 from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity.rules import check_plan
+from shardplan.words import folded, guess
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +76,9 @@ def question_of(run: MeasuredRun) -> AskedRun:
     _settle_stages(choices, stack, model)
     plan = Plan(**choices.plan)
     check_plan(plan, model, cluster, run.num_accelerators, job)
+    _check_dp(run, plan)
     question = Question(model=model, cluster=cluster, num_accelerators=run.num_accelerators, job=job)
+    run = _timed(run, choices, question)
     return AskedRun(
         run=run,
         question=question,
@@ -110,10 +118,11 @@ def _stack_named(name: str, choices: Choices) -> Stack | None:
 
 
 def _stack_of_framework(choices: Choices) -> Stack | None:
-    run, known = choices.run, [load_stack(name) for name in list_stacks()]
-    framework = _framework(run.framework, known)
-    fitting = [stack for stack in known if framework in map(folded, stack.frameworks) and _meets(run, stack)]
+    run = choices.run
+    framework, stacks = _framework(run.framework)
+    fitting = [stack for stack in stacks if _meets(run, stack)]
     if not fitting:
+        known = [load_stack(name) for name in list_stacks()]
         choices.assumed.append(f"{_without_stack(run, known)}: the defaults of a job and a plan")
         return None
     if framework != folded(run.framework):
@@ -121,10 +130,13 @@ def _stack_of_framework(choices: Choices) -> Stack | None:
     return max(fitting, key=lambda stack: len(stack.where))
 
 
-def _framework(name: str, known: list[Stack]) -> str:
-    """The folded name of a framework: its own, or that of which it is an alias."""
+@lru_cache(maxsize=256)
+def _framework(name: str) -> tuple[str, tuple[Stack, ...]]:
+    """The folded name of a framework, its own or that of which it is an alias; and the stacks of it."""
+    known = [load_stack(each) for each in list_stacks()]
     aliases = {folded(alias): folded(stack.frameworks[0]) for stack in known for alias in stack.aliases}
-    return aliases.get(folded(name), folded(name))
+    own = aliases.get(folded(name), folded(name))
+    return own, tuple(stack for stack in known if own in map(folded, stack.frameworks))
 
 
 def _without_stack(run: MeasuredRun, known: list[Stack]) -> str:
@@ -192,11 +204,32 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
     choices.plan["sharding_degree"] = run.sharding_degree
 
 
+def _check_dp(run: MeasuredRun, plan: Plan) -> None:
+    """The data-parallel degree that is stated is what the others leave, with context-parallel ranks or without.
+
+    Raises ``InputError``.
+    """
+    dp = plan.dp(run.num_accelerators)
+    if run.dp not in (None, dp, dp * plan.cp):
+        raise InputError(
+            f"dp is {run.dp}; {run.num_accelerators} accelerators with tp {plan.tp}, cp {plan.cp} and pp {plan.pp} "
+            f"leave dp {dp}",
+            rule="dp x tp x cp x pp is the number of accelerators",
+            hint="correct dp, num_accelerators, tp, cp or pp, or leave dp out",
+        )
+
+
+def _timed(run: MeasuredRun, choices: Choices, question: Question) -> MeasuredRun:
+    """The run with the step time that follows from its rate of FLOP: the model's, without recomputation."""
+    if run.step_time is not None or run.flop_rate is None:
+        return run
+    flops = model_flops_per_token(question.model, run.sequence_length, question.job) * question.job.tokens_per_step
+    choices.assumed.append("step time from TFLOP/s, of the model's FLOP as counted here (docs/output.md)")
+    return replace(run, step_time=flops / (run.num_accelerators * run.flop_rate))
+
+
 LAYERS_PER_CHUNK = 2
 """Of a pipeline that is said to be interleaved and no more, as in most published recipes."""
-
-NAMED_POLICIES = {"minimal": "layernorm,activation,core_attn"}
-"""MaxText's policy that keeps the outputs of most matrix products."""
 
 
 def _say_default(choices: Choices, stack: Stack | None, name: str, value: object) -> None:
@@ -321,7 +354,9 @@ def _placed(model: ModelConfig, choices: Choices) -> ModelConfig:
     """The model with learned positions for the run's sequences, which it must have had."""
     placed = with_positions(model, choices.run.sequence_length)
     if placed is not model:
-        choices.assumed.append(f"{model.name} has learned positions for {choices.run.sequence_length:,} tokens")
+        choices.assumed.append(
+            f"{model.name} reads sequences of {choices.run.sequence_length:,} tokens, beyond its learned positions"
+        )
     return placed
 
 
@@ -331,8 +366,10 @@ def _model(run: MeasuredRun) -> ModelConfig:
         return _model_at(path, 0)
     try:
         changed = path.stat().st_mtime_ns
+        note_read(config_path(path))
     except (OSError, ValueError):
-        changed = 0
+        is_cached = cached_model(run.model) is not None
+        return load_model(run.model) if is_cached else _model_at(str(path), 0)
     return _model_at(str(path), changed)
 
 

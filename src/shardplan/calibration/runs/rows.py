@@ -9,14 +9,16 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.runs.cells import COLUMNS, FIELDS, REQUIRED, RowCell, Taken
-from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
+from shardplan.calibration.runs.cells import COLUMNS, FIELDS, RowCell, Taken
+from shardplan.calibration.runs.header import SEPARATORS, header_of, separator_of
+from shardplan.calibration.runs.measured import OUT_OF_MEMORY, measured_values
+from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.files import DATA, FileKind, read_text
 
@@ -25,11 +27,13 @@ RUNS: Final = FileKind(
     "the file of measured runs",
     32 * 2**20,
     "measured runs come in a CSV file with a header and a row for each run",
-    "see the measured-runs format in the documentation",
+    "give CSV in UTF-8, as spreadsheets export it (in Excel: File, Save As, CSV UTF-8); `shardplan calibrate "
+    "--template` prints a file to start from",
 )
 MOST_ROWS: Final = 50_000
+MOST_COLUMNS: Final = 256
+"""The format has fewer than fifty; names that it does not know are compared with each of them."""
 RAN: Final = "ran"
-OUT_OF_MEMORY: Final = "oom"
 LONGEST_CELL: Final = 4000
 
 
@@ -103,6 +107,10 @@ class MeasuredRun:
     """Remarks."""
     result: str = ""
     """``oom``: it ended because memory was full, so that it has neither time nor memory; ``ran``, or empty: it ran."""
+    dp: int | None = None
+    """Data-parallel degree, which follows from the others: stated to be checked."""
+    flop_rate: float | None = None
+    """Measured rate of one accelerator in FLOP of the model, where no time is stated. [FLOP/s]"""
     unknown: tuple[str, ...] = ()
     """Columns of the file that the format does not know and in which the row has a value."""
     taken: Mapping[str, Taken] = field(default_factory=dict)
@@ -130,8 +138,13 @@ class UnreadableRun:
     """Measured peak of one accelerator. [bytes]"""
     result: str
     """How it ended, where that can be read."""
-    error: InputError
-    """The bad cell: rule, value, what may stand there, the knob."""
+    errors: tuple[InputError, ...]
+    """Each bad cell: rule, value, what may be there, the knob."""
+
+    @property
+    def error(self) -> InputError:
+        """The first of them."""
+        return self.errors[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +153,8 @@ class RunTable:
 
     runs: tuple[MeasuredRun, ...]
     unreadable: tuple[UnreadableRun, ...] = ()
+    taken: tuple[str, ...] = ()
+    """Of the whole file: columns that are read as others, and what separates them."""
 
 
 def read_runs(path: str | os.PathLike[str]) -> tuple[MeasuredRun, ...]:
@@ -156,24 +171,24 @@ def read_table(path: str | os.PathLike[str]) -> RunTable:
     Raises ``InputError`` where the file is no such table: no CSV, another separator, a column that is missing.
     """
     place = Path(path)
-    text = read_text(place, RUNS)
-    label = str(place)
+    text, label = read_text(place, RUNS), str(place)
+    sign = separator_of(text, label)
     try:
-        table = list(_numbered(text))
+        table = list(_numbered(text, sign))
     except csv.Error as error:
         raise _bad_file(label, f"is not CSV: {error}") from None
     if not table:
         raise _bad_file(label, "is empty")
-    header = [name.strip() for name in table[0][1]]
-    _check_separator(text, header, label)
-    _check_header(header, label)
-    rows = [_row_of(header, cells, line, place) for line, cells in table[1:] if any(cell.strip() for cell in cells)]
+    header = header_of([name.strip() for name in table[0][1]], label)
+    rows = [_row_of(header.columns, cells, line, place) for line, cells in table[1:] if any(map(str.strip, cells))]
     if not rows:
         raise _bad_file(label, "has a header and no rows")
     rows = _with_ids_once(rows, label)
+    separated = () if sign == "," else (f"columns are separated by {SEPARATORS[sign]}",)
     return RunTable(
         runs=tuple(row for row in rows if isinstance(row, MeasuredRun)),
         unreadable=tuple(row for row in rows if isinstance(row, UnreadableRun)),
+        taken=(*separated, *header.taken),
     )
 
 
@@ -191,53 +206,12 @@ def _bad_file(label: str, what: str) -> InputError:
     )
 
 
-def _numbered(text: str) -> Iterable[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+def _numbered(text: str, sign: str) -> Iterable[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=sign)
     for cells in reader:
         if reader.line_num > MOST_ROWS:
             raise csv.Error(f"more than {MOST_ROWS:,} lines")
         yield reader.line_num, cells
-
-
-def _check_separator(text: str, header: list[str], label: str) -> None:
-    """The first line names columns between commas; what spreadsheets and scripts write instead is distinguished."""
-    first = text.partition("\n")[0].strip()
-    if set(REQUIRED) <= set(header) or ("," in first and not first.startswith("#")):
-        return
-    for sign, what in SEPARATORS.items():
-        if first.startswith("#") if sign == "#" else sign in first:
-            raise InputError(
-                f"{label}: the first line {what}: {shown(first)}",
-                rule="columns are separated by commas, and the first line names them",
-                hint=f"separate columns with commas, and begin with their names: {','.join(REQUIRED)}",
-            )
-
-
-SEPARATORS: Final[Mapping[str, str]] = {
-    "#": "starts with '#', and comments are not read",
-    ";": "has semicolons and no commas",
-    "\t": "has tabs and no commas",
-}
-"""Signs of a first line that is no header of this format, and what is said of it."""
-
-
-def _check_header(header: list[str], label: str) -> None:
-    """Columns may be missing or unknown, but not repeated, nor unknown and spelt almost like a missing one."""
-    for name in header:
-        if name and header.count(name) > 1:
-            raise InputError(f"{label}: column '{name:.60}' is repeated", rule="a column stands once", hint="drop one")
-    for name in REQUIRED:
-        if name not in header:
-            near = nearest_names(name, [other for other in header if other not in COLUMNS], most=1)
-            raise InputError(
-                f"{label}: there is no column '{name}'" + (f"; is '{near[0]:.60}' meant?" if near else ""),
-                rule=f"measured runs have the columns {', '.join(REQUIRED)}",
-                hint=f"add a column {name}",
-            )
-    for name in header:
-        near = nearest_names(name, [known for known in COLUMNS if known not in header], most=1)
-        if name not in COLUMNS and near:
-            raise UnknownNameError(f"column in {label}", name[:60], [known for known in COLUMNS if known not in header])
 
 
 def _with_ids_once(rows: list[MeasuredRun | UnreadableRun], label: str) -> list[MeasuredRun | UnreadableRun]:
@@ -262,20 +236,20 @@ def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> Unrea
         step_time=row.step_time,
         peak_memory_bytes=row.peak_memory_bytes,
         result=row.result,
-        error=error,
+        errors=(error,) if isinstance(row, MeasuredRun) else (error, *row.errors),
     )
 
 
-def _row_of(header: list[str], cells: list[str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
+def _row_of(header: Sequence[str], cells: list[str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
     stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
     try:
         _check_width(header, cells, f"{path}, line {line}")
         return _run_of(stated, line, path)
     except InputError as error:
-        return _unreadable(stated, line, path, error)
+        return _unreadable(stated, line, path, (error,))
 
 
-def _check_width(header: list[str], cells: list[str], where: str) -> None:
+def _check_width(header: Sequence[str], cells: list[str], where: str) -> None:
     if len(cells) > len(header):
         raise InputError(
             f"{where}: {len(cells)} cells for {len(header)} columns",
@@ -284,7 +258,7 @@ def _check_width(header: list[str], cells: list[str], where: str) -> None:
         )
 
 
-def _unreadable(stated: Mapping[str, str], line: int, path: Path, error: InputError) -> UnreadableRun:
+def _unreadable(stated: Mapping[str, str], line: int, path: Path, errors: tuple[InputError, ...]) -> UnreadableRun:
     """What can be read of a row, for the list of those that are skipped."""
 
     def readable(column: str) -> Any:
@@ -302,11 +276,11 @@ def _unreadable(stated: Mapping[str, str], line: int, path: Path, error: InputEr
         step_time=readable("step_time_s"),
         peak_memory_bytes=readable("peak_memory_gb"),
         result=readable("result") or "",
-        error=error,
+        errors=errors,
     )
 
 
-def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun:
+def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
     row = stated.get("id", "")
 
     def cell(column: str) -> RowCell:
@@ -315,21 +289,17 @@ def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun:
             raise RowCell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
         return found
 
-    read: dict[str, Any] = {name: read_cell(cell(name)) for name, read_cell in COLUMNS.items()}
+    read: dict[str, Any] = {}
+    wrong: list[InputError] = []
+    for name, read_cell in COLUMNS.items():
+        try:
+            read[name] = read_cell(cell(name))
+        except InputError as error:
+            wrong.append(error)
+    if wrong:
+        return _unreadable(stated, line, path, tuple(wrong))
     taken = {name: value for name, value in read.items() if isinstance(value, Taken)}
     values = {FIELDS.get(name, name): value.value if name in taken else value for name, value in read.items()}
-    _check_measured(values, cell)
+    values |= measured_values(values, cell)
     unknown = tuple(name for name, text in stated.items() if name and name not in COLUMNS and text)
     return MeasuredRun(line=line, folder=path.parent, unknown=unknown, taken=taken, **values)
-
-
-def _check_measured(values: Mapping[str, Any], cell: Callable[[str], RowCell]) -> None:
-    """A run that ran has a time or a memory; one that ran out of memory has neither. Raises ``InputError``."""
-    measured = [name for name in MEASURED if values[FIELDS[name]] is not None]
-    if values["result"] == OUT_OF_MEMORY and measured:
-        raise cell(measured[0]).wrong(f"empty where the result is {OUT_OF_MEMORY}")
-    if values["result"] != OUT_OF_MEMORY and not measured:
-        raise cell("step_time_s").wrong(f"given where peak_memory_gb is not, unless the result is {OUT_OF_MEMORY}")
-
-
-MEASURED: Final = ("step_time_s", "peak_memory_gb")

@@ -16,6 +16,7 @@ from shardplan.cli.flags.records import DETAILS, FlagsOf, Given
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.outputs.target import JSON, JsonTarget, OwnFile
 
 
 def _search(text: str, **more: Any) -> Any:
@@ -39,7 +40,8 @@ ModelArgument = Annotated[
     typer.Argument(
         metavar="MODEL",
         show_default=False,
-        help="Name (see `shardplan models`), or path of a config.json or its folder.",
+        help="Name (see `shardplan models`), path of a config.json or its folder, repository in the hub cache, or "
+        "- for standard input.",
         autocompletion=named("models"),
     ),
 ]
@@ -114,6 +116,7 @@ class ClusterFlags:
     num_accelerators: Annotated[
         str | None, _cluster("Number of accelerators.", "--gpus", "--num-accelerators", metavar="N")
     ] = None
+    nodes: Annotated[str | None, _cluster("Number of nodes, in place of --gpus.", metavar="N")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +141,7 @@ class OverrideFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFlags:
-    """The declared space of the search. All three take ``field=value[,value...]`` and can be repeated."""
+    """The declared space of the search. All three can be repeated, or take several fields: tp=4,pp=2."""
 
     fix: Annotated[list[str] | None, _search("Fix a field: tp=4, recompute=full.", metavar="FIELD=VALUE")] = None
     limit: Annotated[list[str] | None, _search("Search these values only: pp=1,2,4,8.", metavar="FIELD=VALUES")] = None
@@ -181,3 +184,11 @@ class OutputFlags:
             rich_help_panel="Output",
         ),
     ] = None
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace files that shardplan did not write.", rich_help_panel="Output"),
+    ] = False
+
+    def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
+        """Where the file of ``flag`` goes; that of ``--json`` where none is named."""
+        return JsonTarget(self.json if flag == "--json" else where, flag, kind=kind, is_forced=self.force)

@@ -10,9 +10,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from shardplan.cli.numbers import number, whole
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import Described, described, wrong
-from shardplan.units import parse_count
+from shardplan.units import parse_count, parse_whole
+from shardplan.words import FLAGS, folded
 
 Given = Mapping[str, Any]
 """Values of the flags that were given, as text or switches."""
@@ -72,7 +73,8 @@ def values_of(record: type[Any], given: Given) -> dict[str, Any]:
 
 def _value(field: Described, value: Any) -> Any:
     if field.kind.base is int:
-        return whole(value, field.flag, least=int(field.about.least > 0), most=LONGEST)
+        least, most = int(max(field.about.least, 0)), int(min(field.about.most, LONGEST))
+        return whole(value, field.flag, least=least, most=most, is_length=field.about.is_length)
     if field.kind.base is float and field.about.is_count:
         return float(parse_count(value, field=field.flag))
     if field.kind.base is float:
@@ -81,17 +83,17 @@ def _value(field: Described, value: Any) -> Any:
 
 
 def _whole_numbers(field: Described, text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+    try:
+        found = tuple(parse_whole(part, is_length=field.about.is_length) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not field.allows(found):
         raise InputError(
-            f"{field.name} is {text[:100]!r}",
-            rule=f"{field.name} is a list of whole numbers",
+            f"{field.flag} is {shown(text)}; it must be {field.wanted}",
+            rule=f"{field.name} is {field.wanted}",
             hint=f"write {field.flag} {field.about.example}",
         )
-    return tuple(int(part) for part in parts)
-
-
-SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+    return found
 
 
 def assigned(record: type[Any], name: str, text: str) -> tuple[str, Any]:
@@ -101,7 +103,8 @@ def assigned(record: type[Any], name: str, text: str) -> tuple[str, Any]:
     if field is None:
         shared = getattr(record, "SHARED_FLAG", "")
         raise UnknownNameError(f"name of {shared}", name[:60], known, hint="see `shardplan stacks --fields`")
-    value: Any = SWITCHES.get(text.strip().lower()) if field.kind.base is bool else text.strip().lower()
+    switch = FLAGS.get(folded(text)) if field.kind.base is bool else None
+    value: Any = field.meant(text.strip()) if switch is None else switch
     if not field.allows(value):
-        raise wrong(field, text if value is None else value)
+        raise wrong(field, text)
     return field.name, value

@@ -14,7 +14,6 @@ from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.groups import SETTINGS, Command, CommandGroup, CorrectedCommand, examples
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import number, whole
 from shardplan.cli.published.case import CaseFlags, merged, read_case, section
 from shardplan.cli.published.flags import (
@@ -26,6 +25,7 @@ from shardplan.cli.published.flags import (
     SearcherFlags,
 )
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.outputs.target import SEARCHED, JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.cli.layout import Page
@@ -76,7 +76,7 @@ def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) 
 
     Beside each number that is known to be wrong stands our own estimate's.
     """
-    target = _target(output)
+    target = _target(output, case.input)
     from shardplan.published.catalogue import load_method
     from shardplan.reports.methods.calculator import calculator_record, calculator_report
 
@@ -130,7 +130,7 @@ def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFla
 
     The answer is no where nothing fits; the configuration of least memory is shown then.
     """
-    target = _target(output)
+    target = _target(output, case.input)
     from shardplan.published.catalogue import load_method
 
     method = load_method("subramanian2024")
@@ -152,16 +152,17 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
 
     A layer is priced, or all ways to share --num-devices are searched.
     """
-    target = _target(output)
+    target = _target(output, case.input)
     from shardplan.published.catalogue import load_method
 
     method = load_method("data-movement")
     base = read_case(case, method)
     asked = merged(base, _limits_case(layer, limits) if limits.limits or "limits" in base else _layer_case(layer))
     _check_limits(limits, asked)
-    files = None if limits.out is None else FigureFiles(limits.out, ("limits",))
+    files = None if limits.out is None else FigureFiles(limits.out, ("limits",), target)
     record = _answered("data-movement", asked, method.answer(asked))
-    written = "" if files is None else files.write(_limits_chart(record), record["points"])
+    target.check_content(b"")
+    written = "" if files is None else files.write([files.drawn(_limits_chart(record), record["points"])])[0]
     return _show(record, target, lambda page: _shower("data_movement").show(page, record, written=written))
 
 
@@ -221,8 +222,9 @@ def _check_limits(flags: LimitsFlags, asked: Mapping[str, Any]) -> None:
 @with_flags
 def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> int:
     """Heuristic time of every (dp, tp, pp), and the fastest, from a cluster and a model file."""
-    target, result = _target(output), JsonTarget(flags.output, "--output")
-    result.check()
+    read = (case.input, flags.cluster, flags.model)
+    target, result = _target(output, *read), output.target(flags.output, "--output", SEARCHED)
+    result.check(*read, other=output.target())
     if target.is_stdout and result.is_stdout:
         raise InputError(
             "both --json and --output are -", rule="one answer goes to standard output", hint="give one of them a file"
@@ -239,6 +241,7 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
     asked = merged({name: part for name, part in read_case(case, method).items() if name not in parts}, parts)
     with workers_of(workers) as executor:
         record = _answered("searcher", asked, method.answer(asked, executor=executor))
+    target.check_content(b"")
     if result.where is not None:
         result.write_text(method.result_file(asked))
     if result.is_stdout:
@@ -257,7 +260,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
     The answer is no where a relative difference exceeds 1e-9 (1e-12 absolute where the reference is 0), or a degree, a
     recommendation or a word differs.
     """
-    target = _target(output)
+    target = _target(output, *files)
     from shardplan.reports.methods.check import check_files, checks_record
 
     checks = check_files(files)
@@ -268,7 +271,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
 @with_flags
 def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> int:
     """Ask a method of another package a case in its own terms."""
-    target = _target(output)
+    target = _target(output, case.input)
     from shardplan.published.catalogue import asked_of, load_method
 
     method = load_method(context.meta[KEY])
@@ -277,9 +280,9 @@ def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> in
     return _show(record, target, lambda page: _shower("any").show(page, record))
 
 
-def _target(output: OutputFlags) -> JsonTarget:
-    target = JsonTarget(output.json)
-    target.check()
+def _target(output: OutputFlags, *reads: str | Path | None) -> JsonTarget:
+    target = output.target()
+    target.check(*reads)
     return target
 
 

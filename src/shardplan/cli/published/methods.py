@@ -8,7 +8,6 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, to show all of it.")
@@ -21,7 +20,7 @@ def methods(*, output: OutputFlags, name: NameArgument = None) -> int:
 
     Each with what it counts, what it leaves out or has wrong, and where it was published.
     """
-    target = JsonTarget(output.json)
+    target = output.target()
     target.check()
     from shardplan.reports.methods import catalogue as reports
 

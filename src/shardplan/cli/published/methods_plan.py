@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.cli.flags.plan import SearchFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError
+from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.cli.question import Asked

@@ -11,7 +11,6 @@ import typer
 from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, UnknownNameError
 
@@ -74,11 +73,11 @@ def study(
     Of arXiv 2410.00273: two models, three forms of tensor parallelism, nine systems, 13 numbers of accelerators, every
     candidate enumerated, priced and ranked.
     """
-    target = JsonTarget(output.json)
+    target = output.target()
     target.check()
     figures = _figures(figure, everything=out is not None)
     num_workers, domain = whole(workers, "--workers", most=MOST_WORKERS), whole(nvs, "--nvs", most=MOST_DOMAIN)
-    files = None if out is None else FigureFiles(out, figures)
+    files = None if out is None else FigureFiles(out, figures, target)
     from shardplan.cli.workers import workers_of
     from shardplan.published.subramanian2024.corrections import corrections_of
     from shardplan.reports.methods.study import STUDIES, run_study, study_record
@@ -89,8 +88,9 @@ def study(
     chosen = corrections_of(corrected)
     with workers_of(num_workers) as executor:
         report = run_study(figures, corrected=chosen, executor=executor, num_workers=num_workers)
+    drawn = () if files is None else [files.drawn(*_drawn(each, shown)) for each in report.figures]
     target.write(study_record(report))
-    written = [] if files is None else [files.write(*_drawn(each, shown)) for each in report.figures]
+    written = [] if files is None else files.write(drawn)
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show.study import show_study

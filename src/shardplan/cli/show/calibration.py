@@ -12,13 +12,12 @@ from shardplan.calibration.user import Change, FitComparison, UserFit
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
 from shardplan.cli.show.profiles import number
-from shardplan.cli.show.validation import error_columns, show_not_understood, show_taken
+from shardplan.cli.show.validation import error_columns, show_not_understood, show_problems, show_read_as, show_taken
 from shardplan.inputs.profile import Constant
 from shardplan.reports.calibration import RefitChange, left_out_errors, refit_errors
 
 MOST_CHANGES = 15
 MOST_SKIPPED = 5
-MOST_LINES = 2
 STILL_OFF = 0.25
 """Median error behind a fit above which something is likely to be wrong with the runs."""
 FAR = 3.0
@@ -36,13 +35,10 @@ def show_calibration(page: Page, found: UserFit, out: str | None) -> None:
     _verdict(page, found)
     _changed(page, found.changes)
     _doubts(page, found)
+    show_read_as(page, found.read_as)
     show_taken(page, found.taken)
     show_not_understood(page, found.not_understood)
-    if found.skipped:
-        page.heading("Not used", f"{_runs(len(found.skipped))}")
-        page.bullets(
-            [f"{one.run.id[:60]}: {one.reason}" for one in found.skipped[:MOST_SKIPPED]], most_lines=MOST_LINES
-        )
+    show_problems(page, "Not used", f"{_runs(len(found.skipped))}, each problem once", found.skipped)
     if out is not None:
         _go_on(page, found, out)
 
@@ -76,7 +72,7 @@ def _go_on(page: Page, found: UserFit, out: str) -> None:
     elif found.num_configurations == 1:
         page.line("How well the profile does on others is not known: measure another configuration.")
     else:
-        page.line("No run was held out: how well the profile does on others is said by the runs left out in turn.")
+        page.line("No run was held out: the errors of runs left out in turn show how well the profile does on others.")
 
 
 def _runs(number_of: int) -> str:
@@ -115,6 +111,10 @@ def _doubts(page: Page, found: UserFit) -> None:
     if far:
         names = ", ".join(far[:MOST_SKIPPED])
         page.line(f"Moved over {FAR:g} times as far as they were uncertain: {names}. Check the runs.", style="yellow")
+    if found.not_fitting:
+        named = [f"{name[:60]} ({share:.2f}x)" for name, share in found.not_fitting[:MOST_SKIPPED]]
+        more = f" and {len(found.not_fitting) - MOST_SKIPPED} more" if len(found.not_fitting) > MOST_SKIPPED else ""
+        page.line(f"Predicted not to fit in memory, although they ran: {', '.join(named)}{more}.", style="yellow")
     if found.outliers:
         named = [f"{name[:60]} ({factor:.3g}x)" for name, factor in found.outliers[:MOST_SKIPPED]]
         more = f" and {len(found.outliers) - MOST_SKIPPED} more" if len(found.outliers) > MOST_SKIPPED else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
+from shardplan.outputs.target import JsonTarget
 from shardplan.reports.plan_words import flags_text, variant_flag
 from shardplan.units import format_bytes, format_time
 

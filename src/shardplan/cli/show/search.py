@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from shardplan.cli.flags.plan import DetailFlags
-from shardplan.cli.json_target import JsonTarget
 from shardplan.cli.layout import Page
 from shardplan.cli.show import details, explanation, no_answer
 from shardplan.cli.show.answer import ALL_TERMS, MOST_TERMS, show_memory, show_step, show_verdict
 from shardplan.cli.show.plans import show_plans
+from shardplan.outputs.target import JsonTarget
 from shardplan.planner.result import SearchResult
 from shardplan.reports.explanation import Explanation
 from shardplan.reports.leverage import most_helpful

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
 from shardplan.calibration.errors import Errors
-from shardplan.calibration.predict import Prediction, not_understood, taken_as
+from shardplan.calibration.predict import MOST_OVER, Prediction, SkippedRun, not_understood, taken_as
+from shardplan.calibration.problems import problems_of
 from shardplan.calibration.validate import Validation
 from shardplan.calibration.verdicts import Verdicts
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
-from shardplan.reports.validation import ErrorGroup, Seen, Worst, groups_of, skipped_by_rule, worst_of
+from shardplan.reports.validation import ErrorGroup, Seen, Worst, groups_of, worst_of
 from shardplan.units import format_bytes, format_time
 
 PUBLISHED = "the published runs"
@@ -35,9 +36,15 @@ def show_validation(
     named: str,
     profile: str | None,
     generation: str | None = None,
+    stated: str = "",
 ) -> None:
-    """All of it. ``seen``: what the constants have seen. ``generation``: accelerators to which the profile applies."""
+    """All of it. ``seen``: what the constants have seen. ``generation``: accelerators to which the profile applies.
+
+    ``stated``: errors by constants that never saw the runs, as README.md states them.
+    """
     _verdict(page, found, named, profile)
+    if stated:
+        page.line(f"On runs whose family the fit never saw, as README.md says: {stated}.", indent=0)
     if profile is not None:
         _applies(page, found, generation)
     for text in _seen(seen):
@@ -51,9 +58,10 @@ def show_validation(
         _not_fitting(page, found.not_fitting)
         _false_fits(page, found.false_fits)
         _order(page, found)
+    show_read_as(page, found.read_as)
     show_taken(page, taken_as(one.asked for one in found.predictions))
     show_not_understood(page, not_understood(one.asked for one in found.predictions))
-    _skipped(page, found)
+    show_problems(page, "Skipped", "rows that cannot be predicted, each problem once", found.skipped)
 
 
 def _verdict(page: Page, found: Validation, named: str, profile: str | None) -> None:
@@ -68,6 +76,11 @@ def _verdict(page: Page, found: Validation, named: str, profile: str | None) -> 
         is_said = "1 row is predicted not to fit in memory, although it ran."
         are_said = f"{count:,} rows are predicted not to fit in memory, although they ran."
         page.line(is_said if count == 1 else are_said, indent=0)
+    if found.impossible:
+        lines = ", ".join(f"{one.run.line:,}" for one in found.impossible[:MOST_NOT_FITTING])
+        more = f" and {len(found.impossible) - MOST_NOT_FITTING:,} more" * (len(found.impossible) > MOST_NOT_FITTING)
+        text = f"Cannot have run as written (over {MOST_OVER:g} times the memory; calibrate leaves them out): "
+        page.line(f"{text}line{'s' * (len(found.impossible) > 1)} {lines}{more}.", style="yellow", indent=0)
 
 
 def _applies(page: Page, found: Validation, generation: str | None) -> None:
@@ -238,6 +251,13 @@ def show_taken(page: Page, texts: Mapping[str, int]) -> None:
     _counted(page, "Taken as", "names and words of the runs that shardplan knows under others", texts)
 
 
+def show_read_as(page: Page, texts: Sequence[str]) -> None:
+    """Columns of the file under other names, once for all rows."""
+    if texts:
+        page.heading("Read as", "columns of the file")
+        page.bullets([", ".join(text.removeprefix("column ").replace(" is read as ", " as ") for text in texts)])
+
+
 def _counted(page: Page, title: str, about: str, texts: Mapping[str, int]) -> None:
     if not texts:
         return
@@ -247,17 +267,15 @@ def _counted(page: Page, title: str, about: str, texts: Mapping[str, int]) -> No
     page.bullets([*shown[:MOST_RULES], *more], most_lines=MOST_LINES)
 
 
-def _skipped(page: Page, found: Validation) -> None:
-    rules = skipped_by_rule(found)
-    if not rules:
+def show_problems(page: Page, title: str, about: str, skipped: Sequence[SkippedRun]) -> None:
+    """What is wrong with rows that are left out: each problem once, with the lines that have it."""
+    problems = problems_of(skipped)
+    if not problems:
         return
-    page.heading("Skipped", "rows that cannot be predicted, by the rule that they break")
-    for rule, names in list(rules.items())[:MOST_RULES]:
-        listed = ", ".join(name[:LONGEST_NAME] for name in names[:MOST_NAMES])
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        page.hanging(Text(f"{len(names):,}".rjust(4)), Text(f"{rule}: {listed}{more}"), gap=1)
-        first = next(one for one in found.skipped if one.rule == rule)
-        page.bullets([first.reason], style="dim", most_lines=MOST_LINES)
-    hidden = list(rules.values())[MOST_RULES:]
+    page.heading(title, about)
+    for each in problems[:MOST_RULES]:
+        page.hanging(Text(f"{len(each.lines):,}".rjust(4)), Text(f"{each.where}: {each.text}"), gap=1)
+    hidden = problems[MOST_RULES:]
     if hidden:
-        page.line(f"and {sum(map(len, hidden)):,} more that break {len(hidden):,} other rules; --json has all of them")
+        count = sum(len(each.lines) for each in hidden)
+        page.line(f"and {count:,} more that break {len(hidden):,} other rules; --json has all of them")

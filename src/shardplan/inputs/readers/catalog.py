@@ -1,23 +1,25 @@
-"""Models, clusters and accelerators by name or by path, and clusters as plain records.
+"""Models, clusters and accelerators by name or by path.
 
-Names are those of the files under ``shardplan/data``, in any case of letters. What looks like a path (a separator or
-a suffix) is read as a file in the same format: YAML or JSON for clusters and accelerators, ``config.json`` for models.
+Names are those of the files under ``shardplan/data``, in any case of letters, or others that mean one of them
+(:mod:`shardplan.inputs.readers.names`). Paths lead to files in the same format: YAML or JSON for clusters and
+accelerators, ``config.json`` or a folder with one for models. A model may also be in the local hub cache
+(:mod:`shardplan.inputs.readers.hub`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
-from shardplan.errors import InputError, UnknownNameError, nearest_names
-from shardplan.files import DATA, Document, read_document, shipped_document
+from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
+from shardplan.files import DATA, Document, looks_like_path, printable, read_document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster
 from shardplan.inputs.readers.default_cluster import cluster_around
 from shardplan.inputs.readers.hardware_files import accelerator_from, cluster_from, scale_up_from
+from shardplan.inputs.readers.names import FOLDERS, name_meant, names_meant, shipped_names, taken_as
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.units import format_rate
 
@@ -27,40 +29,50 @@ if TYPE_CHECKING:
 
 NameOrPath = str | os.PathLike[str]
 
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
-_FOLDERS: Final = {
-    "model": ("models", ".json"),
-    "cluster": ("clusters", ".yaml"),
-    "accelerator": ("accelerators", ".yaml"),
-}
+MOST_NEAR: Final = 5
+"""Near names that an error lists."""
 
 
 def list_models() -> list[str]:
     """Names of the models that are shipped."""
-    return sorted(_names("model").values())
+    return sorted(shipped_names("model").values())
 
 
 def list_clusters() -> list[str]:
     """Names of the clusters that are shipped."""
-    return sorted(_names("cluster").values())
+    return sorted(shipped_names("cluster").values())
 
 
 def list_accelerators() -> list[str]:
     """Names of the accelerators that are shipped."""
-    return sorted(_names("accelerator").values())
+    return sorted(shipped_names("accelerator").values())
 
 
-def load_model(name_or_path: NameOrPath) -> ModelConfig:
-    """A model by name, by the path of its ``config.json`` or of the folder that holds one. Raises InputError."""
-    from shardplan.inputs.readers.hf.config import read_model_file
+def load_model(name_or_path: NameOrPath | Mapping[str, Any]) -> ModelConfig:
+    """A model by name, by the path of its ``config.json`` or of the folder that holds one. Raises InputError.
 
-    path = _find("model", name_or_path)
-    return read_model_file(path / "config.json" if path.is_dir() and (path / "config.json").exists() else path)
+    A name may be that of a repository on the Hugging Face hub: one of a built-in model, or one in the local cache.
+    A mapping is what a ``config.json`` holds.
+    """
+    from shardplan.inputs.readers.hf.config import model_from_config, read_model_file
+    from shardplan.inputs.readers.hf.file import config_path
+
+    if isinstance(name_or_path, Mapping):
+        return model_from_config(name_or_path, name=_name_in(name_or_path))
+    path, taken = _find("model", name_or_path)
+    model = read_model_file(config_path(path))
+    return replace(model, notes=(*taken, *model.notes)) if taken else model
+
+
+def _name_in(config: Mapping[str, Any]) -> str:
+    """What a configuration in memory is called: the last part of its ``_name_or_path``."""
+    stated = config.get("_name_or_path")
+    return printable(stated.rstrip("/").rpartition("/")[2]) if isinstance(stated, str) and stated else "config"
 
 
 def load_accelerator(name_or_path: NameOrPath) -> Accelerator:
     """An accelerator by name or by the path of its file. Raises InputError."""
-    document, label = _document("accelerator", name_or_path)
+    document, label, _ = _document("accelerator", name_or_path)
     return accelerator_from(document, label)
 
 
@@ -71,11 +83,16 @@ def load_cluster(
 
     Another ``accelerator`` brings its own fast link where that is of the same family. Raises InputError.
     """
-    document, label = _document("cluster", name_or_path)
-    cluster = cluster_from(document, label, _own_accelerator(document, label))
+    document, label, taken = _document("cluster", name_or_path)
+    cluster = _assuming(cluster_from(document, label, _own_accelerator(document, label)), taken)
     if accelerator is not None:
         cluster = _with_accelerator(cluster, accelerator)
     return override(cluster, overrides)
+
+
+def _assuming(cluster: Cluster, taken: tuple[str, ...]) -> Cluster:
+    """``cluster`` with what was taken as what."""
+    return replace(cluster, assumptions=(*taken, *cluster.assumptions)) if taken else cluster
 
 
 def cluster_of_accelerator(name_or_path: NameOrPath, **overrides: Unpack[Overrides]) -> Cluster:
@@ -84,13 +101,13 @@ def cluster_of_accelerator(name_or_path: NameOrPath, **overrides: Unpack[Overrid
     It is the node type that the accelerator's file names, or is built from the part's own scale-up domain and a default
     network; ``assumptions`` says which and why. Raises InputError.
     """
-    document, label = _document("accelerator", name_or_path)
+    document, label, called = _document("accelerator", name_or_path)
     accelerator, usual = accelerator_from(document, label), document.get("usual_cluster")
     if usual:
-        cluster = _with_accelerator(load_cluster(_beside(usual, label)), name_or_path)
+        cluster = _assuming(_with_accelerator(load_cluster(_beside(usual, label)), name_or_path, is_said=True), called)
         taken = f"no cluster given: {cluster.full_name}, the usual one of {accelerator.name}"
     else:
-        cluster = cluster_around(accelerator, document, label)
+        cluster = _assuming(cluster_around(accelerator, document, label), called)
         taken = f"no cluster given and no node type known for {accelerator.name}: built from its own links"
     return override(replace(cluster, assumptions=(taken, *cluster.assumptions)), overrides)
 
@@ -104,14 +121,19 @@ def _own_accelerator(document: Document, label: str) -> Accelerator:
 def _beside(given: str, label: str) -> NameOrPath:
     """A name, or the path of a file relative to the file ``label`` that mentions it."""
     beside = Path(label).parent / given
-    return beside if _looks_like_path(given) and beside.is_file() else given
+    is_file = looks_like_path(given) and os.path.isfile(beside)  # noqa: PTH113  # Path.is_file raises in closed folders
+    return beside if is_file else given
 
 
-def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator) -> Cluster:
-    """``cluster`` made of another accelerator, with that part's own fast link where it is of the same family."""
+def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator, *, is_said: bool = False) -> Cluster:
+    """``cluster`` made of another accelerator, with that one's own fast link where it is of the same family.
+
+    ``is_said``: what the name is taken as is among the assumptions already.
+    """
     if isinstance(given, Accelerator):
         return _in_network_of(cluster, given)
-    document, label = _document("accelerator", given)
+    document, label, taken = _document("accelerator", given)
+    cluster = cluster if is_said else _assuming(cluster, taken)
     accelerator = accelerator_from(document, label)
     tier, own = cluster.innermost, scale_up_from(document, label, name=cluster.innermost.name)
     if accelerator == cluster.accelerator:
@@ -139,61 +161,109 @@ def _in_network_of(cluster: Cluster, accelerator: Accelerator) -> Cluster:
     return replace(cluster, accelerator=accelerator, price_per_hour=None, assumptions=(*cluster.assumptions, line))
 
 
-def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str]:
-    """The fields of a shipped or a user's file, and what to call it in messages. Raises InputError."""
-    path = _find(what, name_or_path)
-    if path.parent == DATA / _FOLDERS[what][0]:
-        return shipped_document(path), path.stem
+def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str, tuple[str, ...]]:
+    """The fields of a shipped or a user's file, its name for messages, and what was assumed. Raises InputError."""
+    path, taken = _find(what, name_or_path)
+    if path.parent == DATA / FOLDERS[what][0]:
+        return shipped_document(path), path.stem, taken
     from shardplan.inputs.readers.hardware_schema import check_document
 
     document = read_document(path)
     check_document(document, str(path), what=what)
-    return document, str(path)
+    return document, str(path), taken
 
 
-def _find(what: str, name_or_path: NameOrPath) -> Path:
-    """Path of the shipped file called ``name_or_path``, or of the user's. Raises InputError."""
+class NamedFile(NamedTuple):
+    """A file that a name means."""
+
+    path: Path
+    taken: tuple[str, ...] = ()
+    """What was taken as what, if the name is not that of the file."""
+
+
+def _find(what: str, name_or_path: NameOrPath) -> NamedFile:
+    """The shipped file called ``name_or_path``, the user's, or the shipped one that it means. Raises InputError."""
     text = os.fsdecode(name_or_path) if isinstance(name_or_path, str | os.PathLike) else ""
     if not text.strip():
         raise InputError(
-            f"{what} is {name_or_path!r}", rule=f"a {what} has a name or a path", hint=f"see `shardplan {what}s`"
+            f"{what} is {shown(name_or_path)}", rule=f"a {what} has a name or a path", hint=f"see `shardplan {what}s`"
         )
-    known, (folder, suffix) = _names(what), _FOLDERS[what]
-    if not isinstance(name_or_path, os.PathLike) and text.lower() in known:
-        return DATA / folder / f"{known[text.lower()]}{suffix}"
+    is_path = isinstance(name_or_path, os.PathLike)
+    if not is_path and text.lower() in shipped_names(what):
+        return NamedFile(_shipped(what, shipped_names(what)[text.lower()]))
+    if _is_users(what, text, is_path=is_path):
+        return NamedFile(Path(text))
+    named = None if is_path else _named_otherwise(what, text)
+    if named is None:
+        raise _not_found(what, text, is_path=is_path or looks_like_path(text))
+    return named
+
+
+def _shipped(what: str, name: str) -> Path:
+    folder, suffix = FOLDERS[what]
+    return DATA / folder / f"{name}{suffix}"
+
+
+def _is_users(what: str, text: str, *, is_path: bool) -> bool:
+    """Whether ``text`` is the path of something there: a file, or a folder that is meant as one."""
+    path = Path(text)
     try:
-        exists = Path(text).exists()
+        if not path.exists():
+            return False
+        is_model = what == "model" and (path / "config.json").is_file()
+        return is_path or looks_like_path(text) or path.is_file() or is_model
     except (OSError, ValueError):  # too long, or with a null character
-        exists = False
-    if exists and (isinstance(name_or_path, os.PathLike) or _looks_like_path(text) or Path(text).is_file()):
-        return Path(text)
-    if isinstance(name_or_path, os.PathLike) or _looks_like_path(text):
+        return False
+
+
+def _named_otherwise(what: str, text: str) -> NamedFile | None:
+    """The shipped file that is meant by another name, or a model of the hub cache; None where there is none."""
+    from shardplan.inputs.readers.hub import cached_model
+
+    exact = name_meant(what, text)
+    if exact is not None:
+        return NamedFile(_shipped(what, exact), (f"{what} {taken_as(what, text)}",))
+    cached = cached_model(text) if what == "model" else None
+    return None if cached is None else NamedFile(cached.config, (cached.said,))
+
+
+def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
+    shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
+    known = shipped_names(what)
+    is_repository = (
+        what == "model"
+        and text.count("/") == 1
+        and text[0] not in "./"
+        and not text.endswith((".yaml", ".yml", ".json"))
+    )
+    if is_repository:
+        return InputError(
+            f"model {text[:200]!r} is not built in, not a path, and not a repository in the local hub cache",
+            rule="the model is built in or a file",
+            hint=f"fetch its config.json (`hf download {shown} config.json`) and ask again, or see `shardplan models`",
+        )
+    if is_path:
         nearest = nearest_names(Path(text).name, known.values())
-        raise InputError(
+        return InputError(
             f"{what} file {text[:200]!r} does not exist",
             rule=f"the {what} file exists",
             hint=f"correct the path, or give a name: {' or '.join(nearest) or f'see `shardplan {what}s`'}",
         )
-    shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
-    raise UnknownNameError(what, shown, known.values(), hint=_where_to_look(what, text.lower()))
+    meant = names_meant(what, text)  # several: of one alone it would have been found
+    return UnknownNameError(what, shown, () if meant else known.values(), hint=_where_to_look(what, text, meant))
 
 
-def _where_to_look(what: str, text: str) -> str:
-    """What else ``text`` names, or the names that contain it."""
-    lines = [f"{text} is one of the {other}s;" for other in _FOLDERS if other != what and text in _names(other)]
-    containing = sorted(name for folded, name in _names(what).items() if text in folded)
-    if len(containing) > 1:
-        lines.append(f"names that contain it: {', '.join(containing[:6])};")
+def _where_to_look(what: str, text: str, meant: Sequence[str]) -> str:
+    """What else ``text`` names, or the names that it may mean: ``meant``, or those that contain it if none is near."""
+    lines = [f"{text[:100]} is one of the {other}s;" for other in FOLDERS if other != what and _is_one(other, text)]
+    known = shipped_names(what)
+    is_near = not meant and nearest_names(text[:100], known.values())
+    listed = meant or sorted(name for folded, name in known.items() if not is_near and text.lower() in folded)
+    if len(listed) > 1:
+        listed, more = listed[:MOST_NEAR], len(listed) - MOST_NEAR
+        lines.append(f"it may be {', '.join(listed)}{f' and {more} more' if more > 0 else ''};")
     return " ".join((*lines, f"see `shardplan {what}s`"))
 
 
-def _looks_like_path(text: str) -> bool:
-    return "/" in text or os.sep in text or text.lower().endswith(_SUFFIXES)
-
-
-@cache
-def _names(what: str) -> Mapping[str, str]:
-    """Names of the shipped files, by their lower-case form."""
-    folder, suffix = _FOLDERS[what]
-    stems = [path.stem for path in (DATA / folder).glob(f"*{suffix}")]
-    return {stem.lower(): stem for stem in stems}
+def _is_one(what: str, text: str) -> bool:
+    return text.lower() in shipped_names(what) or name_meant(what, text) is not None

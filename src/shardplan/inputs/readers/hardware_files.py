@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-from shardplan.errors import UnitError
+from shardplan.errors import UnitError, shown
 from shardplan.files import DATA, Document, shipped_document
 from shardplan.inputs.cluster import Accelerator, Cluster, LinkType, NetworkTier
 from shardplan.units import Kind, format_rate, format_time, parse_count, parse_quantity, to_si
@@ -59,7 +59,7 @@ class _Reader:
         value, given = self._origin(raw, field)
         if given and given != unit:
             raise UnitError(
-                f"{where}: {value!r} has the unit '{given}' in place of {unit}",
+                f"{where}: {shown(value)} has the unit '{given}' in place of {unit}",
                 rule=f"{field} is a number of {unit}",
                 hint=f"write unit: {unit}",
             )

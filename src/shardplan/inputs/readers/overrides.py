@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypedDict
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.inputs.cluster import Accelerator, Cluster, NetworkTier
 from shardplan.units import Kind, format_bytes, format_rate, format_time, parse_count, parse_quantity, to_si
 
@@ -82,7 +82,9 @@ def override(cluster: Cluster, overrides: Overrides) -> Cluster:
 def _by_precision(peaks: object) -> ItemsView[str, Any]:
     if not isinstance(peaks, Mapping):
         raise InputError(
-            f"peak_flops is {peaks!r}", rule="peak_flops are rates by precision", hint="write {'bf16': '989TFLOP/s'}"
+            f"peak_flops is {shown(peaks)}",
+            rule="peak_flops are rates by precision",
+            hint="write {'bf16': '989TFLOP/s'}",
         )
     return peaks.items()
 
@@ -95,7 +97,7 @@ def _in_si(value: str | float, kind: Kind, name: str) -> float:
         si = to_si(value, plausible.unit, kind, field=name)
     if not plausible.least <= si <= plausible.most:
         raise InputError(
-            f"{name}: {value!r} is {plausible.format(si)}",
+            f"{name}: {shown(value)} is {plausible.format(si)}",
             rule=f"{name} lies between {plausible.format(plausible.least)} and {plausible.format(plausible.most)}",
             hint=f"write it as a text with its unit; a bare number in Python is in {plausible.unit}",
         )

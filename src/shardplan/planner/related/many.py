@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from shardplan.errors import check_kind
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import stack_for
@@ -32,7 +33,9 @@ def search_many(
     ``stop`` is asked between pieces of work; raises ``SearchStopped`` where it says yes, all earlier answers given.
     """
     known = KnownPipelines()
+    check_kind("questions", questions, Iterable)
     for question in questions:
+        check_kind("each of questions", question, Question)
         yield search_question(
             question,
             top=top,

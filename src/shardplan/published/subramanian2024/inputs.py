@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.errors import InputError, UnknownNameError
+from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
 from shardplan.files import DATA, read_document, shipped_document
 from shardplan.units import Kind, parse_quantity, to_si
@@ -103,7 +103,7 @@ class System:
             least_allowed = name.endswith("latency")
             if not (math.isfinite(value) and (value >= 0 if least_allowed else value > 0)):
                 raise InputError(
-                    f"system {self.name!r}: {name} is {value!r}",
+                    f"system {self.name!r}: {name} is {shown(value)}",
                     rule=f"{name} is a number {'0 or more' if least_allowed else 'above 0'}",
                     hint=f"correct {name}",
                 )

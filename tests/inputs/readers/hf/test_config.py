@@ -10,7 +10,7 @@ from shardplan.errors import InputError
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model
-from shardplan.inputs.readers.hf.config import FAMILIES, model_from_config
+from shardplan.inputs.readers.hf.config import _ARCHITECTURES, FAMILIES, model_from_config
 from shardplan.inputs.readers.hf.unsupported import UNSUPPORTED
 from shardplan.inputs.readers.model_index import MODELS
 from shardplan.inputs.recurrent import LinearAttention, StateSpace
@@ -405,6 +405,7 @@ def test_another_spelling_of_a_family_is_said(given: str, meant: str) -> None:
 def test_a_file_is_read_as_the_family_of_its_class_if_all_shapes_are_understood() -> None:
     own = {**LLAMA, "model_type": "mine", "architectures": ["LlamaForCausalLM"]}
     assert read(own).layers == read(LLAMA).layers
+    assert set(_ARCHITECTURES.values()) <= set(FAMILIES)
     with pytest.raises(InputError, match="num_experts is 8, which llama models are not read with"):
         read(own, num_experts=8)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from shardplan.errors import InputError
 from shardplan.files import FileKind, parse_json, printable, read_text
@@ -40,6 +41,24 @@ def model_name(file: Path) -> str:
     if folder.parent.name == "snapshots" and repository.startswith("models--"):
         return printable(repository.rpartition("--")[2])
     return printable(folder.name or file.stem)
+
+
+def read_config_from(stream: BinaryIO) -> Mapping[str, object]:
+    """What the JSON on a stream holds, such as that of standard input. Raises InputError."""
+    label = "the config.json on standard input"
+    data = stream.read(CONFIG.most_bytes + 1)
+    if len(data) > CONFIG.most_bytes:
+        raise InputError(f"{label} has more than {CONFIG.most_bytes:,} bytes", rule=CONFIG.rule, hint=CONFIG.hint)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{label} is not text in UTF-8", rule=CONFIG.rule, hint=CONFIG.hint) from None
+    if not text.strip():
+        raise InputError(f"{label} is empty", rule=CONFIG.rule, hint=CONFIG.hint)
+    found = parse_json(text, label)
+    if not isinstance(found, Mapping):
+        raise InputError(f"{label} is not a JSON object", rule=CONFIG.rule, hint=CONFIG.hint)
+    return found
 
 
 def read_config(file: Path) -> object:

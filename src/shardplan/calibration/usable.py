@@ -1,0 +1,110 @@
+"""Which of the runs of a file constants can be fitted to, and why not to the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from shardplan.calibration.predict import (
+    FITTED_IN_MEMORY,
+    PosedRun,
+    SkippedRun,
+    ask_all,
+    cannot_have_run,
+    cases_of,
+    log_ratios_and_needs,
+)
+from shardplan.calibration.problems import problems_of
+from shardplan.calibration.runs.rows import MeasuredRun
+from shardplan.errors import InputError
+from shardplan.fields import dataclass
+from shardplan.inputs.cluster import Accelerator
+from shardplan.inputs.profile import load_profile
+
+MOST_REASONS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usable:
+    """Runs of one accelerator."""
+
+    cases: tuple[PosedRun, ...]
+    """Those that constants can be fitted to."""
+    skipped: tuple[SkippedRun, ...]
+    """The others, each with the reason."""
+    not_fitting: tuple[tuple[str, float], ...]
+    """Of the cases those predicted not to fit in memory, with needed over usable memory, the largest first."""
+
+
+MEASURES: Final = "runs that constants are fitted to have a time or a memory"
+
+
+def only_part(runs: Sequence[MeasuredRun]) -> Accelerator:
+    """The accelerator of all runs that can be read. Raises ``InputError`` where they are of several, or of none."""
+    asked, skipped = ask_all(runs)
+    parts = {one.question.cluster.accelerator.name: one.question.cluster.accelerator for one in asked}
+    if not parts:
+        raise _unusable(len(runs), skipped, "one accelerator")
+    if len(parts) > 1:
+        counts = Counter(one.question.cluster.accelerator.name for one in asked)
+        raise InputError(
+            f"the runs are of {len(parts)} accelerators: "
+            + ", ".join(f"{name} ({number:,} run{'s' * (number != 1)})" for name, number in counts.most_common(10)),
+            rule="a profile is fitted to runs of one accelerator",
+            hint=f"name one: --accelerator {counts.most_common(1)[0][0]}",
+        )
+    return next(iter(parts.values()))
+
+
+def _unusable(num_runs: int, left: Sequence[SkippedRun], what: str) -> InputError:
+    problems = problems_of(left)
+    more = f"; and {len(problems) - MOST_REASONS} more" if len(problems) > MOST_REASONS else ""
+    reasons = "; ".join(f"{each.where}: {each.text[:300]}" for each in problems[:MOST_REASONS])
+    return InputError(
+        f"none of the {num_runs} runs can be used: {reasons}{more}",
+        rule=f"some runs are of {what} and can be predicted",
+        hint="correct the rows, or name the accelerator that they were measured on with --accelerator",
+    )
+
+
+def usable_runs(runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tuple[SkippedRun, ...]) -> Usable:
+    """Runs of the accelerator that can be predicted, and the others."""
+    asked, skipped = ask_all([run for run in runs if run.ran])
+    ended = [
+        SkippedRun(run=run, rule=MEASURES, reason="ran out of memory, so there is nothing to fit to")
+        for run in runs
+        if not run.ran
+    ]
+    own = [one for one in asked if one.question.cluster.accelerator.name == part.name]
+    rule = f"runs are of {part.name}"
+    others = [
+        SkippedRun(run=one.run, rule=rule, reason=f"is of {one.question.cluster.accelerator.name}, not {part.name}")
+        for one in asked
+        if one.question.cluster.accelerator.name != part.name
+    ]
+    left = (*unreadable, *skipped, *others, *ended)
+    if not own:
+        raise _unusable(len(runs) + len(unreadable), left, part.name)
+    found = _that_can_be(cases_of(own), part.generation)
+    if not found.cases:
+        raise _unusable(len(runs) + len(unreadable), (*found.skipped, *left), part.name)
+    return replace(found, skipped=(*found.skipped, *left))
+
+
+def _that_can_be(cases: Sequence[PosedRun], generation: str) -> Usable:
+    """Runs that may have run as they are written, by the shipped constants, and those that cannot have."""
+    _, _, needs = log_ratios_and_needs(cases, {generation: load_profile(generation)})
+    kept, left, tight = [], [], []
+    for case, share in zip(cases, np.exp(np.ravel(needs)).tolist(), strict=True):
+        run, usable = case.asked.run, float(np.max(case.asked.question.usable_memory))
+        why = cannot_have_run(run, share * usable, usable)
+        if why:
+            left.append(SkippedRun(run=run, rule=FITTED_IN_MEMORY, reason=why))
+            continue
+        kept.append(case)
+        tight += [(run.id, share)] if share > 1 else []
+    return Usable(cases=tuple(kept), skipped=tuple(left), not_fitting=tuple(sorted(tight, key=lambda each: -each[1])))

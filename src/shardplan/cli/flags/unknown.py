@@ -1,0 +1,93 @@
+"""What a flag that is none may have meant: another name of one, a value of one, or one that is spelt like it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.fields import Described, described
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan, recompute_meant, schedule_meant
+from shardplan.inputs.software import Software
+from shardplan.inputs.words import RECOMPUTE_WORDS, SCHEDULES, field_meant
+from shardplan.words import folded
+
+FLAGS = {"num_accelerators": "--gpus", "framework": "--stack"}
+"""Flags that are called otherwise than their field."""
+RECORDS = (Job, Plan, Software)
+
+
+def unknown_flag(option: str, known: Sequence[str], *, command: str, usage: str) -> ShardplanError:
+    """What to say of ``option``; ``known``: flags of the command; ``usage``: where they are listed."""
+    bare = option.removeprefix("--")
+    field = field_meant(bare) or field_meant(bare.removeprefix("no-")) or bare.removeprefix("no-").replace("-", "_")
+    if command == "plan" and field in ("dp", *described(Plan)):
+        return InputError(
+            f"unknown flag '{option[:100]}': the search chooses {field}",
+            rule="flag is known",
+            hint=f"--fix {field}=VALUE, or `shardplan estimate` for a single plan",
+        )
+    software = described(Software).get(field)
+    if software is not None and "--software" in known:
+        value = "VALUE" if software.kind.choices else "off" if bare.startswith("no-") else "on"
+        meant = f"did you mean {software.assigned(value)}?"
+        hint = f"{meant} See `shardplan stacks --fields`."
+        return InputError(f"unknown flag '{option[:100]}': {meant}", rule="flag is known", hint=hint)
+    if field == "model" and "--model" not in known:
+        return InputError(
+            f"unknown flag '{option[:100]}': the model stands alone",
+            rule="flag is known",
+            hint=f"shardplan {command} MODEL",
+        )
+    named = FLAGS.get(field, f"--{field.replace('_', '-')}")
+    ways = ([named] if named in known and named != option else []) or list(_with_value(bare, known))
+    if not ways:
+        return UnknownNameError("flag", option[:100], (name for name in known if name.startswith("--")), hint=usage)
+    meant = f"did you mean {' or '.join(ways)}?"
+    return InputError(f"unknown flag '{option[:100]}': {meant}", rule="flag is known", hint=f"{meant} {usage}")
+
+
+def stray_field(message: str) -> str:
+    """What to do about ``--fix tp=4 pp=2``, whose second field is an argument of its own; empty for other messages."""
+    found = STRAY.search(message)
+    return "" if found is None else f"join fields with a comma: --fix tp=4,{found[1]}, or repeat --fix"
+
+
+STRAY: Final = re.compile(r"unexpected extra argument\S* \(((?:\w|-){1,30}=[^ )]{1,30})")
+
+
+def _with_value(bare: str, known: Collection[str]) -> Iterator[str]:
+    """The flag and value for a flag that is called like the value: ``--precision fp8``."""
+    for record in RECORDS:
+        for field in described(record).values():
+            value = _value_called(field, bare)
+            way = None if value is None else _way(field, value, record, known)
+            if way is not None:
+                yield way
+                return
+
+
+def _value_called(field: Described, bare: str) -> str | None:
+    """The value of ``field`` that is called so."""
+    if field.name == "recompute":
+        is_policy = folded(bare) in RECOMPUTE_WORDS and len(bare) > SHORTEST
+        return recompute_meant(bare) if is_policy else None
+    if field.name == "schedule":
+        return str(schedule_meant(bare)) if folded(bare) in SCHEDULES else None
+    value = field.meant(bare)
+    return str(value) if field.kind.choices and value in field.kind.choices and len(bare) > 1 else None
+
+
+SHORTEST = 3
+"""Letters that a word of recomputation has at most to say nothing as a flag: ``op``, ``all``, ``yes``."""
+
+
+def _way(field: Described, value: str, record: type, known: Collection[str]) -> str | None:
+    """How a command takes a value of a field."""
+    if field.flag in known:
+        return f"{field.flag} {value}"
+    if record is Plan and "--fix" in known:
+        return f"--fix {field.name}={value}"
+    return f"--software {field.name}={value}" if record is Software and "--software" in known else None

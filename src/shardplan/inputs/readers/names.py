@@ -1,0 +1,146 @@
+"""Names of accelerators and models that are not those of the catalogue but mean one thing only.
+
+Those of ``nvidia-smi`` and of the Hugging Face hub are among them. What is taken is said wherever it is used.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Final
+
+from shardplan.files import DATA
+from shardplan.inputs.readers.model_index import model_sources
+from shardplan.words import folded
+
+FOLDERS: Final = {
+    "model": ("models", ".json"),
+    "cluster": ("clusters", ".yaml"),
+    "accelerator": ("accelerators", ".yaml"),
+}
+
+
+@cache
+def shipped_names(what: str) -> Mapping[str, str]:
+    """Names of the shipped files of a kind, by their lower-case form."""
+    folder, suffix = FOLDERS[what]
+    stems = [path.stem for path in (DATA / folder).glob(f"*{suffix}")]
+    return {stem.lower(): stem for stem in sorted(stems)}
+
+
+def name_meant(what: str, name: str) -> str | None:
+    """The one shipped name that ``name`` means; None where it is one itself, or means none or several."""
+    found = names_meant(what, name)
+    return found[0] if len(found) == 1 else None
+
+
+def names_meant(what: str, name: str) -> tuple[str, ...]:
+    """The shipped names that ``name`` can mean; none where it is one itself."""
+    if name.lower() in shipped_names(what) or len(name) > LONGEST:
+        return ()
+    if what == "cluster":
+        return tuple(known for known in shipped_names(what).values() if folded(known) == folded(name))
+    return _accelerators(name) if what == "accelerator" else _models(name)
+
+
+LONGEST: Final = 200
+
+
+def taken_as(what: str, name: str) -> str:
+    """What to say of a name that is taken as another: ``H100 is taken as h100-sxm-80gb, not h100-pcie-80gb``."""
+    meant = name_meant(what, name)
+    is_loose = what == "accelerator" and folded(name) not in _written()
+    others = [known for known in _with_parts(name) if known != meant] if is_loose else []
+    instead = f" (the usual one; not {' or '.join(others)})" if others and len(others) < MOST_OTHERS else ""
+    return f"{name[:80]} is taken as {meant}{instead}"
+
+
+MOST_OTHERS: Final = 5
+MAKERS: Final = frozenset({"nvidia", "amd", "instinct", "intel", "google", "aws", "huawei", "tesla", "geforce", "oam"})
+NAMED_ALONE: Final = frozenset(
+    {
+        "a100-pcie-40gb", "a100-pcie-80gb", "gb200-186gb", "gb300-288gb", "h100-nvl-94gb", "h100-pcie-80gb",
+        "h100-sxm-96gb-500w", "h200-nvl-141gb",
+    }
+)  # fmt: skip
+"""Cards for PCIe servers and rare variants: meant only where they are named in full. Clusters that train models are
+made of the SXM board of the same name."""
+
+
+@lru_cache(maxsize=1024)
+def _accelerators(name: str) -> tuple[str, ...]:
+    if folded(name) in _written():
+        return (_written()[folded(name)],)
+    same = [known for known in shipped_names("accelerator").values() if folded(known) == folded(name)]
+    found = same or _with_parts(name)
+    if len(found) > 1:
+        found = [known for known in found if known not in NAMED_ALONE] or found
+    return tuple(found)
+
+
+def _with_parts(name: str) -> list[str]:
+    """Accelerators whose names have all parts of ``name``."""
+    parts = _form(_parts(name)) - MAKERS
+    return [known for known in shipped_names("accelerator").values() if parts and parts <= _form(_parts(known))]
+
+
+@cache
+def _written() -> Mapping[str, str]:
+    """Accelerators by names that only they have, in which no part of ours stands."""
+    with (DATA / "accelerators" / "names.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {folded(f"{maker} {row['written']}"): row["name"] for row in rows for maker in ("", "NVIDIA", "Google")}
+
+
+_FORM: Final = re.compile(r"^sxm\d$")
+_NO_PART: Final = re.compile(r"^(hbm\d\w*|ac|generation)$")
+
+
+def _form(parts: set[str]) -> set[str]:
+    """The same with form factors without the number of their socket, and without the kind of memory."""
+    return {_FORM.sub("sxm", part) for part in parts if not _NO_PART.match(part)}
+
+
+SAME_SHAPE: Final[Mapping[str, str]] = {
+    "llama-3-8b": "llama-3.1-8b",
+    "llama-3-70b": "llama-3.1-70b",
+    "llama-3.3-70b": "llama-3.1-70b",
+    "deepseek-r1": "deepseek-v3",
+    "deepseek-v3.1": "deepseek-v3",
+}
+"""Models whose layers are those of another: they differ in weights, or in how positions are scaled."""
+VARIANTS: Final = re.compile(r"[-_](hf|instruct|base|chat|it|pt)$", flags=re.IGNORECASE)
+"""Endings of names for other weights of the same shape."""
+
+
+@lru_cache(maxsize=1024)
+def _models(name: str) -> tuple[str, ...]:
+    if name.lower().endswith(".json"):
+        return ()
+    own = name.rpartition("/")[2]
+    short = VARIANTS.sub("", own).lower().removeprefix("meta-")
+    for form in (own, short):
+        if _bare(form) in _known_models():
+            return (_known_models()[_bare(form)],)
+    parts = _parts(short)
+    named = {known: known.split("-") for known in shipped_names("model").values()}
+    return tuple(known for known, own_parts in named.items() if own_parts[0] in parts and parts <= set(own_parts))
+
+
+@cache
+def _known_models() -> Mapping[str, str]:
+    """Built-in models by their bare names, those of the Hugging Face hub among them."""
+    hub = {_bare(source.hf_id.rpartition("/")[2]): name for name, source in model_sources().items() if source.hf_id}
+    alike = {_bare(name): known for name, known in SAME_SHAPE.items()}
+    return hub | alike | {_bare(name): name for name in shipped_names("model").values()}
+
+
+def _bare(name: str) -> str:
+    """``llama31_8b`` and ``Llama-3.1-8B`` are one."""
+    return folded(name).replace(".", "")
+
+
+def _parts(name: str) -> set[str]:
+    return {part for part in re.split(r"[-_/\s]+", name.lower()) if part}

@@ -1,0 +1,1 @@
+"""Files that answers are written to."""

@@ -1,0 +1,215 @@
+"""What people type: names and numbers as frameworks and drivers write them, and what is missing or unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
+from typer.testing import CliRunner
+
+from shardplan.cli.main import app
+from shardplan.files import DATA
+
+CONFIG = DATA / "models" / "llama-3.2-1b.json"
+SMALL_JOB = ("--global-batch-size", "64", "--sequence-length", "2048")
+
+
+def _plan(record: dict[str, Any]) -> dict[str, Any]:
+    plan: dict[str, Any] = record["plans"][0]["plan"]
+    return plan
+
+
+def test_words_of_frameworks_as_flags() -> None:
+    words = ("--sharding", "FSDP", "--precision", "bfloat16", "--optimizer", "adamw", "--recompute", "moe_act,norm")
+    ours = ("--sharding", "zero3", "--precision", "bf16", "--optimizer", "adam", "--recompute", "activation,layernorm")
+    stack = ("--stack", "any")
+    assert answer("estimate", *SMALL, *words, *stack) == answer("estimate", *SMALL, *ours, *stack)
+
+
+def test_lengths_with_a_suffix() -> None:
+    """8k is the context that models call 8k, and a comma or an underscore parts thousands."""
+    for length in ("2k", "2K", "2_048", "2,048", "2ki"):
+        arguments = ("estimate", *SMALL[:-1], length, "--tp", 2)
+        assert answer(*arguments)["job"]["sequence_length"] == 2048, length
+
+
+@pytest.mark.parametrize("flag", ["--gpus", "--nodes", "--global-batch-size"])
+def test_counts_with_a_suffix_may_mean_two_things(flag: str) -> None:
+    result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, flag, "2k")
+    assert result.exit_code == 2
+    assert "may be 2,000 or 2,048" in unwrapped(result.stderr)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 80GB HBM3", "H100", "h100-80gb", "h100_sxm"])
+def test_accelerators_as_drivers_print_them(name: str) -> None:
+    record = answer("estimate", "llama-3.2-1b", "--accelerator", name, "--gpus", 8, *SMALL_JOB)
+    assert record["cluster"]["accelerator"]["name"] == "h100-sxm-80gb"
+    said = f"accelerator {name} is taken as h100-sxm-80gb"
+    assert any(text.startswith(said) for text in record["plans"][0]["assumptions"])
+
+
+def test_the_page_of_an_accelerator_says_what_its_name_is_taken_as() -> None:
+    assert "H100 is taken as h100-sxm-80gb" in unwrapped(run("accelerators", "H100").stdout)
+
+
+def test_an_accelerator_of_two_memories_is_asked_about() -> None:
+    result = run("plan", "llama-3.2-1b", "--accelerator", "A100", "--gpus", 8)
+    assert result.exit_code == 2
+    assert "a100-sxm-40gb, a100-sxm-80gb" in unwrapped(result.stderr)
+
+
+def test_a_repository_of_the_hub_is_its_built_in_model() -> None:
+    record = answer("estimate", "meta-llama/Llama-3.2-1B-Instruct", *SMALL[1:], "--tp", 2)
+    assert record["model"]["name"] == "llama-3.2-1b"
+    said = "model meta-llama/Llama-3.2-1B-Instruct is taken as llama-3.2-1b"
+    assert said in record["plans"][0]["assumptions"]
+
+
+@pytest.mark.parametrize("arguments", [("plan", "-", *SMALL[1:], *FEW), ("models", "-")])
+def test_a_configuration_on_standard_input(arguments: tuple[str, ...]) -> None:
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, list(arguments), input=CONFIG.read_text())
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "is empty"), ("[1]", "not a JSON object"), ("{", "is not JSON")])
+def test_standard_input_that_is_no_configuration(text: str, said: str) -> None:
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["plan", "-", *SMALL[1:]], input=text)
+    assert result.exit_code == 2
+    assert said in unwrapped(result.stderr)
+
+
+def test_a_folder_without_a_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mymodel").mkdir()
+    (tmp_path / "mymodel" / "config.json").write_bytes(CONFIG.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert answer("estimate", "mymodel", *SMALL[1:])["model"]["name"] == "mymodel"
+
+
+@pytest.mark.parametrize("stack", ["megatron", "Megatron_Core", "mcore", "MEGATRON-LM"])
+def test_other_names_of_a_stack(stack: str) -> None:
+    named = answer("estimate", *SMALL, "--stack", "megatron-lm")
+    assert answer("estimate", *SMALL, "--stack", stack)["plans"] == named["plans"]
+
+
+def test_nodes_give_the_number_of_accelerators() -> None:
+    arguments = ("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", *SMALL_JOB, "--tp", 2)
+    record = answer(*arguments, "--nodes", 2)
+    assert record["num_accelerators"] == 16
+    assert "2 nodes of 8 accelerators (dgx-h100): 16 accelerators" in record["plans"][0]["assumptions"]
+    assert answer(*arguments, "--nodes", 2, "--gpus", 16)["num_accelerators"] == 16
+
+
+def test_nodes_and_accelerators_that_disagree() -> None:
+    result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--nodes", 2, "--gpus", 8)
+    assert result.exit_code == 2
+    assert "a node of dgx-h100 has 8, so that 2 have 16" in unwrapped(result.stderr)
+    assert "--gpus 16" in result.stderr
+
+
+def test_nodes_of_a_plan_file(tmp_path: Path) -> None:
+    run("estimate", *SMALL, "--json", tmp_path / "one.json")
+    assert answer("estimate", "--from", tmp_path / "one.json", "--nodes", 2)["num_accelerators"] == 16
+
+
+def test_one_flag_fixes_several_fields() -> None:
+    record = answer("plan", *SMALL, "--fix", "TP=2,pipeline_parallel=2", "--stack", "any", *FEW[2:])
+    assert {(each["plan"]["tp"], each["plan"]["pp"]) for each in record["plans"]} == {(2, 2)}
+
+
+def test_a_set_of_modules_is_fixed_with_commas() -> None:
+    record = answer("plan", *SMALL, "--fix", "recompute=layernorm,activation", "--stack", "any", *FEW)
+    assert {each["plan"]["recompute"] for each in record["plans"]} == {"layernorm,activation"}
+    plus = answer("plan", *SMALL, "--fix", "recompute=layernorm+activation", "--stack", "any", *FEW)
+    assert plus["plans"] == record["plans"]
+
+
+def test_words_of_frameworks_in_the_space_of_a_search() -> None:
+    limits = ("--limit", "sharding=none,fsdp", "--limit", "pp=1,2,cp=1", "--exclude", "recompute=Full")
+    record = answer("plan", *SMALL, *limits, "--stack", "any")
+    assert record["space"]["sharding"] == ["ddp", "zero3"]
+    assert (record["space"]["pp"], record["space"]["cp"]) == ([1, 2], [1])
+    assert "full" not in record["space"]["recompute"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (("plan",), ("a model", "a cluster or an accelerator", "the number of accelerators")),
+        (("estimate", "llama-3.2-1b"), ("a cluster or an accelerator", "the number of accelerators")),
+        (("plan", "llama-3.2-1b", "--gpus", 8), ("a cluster or an accelerator",)),
+        (("plan", "--cluster", "dgx-h100"), ("a model", "the number of accelerators")),
+    ],
+)
+def test_all_that_is_missing_is_said_at_once(arguments: tuple[object, ...], missing: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert f"missing: {', '.join(missing)}" in unwrapped(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "meant"),
+    [
+        ("plan", "--fp8", "--precision fp8"), ("plan", "--bf16", "--precision bf16"),
+        ("plan", "--adamw", "--optimizer adam"), ("plan", "--fsdp", "--fix sharding=zero3"),
+        ("estimate", "--fsdp2", "--sharding zero3"), ("estimate", "--selective", "--recompute selective"),
+        ("estimate", "--1f1b", "--schedule 1f1b"), ("plan", "--seq-len", "--sequence-length"),
+        ("plan", "--gbs", "--global-batch-size"), ("plan", "--num-gpus", "--gpus"), ("plan", "--world_size", "--gpus"),
+        ("estimate", "--tensor-model-parallel-size", "--tp"), ("estimate", "--mbs", "--micro-batch-size"),
+        ("plan", "--framework", "--stack"), ("plan", "--clustr", "--cluster"),
+    ],
+)  # fmt: skip
+def test_an_unknown_flag_suggests_the_one_that_is_meant(command: str, flag: str, meant: str) -> None:
+    result = run(command, "llama-3.2-1b", flag)
+    assert result.exit_code == 2
+    assert f"did you mean {meant}?" in unwrapped(result.stderr)
+
+
+@pytest.mark.parametrize("flag", ["--tp", "--tensor-parallel-size", "--no-sequence-parallel"])
+def test_a_flag_of_a_plan_is_chosen_by_the_search(flag: str) -> None:
+    result = run("plan", "llama-3.2-1b", flag)
+    assert result.exit_code == 2
+    assert "the search chooses" in unwrapped(result.stderr)
+    assert "--fix" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", *SMALL, "--fix", "nonsense=1"), ("plan", *SMALL, "--stack", "nonsense"), ("models", "nonsense"),
+        ("clusters", "a"), ("accelerators", "h"), ("plan", *SMALL, "--qqq"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_unknown_names_list_few_and_say_where_all_are(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    text = unwrapped(result.stderr)
+    assert text.count(", ") <= 8
+    assert "`shardplan" in text
+
+
+def test_fields_that_stand_apart_are_to_be_joined() -> None:
+    result = run("plan", *SMALL, "--fix", "tp=4", "pp=2")
+    assert result.exit_code == 2
+    assert "--fix tp=4,pp=2" in unwrapped(result.stderr)
+
+
+def test_the_model_has_no_flag() -> None:
+    result = run("plan", "--model", "llama-3.2-1b")
+    assert result.exit_code == 2
+    assert "shardplan plan MODEL" in unwrapped(result.stderr)
+
+
+def test_a_bad_list_repeats_its_rule() -> None:
+    result = run("estimate", *SMALL, "--documents", "abc")
+    assert result.exit_code == 2
+    assert "must be a list such as 1024 or 1024,2048" in unwrapped(result.stderr)
+
+
+def test_the_rank_of_adapters_is_bounded_by_the_model() -> None:
+    for rank, said in (("2147483648", "from 1 to 65,536"), ("60000", "smallest matrix with an adapter has rank 512")):
+        result = run("estimate", *SMALL, "--train", "lora", "--lora-rank", rank)
+        assert result.exit_code == 2
+        assert said in unwrapped(result.stderr)

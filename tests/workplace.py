@@ -1,0 +1,106 @@
+"""A folder with a file of every kind that users give, and the commands that read them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Final
+
+EXAMPLES: Final = Path(__file__).parents[1] / "examples"
+COPIED: Final = (
+    "case.json", "cluster.json", "model.json", "reference.json", "fully-sharded.json", "tensor-parallel.json",
+    "my-accelerator.yaml",
+)  # fmt: skip
+WRITTEN: Final = {
+    "model/config.json": json.dumps(
+        {
+            "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8,
+            "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000, "hidden_act": "silu",
+            "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+        }
+    ),
+    "cluster.yaml": """\
+name: ours
+accelerator: my-accelerator.yaml
+accelerators_per_node: 8
+tiers:
+  - {name: node, link_type: nvlink, size: 8, bandwidth: 450 GB/s}
+  - {name: spine, link_type: roce, bandwidth: {value: 25, unit: GB/s, source: ours}, latency: 8 us}
+""",
+    "stack.yaml": """\
+name: ours
+full_name: Our framework
+software: {kernels: {value: fused, source: ours}}
+plan: {sharding: {value: zero1, source: ours}}
+""",
+    "profile.yaml": """\
+generation: hopper
+step_time: {value: 0.02, unit: s, source: ours, prior: 0.03, prior_sd: 0.5, sd: 0.2, fitted_on: two runs}
+network_efficiency: {value: {nvlink: 0.7}, unit: fraction of nominal bandwidth, source: ours}
+""",
+    "runs.csv": """\
+id,model,accelerator,num_accelerators,precision,sequence_length,global_batch_size,micro_batch_size,tp,pp,recompute,step_time_s
+a,model/config.json,h100-sxm-80gb,8,bf16,2048,64,1,1,1,none,0.9
+b,model/config.json,h100-sxm-80gb,8,bf16,2048,64,1,2,1,none,1.1
+c,llama-3.2-1b,h100-sxm-80gb,8,bf16,2048,64,1,1,2,full,1.9
+""",
+    "notes.txt": "What nobody may lose.\n",
+}  # fmt: skip
+
+QUESTION: Final = (
+    "./model", "--cluster", "cluster.yaml", "--gpus", "8", "--global-batch-size", "16", "--sequence-length", "2048",
+    "--stack", "stack.yaml", "--profile", "profile.yaml",
+)  # fmt: skip
+HARDWARE: Final = ("cluster.yaml", "my-accelerator.yaml")
+ASKED: Final = ("model/config.json", *HARDWARE, "stack.yaml", "profile.yaml")
+
+COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "plan": (("plan", *QUESTION, "--limit", "pp=1", "--limit", "cp=1", "--fix", "sharding=zero1"), ASKED),
+    "estimate": (("estimate", *QUESTION, "--tp", "2"), ASKED),
+    "accelerator": (
+        ("estimate", "model/config.json", "--accelerator", "my-accelerator.yaml", "--gpus", "8"),
+        ("model/config.json", "my-accelerator.yaml"),
+    ),
+    "estimate --from": (("estimate", "--from", "fully-sharded.json", "--tp", "2"), ("fully-sharded.json",)),
+    "compare": (
+        ("compare", "fully-sharded.json", "tensor-parallel.json"), ("fully-sharded.json", "tensor-parallel.json"),
+    ),
+    "models": (("models", "./model"), ("model/config.json",)),
+    "clusters": (("clusters", "cluster.yaml"), HARDWARE),
+    "accelerators": (("accelerators", "my-accelerator.yaml"), ("my-accelerator.yaml",)),
+    "stacks": (("stacks", "stack.yaml"), ("stack.yaml",)),
+    "profiles": (("profiles", "profile.yaml"), ("profile.yaml",)),
+    "validate": (
+        ("validate", "runs.csv", "--profile", "profile.yaml"), ("runs.csv", "model/config.json", "profile.yaml"),
+    ),
+    "calibrate": (
+        ("calibrate", "runs.csv", "--out", "new.yaml", "--holdout", "0", "--accept-poor-fit"),
+        ("runs.csv", "model/config.json"),
+    ),
+    "calculator": (("published", "calculator", "--params", "70", "--gpus", "64"), ()),
+    "subramanian2024": (("published", "subramanian2024", "--input", "case.json"), ("case.json",)),
+    "data-movement": (
+        ("published", "data-movement", "--d-in", "1024", "--d-out", "4096", "--tp-in", "2", "--batch", "4096"), (),
+    ),
+    "searcher": (
+        ("published", "searcher", "--cluster", "cluster.json", "--model", "model.json"), ("cluster.json", "model.json"),
+    ),
+    "check": (("published", "check", "reference.json"), ("reference.json",)),
+    "methods": (("methods", "calculator"), ()),
+}  # fmt: skip
+"""Commands by a name of ours: their arguments in the folder, and the files that they read there."""
+
+
+def furnish(folder: Path) -> None:
+    """Puts the files there."""
+    for name in COPIED:
+        shutil.copy(EXAMPLES / name, folder / name)
+    for name, text in WRITTEN.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder with what it holds."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
