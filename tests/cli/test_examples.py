@@ -59,6 +59,7 @@ def test_a_folder_that_cannot_be_is_refused(place: str, tmp_path: Path) -> None:
 def test_the_answer_replaces_no_example(tmp_path: Path) -> None:
     run("examples", tmp_path)
     assert run("examples", tmp_path, "--json", tmp_path / "config.json").exit_code == 2
+    assert _written(tmp_path) == OF_THE_TREE
 
 
 def test_an_installation_without_them_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
