@@ -41,7 +41,7 @@ def changed_fields(plan: Plan) -> dict[str, object]:
 
 
 def plan_words(estimate: Estimate) -> list[str]:
-    """A plan in words, degrees of one left out: ``tp 4``, ``pp 8``, ``dp 16``, ``micro-batch 1 x 32``, ``zero1`` ..."""
+    """A plan as text, degrees of one left out: ``tp 4``, ``pp 8``, ``dp 16``, ``micro-batch 1 x 32``, ``zero1`` ..."""
     plan = estimate.plan
     degrees = {name: getattr(plan, name) for name in ("tp", "cp", "pp", "vp", "ep", "etp")}
     words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in ("tp", "pp")]

@@ -130,7 +130,7 @@ class AcceleratorFile(DescribedFile):
     scale_up: FastDomain | None = None
     """The scale-up domain that the part's own links make."""
     accelerators_per_node: StatedValue | None = None
-    """Accelerators that usually share one host; 8 where nothing is said."""
+    """Accelerators that usually share one host; 8 where nothing is stated."""
     usual_cluster: Text | None = None
     """Name or path of the cluster that ``--accelerator`` alone takes."""
 
