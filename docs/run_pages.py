@@ -101,7 +101,7 @@ def _command(line: str) -> str:
 def _shown(printed: list[str], start: str) -> str:
     """The block of text that shows the last of what was printed, or all paragraphs that begin with ``start``."""
     paragraphs = [part for text in printed for part in text.strip("\n").split("\n\n")]
-    kept = [each for each in paragraphs if each.startswith(start)] if start else [printed[-1].strip("\n")]
+    kept = [each for each in paragraphs if each.lstrip().startswith(start)] if start else [printed[-1].strip("\n")]
     if not kept:
         message = f"nothing that was printed starts with {start!r}: {paragraphs}"
         raise RuntimeError(message)
