@@ -1,4 +1,4 @@
-"""Runs what the start page, the tutorials and the how-to pages show, and writes what it prints.
+"""Runs what README, start page, tutorials and how-to pages show, and writes what it prints.
 
 python docs/run_pages.py           write it
 python docs/run_pages.py --check   exit with 1 where a page is not what the program would write now
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
+README = DOCS.parent / "README.md"
 EXAMPLES = DOCS.parent / "examples"
 BLOCK = re.compile(r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"(?<=^<!-- output)(?P<what>[^\n]*) -->\n\n```text\n.*?^```$", re.MULTILINE | re.DOTALL)
@@ -33,10 +34,7 @@ DURATION = re.compile(r"(?<= plans in )[0-9.]+ m?s")
 
 def pages() -> list[Path]:
     """The pages that are run."""
-    return [
-        DOCS / "index.md",
-        *sorted(path for folder in ("tutorials", "howto") for path in (DOCS / folder).glob("*.md")),
-    ]
+    return [README, DOCS / "index.md", *sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("howto/*.md"))]
 
 
 def filled(text: str) -> str:
@@ -116,7 +114,7 @@ def main(arguments: list[str]) -> int:
         old = page.read_text(encoding="utf-8")
         new = filled(old)
         if new != old and "--check" in arguments:
-            sys.stderr.write(f"{page.relative_to(DOCS)} is out of date: run python docs/run_pages.py\n")
+            sys.stderr.write(f"{page.name} is out of date: run python docs/run_pages.py\n")
             status = 1
         elif new != old:
             page.write_text(new, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Commands of the start page, the tutorials and the how-to pages run, and print what the pages show."""
+"""Commands of README, the start page, the tutorials and the how-to pages run, and print what the pages show."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_a_page_shows_what_its_commands_print(page: Path) -> None:
 
 
 def test_there_is_a_page_for_each_question() -> None:
-    assert len(PAGES) >= 11
-    assert PAGES[0] == DOCS / "index.md"
+    assert PAGES[:2] == [ROOT / "README.md", DOCS / "index.md"]
+    assert {page.parent.name for page in PAGES[2:]} == {"tutorials", "howto"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
