@@ -15,8 +15,8 @@ from shardplan.files import Document
 from shardplan.records import RecordFormat
 
 RULE: Final = "the fields of a file are known, complete and of their type"
-ACCELERATOR: Final = RecordFormat(RULE, "compare with examples/my-accelerator.yaml")
-CLUSTER: Final = RecordFormat(RULE, "compare with examples/my-cluster.yaml")
+ACCELERATOR: Final = RecordFormat(RULE, "compare with examples/my-accelerator.yaml, which `shardplan examples` writes")
+CLUSTER: Final = RecordFormat(RULE, "compare with examples/my-cluster.yaml, which `shardplan examples` writes")
 
 Text = Annotated[str, Field(min_length=1)]
 
