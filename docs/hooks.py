@@ -16,7 +16,7 @@ from mkdocs.exceptions import PluginError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from generate_tables import NEW, filled
+from generate_tables import NEW, filled, for_build
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 LOADED = re.compile(
@@ -26,11 +26,11 @@ LOADED = re.compile(
 
 def on_page_markdown(text: str, *, page: Any, **_: Any) -> str:
     """The page, with tables that were not written into it yet. Raises ``PluginError`` where one is out of date."""
-    new = filled(text)
+    new = filled(text, depth=page.file.src_uri.count("/"))
     if new != text and not NEW.search(text):
         message = f"{page.file.src_path}: a table is out of date: run python docs/generate_tables.py"
         raise PluginError(message)
-    return new
+    return for_build(new)
 
 
 def on_page_content(content: str, *, page: Any, **_: Any) -> str:

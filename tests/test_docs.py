@@ -69,6 +69,23 @@ def test_a_new_table_is_a_line_in_a_page() -> None:
     assert tables.filled(written.replace("1. ", "2. ")) == written
 
 
+def test_docstrings_have_links_to_their_source() -> None:
+    pytest.importorskip("griffe", reason="comes with the extra 'docs'")
+    tables = _load(DOCS / "generate_tables.py")
+    page = "Text.\n\n::: shardplan.units.format_time\n::: shardplan.costs\n    options: {members: [a]}\n\nMore.\n"
+    written = tables.filled(page, depth=1)
+    links = "[`units.py`](../../src/shardplan/units.py), [`costs/__init__.py`](../../src/shardplan/costs/__init__.py)"
+    assert f"\n\n<!-- source -->\n\nSource: {links}\n\n<!-- end -->\n\nMore.\n" in written
+    assert tables.filled(written, depth=1) == written
+    assert tables.for_build(written) == page
+
+
+def test_links_to_files_of_the_source_tree_lead_somewhere() -> None:
+    for page in DOCS.rglob("*.md"):
+        for link in re.findall(r"\]\((\.\./[^)#]*src/[^)#]*)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
 def test_no_page_needs_a_build_to_show_its_tables() -> None:
     assert not [page for page in DOCS.rglob("*.md") if re.search(r"^::[a-z]", page.read_text(), re.MULTILINE)]
 
