@@ -3,8 +3,8 @@
 python docs/generate_tables.py           write them; a line ``::NAME arguments`` becomes such a block
 python docs/generate_tables.py --check   exit with 1 where a page is not what the program would write now
 
-The names are those of ``tables.DIRECTIVES``. Docstrings (``::: shardplan...``) are shown by a build alone: below them it
-writes a link to their source, which the build leaves out. So pages can be read on a code host, which runs nothing.
+The names are those of ``tables.DIRECTIVES``. Docstrings (``::: shardplan...``) are shown by a build alone. Below them
+it writes a link to their source, which the build leaves out. So pages can be read on a code host, which runs nothing.
 """
 
 from __future__ import annotations
