@@ -115,9 +115,12 @@ def bounded(text: str) -> str:
 
 
 def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Known names spelt most like ``name``, best first."""
+    """Known names spelt most like ``name``, best first: those that differ by one letter at the end before others."""
     folded = {candidate.lower(): candidate for candidate in known}
-    return [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=most, cutoff=0.6)]
+    wanted = name.lower()
+    alike = difflib.get_close_matches(wanted, folded, n=most, cutoff=0.6)
+    longer = [each for each in folded if each[:-1] == wanted or wanted[:-1] == each]
+    return [folded[match] for match in dict.fromkeys((*longer, *alike))][:most]
 
 
 def _rebuild(kind: type[ShardplanError], message: str, rule: str, hint: str) -> ShardplanError:

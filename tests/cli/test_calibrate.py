@@ -206,8 +206,8 @@ def test_runs_that_no_constants_explain_are_doubted(tmp_path: Path) -> None:
 
 
 def test_a_fit_that_does_not_describe_its_runs_is_not_written(tmp_path: Path) -> None:
-    """Milliseconds for seconds: rule, value and knob, and nothing saved."""
-    path, out, record = _slow(tmp_path, 400_000), tmp_path / "x.yaml", tmp_path / "x.json"
+    """Rule, value and knob, and nothing saved."""
+    path, out, record = _slow(tmp_path, 1_200), tmp_path / "x.yaml", tmp_path / "x.json"
     command = ("calibrate", path, *H100, "--out", out, "--holdout", "0")
     refused = run(*command, "--json", record)
     text, reason = (unwrapped(stream) for stream in (refused.stdout, refused.stderr))
@@ -502,3 +502,19 @@ def test_bands_follow_the_errors_of_a_profile(noise: float, word: str, tmp_path:
     assert (widths[1] < widths[0]) == (word == "narrower")
     assert f"the band is {word} than without them" in own["step_time_note"]
     assert f"the band is {word} than without them" in unwrapped(run(*asked, "--profile", out).stdout)
+
+
+def test_milliseconds_under_the_name_of_seconds_are_refused(tmp_path: Path) -> None:
+    """However well one free constant could absorb the unit."""
+    header, *rows = (Path(__file__).parents[2] / "examples" / "my-runs.csv").read_text(encoding="utf-8").splitlines()
+    place = header.split(",").index("step_time_s")
+    cells = [row.split(",") for row in rows]
+    for row in cells:
+        row[place] = str(1000 * float(row[place]))
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join([header, *(",".join(row) for row in cells)]) + "\n", encoding="utf-8")
+    refused = run("calibrate", path, "--out", tmp_path / "mine.yaml")
+    assert refused.exit_code == 2
+    assert "name the column step_time_ms" in unwrapped(refused.stderr)
+    assert not (tmp_path / "mine.yaml").exists()
+    assert "name the column step_time_ms" in unwrapped(run("validate", path).stdout)

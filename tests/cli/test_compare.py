@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,29 @@ def test_wrong_picks_and_files_are_refused(folder: Path, files: list[str], flags
     result = run("compare", *(folder / file for file in files), *flags)
     assert result.exit_code == 2
     assert words in unwrapped(result.stderr)
+
+
+def test_different_models_are_compared_by_their_mfu(tmp_path: Path) -> None:
+    large, small = tmp_path / "large.json", tmp_path / "small.json"
+    run("estimate", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 64, "--tp", 8, "--pp", 8, "--json", large)
+    run("estimate", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--json", small)
+    record = answer("compare", large, small)
+    mfu = next(row["values"] for row in record["rows"] if row["name"] == "mfu")
+    assert record["fastest"] == mfu.index(max(mfu))
+    text = unwrapped(run("compare", large, small).stdout)
+    assert "is the most efficient: the highest MFU" in text
+    assert "compare MFU, not step times" in text
+
+
+def test_files_of_searches_are_compared_by_the_plan_to_take(tmp_path: Path) -> None:
+    path = tmp_path / "plans.json"
+    run("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--top", 2, "--json", path)
+    other = tmp_path / "other.json"
+    other.write_bytes(path.read_bytes())
+    best = json.loads(path.read_text(encoding="utf-8"))["recommended"]["plan"]["step_time_s"]
+    times = next(row["values"] for row in answer("compare", path, other)["rows"] if row["name"] == "step_time")
+    assert times == [best, best]
+    assert answer("estimate", "--from", path)["plans"][0]["step_time_s"] == best
+    alone = next(row["values"] for row in answer("compare", path)["rows"] if row["name"] == "step_time")
+    assert alone[1] == best != alone[0]
+    assert "It may not fit" in unwrapped(run("compare", path).stdout)

@@ -150,7 +150,7 @@ def test_where_nothing_fits_the_answer_is_no_and_says_what_would() -> None:
     big = ("llama-3.1-405b", "--cluster", "dgx-h100", "--gpus", 16, "--fix", "cp=1")
     result = run("plan", *big, "--all")
     assert result.exit_code == 1
-    parts = ("Nothing fits.", "Plan     tp", "What would fit", "Searched", "Assumptions")
+    parts = ("Nothing fits.", "Least    tp", "What would fit", "Searched", "Assumptions")
     assert sorted(parts, key=result.stdout.index) == list(parts)
     assert "global batch 512 sequences" in unwrapped(result.stdout)
     assert "--gpus 128" in unwrapped(result.stdout)

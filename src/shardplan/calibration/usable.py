@@ -20,6 +20,7 @@ from shardplan.calibration.predict import (
 )
 from shardplan.calibration.problems import problems_of
 from shardplan.calibration.runs.rows import MeasuredRun
+from shardplan.calibration.slips import unit_slip
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
@@ -97,7 +98,10 @@ def usable_runs(runs: Sequence[MeasuredRun], part: Accelerator, unreadable: tupl
 
 def _that_can_be(cases: Sequence[PosedRun], generation: str) -> Usable:
     """Runs that may have run as they are written, by the shipped constants, and those that cannot have."""
-    _, _, needs = log_ratios_and_needs(cases, {generation: load_profile(generation)})
+    times, _, needs = log_ratios_and_needs(cases, {generation: load_profile(generation)})
+    slip = unit_slip(times)
+    if slip is not None:
+        raise InputError(slip, rule="step_time_s is in seconds", hint="correct the column or its name")
     kept, left, tight = [], [], []
     for case, share in zip(cases, np.exp(np.ravel(needs)).tolist(), strict=True):
         run, usable = case.asked.run, float(np.max(case.asked.question.usable_memory))

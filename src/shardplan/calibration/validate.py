@@ -22,6 +22,7 @@ from shardplan.calibration.predict import (
 )
 from shardplan.calibration.problems import problems_of
 from shardplan.calibration.runs.rows import RAN, MeasuredRun, RunTable, UnreadableRun, read_table, shipped_runs
+from shardplan.calibration.slips import unit_slip
 from shardplan.calibration.verdicts import Verdicts, verdicts_by, verdicts_of
 from shardplan.fields import dataclass
 from shardplan.records import plain
@@ -42,6 +43,11 @@ class Validation:
     def step_time(self) -> Errors:
         """Errors of all step times."""
         return errors_of([_or_nan(one.log_time_ratio) for one in self.predictions])
+
+    @property
+    def slip(self) -> str | None:
+        """What is wrong with the unit of the step times; None if nothing is."""
+        return unit_slip([_or_nan(one.log_time_ratio) for one in self.predictions])
 
     @property
     def peak_memory(self) -> Errors:

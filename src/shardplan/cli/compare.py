@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:
     from shardplan.reports.comparison import Side
-    from shardplan.reports.plan_file import Pick
+    from shardplan.reports.plan_file import Pick, PlanFile
 
 
 MOST_SIDES = 20
@@ -25,8 +26,8 @@ PicksFlag = Annotated[
     str | None,
     typer.Option(
         metavar="N[,N...]",
-        help="Which plan of each file, from 1, or `recommended`: one for all or one for each; of a single file, those "
-        "to compare. Default: the first; of a single file the first two.",
+        help="Plan of each file, from 1, or `recommended`: one for all or one for each; of a single file, those to "
+        "compare. Default: the recommended one; of a single file the fastest with it, or the first two.",
         rich_help_panel="Plan file",
     ),
 ]
@@ -37,7 +38,7 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     """Put two or more plans side by side, term by term."""
     target = output.target()
     target.check(*files)
-    picks = _picks(pick, len(files))
+    picks = None if pick is None else _picks(pick, len(files))
     from shardplan.reports.comparison import compare as side_by_side
     from shardplan.reports.comparison import comparison_record
 
@@ -51,10 +52,17 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     return 0
 
 
-def _picks(text: str | None, num_files: int) -> list[Pick]:
+def _usual_picks(read: Sequence[PlanFile]) -> list[Pick]:
+    """One plan for each side where none is named."""
+    if len(read) > 1:
+        return [each.best_pick for each in read]
+    first = read[0].estimates[0].plan if read[0].estimates else None
+    is_other = read[0].best_pick != 1 and read[0].pick(read[0].best_pick).plan != first
+    return [1, read[0].best_pick if is_other else 2]
+
+
+def _picks(text: str, num_files: int) -> list[Pick]:
     """One plan for each side."""
-    if text is None:
-        return [1, 2] if num_files == 1 else [1] * num_files
     parts = text.split(",")
     if len(parts) > MOST_SIDES:
         raise _wrong_pick(text, f"at most {MOST_SIDES} plans stand side by side")
@@ -74,16 +82,17 @@ def _wrong_pick(text: str, why: str) -> InputError:
     )
 
 
-def _sides(files: list[Path], picks: list[Pick]) -> list[Side]:
+def _sides(files: list[Path], named: list[Pick] | None) -> list[Side]:
     from shardplan.reports.comparison import Side
     from shardplan.reports.plan_file import read_plan_file
 
     read = [read_plan_file(file) for file in files]
+    picks = _usual_picks(read) if named is None else named
     if len(files) == 1:
         return [Side(label=f"{files[0].stem}:{pick}", file=read[0], pick=pick) for pick in picks]
     same = len({file.stem for file in files}) < len(files)
     names = [str(file) if same else file.stem for file in files]
     return [
-        Side(label=name if pick == 1 else f"{name}:{pick}", file=each, pick=pick)
+        Side(label=name if pick == each.best_pick else f"{name}:{pick}", file=each, pick=pick)
         for name, each, pick in zip(names, read, picks, strict=True)
     ]

@@ -59,7 +59,7 @@ def estimate(
     stack: StackFlag = None,
     profile: ProfileFlag = None,
     file: FromFlag = None,
-    pick: PickFlag = "1",
+    pick: PickFlag = None,
     details: DetailFlags,
 ) -> int:
     """Predict time, memory and traffic of one plan.
@@ -79,7 +79,7 @@ def estimate(
         asked, base = ask(model, flags), None
     else:
         found = _read(file, model)
-        before = found.pick(picked(pick))
+        before = found.pick(found.best_pick if pick is None else picked(pick))
         asked, base = ask_again(found, flags, before.framework), before.plan
     stated = set(plan) if base is None else {field.name for field in fields(base)} - set(SWITCHES) | {*plan}
     question = asked.question
@@ -146,4 +146,5 @@ def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: Det
         show_details.show_evidence(page, answer)
     if flags.states_assumptions:
         show_details.show_assumptions(page, answer)
-    show_details.show_next_steps(page, target, question, (answer,), is_search=False)
+    is_whole = flags.explains and flags.states_assumptions
+    show_details.show_next_steps(page, target, question, (answer,), is_search=False, is_whole=is_whole)

@@ -92,11 +92,11 @@ class Page:
         )
 
     def whole_words(self, label: str, words: Iterable[str]) -> None:
-        """Words under one label, none of them broken, as they are typed."""
+        """Words or phrases under one label, as they are typed: a line ends between two of them where it can."""
         room = max(self.width - LABEL, NARROWEST)
-        text = " ".join(words)
-        for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False):
-            self.console.print(Text(f"{label.ljust(LABEL)}{line}"), soft_wrap=True)
+        kept = [each.replace(" ", HARD_SPACE) if len(each) <= room else each for each in words]
+        for line in textwrap.wrap(" ".join(kept), room, break_long_words=False, break_on_hyphens=False):
+            self.console.print(Text(f"{label.ljust(LABEL)}{line.replace(HARD_SPACE, ' ')}"), soft_wrap=True)
             label = ""
 
     def num_lines(self, text: str) -> int:

@@ -68,9 +68,12 @@ class Comparison:
     sides: tuple[Side, ...]
     rows: tuple[Row, ...]
     fastest: int | None
-    """The most efficient: index of the side with most tokens per second and accelerator among those that fit."""
+    """The most efficient among those that fit: index of the side with most tokens per second and accelerator, or of
+    different models with the highest MFU."""
     soonest: int | None
     """The one that is done soonest: index of the side with most tokens per second in all among those that fit."""
+    is_one_model: bool
+    """Whether all sides train the same model, so that their tokens per second can be compared."""
     is_one_question: bool
     """Whether all sides answer the same question, so that their step times can be compared."""
 
@@ -84,13 +87,15 @@ def compare(sides: Sequence[Side]) -> Comparison:
             hint="give a second plan file, or two plans of one file: --pick 1,2",
         )
     estimates = [side.estimate for side in sides]
-    rates = [e.tokens_per_second_per_accelerator if e.feasible else 0.0 for e in estimates]
-    totals = [rate * e.num_accelerators_used for rate, e in zip(rates, estimates, strict=True)]
+    is_one_model = len({side.file.question.model for side in sides}) == 1
+    rates = [(e.tokens_per_second_per_accelerator if is_one_model else e.mfu) * e.feasible for e in estimates]
+    totals = [e.tokens_per_second_per_accelerator * e.num_accelerators_used * e.feasible for e in estimates]
     return Comparison(
         sides=tuple(sides),
         rows=tuple(row for row in _rows(sides, estimates) if row.section in ("time", "rates") or not row.is_same),
         fastest=_largest(rates),
         soonest=_largest(totals),
+        is_one_model=is_one_model,
         is_one_question=not any(not row.is_same for row in _question_rows(sides)),
     )
 

@@ -10,6 +10,10 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
+from shardplan.frameworks.runnable import refusals
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import stack_of_label
+from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share, step_split
@@ -170,9 +174,10 @@ def _scaled(field: str, degree: int, candidates: Sequence[object]) -> Iterator[t
 
 def _alternatives(result: SearchResult, best: Estimate) -> tuple[Alternative, ...]:
     """What comes of every change; all plans that it takes are priced together."""
+    stack = stack_of_label(best.framework)
     changes = [*_changes(result, best)]
     found = result.best_of_each([change for _, change in changes])
-    plans = [_alone(result.question, best.plan, change) for _, change in changes]
+    plans = [_runnable(result.question, stack, *_alone(result.question, best.plan, change)) for _, change in changes]
     valid = dict.fromkeys(plan for plan, _ in plans if plan is not None)
     answers = dict(zip(valid, estimate_plans(result.question, [*valid]), strict=True))
     return tuple(
@@ -202,6 +207,17 @@ def _alone(asked: Question, plan: Plan, change: Change) -> tuple[Plan | None, st
         else:
             return changed, None
     return None, broken
+
+
+def _runnable(
+    asked: Question, stack: Stack | None, plan: Plan | None, broken: str | None
+) -> tuple[Plan | None, str | None]:
+    """The plan, or the rule of the framework that it breaks."""
+    if plan is None or stack is None:
+        return plan, broken
+    setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
+    refused = refusals(stack, plan, setting)
+    return (None, f"{refused[0].rule}: {refused[0].message}") if refused else (plan, broken)
 
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:

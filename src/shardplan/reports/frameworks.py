@@ -61,5 +61,7 @@ def limits_text(answer: FrameworkAnswer) -> str:
         return "a rule forbids the fastest plan"
     if not answer.fastest.feasible:
         return "the fastest plan does not fit"
+    time, own = answer.fastest.step_time, answer.best.step_time
+    found = "with settings that its own search does not try" if time < own else "its own best plan is faster"
     same = answer.fastest.plan == answer.best.plan
-    return "" if same else f"runs the fastest plan in {format_time(answer.fastest.step_time)}"
+    return "" if same else f"runs the fastest plan in {format_time(time)}, {found}"

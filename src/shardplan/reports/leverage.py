@@ -15,8 +15,10 @@ from shardplan.units import format_bytes, format_time
 
 TIMES: Final = 2.0
 """By how much a resource is raised to see what it would save."""
-LEAST_GAIN: Final = 0.01
+LEAST_GAIN: Final = 0.02
 """Share of the step that is worth a word."""
+MOST_MEMORY: Final = 0.5
+"""Share of the usable memory beyond which more memory is no advice."""
 COMMUNICATION: Final = "_communication"
 
 
@@ -35,8 +37,11 @@ def _with_memory(explanation: Explanation) -> str:
     """The change that fits next if there were more memory, where it is worth it."""
     step = explanation.best.step_time
     for each in explanation.blocked:
+        missing = 0.0 if each.alone is None else each.alone.missing_bytes
+        if missing > MOST_MEMORY * explanation.best.usable_memory_bytes:
+            continue
         if each.alone is not None and -each.alone.time_lost > LEAST_GAIN * step:
-            gain, missing = -each.alone.time_lost, each.alone.missing_bytes
+            gain = -each.alone.time_lost
             return (
                 f"with {format_bytes(missing)} more memory per accelerator, {each.name} would save {format_time(gain)} "
                 f"({100 * gain / step:.1f} %)."

@@ -90,6 +90,11 @@ class PlanFile:
         """The plan file of a search."""
         return cls(question=result.question, estimates=result.estimates, search=SearchAccount.of(result))
 
+    @property
+    def best_pick(self) -> Pick:
+        """The plan to take: the recommended one, or the first where none is recommended."""
+        return 1 if self.search is None or self.search.ties is None else RECOMMENDED
+
     def pick(self, number: Pick) -> Estimate:
         """The plan in place ``number``, from 1, or the recommended one. Raises InputError."""
         if number == RECOMMENDED:

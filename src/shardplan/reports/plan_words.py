@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, fields, replace
+from typing import Final
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
@@ -48,8 +49,20 @@ def plan_words(estimate: Estimate) -> list[str]:
     words += [f"dp {estimate.dp}", f"micro-batch {plan.micro_batch_size} x {estimate.num_microbatches}", plan.sharding]
     if plan.recompute != "none":
         words.append(f"recompute {_recompute_text(plan)}")
-    others = {name: value for name, value in changed_fields(plan).items() if name not in NAMED}
+    others = {n: v for n, v in changed_fields(plan).items() if n not in NAMED and _matters(n, plan)}
     return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in others.items()]
+
+
+NEEDED: Final = {
+    "sequence_parallel": "tp", "overlap_tp": "tp", "cp_comm": "cp", "overlap_pp": "pp", "overlap_ep": "ep",
+    "microbatch_group_size": "vp",
+}  # fmt: skip
+"""Switches that do nothing where a degree is one."""
+
+
+def _matters(name: str, plan: Plan) -> bool:
+    """Whether a field makes a difference in this plan."""
+    return name not in NEEDED or getattr(plan, NEEDED[name]) > 1
 
 
 def _recompute_text(plan: Plan) -> str:
@@ -138,10 +151,9 @@ def _flag(name: str, value: object) -> str:
 
 
 def variant_flag(question: Question, plan: Plan) -> str:
-    """A flag that turns ``plan`` into another valid one, to try next."""
+    """A flag that turns ``plan`` into another valid one, to try next: one that needs less memory, if there is one."""
     setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-    sizes = (2 * plan.micro_batch_size, plan.micro_batch_size // 2)
-    for size in sizes:
-        if size and broken_rule(setting, replace(plan, micro_batch_size=size)) is None:
-            return f"--micro-batch-size {size}"
-    return "--recompute none" if plan.recompute == "full" else "--recompute full"
+    half = plan.micro_batch_size // 2
+    if half and broken_rule(setting, replace(plan, micro_batch_size=half)) is None:
+        return f"--micro-batch-size {half}"
+    return "--micro-batch-size 2" if plan.recompute == "full" else "--recompute full"

@@ -120,8 +120,7 @@ def against_fastest(found: Recommendation) -> str:
 
 def faster_by(found: Recommendation) -> str:
     """How much the fastest plan gains."""
-    gain = 1 - found.fastest.step_time / found.estimate.step_time
-    return f"{_percent(gain)} faster" if gain >= ALIKE_SHARE else "as fast"
+    return f"{_percent(found.time_lost)} faster" if found.time_lost >= ALIKE_SHARE else "as fast"
 
 
 def offer_text(question: Question, offer: Offer) -> str:

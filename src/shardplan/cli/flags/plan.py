@@ -23,8 +23,8 @@ def _search(text: str, **more: Any) -> Any:
     return typer.Option(help=text, rich_help_panel="Search", **more)
 
 
-def _output(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Output", **more)
+def _output(name: str, text: str, **more: Any) -> Any:
+    return typer.Option(name, help=text, show_default=False, rich_help_panel="Output", **more)
 
 
 def _cluster(text: str, *names: str, **more: Any) -> Any:
@@ -67,8 +67,12 @@ ProfileFlag = Annotated[
     ),
 ]
 PickFlag = Annotated[
-    str,
-    typer.Option(metavar="N", help="Which plan of the file, from 1, or `recommended`.", rich_help_panel="Plan file"),
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="Number of a plan of the file, from 1, or `recommended`. Default: recommended, if there is one.",
+        rich_help_panel="Plan file",
+    ),
 ]
 
 
@@ -156,10 +160,10 @@ class DetailFlags:
     """How much of the answer is printed."""
 
     explain: Annotated[
-        bool, _output("Also print what limits the plan, what comes of changing it, and the nearest measured runs.")
+        bool, _output("--explain", "Also print the reasons: what limits the plan, alternatives, nearest measured runs.")
     ] = False
-    assumptions: Annotated[bool, _output("Also print all that was assumed.")] = False
-    all: Annotated[bool, _output("Print everything.")] = False
+    assumptions: Annotated[bool, _output("--assumptions", "Also print all that was assumed.")] = False
+    all: Annotated[bool, _output("--all", "Print everything.")] = False
 
     @property
     def explains(self) -> bool:

@@ -29,6 +29,12 @@ def unknown_flag(option: str, known: Sequence[str], *, command: str, usage: str)
             rule="flag is known",
             hint=f"--fix {field}=VALUE, or `shardplan estimate` for a single plan",
         )
+    if command == "estimate" and field == "dp":
+        return InputError(
+            f"unknown flag '{option[:100]}': dp follows from the other degrees",
+            rule="flag is known",
+            hint="give --gpus: dp is what tp, cp and pp leave of them",
+        )
     software = described(Software).get(field)
     if software is not None and "--software" in known:
         value = "VALUE" if software.kind.choices else "off" if bare.startswith("no-") else "on"

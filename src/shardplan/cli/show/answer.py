@@ -54,6 +54,8 @@ def show_question(page: Page, question: Question) -> None:
     training = () if job.trains_all else (trained,)
     parts = (f"{parameters} parameters", cluster.name, step, job.precision, job.optimizer, *training)
     page.line(dot.join(parts), indent=0, style="dim")
+    for note in model.notes:
+        page.labelled("Model", note, style="bold yellow")
 
 
 def show_given(page: Page, texts: Sequence[str]) -> None:
@@ -65,6 +67,7 @@ def show_given(page: Page, texts: Sequence[str]) -> None:
 def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     """Whether it fits and how fast it is, what is not sure about that, and which plan it is."""
     page.console.print()
+    _show_refusals(page, estimate)
     low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
     time = Text(f"{format_time(estimate.step_time)} a step", style="bold")
     time.append(f" ({low} to {high}, {_band(estimate.step_time_basis)})", style="not bold")
@@ -90,15 +93,20 @@ def _band(basis: str) -> str:
     return "80 % band" if basis == COMPARABLE else basis
 
 
+def _show_refusals(page: Page, estimate: Estimate) -> None:
+    """Why the framework cannot run the plan."""
+    for refusal in estimate.refusals:
+        values = f" ({refusal.message})" if refusal.message else ""
+        text = Text(f"Not runnable on {estimate.framework}: ", style="bold red")
+        text.append(f"{refusal.rule}{values}; {refusal.hint}.", style="not bold default")
+        page.line(text, indent=0)
+
+
 def show_framework(page: Page, question: Question, estimate: Estimate) -> None:
     """Which framework runs the plan, or why the one that was named cannot."""
     if estimate.framework is None:
         page.labelled("Runs on", "no named framework: it may be that none runs the plan")
         return
-    for refusal in estimate.refusals:
-        values = f" ({refusal.message})" if refusal.message else ""
-        text = Text(f"Not runnable on {estimate.framework}: ", style="bold red")
-        page.labelled("", text.append(f"{refusal.rule}{values}; {refusal.hint}.", style="not bold default"))
     if not estimate.refusals:
         page.labelled("Runs on", estimate.framework)
         _show_options(page, question, estimate)
@@ -109,7 +117,7 @@ def _show_options(page: Page, question: Question, estimate: Estimate) -> None:
     found = framework_options(question, estimate)
     if found is None:
         return
-    page.whole_words("", [word for option in found.options for word in option.split()])
+    page.whole_words("", found.options)
     if found.unsaid:
         page.labelled("", f"No such option expresses {joined(found.unsaid, last='or')}.")
 

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
+from shardplan.planner.robustness import has_headroom
 from shardplan.reports.comparison import Comparison, Row
 from shardplan.reports.plan_words import short_policy
 from shardplan.units import format_bytes, format_count, format_rate, format_time
@@ -36,7 +37,8 @@ def show_comparison(page: Page, comparison: Comparison) -> None:
         page.console.print()
     _show_verdict(page, comparison, labels)
     if not comparison.is_one_question:
-        page.line("The plans answer different questions: compare rates, not step times.", indent=0, style="yellow")
+        rates = "rates" if comparison.is_one_model else "MFU"
+        page.line(f"The plans answer different questions: compare {rates}, not step times.", indent=0, style="yellow")
     for section, (title, note) in TITLES.items():
         rows = [row for row in comparison.rows if row.section == section]
         if rows:
@@ -52,14 +54,17 @@ def _show_verdict(page: Page, comparison: Comparison, labels: list[str]) -> None
     best, soonest = (comparison.sides[index] for index in (comparison.fastest, comparison.soonest))
     rate, most = (each.estimate.tokens_per_second_per_accelerator for each in (best, soonest))
     total = format_count(round(most * soonest.estimate.num_accelerators_used))
-    is_one = comparison.fastest == comparison.soonest
-    name = labels[comparison.fastest]
-    text = Text(f"{name} is the fastest that fits" if is_one else f"{name} is the most efficient", style="bold green")
-    text.append(f": {format_count(round(rate))} tokens/s per accelerator", style="default")
+    is_one = comparison.fastest == comparison.soonest or not comparison.is_one_model
+    is_fastest = is_one and comparison.is_one_model
+    what = "the fastest that fits" if is_fastest else "the most efficient"
+    speed = f"{format_count(round(rate))} tokens/s per accelerator" if comparison.is_one_model else "the highest MFU"
+    text = Text(f"{labels[comparison.fastest]} is {what}", style="bold green")
+    text.append(f": {speed}, {format_time(best.estimate.step_time)} a step.", style="default")
+    page.line(text, indent=0)
+    if not has_headroom(best.estimate):
+        page.line("It may not fit: the upper end of its memory band is above what is usable.", indent=0, style="yellow")
     if is_one:
-        page.line(text.append(f", {format_time(best.estimate.step_time)} a step.", style="default"), indent=0)
         return
-    page.line(text.append(".", style="default"), indent=0)
     text = Text(f"{labels[comparison.soonest]} is done soonest", style="bold green")
     page.line(text.append(f": {total} tokens/s in all.", style="default"), indent=0)
 

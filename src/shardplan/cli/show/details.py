@@ -61,13 +61,23 @@ def show_assumptions(page: Page, estimate: Estimate) -> None:
 
 
 def show_next_steps(
-    page: Page, target: JsonTarget, question: Question, estimates: Sequence[Estimate], *, is_search: bool
+    page: Page,
+    target: JsonTarget,
+    question: Question,
+    estimates: Sequence[Estimate],
+    *,
+    is_search: bool,
+    is_whole: bool = False,
 ) -> None:
-    """What to type next: ``estimates`` are the plan to take and, of a search, the fastest where it is another."""
+    """What to type next: ``estimates`` are the plan to take and, of a search, the fastest where it is another.
+
+    ``is_whole``: whether all has been printed.
+    """
     page.heading("Next steps")
     file = str(target.where) if target.path is not None else "plans.json" if is_search else "plan.json"
     keep = f"{file} has everything" if target.path is not None else f"--json {file} keeps everything"
-    page.line(f"--explain gives reasons, --assumptions what was assumed, --all both; {keep}.")
+    more = "" if is_whole else "--explain gives reasons, --assumptions what was assumed, --all both; "
+    page.line(f"{more}{keep}.")
     name, best = shlex.quote(file), estimates[0]
     picked = " --pick recommended" if len(estimates) > 1 else ""
     page.verbatim(f"shardplan estimate --from {name}{picked} {variant_flag(question, best.plan)}")

@@ -15,12 +15,13 @@ def show_no_answer(page: Page, result: SearchResult) -> None:
     page.console.print()
     verdict = Text("Nothing fits. " if result.num_plans_evaluated else "No plan is valid. ", style="bold red")
     if result.smallest is not None:
-        verdict.append(f"Of the plan that needs least memory, {result.smallest.reason}.")
+        need = (result.smallest.reason or "").partition(": ")[0]  # what follows are flags of `estimate`
+        verdict.append(f"Of the plan that needs least memory, {need}.")
     elif not result.num_plans_evaluated:
         verdict.append("Every combination of the declared space breaks a rule.")
     page.line(verdict, indent=0)
     if result.smallest is not None:
-        show_plan(page, result.smallest)
+        show_plan(page, result.smallest, "Least")
         show_memory(page, result.smallest)
     if not result.suggestions:
         page.line("None of the changes that were tried (more accelerators, offload, fewer restrictions) fits.")

@@ -13,6 +13,9 @@ from shardplan.reports.explanation import Explanation
 from shardplan.reports.leverage import most_helpful
 from shardplan.reports.recommendation import Recommendation, against_fastest, faster_by, recommendation
 
+WORTH_A_WORD = 0.005
+"""Share of the step by which the fastest plan must be faster to be named in the first lines."""
+
 
 def show_answer(
     page: Page, result: SearchResult, reasons: Explanation, *, flags: DetailFlags, target: JsonTarget, listed: int
@@ -36,12 +39,14 @@ def show_answer(
     if flags.states_assumptions:
         details.show_assumptions(page, found.estimate)
     plans = (found.estimate,) if found.is_fastest else (found.estimate, found.fastest)
-    details.show_next_steps(page, target, result.question, plans, is_search=True)
+    details.show_next_steps(
+        page, target, result.question, plans, is_search=True, is_whole=flags.explains and flags.states_assumptions
+    )
 
 
 def _show_fastest(page: Page, found: Recommendation) -> None:
     """The fastest plan where another is recommended, and what speaks against it."""
-    if not found.is_fastest:
+    if not found.is_fastest and found.time_lost >= WORTH_A_WORD:
         page.labelled("Fastest", f"plan 1 below: {faster_by(found)}, but {against_fastest(found)}")
 
 

@@ -43,6 +43,8 @@ def show_validation(
     ``stated``: errors by constants that never saw the runs, as README.md states them.
     """
     _verdict(page, found, named, profile)
+    if found.slip is not None:
+        page.line(f"{found.slip[:1].upper()}{found.slip[1:]}.", indent=0, style="bold yellow")
     if stated:
         page.line(f"On runs whose family the fit never saw, as README.md says: {stated}.", indent=0)
     if profile is not None:
