@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, gather, where
+from shardplan.arrays import Flags, Numbers, gather, mapped, where
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
-from shardplan.estimation.plan_rows import Index, PlanRows
+from shardplan.estimation.plan_rows import Index, PlanRows, Rows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import (
@@ -45,6 +45,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
 from shardplan.schedules.base import Passes
 from shardplan.schedules.pipeline import parameter_copies
+from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
 BLOCK_TERMS = {
@@ -59,6 +60,7 @@ BLOCK_TERMS = {
 """Terms of a step by the name of a block's times."""
 
 Record = TypeVar("Record")
+Value = TypeVar("Value")
 Column = NDArray[np.float64]
 
 
@@ -232,7 +234,8 @@ class PlanColumns:
 
     @cached_property
     def _loads(self) -> Loads:
-        return Loads.of(self.prices)
+        loads = Loads.of(self.prices)
+        return loads if len(self.rows.stages.first) > 1 else mapped(loads, lambda array: float(array.item()))
 
     @cached_property
     def _around(self) -> Around:
@@ -240,13 +243,13 @@ class PlanColumns:
 
     @cached_property
     def _work(self) -> StageWork:
-        stages = self.rows.stages.stages
-        return StageWork.of(stages, self._loads.blocks.at(self.rows.stages.plan, stages))
+        rows = self.rows.stages
+        return StageWork.of(rows.stages, self._held(self._loads.blocks, rows))
 
     @cached_property
     def _states(self) -> StageStates:
-        stages = self.rows.stages.stages
-        return StageStates.of(stages, self._loads.states.at(self.rows.stages.plan, stages))
+        rows = self.rows.stages
+        return StageStates.of(rows.stages, self._held(self._loads.states, rows))
 
     @cached_property
     def _times(self) -> WorkTimes:
@@ -263,7 +266,7 @@ class PlanColumns:
         chunks = self.rows.chunks
         if chunks is None:
             return 1.0
-        times = chunks.each(chunk_time(chunks.stages, self._loads.blocks.at(chunks.plan, chunks.stages)))
+        times = chunks.each(chunk_time(chunks.stages, self._held(self._loads.blocks, chunks)))
         slowest = np.maximum.reduceat(times, self.rows.group_first)
         together = np.bincount(self.rows.group_plan, slowest, minlength=len(chunks.first))
         return np.where(together > 0, together / self.rows.stages.largest(self._times.plain), 1.0)
@@ -303,7 +306,12 @@ class PlanColumns:
 
     def _spread(self, record: Record) -> Record:
         """What is known of every plan, for each of its stages."""
-        return gather(record, self.rows.stages.plan)
+        rows = self.rows.stages
+        return record if len(rows.first) == 1 else gather(record, rows.plan)
+
+    def _held(self, parts: Parts[Value], rows: Rows) -> Parts[Value]:
+        """What is known of every part and plan, for some rows."""
+        return parts if len(rows.first) == 1 else parts.at(rows.plan, rows.stages)
 
     def _each(self, values: Numbers) -> Column:
         """One number for every plan."""
