@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
-from shardplan.calibration.runs.questions import AskedRun, question_of
+from shardplan.calibration.runs.questions import AskedRun, questions_of
 from shardplan.calibration.runs.rows import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
-from shardplan.estimation.flops import model_flops_per_token
+from shardplan.estimation.flops import step_flops
 from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
@@ -153,13 +153,13 @@ def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[AskedRun, ...], tuple[Sk
     """Every run as a question, and those that cannot be one, with the reason."""
     asked: list[AskedRun] = []
     skipped: list[SkippedRun] = []
-    for run in runs:
-        try:
-            one = question_of(run)
-            _check_rate(one)
-            asked.append(one)
-        except ShardplanError as error:
+    listed = tuple(runs)
+    for run, found in zip(listed, questions_of(listed), strict=True):
+        error = found if isinstance(found, ShardplanError) else _wrong_rate(found)
+        if error is not None:
             skipped.append(SkippedRun(run=run, rule=error.rule, reason=_reason(error)))
+        elif not isinstance(found, ShardplanError):
+            asked.append(found)
     return tuple(asked), tuple(skipped)
 
 
@@ -194,21 +194,21 @@ def cannot_have_run(run: MeasuredRun, needed: float, usable: float) -> str:
     )
 
 
-def _check_rate(asked: AskedRun) -> None:
-    """A step cannot be shorter than the model's FLOP take at the accelerators' peak. Raises ``InputError``."""
+def _wrong_rate(asked: AskedRun) -> InputError | None:
+    """What is wrong where a step is shorter than the model's FLOP take at the accelerators' peak."""
     run, question = asked.run, asked.question
     if run.step_time is None:
-        return
-    flops = model_flops_per_token(question.model, run.sequence_length, question.job) * question.job.tokens_per_step
+        return None
     peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
-    share = flops / (run.step_time * run.num_accelerators * peak)
-    if share > 1:
-        raise InputError(
-            f"run '{run.id}' (line {run.line}): {format_time(run.step_time)} a step is {share:.3g} times the "
-            f"{question.job.precision} peak of {question.cluster.accelerator.name}",
-            rule="a step takes at least the model's FLOP at the accelerators' peak",
-            hint="check step_time_s (seconds of an optimizer step), global_batch_size (sequences), num_accelerators",
-        )
+    share = step_flops(question) / (run.step_time * run.num_accelerators * peak)
+    if share <= 1:
+        return None
+    return InputError(
+        f"run '{run.id}' (line {run.line}): {format_time(run.step_time)} a step is {share:.3g} times the "
+        f"{question.job.precision} peak of {question.cluster.accelerator.name}",
+        rule="a step takes at least the model's FLOP at the accelerators' peak",
+        hint="check step_time_s (seconds of an optimizer step), global_batch_size (sequences), num_accelerators",
+    )
 
 
 def not_understood(asked: Iterable[AskedRun]) -> dict[str, int]:

@@ -26,7 +26,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.positions import beyond_positions
 from shardplan.units import format_bytes, format_count
-from shardplan.validity.rules import check_plan
+from shardplan.validity.rules import check_plans
 from shardplan.workload.balance import slowest_rank
 
 
@@ -123,8 +123,7 @@ def estimate_plan(question: Question, plan: Plan) -> Estimate:
 
 def estimate_plans(question: Question, plans: Sequence[Plan]) -> tuple[Estimate, ...]:
     """As ``estimate``, for several plans, which are priced together."""
-    for plan in plans:
-        check_plan(plan, question.model, question.cluster, question.num_accelerators, question.job)
+    check_plans(plans, Setting.of(question.model, question.cluster, question.num_accelerators, question.job))
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             answers = tuple(answer_of(priced) for priced in PricedPlan.of_all(question, plans))

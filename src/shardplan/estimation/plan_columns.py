@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, gather, mapped, where
+from shardplan.arrays import Flags, Numbers, column, gather, mapped, where
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
 from shardplan.estimation.layout import whole_model
@@ -329,12 +329,5 @@ def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numb
 def joined(numbered: Sequence[PlanNumbers]) -> PlanNumbers:
     """Plans in numbers as columns; what is the same in all stays one number."""
     names = [field.name for field in fields(PlanNumbers) if field.name != "stage_layers"]
-    columns: dict[str, Any] = {name: _column([getattr(numbers, name) for numbers in numbered]) for name in names}
+    columns: dict[str, Any] = {name: column([getattr(numbers, name) for numbers in numbered]) for name in names}
     return replace(numbered[0], **columns, stage_layers=None)
-
-
-def _column(values: list[Any]) -> Any:
-    first = values[0]
-    if isinstance(first, dict):
-        return {key: _column([each[key] for each in values]) for key in first}
-    return first if all(each == first for each in values) else np.asarray(values)
