@@ -151,15 +151,18 @@ class Prediction:
 
 def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[AskedRun, ...], tuple[SkippedRun, ...]]:
     """Every run as a question, and those that cannot be one, with the reason."""
+    listed = tuple(runs)
+    found = questions_of(listed)
+    questions = {id(one.question): one.question for one in found if isinstance(one, AskedRun)}
+    least = {key: _least_time(question) for key, question in questions.items()}
     asked: list[AskedRun] = []
     skipped: list[SkippedRun] = []
-    listed = tuple(runs)
-    for run, found in zip(listed, questions_of(listed), strict=True):
-        error = found if isinstance(found, ShardplanError) else _wrong_rate(found)
+    for run, one in zip(listed, found, strict=True):
+        error = one if isinstance(one, ShardplanError) else _too_fast(one, least[id(one.question)])
         if error is not None:
             skipped.append(SkippedRun(run=run, rule=error.rule, reason=_reason(error)))
-        elif not isinstance(found, ShardplanError):
-            asked.append(found)
+        elif isinstance(one, AskedRun):
+            asked.append(one)
     return tuple(asked), tuple(skipped)
 
 
@@ -194,18 +197,20 @@ def cannot_have_run(run: MeasuredRun, needed: float, usable: float) -> str:
     )
 
 
-def _wrong_rate(asked: AskedRun) -> InputError | None:
-    """What is wrong where a step is shorter than the model's FLOP take at the accelerators' peak."""
-    run, question = asked.run, asked.question
-    if run.step_time is None:
-        return None
+def _least_time(question: Question) -> float:
+    """What the model's FLOP of a step take at the accelerators' peak. [s]"""
     peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
-    share = step_flops(question) / (run.step_time * run.num_accelerators * peak)
-    if share <= 1:
+    return step_flops(question) / (question.num_accelerators * peak)
+
+
+def _too_fast(asked: AskedRun, least: float) -> InputError | None:
+    """What is wrong with a step shorter than the ``least`` time. [s]"""
+    run, question = asked.run, asked.question
+    if run.step_time is None or run.step_time >= least:
         return None
     return InputError(
-        f"run '{run.id}' (line {run.line}): {format_time(run.step_time)} a step is {share:.3g} times the "
-        f"{question.job.precision} peak of {question.cluster.accelerator.name}",
+        f"run '{run.id}' (line {run.line}): {format_time(run.step_time)} a step is {least / run.step_time:.3g} times "
+        f"the {question.job.precision} peak of {question.cluster.accelerator.name}",
         rule="a step takes at least the model's FLOP at the accelerators' peak",
         hint="check step_time_s (seconds of an optimizer step), global_batch_size (sequences), num_accelerators",
     )

@@ -44,7 +44,6 @@ def model_flops_per_token(model: ModelConfig, sequence_length: int, job: Job | N
     return _flops_per_token(model, Job(sequence_length=sequence_length, global_batch_size=1, **of_job))
 
 
-@lru_cache(maxsize=256)
 def step_flops(question: Question) -> float:
     """FLOP of a whole step on all accelerators, recomputed ones left out."""
     job = question.job

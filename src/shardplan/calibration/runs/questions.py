@@ -61,7 +61,7 @@ def _draft_of(run: MeasuredRun) -> Draft | ShardplanError:
 
 
 def _of_one_question(drafts: Mapping[int, Draft]) -> Iterable[list[tuple[int, Draft]]]:
-    """Runs, with their positions, that ask the same of different plans; models and clusters are objects that rows share."""
+    """Runs, with their positions, that differ in their plans; models and clusters are objects that rows share."""
     groups: dict[tuple[object, ...], list[tuple[int, Draft]]] = {}
     for place, one in drafts.items():
         key = (id(one.model), id(one.cluster), one.run.num_accelerators, one.job)
