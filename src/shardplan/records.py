@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 from shardplan.errors import InputError, ShardplanError, nearest_names, shown
@@ -35,6 +36,7 @@ def plain(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)  # numbers and arrays of NumPy
 
 
+@cache
 def keys(kind: Any) -> Mapping[str, str]:
     """Keys in a file of the fields of a dataclass."""
     return {field.name: field.metadata.get(KEY, field.name) for field in dataclasses.fields(kind)}

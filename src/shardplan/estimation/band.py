@@ -182,6 +182,11 @@ class KnownErrors:
         """The runs with their coordinates."""
         return KnownRuns(self.runs)
 
+    @cached_property
+    def accelerators(self) -> set[tuple[str, str]]:
+        """Generation and name of every accelerator that has runs."""
+        return {(run.features.generation, run.features.accelerator) for run in self.runs}
+
 
 def errors_of(residuals: Sequence[Residual], quantity: str) -> KnownErrors:
     """Those of ``residuals`` that are evidence of ``time`` or ``memory``."""
@@ -243,9 +248,8 @@ ANYWHERE: Any = {
 
 def _parts(known: KnownErrors, asked: Features) -> set[tuple[str, str]]:
     """Generation and name: the part itself if it has runs; else those of its generation; else all that have."""
-    every = {(run.features.generation, run.features.accelerator) for run in known.runs}
-    of_generation = {each for each in every if each[0] == asked.generation}
-    return {(asked.generation, asked.accelerator)} & every or of_generation or every
+    of_generation = {each for each in known.accelerators if each[0] == asked.generation}
+    return {(asked.generation, asked.accelerator)} & known.accelerators or of_generation or known.accelerators
 
 
 @lru_cache(maxsize=1024)
