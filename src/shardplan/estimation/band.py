@@ -285,14 +285,14 @@ def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray
 
     Questions beyond the largest measured scale are taken as at that: what is measured there is the nearest there is.
     """
-    return table.terms(replace(asked, accelerators=scale), (*LIKELY, "accelerators")).sum(axis=1)
+    return table.squared(replace(asked, accelerators=scale), (*LIKELY, "accelerators"))
 
 
 def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:
     """Weight of every run by likeness, errors of all runs mixed in where few are alike."""
     counts = Counter(run.family for run in known.runs)
     family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known.runs])
-    alike = np.exp(-known.table.terms(asked, LIKELY).sum(axis=1) / 2)
+    alike = np.exp(-known.table.squared(asked, LIKELY) / 2)
     same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known.runs])
     effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)
     strength = min(float(alike.sum()), effective)

@@ -163,6 +163,12 @@ def _places(names: tuple[str, ...]) -> NDArray[np.intp]:
     return np.asarray([ALL.index(name) for name in names])
 
 
+SAME_DISTANCE = 12
+"""Digits behind the point beyond which distances are equal."""
+MOST_TERMS = 2048
+"""Values of respects whose terms are kept."""
+
+
 class KnownRuns:
     """Runs with their coordinates, a row each."""
 
@@ -172,6 +178,7 @@ class KnownRuns:
         self.sources = np.asarray([names[run.family] for run in runs], dtype=np.intp)
         self._rows = np.asarray([coordinates(run.features) for run in runs]).reshape(len(runs), len(RESPECTS))
         self._columns: dict[tuple[str, ...], NDArray[np.float64]] = {}
+        self._terms: dict[tuple[int, float], NDArray[np.float64]] = {}
         self._timed = [place for place, run in enumerate(runs) if run.measured_step_time and run.predicted_step_time]
 
     def terms(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
@@ -186,15 +193,30 @@ class KnownRuns:
         apart *= _WEIGHTS[places]
         return apart
 
+    def squared(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
+        """Squared distance of every run from ``asked``; questions that share a value share its term."""
+        values = coordinates(asked)
+        return np.add.reduce([self._term(place, values[place]) for place in _places(names).tolist()])
+
+    def _term(self, place: int, value: float) -> NDArray[np.float64]:
+        """What one respect adds to the squared distance of every run."""
+        key = place, value
+        if key not in self._terms:
+            if len(self._terms) >= MOST_TERMS:
+                self._terms.clear()
+            apart = self._rows[:, place] - value
+            self._terms[key] = _WEIGHTS[place] * (apart != 0 if _NAMES[place] else apart**2)
+        return self._terms[key]
+
     def distance(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
         """Distance of every run from ``asked``."""
-        return np.sqrt(self.terms(asked, names).sum(axis=1))
+        return np.sqrt(self.squared(asked, names))
 
     def nearest(self, asked: Features, number: int, *, without: set[str]) -> list[tuple[float, Residual]]:
         """The nearest runs whose step was timed, with their distances, but for those that are named."""
         apart = self.distance(asked)
         known = [place for place in self._timed if self.runs[place].id not in without] if without else self._timed
-        of_known = apart[known]
+        of_known = np.round(apart[known], SAME_DISTANCE)  # equal ones by their place in the file, on every machine
         least = np.partition(of_known, number - 1)[number - 1] if len(known) > number else np.inf
         near = np.flatnonzero(of_known <= least)
         places = near[np.argsort(of_known[near], kind="stable")][:number].tolist()
