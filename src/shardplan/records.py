@@ -36,9 +36,13 @@ def plain(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)  # numbers and arrays of NumPy
 
 
-@cache
 def keys(kind: Any) -> Mapping[str, str]:
     """Keys in a file of the fields of a dataclass."""
+    return _keys(kind)
+
+
+@cache
+def _keys(kind: Any) -> Mapping[str, str]:
     return {field.name: field.metadata.get(KEY, field.name) for field in dataclasses.fields(kind)}
 
 
