@@ -18,7 +18,7 @@ from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
-from shardplan.estimation.plan_rows import Index, PlanRows, Rows
+from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import (
@@ -309,7 +309,7 @@ class PlanColumns:
         rows = self.rows.stages
         return record if len(rows.first) == 1 else gather(record, rows.plan)
 
-    def _held(self, parts: Parts[Value], rows: Rows) -> Parts[Value]:
+    def _held(self, parts: Parts[Value], rows: StageRows) -> Parts[Value]:
         """What is known of every part and plan, for some rows."""
         return parts if len(rows.first) == 1 else parts.at(rows.plan, rows.stages)
 

@@ -19,7 +19,7 @@ Index: TypeAlias = NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class StageRows:
     """Rows of plans, those of one plan next to each other."""
 
     stages: Stage
@@ -30,7 +30,7 @@ class Rows:
     """First row of every plan."""
 
     @classmethod
-    def of(cls, layouts: Sequence[Sequence[Stage]], which: Index) -> Rows:
+    def of(cls, layouts: Sequence[Sequence[Stage]], which: Index) -> StageRows:
         """Rows of plans that have these of the ``layouts``."""
         sizes = np.asarray([len(held) for held in layouts])
         lengths = sizes[which]
@@ -62,8 +62,8 @@ class PlanRows:
     """Stages of every plan."""
     rounds_of: tuple[Rounds, ...]
     """Model chunks of every plan in groups of which the slowest counts."""
-    stages: Rows
-    chunks: Rows | None
+    stages: StageRows
+    chunks: StageRows | None
     """Chunks in rounds; None where no plan has rounds."""
     group_first: Index
     """First chunk of every group."""
@@ -84,8 +84,8 @@ class PlanRows:
         return cls(
             stages_of=tuple(laid[number][0] for number in which),
             rounds_of=rounds_of,
-            stages=Rows.of([stages for stages, _ in laid], which),
-            chunks=Rows.of(held, which) if groups else None,
+            stages=StageRows.of([stages for stages, _ in laid], which),
+            chunks=StageRows.of(held, which) if groups else None,
             group_first=np.cumsum([0, *groups[:-1]]),
             group_plan=np.repeat(np.arange(len(plans)), [len(rounds) for rounds in rounds_of]),
         )
