@@ -1,4 +1,4 @@
-"""Puts the tool's real answer into ``README.md``, behind the command that gives it, and how far predictions are off.
+"""Puts the real answers into ``README.md``, behind the command and the lines that give them, and how far they are off.
 
 python docs/generate_readme.py           write it
 python docs/generate_readme.py --check   exit with 1 where it is not what the program would write now
@@ -17,6 +17,7 @@ PAGE = Path(__file__).parent.parent / "README.md"
 COMMAND = ["plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", "512"]
 ANSWER = re.compile(r"(?<=<!-- answer -->\n```text\n).*?(?=\n```\n)", re.DOTALL)
 ACCURACY = re.compile(r"(?<=<!-- accuracy -->).*?(?=<!-- end -->)", re.DOTALL)
+PYTHON = re.compile(r"(```python\n(.*?)^```\n\n<!-- python -->\n```text\n).*?(?=^```)", re.DOTALL | re.MULTILINE)
 TIMING = re.compile(r"plans in [0-9.]+ m?s")
 
 
@@ -32,6 +33,14 @@ def answer() -> str:
     return printed.getvalue().strip()
 
 
+def _with_printed(found: re.Match[str]) -> str:
+    """Lines of Python with what they print."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(found[2], PAGE.name, "exec"), {})  # noqa: S102  # what the page is for
+    return found[1] + printed.getvalue()
+
+
 def accuracy() -> str:
     """What `shardplan validate` says of published runs whose family the constants never saw."""
     from shardplan.calibration.validate import validate
@@ -44,7 +53,7 @@ def main(arguments: list[str]) -> int:
     """Writes or checks the page; returns the exit status."""
     old = PAGE.read_text(encoding="utf-8")
     now, errors = answer(), accuracy()
-    new = ACCURACY.sub(lambda _: errors, ANSWER.sub(lambda _: now, old))
+    new = PYTHON.sub(_with_printed, ACCURACY.sub(lambda _: errors, ANSWER.sub(lambda _: now, old)))
     if "--check" in arguments:
         return int(TIMING.sub("", new) != TIMING.sub("", old))  # no two runs take the same time
     PAGE.write_text(new, encoding="utf-8")

@@ -1,7 +1,6 @@
 """What mkdocs runs while it builds.
 
-Equations become MathML, a line ``::DIRECTIVE argument ...`` becomes the table of that name in ``tables.py``, and pages
-that load from other hosts are refused.
+Equations become MathML. Pages whose tables are out of date, and pages that load from other hosts, are refused.
 """
 
 from __future__ import annotations
@@ -17,18 +16,21 @@ from mkdocs.exceptions import PluginError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tables import DIRECTIVES
+from generate_tables import NEW, filled, for_build
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-DIRECTIVE = re.compile(r"^::(?P<name>[a-z]+)(?P<arguments>(?: \S+)*)$", re.MULTILINE)
 LOADED = re.compile(
     r"""(?:<(?:script|img|iframe|source)\b[^>]*?\bsrc=|<link\b[^>]*?\bhref=)["']?((?:https?:)?//[^"'\s>]+)"""
 )
 
 
-def on_page_markdown(text: str, **_: Any) -> str:
-    """Tables in place of their directives."""
-    return DIRECTIVE.sub(lambda match: DIRECTIVES[match["name"]](*match["arguments"].split()), text)
+def on_page_markdown(text: str, *, page: Any, **_: Any) -> str:
+    """The page, with tables that were not written into it yet. Raises ``PluginError`` where one is out of date."""
+    new = filled(text, depth=page.file.src_uri.count("/"))
+    if new != text and not NEW.search(text):
+        message = f"{page.file.src_path}: a table is out of date: run python docs/generate_tables.py"
+        raise PluginError(message)
+    return for_build(new)
 
 
 def on_page_content(content: str, *, page: Any, **_: Any) -> str:

@@ -1,7 +1,7 @@
 """Runs the notebooks of ``examples/`` and stores what their cells show; with ``--check`` says whether that still holds.
 
 It runs code cells in order in one namespace, as Jupyter does, and needs nothing but Python: an output is what a cell
-prints, and the text or picture of the expression that it ends with. Pictures are not compared.
+prints, and the text, page or picture of the expression that it ends with. Pictures are not compared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def _shown(value: Any) -> dict[str, Any]:
     if hasattr(value, "_repr_png_"):
         picture = base64.b64encode(value._repr_png_()).decode("ascii")
         return {"image/png": picture, "text/plain": [f"<{type(value).__name__} {value.name}>"]}
-    return {"text/plain": repr(value).splitlines(keepends=True)}
+    text = {"text/plain": repr(value).splitlines(keepends=True)}
+    if hasattr(value, "_repr_html_"):
+        return {"text/html": value._repr_html_().splitlines(keepends=True)} | text
+    return text
 
 
 def texts(notebook: dict[str, Any]) -> list[Any]:

@@ -32,6 +32,7 @@ from shardplan.inputs.software import Software
 from shardplan.inputs.words import FIELD_NAMES, LORA_MATRICES, RECOMPUTE_WORDS
 from shardplan.inputs.words import SCHEDULES as SCHEDULE_WORDS
 from shardplan.schedules.base import PipelineSchedule
+from shardplan.schedules.names import BUILT_IN
 from shardplan.schedules.registry import SCHEDULES
 from shardplan.validity import rules as validity
 from shardplan.words import folded
@@ -217,7 +218,8 @@ def rules() -> str:
 def schedules() -> str:
     """Every pipeline schedule: what it needs, what it holds, and where it comes from."""
     header = ["`schedule`", "name", "chunks per rank", "copies of the model", "gradients apart", "source"]
-    return _rows(header, [_schedule_cells(schedule) for schedule in SCHEDULES.values()])
+    shipped = (SCHEDULES[name] for name in BUILT_IN)  # pages that show how to add one run in the same process
+    return _rows(header, [_schedule_cells(schedule) for schedule in shipped])
 
 
 def _schedule_cells(schedule: PipelineSchedule) -> list[str]:

@@ -47,6 +47,49 @@ def test_the_answer_in_the_readme_is_what_the_program_says(monkeypatch: pytest.M
     assert _load(DOCS / "generate_readme.py").main(["--check"]) == 0, "run docs/generate_readme.py"
 
 
+def test_the_start_page_shows_the_answer_and_the_numbers_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardplan.calibration.validate.validate", published.validation)
+    monkeypatch.setattr("shardplan.reports.accuracy.record.accuracy_record", lambda *_: published.record())
+    assert _load(DOCS / "generate_start.py").main(["--check"]) == 0, "run docs/generate_start.py"
+
+
+def test_tables_of_the_pages_are_up_to_date() -> None:
+    pytest.importorskip("griffe", reason="comes with the extra 'docs'")
+    tables = _load(DOCS / "generate_tables.py")
+    assert tables.main(["--check"]) == 0, "run python docs/generate_tables.py"
+
+
+def test_a_new_table_is_a_line_in_a_page() -> None:
+    pytest.importorskip("griffe", reason="comes with the extra 'docs'")
+    tables = _load(DOCS / "generate_tables.py")
+    written = tables.filled("Before.\n\n::rules\n\nAfter.\n")
+    assert written.startswith("Before.\n\n<!-- rules -->\n\n1. ")
+    assert written.endswith("\n\n<!-- end -->\n\nAfter.\n")
+    assert tables.filled(written) == written
+    assert tables.filled(written.replace("1. ", "2. ")) == written
+
+
+def test_docstrings_have_links_to_their_source() -> None:
+    pytest.importorskip("griffe", reason="comes with the extra 'docs'")
+    tables = _load(DOCS / "generate_tables.py")
+    page = "Text.\n\n::: shardplan.units.format_time\n::: shardplan.costs\n    options: {members: [a]}\n\nMore.\n"
+    written = tables.filled(page, depth=1)
+    links = "[`units.py`](../../src/shardplan/units.py), [`costs/__init__.py`](../../src/shardplan/costs/__init__.py)"
+    assert f"\n\n<!-- source -->\n\nSource: {links}\n\n<!-- end -->\n\nMore.\n" in written
+    assert tables.filled(written, depth=1) == written
+    assert tables.for_build(written) == page
+
+
+def test_links_to_files_of_the_source_tree_lead_somewhere() -> None:
+    for page in DOCS.rglob("*.md"):
+        for link in re.findall(r"\]\((\.\./[^)#]*src/[^)#]*)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_no_page_needs_a_build_to_show_its_tables() -> None:
+    assert not [page for page in DOCS.rglob("*.md") if re.search(r"^::[a-z]", page.read_text(), re.MULTILINE)]
+
+
 class Colour(StrEnum):
     RED = "red"
     BLUE = "blue"
@@ -135,5 +178,5 @@ def test_every_schedule_has_a_section_and_frameworks() -> None:
 
 def test_every_constant_of_a_profile_is_shown_with_its_formula() -> None:
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "formulas").glob("*.md"))
-    shown = " ".join(re.findall(r"^::constants (.*)$", pages, flags=re.MULTILINE)).split()
+    shown = " ".join(re.findall(r"^<!-- constants (.*) -->$", pages, flags=re.MULTILINE)).split()
     assert sorted(shown) == sorted({*(field.name for field in dataclasses.fields(Profile))} - set(NOT_CONSTANTS))

@@ -51,6 +51,14 @@ def test_one_version() -> None:
     assert shardplan.__version__ == PROJECT["version"] == metadata.version("shardplan")
 
 
+def test_packages_hold_the_examples() -> None:
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"]["force-include"] == {"examples": "shardplan/examples"}
+    needed = {"/src", "/tests", "/docs", "/examples", "/.ci"}
+    assert needed <= set(targets["sdist"]["include"])
+    assert all((ROOT / name.lstrip("/")).exists() for name in targets["sdist"]["include"])
+
+
 def test_changelog_has_a_place_for_the_next_change() -> None:
     headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert headings[0] == "Unreleased"

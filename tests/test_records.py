@@ -68,7 +68,7 @@ def test_quantities_of_an_estimate_carry_their_unit() -> None:
         ([{"length_m": "far"}], "length_m is 'far': it must be a number", "correct"),
         ([{"lengthm": 1.0}], r"did you mean length_m\? \(and 1 more\)", "use length_m, or"),
         ([{"length": 1.0}], r"did you mean length_m", "use length_m, or"),
-        ([{"length_m": 1.0, "zzz": 1}], "trip.legs.0.zzz is not a field of this format$", "one of length_m, stops, or"),
+        ([{"length_m": 1.0, "zzz": 1}], "trip.legs.0.zzz is not a field of this format", "one of length_m, stops, or"),
         ([{"length_m": math.nan}], "length_m is nan: it must be a finite number", "correct"),
         ([{"length_m": 10**5000}], "length_m is a number of thousands of digits|cannot be read", "correct"),
     ],

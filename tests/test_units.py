@@ -135,10 +135,10 @@ def test_what_is_refused(parse: Callable[..., object], text: object, why: str) -
     assert "write it like one of " in refused.value.hint
 
 
-def test_a_value_beside_its_unit() -> None:
+def test_a_value_next_to_its_unit() -> None:
     assert to_si(450, "GB/s", "bandwidth", field="x") == 450e9
     assert to_si(80, "%", "fraction", field="x") == 0.8
-    with pytest.raises(UnitError, match="bare number beside its unit"):
+    with pytest.raises(UnitError, match="a number followed by its unit"):
         to_si("450 GB/s", "GB/s", "bandwidth", field="x")  # type: ignore[arg-type]  # what a file may hold
     with pytest.raises(UnitError, match="unknown unit"):
         to_si(450, "furlongs", "bandwidth", field="x")

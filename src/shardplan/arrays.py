@@ -162,7 +162,7 @@ def distinct(codes: NDArray[np.intp], limit: int) -> tuple[NDArray[np.intp], NDA
 
 
 MOST_PER_ROW = 8
-"""Codes beyond so many for each row are numbered anew, so that tables of all codes stay small."""
+"""Codes beyond this number for each row are numbered anew, so that tables of all codes stay small."""
 
 
 def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], int]:

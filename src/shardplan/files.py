@@ -27,6 +27,9 @@ DATA: Final = Path(__file__).parent / "data"
 """Accelerators, clusters, models, stacks, profiles and measured runs."""
 BUILT: Final = DATA / "built"
 """The YAML files of the package as JSON, which is read ten times faster; ``python -m shardplan.files`` makes them."""
+EXAMPLES: Final = (Path(__file__).parent / "examples", Path(__file__).parents[2] / "examples")
+"""Where the example files are: in an installed package, and in the source tree."""
+EXAMPLE_KINDS: Final = (".csv", ".ipynb", ".json", ".md", ".yaml")
 BUILT_FOLDERS: Final = ("accelerators", "clusters", "profiles", "stacks", ".")
 
 Document = dict[str, Any]
@@ -110,6 +113,23 @@ def forget_reads() -> None:
 def read_document(path: Path, kind: FileKind = DESCRIPTION) -> Document:
     """The mapping that the YAML or JSON file at ``path`` holds. Raises InputError."""
     return parse_document(read_text(path, kind), label=printable(str(path)), is_json=path.suffix.lower() == ".json")
+
+
+def example_files() -> dict[str, bytes]:
+    """The example files by name. Raises InputError where they were not installed."""
+    folder = next((each for each in EXAMPLES if each.is_dir()), None)
+    if folder is None:
+        raise InputError(
+            "the example files are missing from this installation",
+            rule="the package holds its examples",
+            hint="install shardplan again",
+        )
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in EXAMPLE_KINDS}
+
+
+def has_content(path: Path, content: bytes) -> bool:
+    """Whether the file at ``path`` holds ``content``; False where there is none."""
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def parse_document(text: str, *, label: str, is_json: bool = False) -> Document:

@@ -94,7 +94,7 @@ def test_answers_are_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "notes.json"
     path.write_text("notes")
-    with pytest.raises(InputError, match="is there already and is not a plan file"):
+    with pytest.raises(InputError, match="which exists and is not an answer of shardplan"):
         found().save(path)
     assert path.read_text() == "notes"
     found().save(path, overwrite=True)

@@ -219,7 +219,7 @@ def test_the_answer_is_one_screen_and_starts_with_the_plan_to_take() -> None:
     best = record["recommended"]["plan"]
     assert lines[3].startswith("Fits ")
     assert f"{best['step_time_s']:.3g} s a step" in lines[3]
-    first = unwrapped("\n".join(lines[:12]))
+    first = unwrapped("\n".join(lines[:18]))
     for text in (f"tp {best['plan']['tp']} ", "80 % band", "per accelerator", "MFU", "accelerator-hours", "Runs on"):
         assert text in first
     assert sum(line.startswith("  ") and "communication" in line for line in lines) <= 5

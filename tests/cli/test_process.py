@@ -23,8 +23,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def start(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    encoding = more.get("PYTHONIOENCODING", "utf-8")
     return subprocess.run(
-        [*PROGRAM, *arguments], capture_output=True, text=True, encoding="utf-8", check=False, env=environment(**more)
+        [*PROGRAM, *arguments], capture_output=True, text=True, encoding=encoding, check=False, env=environment(**more)
     )
 
 

@@ -16,9 +16,8 @@ from tests.strategies import models
 
 from shardplan.errors import InputError
 from shardplan.inputs.job import Job
-from shardplan.inputs.layers import MLP, Layer
+from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.recurrent import StateSpace
 from shardplan.published.base import MethodError
 from shardplan.published.calculator.flaws import FLAWS
 from shardplan.published.calculator.method import Calculator
@@ -197,7 +196,7 @@ def test_a_question_it_cannot_speak_of_is_refused_with_the_reason() -> None:
 @given(models(), st.sampled_from((1, 6, 24, 128)))
 def test_every_model_of_attention_is_answered(model: ModelConfig, num_accelerators: int) -> None:
     two_tiers = cluster(tier("rack", 72, 900), tier("network", None, 50))
-    if any(isinstance(kind.mixer, StateSpace) for kind in model.layer_kinds):
+    if not all(isinstance(kind.mixer, Attention | LatentAttention) for kind in model.layer_kinds):
         with pytest.raises(MethodError, match="without attention"):
             METHOD.plan(model, two_tiers, num_accelerators, JOB)
         return

@@ -16,6 +16,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.recurrent import DeltaAttention
 from shardplan.inputs.software import Software
 from shardplan.workload.layer import (
     Parameters,
@@ -53,16 +54,16 @@ def times(held: Parameters, count: Numbers) -> Parameters:
 def repeated(model: ModelConfig, layer: Layer, tp: int, columns: int) -> float:
     """Parameters of a layer that each tensor-parallel rank beyond the first holds once more, summed over them."""
     h, others = model.hidden_size, tp - 1
-    copies = float(layer.num_norms * model.norm_parameters * others)
+    copies = float((layer.num_norms * model.norm_parameters + layer.num_scales * h) * others)
     if isinstance(layer.mlp, MixtureOfExperts):
         copies += (layer.mlp.router_parameters(h) + layer.mlp.latent_parameters(h)) * others
-    if isinstance(layer.mixer, LatentAttention):
-        copies += (
-            h * ((layer.mixer.q_lora_rank or 0) + layer.mixer.kv_lora_rank + layer.mixer.qk_rope_head_dim) * others
-        )
-    if isinstance(layer.mixer, Attention):
-        kv_heads = layer.mixer.num_kv_heads
-        copies += 2 * h * layer.mixer.head_dim * max(columns - kv_heads, 0)
+    for mixer in layer.mixers:
+        if isinstance(mixer, LatentAttention):
+            copies += h * ((mixer.q_lora_rank or 0) + mixer.kv_lora_rank + mixer.qk_rope_head_dim) * others
+        if isinstance(mixer, Attention):
+            copies += 2 * h * mixer.head_dim * max(columns - mixer.num_kv_heads, 0)
+        if isinstance(mixer, DeltaAttention):
+            copies += 2 * h * mixer.head_dim * others  # the first halves of its gates
     return copies
 
 

@@ -19,7 +19,7 @@ from shardplan.api.questions import (
     cluster_of,
     plan_of,
 )
-from shardplan.errors import InputError, shown
+from shardplan.errors import InputError, check_kind, shown
 from shardplan.estimation.estimate import estimate_plan, in_framework
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import switches_in_stack
@@ -109,6 +109,7 @@ def search_frameworks(
     ``stacks``: the frameworks; without it those that are published. Other arguments are those of :func:`search`. Raises
     as it does, but not for what a framework cannot run: that is an answer.
     """
+    check_kind("stacks", stacks, Sequence, type(None), hint="a list of names or stacks")
     vendor = cluster_of(cluster).accelerator.vendor
     choices = choices_of(fix=fix, limit=limit, exclude=exclude)
     restricted = {name for each in choices.values() for name in each or ()}

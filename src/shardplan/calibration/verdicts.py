@@ -1,4 +1,4 @@
-"""Verdicts "fits" against how runs ended: right ones, runs that ran out of memory though said to fit, and the reverse.
+"""Verdicts "fits" against how runs ended: right ones, and wrong ones of either kind.
 
 A run that ended out of memory judges the verdict alone. The predicted need is that of the tensors on the fullest
 accelerator, of the memory that they can fill.
@@ -36,13 +36,13 @@ class Verdicts:
     right: float | None
     """Share of the verdicts that are right; None where there are no runs."""
     false_fits: int
-    """Runs that ran out of memory and are said to fit."""
+    """Runs that ran out of memory and are predicted to fit."""
     false_fits_beyond_3_percent: int
-    """Of these, those said to leave more than 3 % of the usable memory free."""
+    """Of these, those predicted to leave more than 3 % of the usable memory free."""
     false_fits_beyond_10_percent: int
-    """Of these, those said to leave more than 10 % of it free."""
+    """Of these, those predicted to leave more than 10 % of it free."""
     false_misfits: int
-    """Runs that ran and are said not to fit."""
+    """Runs that ran and are predicted not to fit."""
 
 
 def verdicts_of(predictions: Sequence[Prediction]) -> Verdicts:

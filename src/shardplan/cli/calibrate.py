@@ -49,7 +49,7 @@ AcceleratorFlag = Annotated[
         metavar="NAME|FILE",
     ),
 ]
-OutFlag = Annotated[str | None, _option("Where the profile goes.", panel="Output", metavar="FILE")]
+OutFlag = Annotated[str | None, _option("File to write the profile to.", panel="Output", metavar="FILE")]
 HoldoutFlag = Annotated[
     str,
     _option(

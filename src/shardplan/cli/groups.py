@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,9 +19,14 @@ SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_c
 """How help is asked for and laid out."""
 
 
-def examples(lines: Iterable[str]) -> str:
+FILES: Final = "examples/"
+"""The folder of the files that examples use."""
+
+
+def examples(lines: Sequence[str]) -> str:
     """Examples at the end of a command's help."""
-    return "Examples:\n\n\b\n" + "\n".join(f"    {line}" for line in lines)
+    origin = f"\n\n`shardplan examples` writes the files of {FILES}." if any(FILES in line for line in lines) else ""
+    return "Examples:\n\n\b\n" + "\n".join(f"    {line}" for line in lines) + origin
 
 
 class CommandEntry(NamedTuple):

@@ -53,6 +53,10 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan compare examples/plans.json --pick 1,3",
         ),
     ),
+    "examples": CommandEntry(
+        "Write the example files that the help and the documentation use.",
+        ("shardplan examples", "shardplan examples my-folder"),
+    ),
     "models": CommandEntry(
         "List the built-in models, or show one.",
         ("shardplan models", "shardplan models deepseek-v3 --json -"),

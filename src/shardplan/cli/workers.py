@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def workers_of(num_workers: int) -> Iterator[Executor | None]:
-    """An executor of so many workers; None for one, which is the program itself.
+    """An executor with this number of workers; None for one, which is the program itself.
 
     Threads: NumPy lets go of the interpreter while it computes, and nothing need be copied or started anew.
     """

@@ -1,4 +1,4 @@
-"""What is asked: a model, a cluster of so many accelerators, a job; and what follows from these alone."""
+"""What is asked: a model, a cluster and a number of its accelerators, a job; and what follows from these alone."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _in_effect(name: str) -> Condition:
 
 
 def _is_given(name: str, can: Capabilities, s: Setting, d: Degrees) -> bool:
-    """Whether the framework has nothing else than what the plan has in this field, or that where nothing is said."""
+    """Whether the framework has nothing else than what the plan has in this field, or that where nothing is stated."""
     if name in _CHOICES:
         known = _choices(getattr(can, _CHOICES[name]))
         return len(known) == 1 and bool(FACTS[name](s, d) == known[0])
@@ -144,5 +144,5 @@ _DEFAULTS: Final[Mapping[str, tuple[Template, Callable[[Any], Any]]]] = {
     "placement": (_template("placement"), lambda orders: None if ANY_PLACEMENT in orders else orders[:1]),
     "stage_layers": (_template("stage_layers"), lambda ways: tuple(way for way in ways if way != "counts")),
 }
-"""Fields with a rule of their own, and what of its entry a framework does where nothing is said: of the orders of ranks
+"""Fields with a rule of their own, and what a framework does where nothing is stated: of the orders of ranks
 the first, and layers are shared without stated numbers."""

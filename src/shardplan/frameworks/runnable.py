@@ -125,7 +125,7 @@ def _values(s: Setting, p: Plan, facts: Iterable[str]) -> str:
 
 
 def _value(s: Setting, p: Plan, fact: str) -> object:
-    """The field of the plan or the job, or a number that follows; None for what is said better by the rule."""
+    """The field of the plan or the job, or a number that follows; None for what the rule says better."""
     known = next((getattr(each, fact) for each in (p, s.job) if fact in _FIELDS[type(each)]), None)
     if known is None and fact in FACTS:
         followed = FACTS[fact](s, Degrees.of(p))

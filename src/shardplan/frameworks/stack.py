@@ -86,7 +86,7 @@ class Stack:
     stages_by_cost: bool = False
     """Whether stages are closed by the cost of their layers and the head; otherwise layers are shared out evenly."""
     experts_split_as_layers: bool = False
-    """Whether experts are split over the tensor-parallel ranks (``etp`` is ``tp``) where nothing is said."""
+    """Whether experts are split over the tensor-parallel ranks (``etp`` is ``tp``) where nothing is stated."""
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where each default comes from, by ``software.cuda_graphs`` and the like."""
     can_run: Capabilities | None = field(default=None, repr=False)

@@ -1,4 +1,4 @@
-"""What a framework makes of a plan where nothing is said: the defaults of a stack that depend on model and degrees."""
+"""What a framework makes of a plan where nothing is stated: defaults that depend on model and degrees."""
 
 from __future__ import annotations
 

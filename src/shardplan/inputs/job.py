@@ -116,7 +116,7 @@ class Job:
         default="fp32", metadata=about("Format of the optimizer's moments:", words=DTYPES, is_rare=True)
     )
     """Number format of the optimizer's moments."""
-    dropout: bool = field(default=False, metadata=about("Whether dropout runs.", is_rare=True))
+    dropout: bool = field(default=False, metadata=about("Run dropout.", is_rare=True))
     """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
     moe_imbalance: float = field(
         default=1.0,

@@ -224,7 +224,7 @@ def recompute_modules(policy: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def placement_tokens(placement: str) -> tuple[tuple[str, int | None], ...]:
-    """Dimensions of a placement from the inside out; a number where only so many ranks are placed there."""
+    """Dimensions of a placement from the inside out; a number where only that number of ranks are placed there."""
     tokens = tuple(_placement_token(part, placement) for part in placement.split("-"))
     whole = [name for name, number in tokens if number is None]
     if sorted(whole) != sorted(DEFAULT_PLACEMENT.split("-")):

@@ -61,7 +61,7 @@ def kinds_that(answer: str) -> tuple[Sharding, ...]:
 def sharding_fields(
     kinds: Kinds, degrees: Numbers, software: Software, *, replicas: Numbers, pp: Numbers
 ) -> dict[str, Any]:
-    """Fields of ``PlanNumbers`` for plans with these kinds of sharding over so many ranks (0: all ``replicas``)."""
+    """Fields of ``PlanNumbers`` for plans with these kinds of sharding over a number of ranks (0: all ``replicas``)."""
     given = where(np.greater(degrees, 0), degrees, replicas)
     second = _are(kinds, "second_copy")
     whole = where(second, replicas, given)

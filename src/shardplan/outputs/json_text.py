@@ -13,6 +13,7 @@ LINE: Final = 110
 ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 UNSHOWN: Final = re.compile("[\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 """What a terminal acts on, and what UTF-8 does not have: written as escapes."""
+NOT_ASCII: Final = re.compile("[^\\x00-\\x7f]")
 
 
 def json_text(value: Any, indent: int = 0) -> str:
@@ -74,6 +75,11 @@ def _least_length(value: Any) -> int:
     """Characters that a container takes at least, by the number of its parts and of theirs."""
     parts = value.values() if isinstance(value, dict) else value
     return 3 * len(value) + 3 * sum(len(part) - 1 for part in parts if isinstance(part, CONTAINERS))
+
+
+def in_ascii(text: str) -> str:
+    """A JSON text with escapes in place of all that is not ASCII, for consoles of another encoding."""
+    return NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _joined(start: str, keys: Sequence[str], parts: Sequence[str], end: str, indent: int) -> str:

@@ -13,11 +13,11 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TextIO, TypeVar
 
 from shardplan.errors import InputError, visible
 from shardplan.files import was_read
-from shardplan.outputs.json_text import json_text
+from shardplan.outputs.json_text import in_ascii, json_text
 
 T = TypeVar("T")
 
@@ -60,8 +60,9 @@ class JsonTarget:
         is_forced: bool = False,
         forced_by: str = "--force",
     ) -> None:
-        """``flag``: by which it was given, for errors. ``is_forced``: whether a file of another kind is replaced, which a
-        user asks for with ``forced_by``.
+        """Where to write; ``flag`` is by what it was given, for errors.
+
+        ``is_forced``: whether a file of another kind is replaced, which a user asks for with ``forced_by``.
         """
         self.where, self.flag, self.kind, self.is_forced = where, flag, kind, is_forced
         self.forced_by = forced_by
@@ -131,7 +132,8 @@ class JsonTarget:
     def write(self, record: Mapping[str, Any]) -> None:
         """Writes ``record``; a file holds either what it held before or all of it. Raises InputError."""
         if self.where is not None:
-            self.write_text(json_text(record) + "\n")
+            text = json_text(record) + "\n"
+            self.write_text(text if not self.is_stdout or _is_unicode(sys.stdout) else in_ascii(text))
 
     def write_text(self, text: str) -> None:
         """Writes ``text`` as a whole. Raises InputError."""
@@ -183,6 +185,11 @@ def wants_json(arguments: Sequence[str]) -> bool:
         elif argument.startswith("--json="):
             where = argument.removeprefix("--json=")
     return where == "-"
+
+
+def _is_unicode(stream: TextIO) -> bool:
+    """Whether a stream writes UTF-8, which is what readers of JSON expect."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf8")
 
 
 def _named(path: object) -> str:

@@ -292,7 +292,7 @@ class _Draft:
         return distinct
 
     def _can_run(self, points: Points, vp: int) -> NDArray[np.bool_]:
-        """For every point whether the schedule can run it with so many chunks per rank, two standing for more."""
+        """For every point whether the schedule runs it with this number of chunks per rank, two standing for more."""
         schedule = self.switches.get("schedule") or ("interleaved" if vp > 1 else "1f1b")
         plan = Plan(schedule=self.switches.get("schedule"))
         degrees = replace(self._at(points), vp=vp, interleaved=schedule == "interleaved", plan=plan)

@@ -18,7 +18,7 @@ class Suggestion:
     """A change that would make something fit, checked by the estimate."""
 
     change: str
-    """The change in words, with the flags that make it."""
+    """The change as text, with the flags that make it."""
     estimate: Estimate
     """The fastest plan that fits then."""
     num_accelerators: int

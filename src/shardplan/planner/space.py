@@ -38,7 +38,7 @@ RECOMPUTED = ("recompute", "recompute_num_layers")
 GRID = ("pp", "tp", "tp_rows", "cp", "ep", "etp", "micro_batch_size")
 """Degrees of a plan that the search combines freely; all others follow from them or are choices at each."""
 FEWEST_LOCAL_TOKENS = 512
-"""Context parallelism leaves each rank at least so many tokens of a sequence."""
+"""Context parallelism leaves each rank at least this number of tokens of a sequence."""
 MOST_MICROBATCH_TOKENS = 131_072
 MOST_EXPERT_TENSOR_RANKS = 8
 MOST_GRID_ROWS = 64
@@ -52,7 +52,7 @@ FULL_RECOMPUTE_SHARES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filling:
-    """A sharding degree that depends on the plan: groups of ranks that fill so many neighbouring accelerators."""
+    """A sharding degree that depends on the plan: groups of ranks that fill a number of neighbouring accelerators."""
 
     accelerators: int
 

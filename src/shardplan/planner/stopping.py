@@ -19,7 +19,7 @@ class SearchStopped(ShardplanError):  # noqa: N818  # what happened, not a fault
 
 @dataclass(frozen=True)
 class Deadline:
-    """Says yes once so many seconds have passed since it was made."""
+    """Says yes once that many seconds have passed since it was made."""
 
     seconds: float
     started: float = field(default_factory=time.monotonic)

@@ -179,7 +179,7 @@ class Tables:
         return self.sharded(numbers, kinds, self.family.sharding_degrees[:, points])
 
     def sharded(self, numbers: PlanNumbers, kinds: NDArray[np.str_], degrees: NDArray[np.int64]) -> PlanNumbers:
-        """The same with these kinds of sharding over so many ranks (0: all)."""
+        """The same with these kinds of sharding over this number of ranks (0: all)."""
         software = self.question.job.software
         found = sharding_fields(kinds, degrees, software, replicas=numbers.replicas, pp=numbers.pp)
         return replace(numbers, **found)

@@ -113,7 +113,7 @@ def _schema() -> type[BaseModel]:
     """Pydantic model of a record, made from the fields of the dataclasses on first use: importing pydantic is slow."""
     from pydantic import ConfigDict, Field, create_model
 
-    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+    config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
     def one_of(parts: Mapping[str, type[Any]]) -> Any:
         schemas = [

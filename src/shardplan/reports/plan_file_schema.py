@@ -1,4 +1,4 @@
-"""What a plan file holds: the type of every value."""
+"""What is in a plan file: the type of every value. Keys of a later version are ignored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def schema_of_files() -> type[BaseModel]:
     """Pydantic model of a file, made on first use: importing pydantic is slow."""
     from pydantic import BaseModel, ConfigDict, Field, create_model
 
-    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
     class RobustnessRecord(BaseModel):
         model_config = config

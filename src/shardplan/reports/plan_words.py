@@ -41,7 +41,7 @@ def changed_fields(plan: Plan) -> dict[str, object]:
 
 
 def plan_words(estimate: Estimate) -> list[str]:
-    """A plan in words, degrees of one left out: ``tp 4``, ``pp 8``, ``dp 16``, ``micro-batch 1 x 32``, ``zero1`` ..."""
+    """A plan as text, degrees of one left out: ``tp 4``, ``pp 8``, ``dp 16``, ``micro-batch 1 x 32``, ``zero1`` ..."""
     plan = estimate.plan
     degrees = {name: getattr(plan, name) for name in ("tp", "cp", "pp", "vp", "ep", "etp")}
     words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in ("tp", "pp")]
@@ -86,7 +86,8 @@ def short_changes(changes: dict[str, object], plan: Plan) -> list[str]:
         words.append(plan.sharding)
     if {"recompute", "recompute_num_layers"} & changes.keys():
         words.append("no recomputation" if plan.recompute == "none" else f"recompute {short_recompute(plan)}")
-    others = {name: value for name, value in changes.items() if name not in (*NAMED, "placement", "stage_layers")}
+    left_out = (*NAMED, "placement", "stage_layers")
+    others = {name: value for name, value in changes.items() if name not in left_out and value is not None}
     return words + [f"{name.replace('_', ' ')} {field_text(value)}" for name, value in others.items()]
 
 

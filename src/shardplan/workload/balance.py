@@ -15,7 +15,7 @@ from shardplan.workload.keys import keys_of_one
 
 MOST_SEQUENCES: Final = 256
 MOST_DOCUMENTS: Final = 2**18
-"""Documents that are looked at; of longer sequences only the first so many, which are shared less evenly."""
+"""Documents that are looked at; of longer sequences only this number of the first, which are shared less evenly."""
 
 
 def slowest_rank(

@@ -150,7 +150,7 @@ class Parameters:
         )
 
     def with_adam(self, dense: Numbers, job: Job) -> Parameters:
-        """The same, so many of them updated by Adam where the job's optimizer is Muon."""
+        """The same, this number of them updated by Adam where the job's optimizer is Muon."""
         return replace(self, by_adam=dense) if job.optimizer == "muon" else self
 
 

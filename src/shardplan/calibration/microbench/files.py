@@ -14,6 +14,7 @@ from shardplan.errors import InputError
 from shardplan.files import read_document
 from shardplan.inputs.profile import Constant
 from shardplan.inputs.readers.catalog import load_accelerator
+from shardplan.outputs.target import PROFILE, TIMINGS, JsonTarget
 
 WIDTH: Final = 120
 
@@ -24,14 +25,14 @@ def write_profile(path: str | os.PathLike[str], constants: Mapping[str, Constant
     The timings are kept even where they determine no constant; a profile that was there before stays.
     """
     profile, raw = Path(path), measurements_path(path)
-    _write(raw, _measurements_text(measurements))
+    JsonTarget(str(raw), "--out", kind=TIMINGS, is_forced=True).write_text(_measurements_text(measurements))
     if not constants:
         raise InputError(
             f"the timings determine no constant; they are kept in {raw}",
             rule="a profile holds constants",
             hint="let the micro-benchmark run to its end, on a machine that does nothing else",
         )
-    _write(profile, profile_text(constants, measurements))
+    JsonTarget(str(profile), "--out", kind=PROFILE, is_forced=True).write_text(profile_text(constants, measurements))
     return raw
 
 
@@ -90,19 +91,3 @@ def _measurements_text(measurements: Measurements) -> str:
             text = json.dumps(value)
         parts.append(f"  {json.dumps(name)}: {text}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _write(path: Path, text: str) -> None:
-    """A file holds either what it held before or all of the text."""
-    beside = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
-    try:
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"{path} cannot be written: {reason}", rule="the folder of the profile exists", hint="correct the path"
-        ) from error

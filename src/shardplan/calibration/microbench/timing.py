@@ -18,7 +18,7 @@ from shardplan.fields import dataclass
 QUANTILE: Final = 0.2
 """Of the series, which stands for a case."""
 Elapsed = Callable[[int], float]
-"""Seconds that so many calls take, all work of the device included."""
+"""Seconds that this number of calls takes, all work of the device included."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class Effort:
     """Length of one series. [s]"""
     num_series: int
     most_calls: int
-    """Calls in one series; a device queues so many without waiting for the host."""
+    """Calls in one series; a device queues that many without waiting for the host."""
     limit: float
     """After this long no further series begins. [s]"""
 

@@ -188,7 +188,7 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
 
 
 LAYERS_PER_CHUNK = 2
-"""Of a pipeline that is said to be interleaved and no more, as in most published recipes."""
+"""Of a pipeline that is only known to be interleaved, as in most published recipes."""
 
 
 def _say_default(choices: Choices, stack: Stack | None, name: str, value: object) -> None:
@@ -297,7 +297,7 @@ def _num_microbatches(choices: Choices) -> int:
 
 
 def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
-    """Model chunks of the stack's usual size, or of the usual one where a pipeline is said to be interleaved."""
+    """Model chunks of the stack's usual size, or of the usual one where a pipeline is known to be interleaved."""
     plan = choices.plan
     pp, wanted = plan["pp"], stack.layers_per_chunk if stack else None
     if wanted is None and _takes_several_chunks(plan):

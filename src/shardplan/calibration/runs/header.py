@@ -17,7 +17,7 @@ from shardplan.errors import InputError, nearest_names, shown
 from shardplan.inputs.words import FIELD_NAMES
 from shardplan.words import folded
 
-MOST_COLUMNS: Final = 500
+MOST_COLUMNS: Final = 256
 MOST_LISTED: Final = 12
 TEMPLATE_HINT: Final = "`shardplan calibrate --template` prints a file to start from"
 SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}

@@ -27,7 +27,7 @@ def recompute_layers(choices: Choices, key: str, value: str) -> None:
 
 
 def offloaded_layers(choices: Choices, key: str, value: str) -> None:
-    """Activations of so many layers of each stage."""
+    """Activations of this number of layers of each stage."""
     if not is_count(value):
         choices.not_known(key, value, LAYERS)
         return

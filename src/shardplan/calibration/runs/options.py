@@ -1,7 +1,7 @@
 """What the ``options`` of a measured run mean: every known key changes fields of ``Software``, ``Job`` or ``Plan``.
 
 Words are read by tables of their names. A value that is not understood sets nothing: the framework's default stays, and
-the prediction says so. Keys that change nothing in the estimate are known all the same and said to be without effect;
+the prediction says so. Keys that change nothing in the estimate are known all the same and reported as without effect;
 others are kept and reported.
 """
 

@@ -31,8 +31,6 @@ RUNS: Final = FileKind(
     "--template` prints a file to start from",
 )
 MOST_ROWS: Final = 50_000
-MOST_COLUMNS: Final = 256
-"""The format has fewer than fifty; names that it does not know are compared with each of them."""
 RAN: Final = "ran"
 LONGEST_CELL: Final = 4000
 

@@ -128,7 +128,7 @@ def _calculator_case(flags: CalculatorFlags) -> dict[str, Any]:
 def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFlags, output: OutputFlags) -> int:
     """Search all configurations of a strategy by the model of arXiv 2410.00273, or price one.
 
-    The answer is no where nothing fits; the configuration of least memory is shown then.
+    Exits with 1 if nothing fits; the configuration of least memory is shown then.
     """
     target = _target(output, case.input)
     from shardplan.published.catalogue import load_method
@@ -257,7 +257,7 @@ FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Re
 def check(*, files: FilesArgument, output: OutputFlags) -> int:
     """Recompute every case of reference files, and say how far the published figures are.
 
-    The answer is no where a relative difference exceeds 1e-9 (1e-12 absolute where the reference is 0), or a degree, a
+    Exits with 1 where a relative difference exceeds 1e-9 (1e-12 absolute where the reference is 0), or a degree, a
     recommendation or a word differs.
     """
     target = _target(output, *files)

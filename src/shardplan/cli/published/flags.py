@@ -56,10 +56,10 @@ class SearcherFlags:
     ] = None
     workers: Annotated[
         str,
-        typer.Option(metavar="N", help="Evaluate in parallel with so many workers.", rich_help_panel="Search"),
+        typer.Option(metavar="N", help="Number of worker processes.", rich_help_panel="Search"),
     ] = "1"
     top: Annotated[
-        str, typer.Option(metavar="N", help="How many configurations to show.", rich_help_panel="Search")
+        str, typer.Option(metavar="N", help="Number of configurations to show.", rich_help_panel="Search")
     ] = "10"
 
 
@@ -92,9 +92,13 @@ class LimitsFlags:
         bool | None,
         _text("Limits", "The best utilisation against training compute, in place of a layer.", metavar=""),
     ] = None
-    min_flop: Annotated[str | None, _text("Limits", "Where it begins. [default: 1e20]", metavar="FLOP")] = None
-    max_flop: Annotated[str | None, _text("Limits", "Where it ends. [default: 1e33]", metavar="FLOP")] = None
-    points_per_decade: Annotated[str | None, _text("Limits", "How fine it is. [default: 5]")] = None
+    min_flop: Annotated[
+        str | None, _text("Limits", "Training compute at which the curve begins. [default: 1e20]", metavar="FLOP")
+    ] = None
+    max_flop: Annotated[
+        str | None, _text("Limits", "Training compute at which the curve ends. [default: 1e33]", metavar="FLOP")
+    ] = None
+    points_per_decade: Annotated[str | None, _text("Limits", "Points of the curve per decade. [default: 5]")] = None
     training_time: Annotated[
         str | None, _text("Limits", "Within which a run must end: 30days, 720h. [default: 3 months]", metavar="TIME")
     ] = None
@@ -123,7 +127,7 @@ class SearchedFlags:
     ] = None
     gpus: Annotated[str | None, _text("Search", "Number of accelerators.")] = None
     global_batch_size: Annotated[str | None, _text("Search", "Sequences of a step. [default: 4096]")] = None
-    top: Annotated[str | None, _text("Search", "How many configurations. [default: 10]")] = None
+    top: Annotated[str | None, _text("Search", "Number of configurations. [default: 10]")] = None
     corrected: Annotated[
         str | None,
         _text(

@@ -53,7 +53,7 @@ SystemFlag = Annotated[
     str, typer.Option(metavar="NAME", help="System whose configurations F3 shows.", rich_help_panel="Study")
 ]
 DomainFlag = Annotated[str, typer.Option(metavar="N", help="Its scale-up domain: 4, 8 or 64.", rich_help_panel="Study")]
-WorkersFlag = Annotated[str, typer.Option(metavar="N", help="Search with so many workers.", rich_help_panel="Study")]
+WorkersFlag = Annotated[str, typer.Option(metavar="N", help="Number of worker processes.", rich_help_panel="Study")]
 
 
 @with_flags

@@ -63,7 +63,7 @@ def _rows(found: UserFit, quantity: str) -> list[tuple[str, Errors]]:
 
 def _go_on(page: Page, found: UserFit, out: str) -> None:
     """Where the profile is, what it serves, and what may be done better."""
-    page.heading("Go on")
+    page.heading("Next steps")
     page.line(f"Saved in {out}:")
     page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
     page.verbatim(f"shardplan profiles {shlex.quote(out if '/' in out else './' + out)}")
@@ -165,7 +165,7 @@ def show_microbench(page: Page, measured: Measurements, outcome: Outcome, out: s
     _kept(page, outcome.kept)
     if not outcome.constants:
         return
-    page.heading("Go on")
+    page.heading("Next steps")
     page.line(f"Saved in {out}, every timing in {measurements_path(out)}:")
     page.verbatim(f"shardplan plan MODEL ... --profile {shlex.quote(out)}")
     if measured.device.kind == "cpu":

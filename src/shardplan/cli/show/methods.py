@@ -27,7 +27,7 @@ def show_list(page: Page, entries: Sequence[MethodEntry]) -> None:
         left_out = [*entry.leaves_out[:MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
         page.hanging(Text("leaves out"), Text("; ".join(left_out)))
         page.hanging(Text("source    "), Text(entry.source, style="dim"))
-    page.heading("Go on")
+    page.heading("Next steps")
     page.line("All that a method counts and leaves out; a question of yours in its terms; a case in its own words:")
     for command in (
         "shardplan methods subramanian2024",

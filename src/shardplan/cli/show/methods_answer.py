@@ -144,7 +144,7 @@ def _text_or_none(name: str, value: float | None) -> str | None:
 
 
 def part_label(name: str) -> str:
-    """A term in words, without its unit."""
+    """A term as text, without its unit."""
     for suffix in ("_s", "_bytes"):
         name = name.removesuffix(suffix)
     return name.replace("_", " ")
@@ -163,7 +163,7 @@ def part_text(name: str, value: float) -> str:
 
 def _show_way_on(page: Page, report: MethodReport) -> None:
     priced = [each.estimate for each in report.ours if each.estimate is not None]
-    page.heading("Go on")
+    page.heading("Next steps")
     page.line("Leave out --method for our own search. All that the method counts and leaves out:")
     page.verbatim(f"shardplan methods {report.entry.name}")
     if priced:

@@ -63,7 +63,7 @@ def show_study(
     if written:
         page.heading("Written")
         page.bullets(written)
-    page.heading("Go on")
+    page.heading("Next steps")
     page.line("Any figure as a table, or all of them as pages, pictures and tables; one search of it:")
     page.verbatim("shardplan study subramanian2024 --figure F3")
     page.verbatim("shardplan study subramanian2024 --out figures")

@@ -185,7 +185,7 @@ def _not_fitting(page: Page, runs: tuple[Prediction, ...]) -> None:
 
 
 def _false_fits(page: Page, runs: tuple[Prediction, ...]) -> None:
-    """Those that are said to leave most memory free."""
+    """Those that are predicted to leave most memory free."""
     if not runs:
         return
     page.heading("Predicted to fit", "though they ran out of memory; needed against usable memory")

@@ -48,7 +48,7 @@ def list_accelerators() -> list[str]:
     return sorted(shipped_names("accelerator").values())
 
 
-def load_model(given: NameOrPath | Mapping[str, Any]) -> ModelConfig:
+def load_model(name_or_path: NameOrPath | Mapping[str, Any]) -> ModelConfig:
     """A model by name, by the path of its ``config.json`` or of the folder that holds one. Raises InputError.
 
     A name may be that of a repository on the Hugging Face hub: one of a built-in model, or one in the local cache.
@@ -57,9 +57,9 @@ def load_model(given: NameOrPath | Mapping[str, Any]) -> ModelConfig:
     from shardplan.inputs.readers.hf.config import model_from_config, read_model_file
     from shardplan.inputs.readers.hf.file import config_path
 
-    if isinstance(given, Mapping):
-        return model_from_config(given, name=_name_in(given))
-    path, taken = _find("model", given)
+    if isinstance(name_or_path, Mapping):
+        return model_from_config(name_or_path, name=_name_in(name_or_path))
+    path, taken = _find("model", name_or_path)
     model = read_model_file(config_path(path))
     return replace(model, notes=(*taken, *model.notes)) if taken else model
 

@@ -15,8 +15,8 @@ from shardplan.files import Document
 from shardplan.records import RecordFormat
 
 RULE: Final = "the fields of a file are known, complete and of their type"
-ACCELERATOR: Final = RecordFormat(RULE, "compare with examples/my-accelerator.yaml")
-CLUSTER: Final = RecordFormat(RULE, "compare with examples/my-cluster.yaml")
+ACCELERATOR: Final = RecordFormat(RULE, "compare with examples/my-accelerator.yaml, which `shardplan examples` writes")
+CLUSTER: Final = RecordFormat(RULE, "compare with examples/my-cluster.yaml, which `shardplan examples` writes")
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -130,7 +130,7 @@ class AcceleratorFile(DescribedFile):
     scale_up: FastDomain | None = None
     """The scale-up domain that the part's own links make."""
     accelerators_per_node: StatedValue | None = None
-    """Accelerators that usually share one host; 8 where nothing is said."""
+    """Accelerators that usually share one host; 8 where nothing is stated."""
     usual_cluster: Text | None = None
     """Name or path of the cluster that ``--accelerator`` alone takes."""
 

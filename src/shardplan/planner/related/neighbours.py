@@ -137,7 +137,7 @@ def _changes(question: Question, offer: Offer) -> tuple[int, int]:
 
 
 def _promising(question: Question, bound: float = np.inf) -> tuple[Pair, ...]:
-    """Pairs to search: those with many more layouts, each the nearest with so many, the nearest first.
+    """Pairs to search: those with many more layouts, each the nearest with that many, the nearest first.
 
     ``bound``: factor by which a pair could be faster at most on as many accelerators.
     """

@@ -122,7 +122,7 @@ def end_of_batch(device: Device, layer: LinearLayer) -> LayerTime:
 
 
 def busy_times(device: Device, bytewidth: float, *, flop: Numbers, memory: Numbers, network: Numbers) -> LayerTime:
-    """Time of so much arithmetic and so many words; arithmetic and memory are throttled, the network is not."""
+    """Time of some arithmetic and a number of words; arithmetic and memory are throttled, the network is not."""
     achieved = device.base_utilisation
     return LayerTime(
         flop=flop * bytewidth / (achieved * device.flops_8bit),

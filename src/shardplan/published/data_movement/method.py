@@ -126,7 +126,7 @@ def _matrices(model: ModelConfig, job: Job) -> list[Matrix]:
 
 
 def _link(cluster: Cluster, num_accelerators: int) -> NetworkTier:
-    """The slowest tier that so many accelerators span."""
+    """The slowest tier that this number of accelerators spans."""
     spanned = [cluster.tiers[0]]
     for inner, outer in zip(cluster.tiers, cluster.tiers[1:], strict=False):
         if inner.size is not None and inner.size < num_accelerators:

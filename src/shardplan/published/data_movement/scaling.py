@@ -46,7 +46,7 @@ class Assumptions:
     """Batches grow as this power of training compute: here as the cube root of the tokens, more slowly than the fits of
     Kaplan et al. (0.24, arXiv 2001.08361) and of DeepSeek LLM (0.327, arXiv 2401.02954)."""
     expansion: float = 5.0
-    """A block is a layer from the hidden size to so many times of it, and one back (the notebook's 16384 to 81920)."""
+    """A block is a layer from the hidden size to this multiple of it, and one back (the notebook's 16384 to 81920)."""
     aspect_ratio: float = 128.0
     """Hidden size over blocks at ``shape_parameters`` (GPT-3: 12288 over 96)."""
     shape_parameters: float = 175e9

@@ -28,7 +28,7 @@ SHARES: Final = ("comp_frac", "tp_comm_frac", "bubble_frac", "dp_comm_frac", "me
 PARTS: Final = ("t_comp", "t_tp_comm", "t_bubble", "t_dp_comm", "t_mem", "t_pp_comm")
 MEMORY: Final = ("wts_mem", "wts_grad_mem", "wts_optimizer_states_mem", "acts_mem")
 GUIDES: Final = (4, 12)
-"""Lines of perfect scaling, so many times faster than the first A100 that can hold the model."""
+"""Lines of perfect scaling, by how many times faster they are than the first A100 that can hold the model."""
 REFERENCE: Final = ("A100", 4)
 
 CONTOUR_SIZE: Final = 8192

@@ -1,4 +1,4 @@
-"""Verdicts "fits" of the accuracy report: by family, in-sample and left out, and runs wrongly said to fit."""
+"""Verdicts "fits" of the accuracy report: by family, in-sample and left out, and runs wrongly predicted to fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fits_record(fresh: Validation, left_out: Validation | None) -> list[dict[str
 
 
 def false_fits(fresh: Validation) -> list[dict[str, Any]]:
-    """Runs that ran out of memory, said to leave more than 3 % of it free, those first that leave most."""
+    """Runs that ran out of memory, predicted to leave more than 3 % of it free, those first that leave most."""
     return [
         {
             "id": one.run.id,

@@ -20,7 +20,7 @@ def fits_sections(record: Record) -> Iterator[Section]:
     yield Section(
         title="Fits",
         text='The verdict "fits" against how runs ended. False "fits": the run ran out of memory; beyond 3 % and 10 %: '
-        "and is said to leave more than that of the usable memory free. "
+        "and is predicted to leave more than that of the usable memory free. "
         'False "does not fit": the run ran. Families without a run that ran out of memory and without a wrong verdict '
         "are in the last row alone.",
         columns=[
@@ -42,9 +42,9 @@ def fits_sections(record: Record) -> Iterator[Section]:
         ],
     )
     yield Section(
-        title="Runs out of memory that are said to fit",
+        title="Runs out of memory that are predicted to fit",
         level=3,
-        text="Those said to leave more than 3 % of the usable memory free. Needed and usable in GB of 10^9 bytes."
+        text="Those predicted to leave more than 3 % of the usable memory free. Needed and usable in GB of 10^9 bytes."
         if record["false_fits"]
         else "",
         columns=["run", "tier", "needed", "usable", "needed / usable", "cause"],

@@ -47,7 +47,7 @@ def _causes(record: Record) -> Iterator[Section]:
         Section(
             title="Known causes of memory errors",
             level=3,
-            text="The same of the peak memory, all tiers. Where a cause is said not to be known, the runs are named "
+            text="The same of the peak memory, all tiers. Where a cause is not known, the runs are named "
             "together for what they share.",
         ),
     )

@@ -115,7 +115,7 @@ TARGETS = (
         quantity="memory",
     ),
 )
-"""Tiers A and A- where nothing else is said, of the families that the shipped constants are fitted to in full unless
+"""Tiers A and A- where nothing else is stated, of the families that the shipped constants are fitted to in full unless
 others are named; peak memory without the families whose rows contradict themselves."""
 
 TOO_SMALL = (0.04, 0.01)
@@ -124,7 +124,7 @@ REGRET = (0.03, 0.015)
 IN_ORDER = (0.85, 0.95)
 RIGHT_VERDICTS = (0.95, 0.98)
 FAR_FALSE_FITS = (0.0, 0.0)
-"""Share of the runs out of memory that are said to leave more than 10 % of it free."""
+"""Share of the runs out of memory that are predicted to leave more than 10 % of it free."""
 
 
 def targets(fresh: Validation, left_out: Validation) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _verdicts(sides: Mapping[str, Validation]) -> list[dict[str, Any]]:
     families = "families with runs out of memory"
     return [
         _share(f'verdicts "fits" that are right, {families}', "fits", RIGHT_VERDICTS, right, more_is_better=True),
-        _share("runs out of memory said to leave more than 10 % free", "fits", FAR_FALSE_FITS, far),
+        _share("runs out of memory predicted to leave more than 10 % free", "fits", FAR_FALSE_FITS, far),
     ]
 
 

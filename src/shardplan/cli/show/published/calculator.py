@@ -1,4 +1,4 @@
-"""The calculator's answer in words, our own estimate next to what is known to be wrong."""
+"""The calculator's answer as text, our own estimate next to what is known to be wrong."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads any ``config.json`` of the supported Hugging Face families into a :class:`~shardplan.inputs.model.ModelConfig`.
 
 Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
-reader leaves out (a vision tower, quantised weights) is said in ``notes``. Each family is a small function in
+reader leaves out (a vision tower, quantised weights) is named in ``notes``. Each family is a small function in
 ``hf_gpt``, ``hf_llama``, ``hf_gemma``, ``hf_moe``, ``hf_hybrid``, ``hf_recurrent`` or
 ``hf_encoders``; :data:`FAMILIES` is all of them.
 """
