@@ -9,14 +9,24 @@ import itertools
 import tempfile
 from pathlib import Path
 
-from measure import Record, parser, print_table, timed, write_record
+from measure import Record, parser, print_table, table, timed, write_record
 
 from shardplan.calibration.validate import validate
 
 HEADER = (
-    "id,model,accelerator,num_accelerators,precision,sequence_length,global_batch_size,micro_batch_size,tp,pp,cp,"
+    "id,model,accelerator,num_accelerators,precision,sequence_length,global_batch_size,micro_batch_size,tp,pp,vp,cp,"
     "sharding,recompute,framework,step_time_s"
 )
+PLANS = (
+    (1, 2, 4, 8),
+    (1, 2, 4, 8),
+    (1, 2, 5),
+    (1, 2),
+    (1, 2, 4),
+    ("ddp", "zero1", "zero2", "zero3"),
+    ("none", "selective", "full"),
+)
+"""Values of tp, pp, vp, cp, micro-batch, sharding and recomputation."""
 KINDS = {
     "one question": (("llama-3.1-70b",), (512,), (1024,)),
     "many questions": (
@@ -31,14 +41,14 @@ KINDS = {
 def rows_of(kind: str, num_rows: int) -> str:
     """A file of ``num_rows`` runs."""
     models, sizes, batches = KINDS[kind]
-    plans = list(itertools.product((1, 2, 4, 8), (1, 2, 4, 8), (1, 2), (1, 2, 4), ("zero1", "zero3"), ("none", "full")))
+    plans = list(itertools.product(*PLANS))
     asked = list(itertools.product(models, sizes, batches))
     lines = [HEADER]
     for number in range(num_rows):
-        tp, pp, cp, micro_batch, sharding, recompute = plans[number * 7 % len(plans)]
+        tp, pp, vp, cp, micro_batch, sharding, recompute = plans[number * 7 % len(plans)]
         model, size, batch = asked[number * 5 % len(asked)]
         lines.append(
-            f"run-{number},{model},h100-sxm-80gb,{size},bf16,4096,{batch},{micro_batch},{tp},{pp},{cp},{sharding},"
+            f"run-{number},{model},h100-sxm-80gb,{size},bf16,4096,{batch},{micro_batch},{tp},{pp},{vp},{cp},{sharding},"
             f"{recompute},megatron,{20 + number % 7}"
         )
     return "\n".join(lines) + "\n"
@@ -60,13 +70,28 @@ def measured(kind: str, num_rows: int, *, runs: int) -> Record:
     }
 
 
+COLUMNS = ["rows", "in the file", "predicted", "ms of processor time per row"]
+
+
+def rows_of_table(kinds: list[Record]) -> list[list[str]]:
+    """Text of a table."""
+    return [
+        [each["rows"], f"{each['num_rows']:,}", f"{each['num_predicted']:,}", f"{each['cpu_ms_per_row']:.2f}"]
+        for each in kinds
+    ]
+
+
+def report(record: Record) -> str:
+    """The table of the documentation."""
+    return table(COLUMNS, rows_of_table(record["kinds"]))
+
+
 def main() -> None:
     """Prints a table, and writes a record where asked to."""
     arguments = parser(__doc__ or "", runs=3).parse_args()
     num_rows = 20 if arguments.tiny else 3000
     found = [measured(kind, num_rows, runs=arguments.runs) for kind in KINDS]
-    rows = [[each["rows"], f"{each['num_predicted']:,}", f"{each['cpu_ms_per_row']:.2f}"] for each in found]
-    print_table(["rows", "predicted", "ms of processor time per row"], rows)
+    print_table(COLUMNS, rows_of_table(found))
     write_record(arguments.json, "validate_rows", kinds=found)
 
 

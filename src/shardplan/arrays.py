@@ -100,6 +100,14 @@ def without_zeros(record: Record) -> Record:
     return mapped(record, lambda array: array if array.any() else 0.0)
 
 
+def column(values: Sequence[Any]) -> Any:
+    """Values as an array; the one value that all are, if so. Of mappings a column for every key."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: column([each[key] for each in values]) for key in first}
+    return first if all(each == first for each in values) else np.asarray(values)
+
+
 def gather(record: Record, index: NDArray[np.intp]) -> Record:
     """``record`` with every array inside it taken at ``index`` along its last axis; numbers stay numbers."""
     return mapped(record, lambda array: array if array.shape[-1:] in {(), (1,)} else array.take(index, axis=-1))

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 from shardplan.errors import InputError, ShardplanError, nearest_names, shown
@@ -37,6 +38,11 @@ def plain(value: Any) -> Any:
 
 def keys(kind: Any) -> Mapping[str, str]:
     """Keys in a file of the fields of a dataclass."""
+    return _keys(kind)
+
+
+@cache
+def _keys(kind: Any) -> Mapping[str, str]:
     return {field.name: field.metadata.get(KEY, field.name) for field in dataclasses.fields(kind)}
 
 

@@ -120,10 +120,12 @@ def parse_whole(text: str, *, is_length: bool = False) -> int:
     match = _WHOLE.fullmatch(text.strip())
     if match is None:
         raise ValueError("is not a whole number")
-    digits, suffix = Fraction(match[1].replace(",", "").replace("_", "")), match[2].lower()
-    power = "kmgt".index(suffix[0]) + 1 if suffix else 0
+    number, suffix = match[1].replace(",", "").replace("_", ""), match[2].lower()
+    if not suffix:
+        return int(number)
+    digits, power = Fraction(number), "kmgt".index(suffix[0]) + 1
     binary, decimal = digits * 1024**power, digits * 1000**power
-    if suffix and not (is_length or suffix.endswith("i")):
+    if not (is_length or suffix.endswith("i")):
         raise ValueError(f"may be {_exact(decimal)} or {_exact(binary)}: write the digits")
     if binary.denominator != 1:
         raise ValueError("is not a whole number")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shardplan.calibration.predict import ask_all
-from shardplan.calibration.runs.questions import AskedRun, stack_of
+from shardplan.calibration.runs.drafts import stack_of
+from shardplan.calibration.runs.questions import AskedRun
 from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.frameworks.runnable import refusals
 from shardplan.inputs.degrees import Setting

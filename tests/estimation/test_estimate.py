@@ -178,7 +178,7 @@ def test_refuses_a_memory_that_the_context_alone_fills() -> None:
 def test_what_cannot_be_computed_is_said_in_words(constants: dict[str, Any]) -> None:
     question = Question(model=SMALL, cluster=cluster(), num_accelerators=8, job=JOB)
     strange = replace(question, given_profile=replace(question.profile, **constants))
-    with pytest.raises(InputError, match="no finite number"):
+    with pytest.raises(InputError, match="not a finite number"):
         estimate_plan(strange, Plan())
 
 

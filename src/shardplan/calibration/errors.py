@@ -6,8 +6,7 @@ The error of a prediction is :math:`e = \exp|\ln(p / m)| - 1`: twice too slow an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import permutations
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -117,7 +116,7 @@ class Sweep:
     pairs_in_order: float | None
     """Share of them that is predicted in the right order; None where there is none."""
     misordered: tuple[Misordered, ...]
-    """The others, those first that differ most."""
+    """The others, those first that differ most; at most ``MOST_MISORDERED``."""
 
 
 def sweeps_of(predictions: Iterable[Prediction]) -> tuple[Sweep, ...]:
@@ -154,8 +153,7 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
     predicted = np.array([_per_token(same, lambda one: one.step_time) for same in repeats.values()])
     names = [same[0].run.id for same in repeats.values()]
     run: MeasuredRun = group[0].run
-    pairs = _clear_pairs(measured)
-    wrong = [_misordered(names, predicted, measured, *pair) for pair in pairs if not _in_order(predicted, *pair)]
+    pairs = _clear_pairs(measured, predicted)
     return Sweep(
         family=run.family,
         model=run.model,
@@ -167,9 +165,9 @@ def _sweep(group: list[Prediction]) -> Sweep | None:
         spread=float(measured.max() / measured.min()),
         spearman=spearman(predicted, measured),
         regret=float(measured[int(np.argmin(predicted))] / measured.min() - 1),
-        num_pairs=len(pairs),
-        pairs_in_order=1 - len(wrong) / len(pairs) if pairs else None,
-        misordered=tuple(sorted(wrong, key=lambda pair: -pair.measured)),
+        num_pairs=pairs.number,
+        pairs_in_order=1 - pairs.num_wrong / pairs.number if pairs.number else None,
+        misordered=tuple(_misordered(names, predicted, measured, *pair) for pair in pairs.wrong),
     )
 
 
@@ -183,17 +181,38 @@ def _per_token(same: list[Prediction], time: Callable[[Prediction], float]) -> f
     return float(np.exp(np.mean([np.log(time(one) / one.asked.question.job.tokens_per_step) for one in same])))
 
 
-def _clear_pairs(measured: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """The slower and the faster of every two that differ by more than ``CLEAR_DIFFERENCE``."""
-    return [
-        (slower, faster)
-        for slower, faster in permutations(range(len(measured)), 2)
-        if measured[slower] / measured[faster] > 1 + CLEAR_DIFFERENCE
-    ]
+MOST_MISORDERED: Final = 1000
+"""Pairs in the wrong order that a sweep lists; it counts all."""
+PAIRS: Final = 2**20
+"""Pairs that are compared at once."""
 
 
-def _in_order(predicted: NDArray[np.float64], slower: int, faster: int) -> bool:
-    return bool(predicted[slower] > predicted[faster])
+class _Pairs(NamedTuple):
+    """Pairs of configurations that differ by more than ``CLEAR_DIFFERENCE``."""
+
+    number: int
+    num_wrong: int
+    """Those that are predicted in the wrong order."""
+    wrong: list[tuple[int, int]]
+    """The slower and the faster of those of them that differ most, at most ``MOST_MISORDERED``."""
+
+
+def _clear_pairs(measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> _Pairs:
+    """Pairs of every two, compared in blocks of slower ones."""
+    number, num_wrong = 0, 0
+    wrong, ratios = np.empty((0, 2), dtype=np.intp), np.empty(0)
+    rows = max(PAIRS // len(measured), 1)
+    for start in range(0, len(measured), rows):
+        block = slice(start, start + rows)
+        ratio = measured[block, None] / measured[None, :]
+        clear = ratio > 1 + CLEAR_DIFFERENCE
+        found = clear & ~(predicted[block, None] > predicted[None, :])
+        number, num_wrong = number + int(clear.sum()), num_wrong + int(found.sum())
+        wrong = np.concatenate([wrong, np.argwhere(found) + np.asarray([start, 0])])
+        ratios = np.concatenate([ratios, ratio[found]])
+        most = np.argsort(-ratios, kind="stable")[:MOST_MISORDERED]
+        wrong, ratios = wrong[most], ratios[most]
+    return _Pairs(number, num_wrong, [(slower, faster) for slower, faster in wrong.tolist()])
 
 
 def _misordered(
@@ -215,6 +234,5 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    below = (values[:, None] > values[None, :]).sum(axis=1)
-    equal = (values[:, None] == values[None, :]).sum(axis=1)
-    return np.asarray(below + (equal - 1) / 2, dtype=np.float64)
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - counts + (counts - 1) / 2)[place]

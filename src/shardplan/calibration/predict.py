@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers
-from shardplan.calibration.runs.questions import AskedRun, question_of
+from shardplan.calibration.runs.questions import AskedRun, questions_of
 from shardplan.calibration.runs.rows import MeasuredRun, UnreadableRun
 from shardplan.errors import InputError, ShardplanError, UnknownNameError
 from shardplan.estimation.band import band_of
-from shardplan.estimation.flops import model_flops_per_token
+from shardplan.estimation.flops import step_flops
 from shardplan.estimation.layout import pipeline_of, whole_model
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
@@ -151,15 +151,18 @@ class Prediction:
 
 def ask_all(runs: Iterable[MeasuredRun]) -> tuple[tuple[AskedRun, ...], tuple[SkippedRun, ...]]:
     """Every run as a question, and those that cannot be one, with the reason."""
+    listed = tuple(runs)
+    found = questions_of(listed)
+    questions = {id(one.question): one.question for one in found if isinstance(one, AskedRun)}
+    least = {key: _least_time(question) for key, question in questions.items()}
     asked: list[AskedRun] = []
     skipped: list[SkippedRun] = []
-    for run in runs:
-        try:
-            one = question_of(run)
-            _check_rate(one)
-            asked.append(one)
-        except ShardplanError as error:
+    for run, one in zip(listed, found, strict=True):
+        error = one if isinstance(one, ShardplanError) else _too_fast(one, least[id(one.question)])
+        if error is not None:
             skipped.append(SkippedRun(run=run, rule=error.rule, reason=_reason(error)))
+        elif isinstance(one, AskedRun):
+            asked.append(one)
     return tuple(asked), tuple(skipped)
 
 
@@ -194,21 +197,23 @@ def cannot_have_run(run: MeasuredRun, needed: float, usable: float) -> str:
     )
 
 
-def _check_rate(asked: AskedRun) -> None:
-    """A step cannot be shorter than the model's FLOP take at the accelerators' peak. Raises ``InputError``."""
-    run, question = asked.run, asked.question
-    if run.step_time is None:
-        return
-    flops = model_flops_per_token(question.model, run.sequence_length, question.job) * question.job.tokens_per_step
+def _least_time(question: Question) -> float:
+    """What the model's FLOP of a step take at the accelerators' peak. [s]"""
     peak = question.cluster.accelerator.peak(question.job.recipe.matmul)
-    share = flops / (run.step_time * run.num_accelerators * peak)
-    if share > 1:
-        raise InputError(
-            f"run '{run.id}' (line {run.line}): {format_time(run.step_time)} a step is {share:.3g} times the "
-            f"{question.job.precision} peak of {question.cluster.accelerator.name}",
-            rule="a step takes at least the model's FLOP at the accelerators' peak",
-            hint="check step_time_s (seconds of an optimizer step), global_batch_size (sequences), num_accelerators",
-        )
+    return step_flops(question) / (question.num_accelerators * peak)
+
+
+def _too_fast(asked: AskedRun, least: float) -> InputError | None:
+    """What is wrong with a step shorter than the ``least`` time. [s]"""
+    run, question = asked.run, asked.question
+    if run.step_time is None or run.step_time >= least:
+        return None
+    return InputError(
+        f"run '{run.id}' (line {run.line}): {format_time(run.step_time)} a step is {least / run.step_time:.3g} times "
+        f"the {question.job.precision} peak of {question.cluster.accelerator.name}",
+        rule="a step takes at least the model's FLOP at the accelerators' peak",
+        hint="check step_time_s (seconds of an optimizer step), global_batch_size (sequences), num_accelerators",
+    )
 
 
 def not_understood(asked: Iterable[AskedRun]) -> dict[str, int]:

@@ -182,6 +182,11 @@ class KnownErrors:
         """The runs with their coordinates."""
         return KnownRuns(self.runs)
 
+    @cached_property
+    def accelerators(self) -> set[tuple[str, str]]:
+        """Generation and name of every accelerator that has runs."""
+        return {(run.features.generation, run.features.accelerator) for run in self.runs}
+
 
 def errors_of(residuals: Sequence[Residual], quantity: str) -> KnownErrors:
     """Those of ``residuals`` that are evidence of ``time`` or ``memory``."""
@@ -243,9 +248,8 @@ ANYWHERE: Any = {
 
 def _parts(known: KnownErrors, asked: Features) -> set[tuple[str, str]]:
     """Generation and name: the part itself if it has runs; else those of its generation; else all that have."""
-    every = {(run.features.generation, run.features.accelerator) for run in known.runs}
-    of_generation = {each for each in every if each[0] == asked.generation}
-    return {(asked.generation, asked.accelerator)} & every or of_generation or every
+    of_generation = {each for each in known.accelerators if each[0] == asked.generation}
+    return {(asked.generation, asked.accelerator)} & known.accelerators or of_generation or known.accelerators
 
 
 @lru_cache(maxsize=1024)
@@ -281,14 +285,14 @@ def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray
 
     Questions beyond the largest measured scale are taken as at that: what is measured there is the nearest there is.
     """
-    return table.terms(replace(asked, accelerators=scale), (*LIKELY, "accelerators")).sum(axis=1)
+    return table.squared(replace(asked, accelerators=scale), (*LIKELY, "accelerators"))
 
 
 def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:
     """Weight of every run by likeness, errors of all runs mixed in where few are alike."""
     counts = Counter(run.family for run in known.runs)
     family = np.asarray([1 / math.sqrt(counts[run.family]) for run in known.runs])
-    alike = np.exp(-known.table.terms(asked, LIKELY).sum(axis=1) / 2)
+    alike = np.exp(-known.table.squared(asked, LIKELY) / 2)
     same_kind = np.asarray([1.0 if run.features.moe == asked.moe else 0.1 for run in known.runs])
     effective = alike.sum() ** 2 / max(float((alike**2).sum()), 1e-300)
     strength = min(float(alike.sum()), effective)

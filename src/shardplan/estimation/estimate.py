@@ -10,7 +10,7 @@ import numpy as np
 
 from shardplan.costs.collectives import unfilled_domains
 from shardplan.errors import InputError
-from shardplan.estimation.band import band_of, features_of, shipped_errors
+from shardplan.estimation.band import Band, band_of, features_of, shipped_errors
 from shardplan.estimation.evidence import NearRun, near_runs
 from shardplan.estimation.flops import flops_convention, model_flops_per_token
 from shardplan.estimation.knobs import knobs
@@ -25,8 +25,9 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.positions import beyond_positions
+from shardplan.inputs.readers.residuals import Features
 from shardplan.units import format_bytes, format_count
-from shardplan.validity.rules import check_plan
+from shardplan.validity.rules import check_plans
 from shardplan.workload.balance import slowest_rank
 
 
@@ -123,11 +124,11 @@ def estimate_plan(question: Question, plan: Plan) -> Estimate:
 
 def estimate_plans(question: Question, plans: Sequence[Plan]) -> tuple[Estimate, ...]:
     """As ``estimate``, for several plans, which are priced together."""
-    for plan in plans:
-        check_plan(plan, question.model, question.cluster, question.num_accelerators, question.job)
+    check_plans(plans, Setting.of(question.model, question.cluster, question.num_accelerators, question.job))
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            answers = tuple(answer_of(priced) for priced in PricedPlan.of_all(question, plans))
+            priced, known = PricedPlan.of_all(question, plans), _Known.of(question)
+            answers = tuple(_answer_of(each, known) for each in priced)
     except ArithmeticError as error:
         raise _not_finite(str(error)) from None
     for answer in answers:
@@ -144,16 +145,36 @@ def _not_finite(what: str) -> InputError:
     )
 
 
-def answer_of(priced: PricedPlan) -> Estimate:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """What an answer says whatever the plan."""
+
+    question: Question
+    features: Features
+    model_flops_per_token: float
+    peak_flops: float
+    memory_band: Band
+
+    @classmethod
+    def of(cls, question: Question) -> _Known:
+        """Of plans that answer this."""
+        model, job = question.model, question.job
+        return cls(
+            question=question,
+            features=features_of(question),
+            model_flops_per_token=model_flops_per_token(model, job.sequence_length, job),
+            peak_flops=question.cluster.accelerator.peak(job.recipe.matmul),
+            memory_band=band_of(question, "memory"),
+        )
+
+
+def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
     """All that a user sees of a priced plan."""
     question, job, plan = priced.question, priced.question.job, priced.plan
-    peak_format = job.recipe.matmul
-    peak = question.cluster.accelerator.peak(peak_format)
-    per_token = model_flops_per_token(question.model, job.sequence_length, job)
+    per_token, peak = known.model_flops_per_token, known.peak_flops
     step_time, peak_memory = priced.step_time, priced.peak_memory_bytes
     capacity = step_time * question.num_accelerators * peak
-    sure = band_of(question, shares=priced.shares, plan=plan)
-    sure_memory = band_of(question, "memory")
+    sure, sure_memory = band_of(question, shares=priced.shares, plan=plan), known.memory_band
     return Estimate(
         plan=plan,
         dp=int(priced.numbers.dp),
@@ -167,7 +188,7 @@ def answer_of(priced: PricedPlan) -> Estimate:
         model_flops_per_token=per_token,
         flops_convention=flops_convention(job),
         peak_flops=peak,
-        peak_format=peak_format,
+        peak_format=job.recipe.matmul,
         mfu=per_token * job.tokens_per_step / capacity,
         hfu=priced.hardware_flops() / capacity,
         peak_memory_bytes=peak_memory,
@@ -188,14 +209,15 @@ def answer_of(priced: PricedPlan) -> Estimate:
         assumptions=_assumptions(question, plan),
         time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
         not_measured=sure.not_measured,
-        evidence=_evidence(question, plan),
+        evidence=_evidence(known, plan),
     )
 
 
-def _evidence(question: Question, plan: Plan) -> tuple[NearRun, ...]:
+def _evidence(known: _Known, plan: Plan) -> tuple[NearRun, ...]:
     """The nearest measured runs, those of a given profile among them."""
-    own = () if question.given_profile is None else question.given_profile.left_out_errors
-    return near_runs(features_of(question, plan=plan), shipped_errors("time").table, own)
+    profile = known.question.given_profile
+    own = () if profile is None else profile.left_out_errors
+    return near_runs(replace(known.features, plan=plan), shipped_errors("time").table, own)
 
 
 def _reason(priced: PricedPlan) -> str | None:

@@ -163,6 +163,12 @@ def _places(names: tuple[str, ...]) -> NDArray[np.intp]:
     return np.asarray([ALL.index(name) for name in names])
 
 
+SAME_DISTANCE = 12
+"""Digits behind the point beyond which distances are equal."""
+MOST_TERMS = 2048
+"""Values of respects whose terms are kept."""
+
+
 class KnownRuns:
     """Runs with their coordinates, a row each."""
 
@@ -172,6 +178,8 @@ class KnownRuns:
         self.sources = np.asarray([names[run.family] for run in runs], dtype=np.intp)
         self._rows = np.asarray([coordinates(run.features) for run in runs]).reshape(len(runs), len(RESPECTS))
         self._columns: dict[tuple[str, ...], NDArray[np.float64]] = {}
+        self._terms: dict[tuple[int, float], NDArray[np.float64]] = {}
+        self._timed = [place for place, run in enumerate(runs) if run.measured_step_time and run.predicted_step_time]
 
     def terms(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
         """Squared distance of every run from ``asked``, a column for each respect."""
@@ -179,24 +187,40 @@ class KnownRuns:
         if names not in self._columns:
             self._columns[names] = np.ascontiguousarray(self._rows[:, places])
         apart = self._columns[names] - np.asarray(coordinates(asked))[places]
-        named = _NAMES[places]
-        apart[:, named] = apart[:, named] != 0
-        return _WEIGHTS[places] * apart**2
+        for column in np.flatnonzero(_NAMES[places]).tolist():
+            apart[:, column] = apart[:, column] != 0
+        apart *= apart
+        apart *= _WEIGHTS[places]
+        return apart
+
+    def squared(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
+        """Squared distance of every run from ``asked``; questions that share a value share its term."""
+        values = coordinates(asked)
+        return np.add.reduce([self._term(place, values[place]) for place in _places(names).tolist()])
+
+    def _term(self, place: int, value: float) -> NDArray[np.float64]:
+        """What one respect adds to the squared distance of every run."""
+        key = place, value
+        if key not in self._terms:
+            if len(self._terms) >= MOST_TERMS:
+                self._terms.clear()
+            apart = self._rows[:, place] - value
+            self._terms[key] = _WEIGHTS[place] * (apart != 0 if _NAMES[place] else apart**2)
+        return self._terms[key]
 
     def distance(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
         """Distance of every run from ``asked``."""
-        return np.sqrt(self.terms(asked, names).sum(axis=1))
+        return np.sqrt(self.squared(asked, names))
 
     def nearest(self, asked: Features, number: int, *, without: set[str]) -> list[tuple[float, Residual]]:
         """The nearest runs whose step was timed, with their distances, but for those that are named."""
-        apart, found = self.distance(asked), list[tuple[float, Residual]]()
-        for place in np.argsort(apart, kind="stable").tolist():
-            run = self.runs[place]
-            if run.measured_step_time and run.predicted_step_time and run.id not in without:
-                found.append((float(apart[place]), run))
-                if len(found) == number:
-                    break
-        return found
+        apart = self.distance(asked)
+        known = [place for place in self._timed if self.runs[place].id not in without] if without else self._timed
+        of_known = np.round(apart[known], SAME_DISTANCE)  # equal ones by their place in the file, on every machine
+        least = np.partition(of_known, number - 1)[number - 1] if len(known) > number else np.inf
+        near = np.flatnonzero(of_known <= least)
+        places = near[np.argsort(of_known[near], kind="stable")][:number].tolist()
+        return [(float(of_known[place]), self.runs[known[place]]) for place in places]
 
 
 def spread(apart: float) -> float:
@@ -247,11 +271,8 @@ def near_runs(
 ) -> tuple[NearRun, ...]:
     """The runs nearest to ``asked``, of ``published`` ones and of a profile's ``own``, which replace those by name."""
     named = {run.id for run in own}
-    found = [
-        (apart, run)
-        for table, hidden in ((KnownRuns(own), set[str]()), (published, named))
-        for apart, run in table.nearest(asked, number, without=hidden)
-    ]
+    found = KnownRuns(own).nearest(asked, number, without=set()) if own else []
+    found += published.nearest(asked, number, without=named)
     return tuple(_near_run(*each) for each in sorted(found, key=lambda each: each[0])[:number])
 
 

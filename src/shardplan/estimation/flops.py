@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from shardplan.estimation.pricing import embedding_block, head_block, mtp_block
+from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
@@ -41,6 +42,12 @@ def model_flops_per_token(model: ModelConfig, sequence_length: int, job: Job | N
     """
     of_job = {} if job is None else {name: getattr(job, name) for name in COUNTED}
     return _flops_per_token(model, Job(sequence_length=sequence_length, global_batch_size=1, **of_job))
+
+
+def step_flops(question: Question) -> float:
+    """FLOP of a whole step on all accelerators, recomputed ones left out."""
+    job = question.job
+    return model_flops_per_token(question.model, job.sequence_length, job) * job.tokens_per_step
 
 
 @lru_cache(maxsize=256)

@@ -100,7 +100,7 @@ def gap_of_plan(asked: Features, published: KnownRuns, own: KnownRuns | None = N
     ``own``: runs of a profile's own, of sources of their own.
     """
     if own is None:
-        return _gap(asked, _rarest_of(published, _exposed(asked)), published.terms(asked, NEIGHBOURHOOD))
+        return _gap(asked, _rarest_of(published, _exposed(asked)), published.squared(asked, NEIGHBOURHOOD))
     terms = np.concatenate([published.terms(asked, NEIGHBOURHOOD), own.terms(asked, NEIGHBOURHOOD)])
     return gap_among(
         asked, terms, np.concatenate([published.sources, own.sources + published.sources.max(initial=-1) + 1])
@@ -109,13 +109,13 @@ def gap_of_plan(asked: Features, published: KnownRuns, own: KnownRuns | None = N
 
 def gap_among(asked: Features, terms: NDArray[np.float64], sources: NDArray[np.intp]) -> Gap:
     """The same for runs of these ``sources``, with the terms of their squared distances from ``asked``."""
-    return _gap(asked, rarest(asked, terms, sources), terms)
+    return _gap(asked, rarest(asked, terms, sources), terms.sum(axis=1))
 
 
-def _gap(asked: Features, rarest_of_it: tuple[str, float], terms: NDArray[np.float64]) -> Gap:
+def _gap(asked: Features, rarest_of_it: tuple[str, float], squared: NDArray[np.float64]) -> Gap:
     """The larger of the two: that of respects which few runs have together, and that of the distance from all runs."""
     reason, rare = rarest_of_it
-    far = spread(float(np.sqrt(terms.sum(axis=1).min(initial=np.inf))))
+    far = spread(float(np.sqrt(squared.min(initial=np.inf))))
     if rare < min(far, UNMEASURED_PAIR):
         reason = f"no measured {_kind_of(asked)} run has a plan that is near to this"
     return Gap(reason=reason, factor=max(rare, far) if rare > 1 else far)

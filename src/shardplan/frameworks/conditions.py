@@ -209,6 +209,19 @@ class Condition:
             return self.test(found)
 
 
+class KnownFacts(dict[str, Any]):
+    """Facts of one plan, or of many, each worked out when a condition first reads it."""
+
+    def __init__(self, facts: Mapping[str, Fact], s: Setting, d: Degrees) -> None:
+        super().__init__()
+        self._of = facts, s, d
+
+    def __missing__(self, name: str) -> Any:
+        facts, s, d = self._of
+        found = self[name] = facts[name](s, d)
+        return found
+
+
 def parse_condition(text: object, label: str, facts: Mapping[str, Fact] = FACTS) -> Condition:
     """The condition in ``text``; ``label`` names it in errors. Raises ``InputError``."""
     if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARACTERS:

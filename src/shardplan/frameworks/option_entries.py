@@ -15,7 +15,7 @@ import numpy as np
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
-from shardplan.frameworks.conditions import FACTS, Condition, Fact, parse_condition
+from shardplan.frameworks.conditions import FACTS, Condition, Fact, Facts, parse_condition
 from shardplan.frameworks.stage_layers import megatron_layout
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.degrees import Degrees, Setting
@@ -75,14 +75,14 @@ class OptionEntry:
     words: Mapping[str, str] = field(default_factory=dict)
     """The framework's own words for values."""
 
-    def holds(self, s: Setting, d: Degrees) -> bool:
+    def holds(self, known: Facts) -> bool:
         """Whether it concerns this plan."""
-        return self.when is None or bool(self.when.holds(s, d))
+        return self.when is None or bool(self.when.of(known))
 
-    def written(self, s: Setting, d: Degrees) -> str:
+    def written(self, known: Facts) -> str:
         """The option for one plan."""
         return "".join(
-            piece.words if piece.value is None else piece.words + self._word(piece.value.value(s, d), piece.separator)
+            piece.words if piece.value is None else piece.words + self._word(piece.value.of(known), piece.separator)
             for piece in self.pieces
         )
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, Capabilities
-from shardplan.frameworks.conditions import FACTS, Condition, parse_condition
+from shardplan.frameworks.conditions import FACTS, Condition, KnownFacts, parse_condition
 from shardplan.frameworks.entry_rules import TEMPLATES, Template
-from shardplan.frameworks.option_entries import SAID
+from shardplan.frameworks.option_entries import SAID, VALUES
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
@@ -68,11 +68,12 @@ def options_of(stack: Stack, setting: Setting, plan: Plan) -> OptionsOfPlan | No
         return None
     plan = _without_none_of(plan)
     degrees = Degrees.of(plan)
-    entries = [each for each in can.options.entries if each.holds(setting, degrees)]
+    known = KnownFacts(VALUES, setting, degrees)
+    entries = [each for each in can.options.entries if each.holds(known)]
     said = {name for each in entries for name in each.says}
     return OptionsOfPlan(
         framework=stack.label,
-        options=tuple(each.written(setting, degrees) for each in entries if each.pieces),
+        options=tuple(each.written(known) for each in entries if each.pieces),
         unsaid=tuple(name for name in SAID if name not in said and _must_be_said(name, can, setting, degrees)),
         source=can.sources["options"],
         from_memory="options" in can.from_memory,

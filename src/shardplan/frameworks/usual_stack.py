@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from shardplan.errors import InputError, UnknownNameError, check_kind
@@ -51,6 +51,7 @@ def published_stacks(vendor: str) -> tuple[Stack, ...]:
     return tuple(sorted(found, key=lambda stack: vendor not in stack.usual_on))
 
 
+@lru_cache(maxsize=256)
 def stack_of_label(label: str | None) -> Stack | None:
     """The framework that an answer is labelled with: ``torchtitan 0.3.0``; None where no shipped one has the label."""
     name, _, version = (label or "").partition(" ")

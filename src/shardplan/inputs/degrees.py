@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers
+from shardplan.arrays import Flags, Numbers, column
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
@@ -97,6 +99,16 @@ class Degrees:
             hybrid=SHARDINGS[plan.sharding].in_groups, microbatch_group_size=plan.microbatch_group_size or 0,
             interleaved=plan.effective_schedule == "interleaved", plan=plan,
         )  # fmt: skip
+
+    @classmethod
+    def of_all(cls, plans: Sequence[Plan]) -> Degrees:
+        """The numbers of plans that differ in nothing else; what is the same in all is one number."""
+        each = [cls.of(plan) for plan in plans]
+        return replace(each[0], **{name: column([getattr(one, name) for one in each]) for name in COLUMNS})
+
+
+COLUMNS = tuple(each.name for each in fields(Degrees) if each.name != "plan")
+"""Fields of ``Degrees`` that can be columns."""
 
 
 def columns(d: Degrees) -> Numbers:

@@ -189,7 +189,7 @@ class ModelConfig:
         labels = (self.num_label_inputs * h + 1) * self.num_labels
         return tokens + transform + self.vocab_size * self.head_bias + labels
 
-    @property
+    @cached_property
     def num_parameters(self) -> int:
         """All parameters, multi-token-prediction blocks left out."""
         return self._count(active=False)

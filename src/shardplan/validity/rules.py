@@ -6,7 +6,9 @@ knob to turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from operator import attrgetter
 
 import numpy as np
 
@@ -14,7 +16,15 @@ from shardplan.arrays import Flags, Numbers, all_hold
 from shardplan.errors import PlanError, nearest_names
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
-from shardplan.inputs.degrees import Degrees, Setting, columns, data_parallel_degree, num_microbatches, replicas
+from shardplan.inputs.degrees import (
+    COLUMNS,
+    Degrees,
+    Setting,
+    columns,
+    data_parallel_degree,
+    num_microbatches,
+    replicas,
+)
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
@@ -32,19 +42,54 @@ class Rule:
     message: Callable[[Setting, Plan], str]
     hint: Callable[[Setting, Plan], str]
 
+    def broken_by(self, plan: Plan, setting: Setting) -> PlanError:
+        """What to say of a plan that breaks the rule."""
+        return PlanError(self.message(setting, plan), rule=self.name, hint=self.hint(setting, plan))
+
 
 def check_plan(plan: Plan, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job) -> None:
     """Raises ``PlanError`` for the first rule that ``plan`` breaks."""
-    setting = Setting.of(model, cluster, num_accelerators, job)
-    rule = broken_rule(setting, plan)
-    if rule is not None:
-        raise PlanError(rule.message(setting, plan), rule=rule.name, hint=rule.hint(setting, plan))
+    check_plans((plan,), Setting.of(model, cluster, num_accelerators, job))
+
+
+def check_plans(plans: Sequence[Plan], setting: Setting) -> None:
+    """Raises ``PlanError`` for the first plan that breaks a rule."""
+    for plan, rule in zip(plans, broken_rules(setting, plans), strict=True):
+        if rule is not None:
+            raise rule.broken_by(plan, setting)
 
 
 def broken_rule(setting: Setting, plan: Plan) -> Rule | None:
     """The first rule that ``plan`` breaks, if any."""
-    degrees = Degrees.of(plan)
-    return next((rule for rule in RULES if not bool(np.all(rule.holds(setting, degrees)))), None)
+    return broken_rules(setting, (plan,))[0]
+
+
+def broken_rules(setting: Setting, plans: Sequence[Plan]) -> list[Rule | None]:
+    """The first rule that each of several plans breaks, if any; plans that differ in numbers alone are asked once."""
+    found: list[Rule | None] = [None] * len(plans)
+    for alike in _alike(plans):
+        degrees, left = Degrees.of_all([plans[place] for place in alike]), np.ones(len(alike), dtype=bool)
+        for rule in RULES:
+            holds = np.broadcast_to(rule.holds(setting, degrees), left.shape)
+            for place in np.flatnonzero(left & ~holds).tolist():
+                found[alike[place]] = rule
+            left &= holds
+            if not left.any():
+                break
+    return found
+
+
+WORDS = attrgetter(*(each.name for each in fields(Plan) if each.name not in {*COLUMNS, "sharding"}))
+"""Fields of a plan that rules do not read as numbers."""
+
+
+def _alike(plans: Sequence[Plan]) -> Iterable[list[int]]:
+    """Positions of plans that differ in numbers alone; stated layers are those of some pipeline."""
+    groups: dict[object, list[int]] = {}
+    for place, plan in enumerate(plans):
+        pipeline = None if plan.stage_layers is None else (plan.pp, plan.vp)
+        groups.setdefault((pipeline, WORDS(plan)), []).append(place)
+    return groups.values()
 
 
 def _divides(part: Numbers, whole: Numbers) -> Flags:

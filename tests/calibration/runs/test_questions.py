@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tests.calibration.rows import asked, run
 
+from shardplan.calibration.runs.drafts import stack_of
 from shardplan.calibration.runs.options import layers_of_layout
-from shardplan.calibration.runs.questions import question_of, stack_of
+from shardplan.calibration.runs.questions import question_of
 from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.errors import InputError, PlanError, UnknownNameError
 

@@ -263,3 +263,8 @@ MEASURES: Final = (*TIMES, "peak_memory_gb", *MEMORIES, "result")
 """Columns of which a row states one at least."""
 
 REQUIRED: Final = ("id", "model", "accelerator", "num_accelerators", "sequence_length", "global_batch_size")
+
+EMPTY: Final[Mapping[str, Any]] = {
+    column: read(RowCell(Path(), 0, "", column, "")) for column, read in COLUMNS.items() if column not in REQUIRED
+}
+"""What an empty cell says, of columns in which a cell may be empty."""

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from shardplan.calibration.runs.cells import COLUMNS, FIELDS, RowCell, Taken
+from shardplan.calibration.runs.cells import COLUMNS, EMPTY, FIELDS, RowCell, Taken
 from shardplan.calibration.runs.header import SEPARATORS, header_of, separator_of
 from shardplan.calibration.runs.measured import OUT_OF_MEMORY, measured_values
 from shardplan.errors import InputError
@@ -287,9 +287,11 @@ def _run_of(stated: Mapping[str, str], line: int, path: Path) -> MeasuredRun | U
             raise RowCell(path, line, row, column, found.text[:40] + " ...").wrong(f"at most {LONGEST_CELL} characters")
         return found
 
-    read: dict[str, Any] = {}
+    read: dict[str, Any] = dict(EMPTY)
     wrong: list[InputError] = []
     for name, read_cell in COLUMNS.items():
+        if name in EMPTY and not stated.get(name):
+            continue
         try:
             read[name] = read_cell(cell(name))
         except InputError as error:

@@ -28,8 +28,9 @@ def show_plans(page: Page, result: SearchResult, found: Recommendation, most: in
     page.heading("Best plans", f"of {result.num_plans_feasible:,} that fit, each with other degrees; mb: micro-batch")
     if len(listed) > 1:
         lost = ["" if e is best else _lost(e, best) for e in listed]
+        places = {e.plan: str(number) for number, e in enumerate(result.estimates, start=1)}
         columns = [
-            Column(title="", cells=[_place(e, result) for e in listed]),
+            Column(title="", cells=[places.get(e.plan, "") for e in listed]),
             Column(title="", cells=[_mark(e, ties, best) for e in listed], is_text=True),
             Column(title="step", cells=[format_time(e.step_time) for e in listed]),
             Column(title="lost", cells=lost, rank=3),
@@ -55,10 +56,6 @@ WORST = "at worst"
 def _lost(estimate: Estimate, fastest: Estimate) -> str:
     difference = estimate.step_time - fastest.step_time
     return signed_time(difference) if difference > SAME_TIME * fastest.step_time else "same"
-
-
-def _place(estimate: Estimate, result: SearchResult) -> str:
-    return str(result.estimates.index(estimate) + 1) if estimate in result.estimates else ""
 
 
 def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:

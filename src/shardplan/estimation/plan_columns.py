@@ -1,0 +1,333 @@
+"""Plans of one question priced together: every number is a column, with an element for each plan or for each stage.
+
+One plan goes the same way as a thousand: its columns have one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Flags, Numbers, column, gather, mapped, where
+from shardplan.costs.block import BlockCost
+from shardplan.estimation.charge import state_charge
+from shardplan.estimation.layout import whole_model
+from shardplan.estimation.load import Around, Loads, StageStates, StageWork
+from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
+from shardplan.estimation.pricing import HeldStates, Prices, price
+from shardplan.estimation.question import Question
+from shardplan.estimation.stage_memory import (
+    ActivationMemory,
+    StageMemory,
+    StateMemory,
+    activation_memory,
+    host_holds,
+    state_memory,
+)
+from shardplan.estimation.step import straggler_factor, whole_step
+from shardplan.estimation.times import (
+    StateTimes,
+    WorkTimes,
+    chunk_time,
+    paced,
+    pipeline_sum,
+    state_times,
+    work_times,
+)
+from shardplan.fields import dataclass
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.memory.activations import applied_share
+from shardplan.schedules.base import Passes
+from shardplan.schedules.pipeline import parameter_copies
+from shardplan.workload.parts import Parts
+from shardplan.workload.stage import Stage
+
+BLOCK_TERMS = {
+    "matmul": "matmul",
+    "attention": "attention",
+    "memory": "memory_bound",
+    "host": "host",
+    "tp": "tp_communication",
+    "cp": "cp_communication",
+    "ep": "ep_communication",
+}
+"""Terms of a step by the name of a block's times."""
+
+Record = TypeVar("Record")
+Value = TypeVar("Value")
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanColumns:
+    """Everything about plans for which the same formulas hold, computed when it is read."""
+
+    question: Question
+    numbers: PlanNumbers
+    """Of every plan; what is the same in all is one number."""
+    rows: PlanRows
+    prices: Prices
+    """Of every part, for every plan."""
+
+    @classmethod
+    def of(cls, question: Question, plans: Sequence[Plan], numbered: Sequence[PlanNumbers]) -> PlanColumns:
+        """``plans`` (taken to be valid), with their numbers, as answers to ``question``."""
+        numbers = joined(numbered)
+        return cls(
+            question=question,
+            numbers=numbers,
+            rows=PlanRows.of(question.model, plans),
+            prices=price(question, numbers),
+        )
+
+    # Time.
+
+    @cached_property
+    def step_time(self) -> Column:
+        """One optimizer step of every plan. [s]"""
+        return self._each(whole_step(self.question, self._busy[self._slowest]))
+
+    @cached_property
+    def slowest(self) -> Index:
+        """Position of the stage of every plan that takes longest for a step."""
+        return self._slowest - self.rows.stages.first
+
+    @cached_property
+    def breakdown(self) -> dict[str, Column]:
+        """Seconds of a step by what the slowest stage spends them on; they are what the step is the sum of."""
+        growth = straggler_factor(self.question)
+        terms = self._work_terms() | self._other_terms()
+        terms["stragglers"] = sum(terms.values(), start=np.zeros(1)) * (growth - 1)
+        terms["bubble"] = terms.pop("bubble")
+        return {name: self._each(time) for name, time in terms.items()}
+
+    @cached_property
+    def shares(self) -> dict[str, Column]:
+        """Shares of the step whose prices are uncertain."""
+        terms = self.breakdown
+        whole = sum(terms.values(), start=np.zeros(1))
+        sent = sum((time for name, time in terms.items() if name.endswith("_communication")), start=np.zeros(1))
+        return {"host": terms["host"] / whole, "communication": sent / whole, "attention": terms["attention"] / whole}
+
+    # Memory.
+
+    @cached_property
+    def memory(self) -> StageMemory:
+        """Memory of one rank of every stage of every plan. [bytes]"""
+        memory = StageMemory.of(self._states_memory, self._kept, self.question.profile.framework_bytes)
+        each = self.rows.stages.each
+        return replace(memory, **{f.name: each(getattr(memory, f.name)) for f in fields(StageMemory)})
+
+    @cached_property
+    def fullest(self) -> Index:
+        """Position of the stage of every plan that needs most memory."""
+        return self._fullest - self.rows.stages.first
+
+    @cached_property
+    def peak_memory_bytes(self) -> Column:
+        """Memory of the fullest stage of every plan."""
+        peak: Column = self.memory.total[self._fullest]  # type: ignore[index]  # a column, as its fields are
+        return peak
+
+    @cached_property
+    def host_bytes(self) -> Column:
+        """Host memory that one rank of every stage of every plan needs."""
+        return self.rows.stages.each(self._states_memory.on_host + self._kept.on_host)
+
+    @cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether every device holds its stage, and every node what its accelerators move there."""
+        host: Flags = host_holds(self.question, [self.host_bytes])
+        held = np.broadcast_to(host, self.rows.stages.plan.shape)
+        fits: NDArray[np.bool_] = np.logical_and.reduceat(held, self.rows.stages.first)
+        return fits & (self.peak_memory_bytes <= self.question.usable_memory)
+
+    # Work and traffic.
+
+    @cached_property
+    def hardware_flops(self) -> Column:
+        """FLOP executed in one step on all accelerators, recomputed ones included."""
+        numbers, question = self.numbers, self.question
+        share = np.minimum(1.0, numbers.recompute_num_layers * numbers.pp / question.model.num_hidden_layers)
+
+        def executed(cost: BlockCost) -> Numbers:
+            return cost.training_flops + share * cost.recomputed_flops
+
+        one_rank = self.prices.blocks.total(self._whole, executed)
+        return self._each(one_rank * numbers.num_microbatches * question.num_accelerators / numbers.pp)
+
+    @cached_property
+    def communication(self) -> dict[str, dict[str, Column]]:
+        """Bytes that one rank of the slowest stage sends per step, by dimension and network tier."""
+        names = [tier.name for tier in self.question.network.tiers]
+        tiers, m = range(len(names)), self.numbers.num_microbatches
+        sent = {name: [m * self._in_layers(name, tier) for tier in tiers] for name in ("tp", "cp", "ep", "etp")}
+        copies = parameter_copies(self.numbers)
+        sent["dp"] = [copies * self._in_states(tier) for tier in tiers]
+        sent["pp"] = [2.0 * m * self.numbers.vp * moved for moved in self.prices.handover.bytes]
+        return {dim: dict(zip(names, map(self._each, moved), strict=True)) for dim, moved in sent.items()}
+
+    def _in_layers(self, dimension: str, tier: int) -> Numbers:
+        """What a micro-batch sends in the layers and ends of the slowest stage. [bytes]"""
+        share = applied_share(self._slow_stage.num_layers, self.numbers)
+
+        def sent(cost: BlockCost) -> Numbers:
+            return _of(cost.sent_bytes, dimension, tier) + share * _of(cost.resent_bytes, dimension, tier)
+
+        return self.prices.blocks.total(self._slow_stage, sent)
+
+    def _in_states(self, tier: int) -> Numbers:
+        """What a step sends for the states of the slowest stage. [bytes]"""
+        m = self.numbers.num_microbatches
+
+        def sent(states: HeldStates) -> Numbers:
+            return states.traffic.step_bytes[tier] + m * states.traffic.microbatch_bytes[tier]
+
+        return self.prices.states.total(self._slow_stage, sent)
+
+    def _work_terms(self) -> dict[str, Numbers]:
+        """What every micro-batch of the slowest stage takes in its blocks. [s]"""
+        m, stage, blocks = self.numbers.num_microbatches, self._slow_stage, self.prices.blocks
+
+        def both(name: str) -> Callable[[BlockCost], Numbers]:
+            return lambda cost: getattr(cost.forward, name) + getattr(cost.backward, name)
+
+        terms = {term: m * blocks.total(stage, both(name)) for name, term in BLOCK_TERMS.items()}
+        share = applied_share(stage.num_layers, self.numbers)
+        return terms | {"recompute": m * share * blocks.total(stage, lambda cost: cost.recomputed.total)}
+
+    def _other_terms(self) -> dict[str, Numbers]:
+        """What comes between micro-batches and once a step, and how long the slowest stage waits for others. [s]"""
+        m, at = self.numbers.num_microbatches, self._at_slowest
+        times, states = self._times, self._state_times
+        waiting = at(self._paced) - m * at(times.microbatch)
+        return {
+            "dp_communication": at(states.sharded) + at(states.reduce) + at(states.gather),
+            "pp_communication": m * at(times.transfer),
+            "offload": m * at(times.offload),
+            "optimizer": at(states.update),
+            "fixed": m * times.overhead + self.question.profile.step_time,
+            "bubble": where(np.greater(self.numbers.pp, 1), waiting, 0.0),
+        }
+
+    # What a stage has.
+
+    @cached_property
+    def _whole(self) -> Stage:
+        return whole_model(self.question.model)
+
+    @cached_property
+    def _slow_stage(self) -> Stage:
+        """The slowest stage of every plan."""
+        return gather(self.rows.stages.stages, self._slowest)
+
+    @cached_property
+    def _of_rows(self) -> PlanNumbers:
+        """Plans in numbers, for every stage."""
+        return self._spread(self.numbers)
+
+    @cached_property
+    def _loads(self) -> Loads:
+        loads = Loads.of(self.prices)
+        return loads if len(self.rows.stages.first) > 1 else mapped(loads, lambda array: float(array.item()))
+
+    @cached_property
+    def _around(self) -> Around:
+        return Around.of(self.question, self.numbers, self.prices)
+
+    @cached_property
+    def _work(self) -> StageWork:
+        rows = self.rows.stages
+        return StageWork.of(rows.stages, self._held(self._loads.blocks, rows))
+
+    @cached_property
+    def _states(self) -> StageStates:
+        rows = self.rows.stages
+        return StageStates.of(rows.stages, self._held(self._loads.states, rows))
+
+    @cached_property
+    def _times(self) -> WorkTimes:
+        return work_times(self.question, self._of_rows, self._spread(self._around), self.rows.stages.stages, self._work)
+
+    @cached_property
+    def _paced(self) -> Numbers:
+        """All micro-batches of a step, and waiting for other stages, on every stage. [s]"""
+        return paced(self._of_rows, self._times, self._spread(self._everyone), self._spread(self._pace))
+
+    @cached_property
+    def _pace(self) -> Numbers:
+        """By how much uneven chunks slow a micro-batch of every plan; see ``times.pace_of``."""
+        chunks = self.rows.chunks
+        if chunks is None:
+            return 1.0
+        times = chunks.each(chunk_time(chunks.stages, self._held(self._loads.blocks, chunks)))
+        slowest = np.maximum.reduceat(times, self.rows.group_first)
+        together = np.bincount(self.rows.group_plan, slowest, minlength=len(chunks.first))
+        return np.where(together > 0, together / self.rows.stages.largest(self._times.plain), 1.0)
+
+    @cached_property
+    def _everyone(self) -> Passes:
+        whole = StageWork.of(self._whole, self._loads.blocks)
+        return pipeline_sum(self.question, self.numbers, self._around, self._whole, whole)
+
+    @cached_property
+    def _state_times(self) -> StateTimes:
+        charge = state_charge(self.question, self._of_rows, self.rows.stages.stages, self._states)
+        return state_times(self.question, self._times, charge)
+
+    @cached_property
+    def _busy(self) -> Column:
+        """What every stage spends on a step, the fixed time and stragglers apart. [s]"""
+        return self.rows.stages.each(self._paced + self._state_times.total)
+
+    @cached_property
+    def _slowest(self) -> Index:
+        return self.rows.stages.at_largest(self._busy)
+
+    @cached_property
+    def _fullest(self) -> Index:
+        return self.rows.stages.at_largest(self.memory.total)
+
+    @cached_property
+    def _states_memory(self) -> StateMemory:
+        held = self._states.times(parameter_copies(self.numbers))
+        return state_memory(self.question, self._of_rows, self.rows.stages.stages, held)
+
+    @cached_property
+    def _kept(self) -> ActivationMemory:
+        around, stages = self._spread(self._around), self.rows.stages.stages
+        return activation_memory(self.question, self._of_rows, around, stages, self._work)
+
+    def _spread(self, record: Record) -> Record:
+        """What is known of every plan, for each of its stages."""
+        rows = self.rows.stages
+        return record if len(rows.first) == 1 else gather(record, rows.plan)
+
+    def _held(self, parts: Parts[Value], rows: StageRows) -> Parts[Value]:
+        """What is known of every part and plan, for some rows."""
+        return parts if len(rows.first) == 1 else parts.at(rows.plan, rows.stages)
+
+    def _each(self, values: Numbers) -> Column:
+        """One number for every plan."""
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), self.rows.stages.first.shape)
+
+    def _at_slowest(self, values: Numbers) -> Column:
+        return self.rows.stages.each(values)[self._slowest]
+
+
+def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:
+    tiers = sent.get(dimension)
+    return tiers[tier] if tiers is not None else 0.0
+
+
+def joined(numbered: Sequence[PlanNumbers]) -> PlanNumbers:
+    """Plans in numbers as columns; what is the same in all stays one number."""
+    names = [field.name for field in fields(PlanNumbers) if field.name != "stage_layers"]
+    columns: dict[str, Any] = {name: column([getattr(numbers, name) for numbers in numbered]) for name in names}
+    return replace(numbered[0], **columns, stage_layers=None)

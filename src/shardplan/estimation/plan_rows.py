@@ -1,0 +1,91 @@
+"""Stages and model chunks of many plans in columns: a row for each stage, or each chunk, of each plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers, gather
+from shardplan.estimation.layout import Rounds, pipeline_of
+from shardplan.fields import dataclass
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.plan import Plan
+from shardplan.workload.stage import Stage, layers_before, stacked
+
+Index: TypeAlias = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageRows:
+    """Rows of plans, those of one plan next to each other."""
+
+    stages: Stage
+    """What every row holds."""
+    plan: Index
+    """Plan of every row."""
+    first: Index
+    """First row of every plan."""
+
+    @classmethod
+    def of(cls, layouts: Sequence[Sequence[Stage]], which: Index) -> StageRows:
+        """Rows of plans that have these of the ``layouts``."""
+        sizes = np.asarray([len(held) for held in layouts])
+        lengths = sizes[which]
+        first = np.cumsum(lengths) - lengths
+        plan = np.repeat(np.arange(len(which)), lengths)
+        place = (np.cumsum(sizes) - sizes)[which][plan] + np.arange(len(plan)) - first[plan]
+        return cls(stages=gather(stacked([stage for held in layouts for stage in held]), place), plan=plan, first=first)
+
+    def each(self, values: Numbers) -> NDArray[np.float64]:
+        """One number for every row."""
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), self.plan.shape)
+
+    def largest(self, values: Numbers) -> NDArray[np.float64]:
+        """The largest number of every plan."""
+        most: NDArray[np.float64] = np.maximum.reduceat(self.each(values), self.first)
+        return most
+
+    def at_largest(self, values: Numbers) -> Index:
+        """The first row of every plan with its largest number."""
+        found = np.flatnonzero(~(self.each(values) < self.largest(values)[self.plan]))
+        return found[np.searchsorted(self.plan[found], np.arange(len(self.first)))]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRows:
+    """Stages of plans, and the chunks of their rounds."""
+
+    stages_of: tuple[tuple[Stage, ...], ...]
+    """Stages of every plan."""
+    rounds_of: tuple[Rounds, ...]
+    """Model chunks of every plan in groups of which the slowest counts."""
+    stages: StageRows
+    chunks: StageRows | None
+    """Chunks in rounds; None where no plan has rounds."""
+    group_first: Index
+    """First chunk of every group."""
+    group_plan: Index
+    """Plan of every group."""
+
+    @classmethod
+    def of(cls, model: ModelConfig, plans: Sequence[Plan]) -> PlanRows:
+        """Rows of ``plans``; those with as many stages and chunks are laid out once."""
+        keys = [(plan.pp, plan.vp, plan.stage_layers, plan.schedule) for plan in plans]
+        distinct, before = list(dict.fromkeys(keys)), layers_before(model)
+        laid = [pipeline_of(model, *key[:3], before=before, schedule=key[3]) for key in distinct]
+        place = {key: number for number, key in enumerate(distinct)}
+        which = np.asarray([place[key] for key in keys], dtype=np.intp)
+        rounds_of = tuple(laid[number][1] for number in which)
+        groups = [len(group) for rounds in rounds_of for group in rounds]
+        held = [[chunk.as_stage() for group in rounds for chunk in group] for _, rounds in laid]
+        return cls(
+            stages_of=tuple(laid[number][0] for number in which),
+            rounds_of=rounds_of,
+            stages=StageRows.of([stages for stages, _ in laid], which),
+            chunks=StageRows.of(held, which) if groups else None,
+            group_first=np.cumsum([0, *groups[:-1]]),
+            group_plan=np.repeat(np.arange(len(plans)), [len(rounds) for rounds in rounds_of]),
+        )
