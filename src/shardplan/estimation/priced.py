@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import Numbers, concatenated, mapped
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
+from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import Rounds, pipeline_of, whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.pricing import HeldStates, Prices, price
@@ -40,7 +41,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.residuals import Shares
 from shardplan.memory.activations import applied_share
-from shardplan.schedules.base import Passes
+from shardplan.schedules.base import ChunkTimes, Passes
 from shardplan.schedules.pipeline import parameter_copies
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage, stacked
@@ -148,6 +149,15 @@ class PricedPlan:
         whole = sum(terms.values())
         sent = sum(time for name, time in terms.items() if name.endswith("_communication"))
         return Shares(host=terms["host"] / whole, communication=sent / whole, attention=terms["attention"] / whole)
+
+    @property
+    def chunk_times(self) -> ChunkTimes:
+        """Seconds of one micro-batch in every model chunk: the prices that the step is the sum of."""
+        return chunk_times(self.question, self.plan, self.numbers, self.loads, self._around, self._rows, self._times)
+
+    def step_time_after(self, busy: NDArray[np.float64]) -> float:
+        """The step whose micro-batches keep the ranks for ``busy`` seconds: with what comes once a step. [s]"""
+        return float(whole_step(self.question, np.max(busy + self._each(self._state_times.total))))
 
     def hardware_flops(self) -> float:
         """FLOP executed in one step on all accelerators, recomputed ones included."""

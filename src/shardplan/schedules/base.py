@@ -136,7 +136,11 @@ class Schedule(ABC):
     rule: ClassVar[str] = SUITS
     """Name of the rule of validity that ``can_run`` decides."""
     priced_as: ClassVar[str | None] = None
-    """Schedule whose closed form estimates take for this one, where it has none of its own."""
+    """Schedule by whose layout and closed form estimates price this one, where it has none of its own."""
+    needs: ClassVar[str] = "other counts"
+    """Which counts keep the rule, where it asks for more than enough of them."""
+    closed_form_holds: ClassVar[bool] = True
+    """Whether the closed form of ``priced_as`` is near what this schedule takes."""
 
     def takes_chunks(self, vp: Numbers) -> Flags:
         """Whether the schedule runs with ``vp`` chunks per rank."""
@@ -187,6 +191,10 @@ class Schedule(ABC):
 
         Raises ``InputError`` where ``times`` allow less in flight than the schedule needs.
         """
+
+    def rank_name(self, rank: int) -> str:
+        """What errors call a rank."""
+        return f"rank {rank}"
 
     def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
         """Where the forward passes of ``microbatch`` run, in order; its backward passes go the way back.

@@ -76,7 +76,9 @@ def closed_form(schedule: Schedule) -> PipelineSchedule | None:
     """The schedule whose closed form holds for this one: itself, the one that it names, or none."""
     if isinstance(schedule, PipelineSchedule):
         return schedule
-    return None if schedule.priced_as is None else load_schedule(schedule.priced_as)
+    if schedule.priced_as is None or not schedule.closed_form_holds:
+        return None
+    return load_schedule(schedule.priced_as)
 
 
 def is_known(name: str) -> bool:

@@ -75,8 +75,8 @@ def _deadlock(pieces: Pieces, stuck: Sequence[int], turns: Sequence[int]) -> Inp
     for rank in stuck[:MOST_WAITING]:
         piece = turns[rank]
         need = int(pieces.after[piece])
-        source = "" if need == NOTHING else f" for {pieces.name(need)} on rank {pieces.rank[need]}"
-        texts.append(f"rank {rank} waits with {pieces.name(piece)}{source}")
+        source = "" if need == NOTHING else f" for {pieces.name(need)} on {pieces.rank_names[pieces.rank[need]]}"
+        texts.append(f"{pieces.rank_names[rank]} waits with {pieces.name(piece)}{source}")
     more = f", and {len(stuck) - MOST_WAITING} more ranks wait" if len(stuck) > MOST_WAITING else ""
     return InputError(
         f"ranks wait for one another: {'; '.join(texts)}{more}",

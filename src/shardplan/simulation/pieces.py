@@ -41,6 +41,8 @@ class Pieces:
     """Last piece of the block that it runs in: itself, but for joined pieces."""
     bounds: Ints
     """Where the pieces of every rank begin, and the number of all."""
+    rank_names: tuple[str, ...]
+    """What errors call the ranks."""
 
     @classmethod
     def of(cls, schedule: Schedule, at: Pipeline, orders: Orders) -> Pieces:
@@ -51,7 +53,8 @@ class Pieces:
         ranks_of, positions = _places(schedule, at)
         position = positions[microbatch, rank, chunk]
         table = _Table.of(kind, position, microbatch, shape=ranks_of.shape)
-        table.check(kind, rank, ranks_of)
+        names = tuple(schedule.rank_name(number) for number in range(len(orders)))
+        table.check(kind, ranks_of, names)
         block = _blocks(joined)
         needs = table.needed(kind, position, microbatch)
         source = np.where(needs == NOTHING, NOTHING, rank[needs])
@@ -66,6 +69,7 @@ class Pieces:
             edge=np.where((needs == NOTHING) | (source == rank), NOTHING, behind),
             block=block,
             bounds=bounds,
+            rank_names=names,
         )
 
     def name(self, piece: int) -> str:
@@ -102,13 +106,13 @@ class _Table:
             weight_gradient=numbers(WEIGHT_GRADIENT, BACKWARD),
         )
 
-    def check(self, kind: Ints, rank: Ints, ranks_of: Ints) -> None:
+    def check(self, kind: Ints, ranks_of: Ints, names: tuple[str, ...]) -> None:
         """Refuses missing pieces, and a rank that runs a gradient before what it needs of its own."""
         for name, table in (("F", self.forward), ("B", self.input_gradient), ("W", self.weight_gradient)):
             missing = table == NOTHING
             if missing.any():
                 where = int(np.argmax(missing))
-                raise _wrong_work(where, table.shape[1], name, f"is missing on rank {ranks_of.flat[where]}")
+                raise _wrong_work(where, table.shape[1], name, f"is missing on {names[ranks_of.flat[where]]}")
         for name, first, then in (
             ("F", self.forward, self.input_gradient),
             ("B", self.input_gradient, self.weight_gradient),
@@ -116,9 +120,8 @@ class _Table:
             early = (then < first) | ((then == first) & (kind[then] != BACKWARD))
             if early.any():
                 where = int(np.argmax(early))
-                raise _wrong_work(
-                    where, early.shape[1], name, f"runs after its gradient on rank {rank[then.flat[where]]}"
-                )
+                on = names[ranks_of.flat[where]]
+                raise _wrong_work(where, early.shape[1], name, f"runs after its gradient on {on}")
 
     def needed(self, kind: Ints, position: Ints, microbatch: Ints) -> Ints:
         """What every piece waits for in another chunk, or -1."""

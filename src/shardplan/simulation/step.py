@@ -158,7 +158,7 @@ def _hint(schedule: Schedule, at: Pipeline) -> str:
     least = schedule.least_microbatches(at.pp)
     if at.num_microbatches < least:
         return f"use {least} micro-batches or more"
-    return "use an even number of ranks, and a multiple of it as the number of micro-batches"
+    return f"use {schedule.needs}"
 
 
 def _durations(pieces: Pieces, times: ChunkTimes) -> Seconds:
