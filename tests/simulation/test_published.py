@@ -80,3 +80,18 @@ def test_activations_of_the_zero_bubble_paper(pp: int) -> None:
     }
     assert kept["1f1b"] == kept["zb-h1"] == [pp - rank for rank in range(pp)]
     assert kept["zb-h2"] == [2 * (pp - rank) - 1 for rank in range(pp)]
+
+
+@pytest.mark.parametrize("pp", [2, 3, 4, 5, 6, 8, 12])
+def test_schedules_with_controllable_memory(pp: int) -> None:
+    """Peak activations (p + 2) // 2 and (p + 4) // 3 of a stage; V-Min's bubble is 2/3 of 1F1B's (arXiv 2405.15362)."""
+    at = pipeline(pp, 8 * pp, 2)
+    half, least, greedy = (step(name, at, even(passes(), at)) for name in ("v-half", "v-min", "zbv-greedy"))
+    assert max(rank.peak_kept for rank in half.ranks) / 2 == (pp + 2) // 2
+    assert max(rank.peak_kept for rank in least.ranks) / 2 <= (pp + 4) // 3
+    assert max(rank.peak_kept for rank in greedy.ranks) <= 2 * pp
+    plain = step("1f1b", pipeline(pp, 8 * pp), even(passes(), pipeline(pp, 8 * pp)))
+    bubble = plain.step_time - 24 * pp
+    assert least.step_time - 24 * pp <= 0.85 * bubble
+    assert half.step_time - 24 * pp <= 0.85 * bubble
+    assert greedy.step_time - 24 * pp <= 0.3 * bubble

@@ -21,5 +21,8 @@ SIMULATED: Final = {
     "eager-1f1b": "eager_1f1b:EagerOneForwardOneBackward",
     "zb-1p": "zb_1p:ZeroBubble1P",
     "zb-2p": "zb_2p:ZeroBubble2P",
+    "zbv-greedy": "zbv_greedy:ZeroBubbleVGreedy",
+    "v-half": "v_half:VHalf",
+    "v-min": "v_min:VMin",
 }
 """Schedules that have no closed form of their own: the simulation runs them, and searches leave them out."""
