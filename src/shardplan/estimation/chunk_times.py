@@ -35,7 +35,7 @@ def chunk_stages(question: Question, plan: Plan) -> list[Stage]:
     ]
 
 
-def chunk_times(
+def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
     question: Question, plan: Plan, numbers: PlanNumbers, loads: Loads, around: Around, stages: Stage, times: WorkTimes
 ) -> ChunkTimes:
     """Seconds of one micro-batch in every chunk, so that those of a rank sum to ``times`` of its stage.
@@ -43,7 +43,9 @@ def chunk_times(
     ``stages`` and ``times`` have an element for every rank. What comes between chunks, as far as it keeps the rank
     busy, is shared by its chunks and by forward and backward pass; the rest of a transfer takes time on its way.
     """
-    chunks = [StageWork.of(stage, loads.blocks).sum for stage in chunk_stages(question, plan)]
+    stages_of_chunks = chunk_stages(question, plan)
+    alike = {stage: StageWork.of(stage, loads.blocks).sum for stage in dict.fromkeys(stages_of_chunks)}
+    chunks = [alike[stage] for stage in stages_of_chunks]
     path = load_schedule(plan.effective_schedule).path(plan.pp, plan.vp, int(numbers.num_microbatches), 0)
     ranks = np.array([place.rank for place in path])
 

@@ -45,7 +45,18 @@ def simulate_plan(
     """
     as_priced = _priced_as(plan, schedule)
     check_plan(as_priced, question.model, question.cluster, question.num_accelerators, question.job)
-    priced = PricedPlan.of(question, as_priced)
+    return simulate_priced(PricedPlan.of(question, as_priced), schedule, times=times, disturbance=disturbance)
+
+
+def simulate_priced(
+    priced: PricedPlan,
+    schedule: Schedule,
+    *,
+    times: ChunkTimes | None = None,
+    disturbance: Disturbance = UNDISTURBED,
+) -> SimulatedPlan:
+    """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together."""
+    plan = priced.plan
     at = Pipeline(
         pp=plan.pp,
         vp=plan.vp,
