@@ -57,7 +57,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (
             "shardplan simulate examples/plans.json --pick 2 --jitter 0.02 --seed 1",
-            "shardplan simulate examples/plans.json --schedule eager-1f1b",
+            "shardplan simulate examples/plans.json --schedule breadth-first",
             "shardplan simulate --times examples/step-times.json --json -",
         ),
     ),

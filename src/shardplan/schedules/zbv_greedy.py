@@ -102,8 +102,8 @@ class _Greedy:
     def candidates(self, rank: int) -> Iterator[tuple[Kind, int]]:
         """Kinds of passes that the rank could run, the best first."""
         ready, free = self.ready[rank], self.limit - self.kept[rank]
-        gradients = sorted((("B", 0), ("B", 1)), key=lambda one: ready[one][0] if ready[one] else 0)
-        order: list[tuple[Kind, int]] = [*gradients]
+        gradients: list[tuple[Kind, int]] = [("B", 0), ("B", 1)]
+        order = sorted(gradients, key=lambda one: ready[one][0] if ready[one] else 0)
         order += [("F", 1)] if free >= 1 else []
         order += [("F", 0)] if free >= LEAST else []
         order += [("W", 1), ("W", 0)]
