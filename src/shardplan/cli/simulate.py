@@ -65,7 +65,7 @@ def simulate(
     from shardplan.simulation.step import Disturbance
 
     disturbance = Disturbance(
-        jitter=0.0 if jitter.strip() in {"0", "0.0"} else number(jitter, "--jitter", most=MOST_JITTER),
+        jitter=0.0 if jitter.strip() and not jitter.strip(" 0.") else number(jitter, "--jitter", most=MOST_JITTER),
         seed=whole(seed, "--seed", least=0, most=MOST_SEED),
     )
     if (plan is None) == (times is None):

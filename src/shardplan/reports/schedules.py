@@ -9,6 +9,7 @@ import numpy as np
 
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import list_stacks, load_stack
+from shardplan.inputs.plan import schedule_meant
 from shardplan.records import Record, plain
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.simulation.pieces import KINDS
@@ -47,7 +48,7 @@ class ScheduleRow:
     microbatches_in_flight: float
     """Most micro-batches whose activations a rank keeps in full, in units of its whole stage."""
     frameworks: dict[str, str]
-    """Frameworks that run it, and what they call it."""
+    """Frameworks that run it, and what they call it; their ZB-1p and ZB-2p are recorded as ZB-H1 and ZB-H2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def schedule_row(schedule: Schedule) -> ScheduleRow:
         bubble_rate_equal=equal.bubble_rate,
         bubble_rate=usual.bubble_rate,
         microbatches_in_flight=max(rank.peak_in_flight for rank in equal.ranks) / vp,
-        frameworks=dict(_frameworks(schedule.name)),
+        frameworks=dict(_frameworks(str(schedule_meant(schedule.name)))),
     )
 
 
