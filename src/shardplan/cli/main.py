@@ -53,6 +53,17 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan compare examples/plans.json --pick 1,3",
         ),
     ),
+    "simulate": CommandEntry(
+        "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
+        (
+            "shardplan simulate examples/plans.json --pick 2 --jitter 0.02 --seed 1",
+            "shardplan simulate examples/plans.json --schedule breadth-first",
+            "shardplan simulate --times examples/step-times.json --json -",
+        ),
+    ),
+    "schedules": CommandEntry(
+        "List the pipeline schedules, or show and draw one.", ("shardplan schedules", "shardplan schedules zb-h1")
+    ),
     "examples": CommandEntry(
         "Write the example files that the help and the documentation use.",
         ("shardplan examples", "shardplan examples my-folder"),

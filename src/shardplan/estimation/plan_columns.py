@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import Flags, Numbers, column, gather, mapped, where
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
+from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
@@ -43,7 +44,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
-from shardplan.schedules.base import Passes
+from shardplan.schedules.base import ChunkTimes, Passes
 from shardplan.schedules.pipeline import parameter_copies
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
@@ -114,6 +115,17 @@ class PlanColumns:
         whole = sum(terms.values(), start=np.zeros(1))
         sent = sum((time for name, time in terms.items() if name.endswith("_communication")), start=np.zeros(1))
         return {"host": terms["host"] / whole, "communication": sent / whole, "attention": terms["attention"] / whole}
+
+    # Of a single plan.
+
+    def chunk_times_of(self, plan: Plan) -> ChunkTimes:
+        """Seconds of one micro-batch in every chunk of the only plan: the prices that its step is the sum of."""
+        stages = self.rows.stages.stages
+        return chunk_times(self.question, plan, self.numbers, self._loads, self._around, stages, self._times)
+
+    def step_time_after(self, busy: NDArray[np.float64]) -> float:
+        """The step of the only plan if micro-batches keep its ranks for ``busy`` seconds: with what comes once. [s]"""
+        return float(whole_step(self.question, np.max(busy + self.rows.stages.each(self._state_times.total))))
 
     # Memory.
 

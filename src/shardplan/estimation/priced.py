@@ -17,6 +17,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.readers.residuals import Shares
+from shardplan.schedules.base import ChunkTimes
 from shardplan.workload.stage import Stage
 
 
@@ -111,6 +112,22 @@ class PricedPlan:
     def shares(self) -> Shares:
         """Shares of the step whose prices are uncertain."""
         return Shares(**{name: shares[self.number].item() for name, shares in self.columns.shares.items()})
+
+    @property
+    def chunk_times(self) -> ChunkTimes:
+        """Seconds of one micro-batch in every model chunk: the prices that the step is the sum of."""
+        return self._alone.chunk_times_of(self.plan)
+
+    def step_time_after(self, busy: NDArray[np.float64]) -> float:
+        """The step whose micro-batches keep the ranks for ``busy`` seconds: with what comes once a step. [s]"""
+        return self._alone.step_time_after(busy)
+
+    @property
+    def _alone(self) -> PlanColumns:
+        """The columns of this plan and no other."""
+        if len(self.columns.rows.stages_of) == 1:
+            return self.columns
+        return PlanColumns.of(self.question, (self.plan,), (self.numbers,))
 
     def hardware_flops(self) -> float:
         """FLOP executed in one step on all accelerators, recomputed ones included."""

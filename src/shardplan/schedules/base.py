@@ -1,8 +1,9 @@
-"""What every pipeline schedule answers: its rule, its idle time, what it keeps, and its passes in order."""
+"""What every pipeline schedule answers: its rule, its passes in order, its idle time and what it keeps."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -95,8 +96,25 @@ class Place(NamedTuple):
     chunk: int
 
 
-class PipelineSchedule(ABC):
-    """A schedule of micro-batches through the stages of a pipeline."""
+Orders = Sequence[Sequence[Pass]]
+"""The passes of every rank in the order in which it runs them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChunkTimes:
+    """Seconds of one micro-batch in each model chunk, in the order of the model, and what may be kept."""
+
+    forward: NDArray[np.float64]
+    input_gradient: NDArray[np.float64]
+    weight_gradient: NDArray[np.float64]
+    transfer: NDArray[np.float64]
+    """From a chunk to the next one, and back; between chunks of one rank nothing is sent."""
+    max_in_flight: int | None = None
+    """Chunk passes whose activations a rank may keep; the schedule's own limit where it is None."""
+
+
+class Schedule(ABC):
+    """An order of the passes of every rank: a fixed one, or one that is searched for given times."""
 
     name: ClassVar[str]
     """As a plan names it."""
@@ -117,6 +135,12 @@ class PipelineSchedule(ABC):
     """Fewest ranks."""
     rule: ClassVar[str] = SUITS
     """Name of the rule of validity that ``can_run`` decides."""
+    priced_as: ClassVar[str | None] = None
+    """Schedule by whose layout and closed form estimates price this one, where it has none of its own."""
+    needs: ClassVar[str] = "other counts"
+    """Which counts keep the rule, where it asks for more than enough of them."""
+    closed_form_holds: ClassVar[bool] = True
+    """Whether the closed form of ``priced_as`` is near what this schedule takes."""
 
     def takes_chunks(self, vp: Numbers) -> Flags:
         """Whether the schedule runs with ``vp`` chunks per rank."""
@@ -162,6 +186,41 @@ class PipelineSchedule(ABC):
         return f"set vp to {wanted}: schedule {self.name} needs {wanted} model chunks on each rank"
 
     @abstractmethod
+    def order(self, at: Pipeline, times: ChunkTimes) -> Orders:
+        """The passes of every rank in the order in which it runs them, for one pipeline.
+
+        Raises ``InputError`` where ``times`` allow less in flight than the schedule needs.
+        """
+
+    def rank_name(self, rank: int) -> str:
+        """What errors call a rank."""
+        return f"rank {rank}"
+
+    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
+        """Where the forward passes of ``microbatch`` run, in order; its backward passes go the way back.
+
+        In a loop over the ranks, unless the schedule says otherwise: stage s is chunk s // p of rank s mod p. All
+        micro-batches take one path where the ranks hold one copy of the model.
+        """
+        return tuple(Place(stage % pp, stage // pp) for stage in range(pp * vp))
+
+    def placement(self, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
+        """For every rank, the places of its chunks in model order: those of rank r are r, p + r ... in a loop."""
+        held: list[dict[int, int]] = [{} for _ in range(pp)]
+        for microbatch in (0, 1):  # with two directions, one micro-batch takes either
+            for position, place in enumerate(self.path(pp, vp, 2, microbatch)):
+                held[place.rank][place.chunk] = position
+        return tuple(tuple(chunks[chunk] for chunk in sorted(chunks)) for chunks in held)
+
+
+class PipelineSchedule(Schedule):
+    """A schedule with a fixed order and closed forms for its bubble and its memory, so that plans can name it."""
+
+    def order(self, at: Pipeline, times: ChunkTimes) -> Orders:  # noqa: ARG002  # the order is fixed
+        """``events``, whatever the times."""
+        return self.events(int(at.pp), int(at.vp), int(at.num_microbatches), int(at.group_size))
+
+    @abstractmethod
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
         """Seconds of one step in which a rank waits, from its first pass to its last.
 
@@ -176,21 +235,6 @@ class PipelineSchedule(ABC):
     @abstractmethod
     def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:
         """The passes of every rank in the order in which it runs them."""
-
-    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
-        """Where the forward passes of ``microbatch`` run, in order; its backward passes go the way back.
-
-        In a loop over the ranks, unless the schedule says otherwise: stage s is chunk s // p of rank s mod p.
-        """
-        return tuple(Place(stage % pp, stage // pp) for stage in range(pp * vp))
-
-    def placement(self, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
-        """For every rank, the places of its chunks in model order: those of rank r are r, p + r ... in a loop."""
-        held: list[dict[int, int]] = [{} for _ in range(pp)]
-        for microbatch in (0, 1):  # with two directions, one micro-batch takes either
-            for position, place in enumerate(self.path(pp, vp, 2, microbatch)):
-                held[place.rank][place.chunk] = position
-        return tuple(tuple(chunks[chunk] for chunk in sorted(chunks)) for chunks in held)
 
 
 def pace_of(work: NDArray[np.float64]) -> float:

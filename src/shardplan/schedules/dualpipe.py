@@ -26,6 +26,7 @@ class DualPipe(PipelineSchedule):
     name = "dualpipe"
     title = "DualPipe"
     source = "arXiv 2412.19437, section 3.2.1, table 2; README of deepseek-ai/DualPipe"
+    needs = "an even number of ranks and of micro-batches"
     splits_backward = True
     ends_meet = True
     parameter_copies = 2

@@ -20,6 +20,7 @@ class Interleaved(PipelineSchedule):
     name = "interleaved"
     title = "Interleaved 1F1B"
     source = "arXiv 2104.04473, section 2.2.2"
+    needs = "a number of micro-batches that is a multiple of the number of ranks, and two ranks or more"
     least_vp = 2
     most_vp = None
     rule = INTERLEAVING

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.errors import InputError, UnknownNameError
-from shardplan.schedules.base import PipelineSchedule
-from shardplan.schedules.names import BUILT_IN
+from shardplan.schedules.base import PipelineSchedule, Schedule
+from shardplan.schedules.names import BUILT_IN, SIMULATED
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 GROUP: Final = "shardplan.schedules"
 
 
-def _built_in(place: str) -> PipelineSchedule:
+def _built_in(place: str) -> Any:
     module, _, kind = place.partition(":")
-    schedule: PipelineSchedule = getattr(import_module(f"shardplan.schedules.{module}"), kind)()
-    return schedule
+    return getattr(import_module(f"shardplan.schedules.{module}"), kind)()
 
 
-SCHEDULES: Final = {name: _built_in(place) for name, place in BUILT_IN.items()}
+SCHEDULES: Final[dict[str, PipelineSchedule]] = {name: _built_in(place) for name, place in BUILT_IN.items()}
 """Those that ship with shardplan, then those that were added."""
 
 ONE_F_ONE_B: Final = SCHEDULES["1f1b"]
@@ -62,6 +61,26 @@ def load_schedule(name: str) -> PipelineSchedule:
     return schedule
 
 
+def load_any_schedule(name: str) -> Schedule:
+    """The schedule called ``name``, also one that only the simulation runs. Raises as ``load_schedule``."""
+    if name in SIMULATED and not is_known(name):
+        schedule: Schedule = _built_in(SIMULATED[name])
+        return schedule
+    if is_known(name):
+        return load_schedule(name)
+    known = list_all_schedules()
+    raise UnknownNameError("schedule", name, known, hint=f"one of {', '.join(known)}")
+
+
+def closed_form(schedule: Schedule) -> PipelineSchedule | None:
+    """The schedule whose closed form holds for this one: itself, the one that it names, or none."""
+    if isinstance(schedule, PipelineSchedule):
+        return schedule
+    if schedule.priced_as is None or not schedule.closed_form_holds:
+        return None
+    return load_schedule(schedule.priced_as)
+
+
 def is_known(name: str) -> bool:
     """Whether a schedule has this name."""
     return name in SCHEDULES or name in _installed()
@@ -70,6 +89,11 @@ def is_known(name: str) -> bool:
 def list_schedules() -> list[str]:
     """Names of all schedules, the built-in ones first."""
     return list(dict.fromkeys((*SCHEDULES, *_installed())))
+
+
+def list_all_schedules() -> list[str]:
+    """The same, and those that only the simulation runs."""
+    return list(dict.fromkeys((*list_schedules(), *SIMULATED)))
 
 
 @cache

@@ -1,0 +1,77 @@
+"""Pipeline schedules: a list, and one of them with a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from shardplan.cli.layout import INDENT, Column, Page
+from shardplan.cli.show.answer import percent
+from shardplan.reports.schedules import NUM_MICROBATCHES, NUM_RANKS, Drawing, Mark, ScheduleRow, drawing, schedule_row
+from shardplan.schedules.base import Schedule
+
+COLOURS = {"F": ("blue", "bright_blue"), "B": ("red", "bright_red"), "W": ("green", "bright_green")}
+"""Of the passes of a first chunk and of others."""
+NUMBER = 3
+"""Width of the number of a rank."""
+
+
+def show_list(page: Page, rows: Sequence[ScheduleRow]) -> None:
+    """One line for each."""
+    page.table(
+        [
+            Column(title="name", cells=[row.name for row in rows], is_text=True),
+            Column(title="bubble", cells=[percent(row.bubble_rate_equal) for row in rows]),
+            Column(title="1 : 1.2 : 0.8", cells=[percent(row.bubble_rate) for row in rows], rank=2),
+            Column(title="in flight", cells=[f"{row.microbatches_in_flight:g}" for row in rows]),
+            Column(title="copies", cells=[str(row.parameter_copies) for row in rows], rank=1),
+            Column(title="frameworks", cells=[", ".join(row.frameworks) or "none known" for row in rows], is_text=True),
+        ]
+    )
+    page.console.print()
+    page.line(
+        f"Bubble: share of the step for {NUM_RANKS} ranks, {NUM_MICROBATCHES} micro-batches and F = B = W. In flight: "
+        "micro-batches of which a rank keeps activations. Copies: of the model, in all ranks together.",
+        style="dim",
+    )
+    page.line("shardplan schedules NAME shows and draws one.", style="dim")
+
+
+def show_schedule(page: Page, schedule: Schedule) -> None:
+    """What is known of it, and a drawing."""
+    row = schedule_row(schedule)
+    page.line(f"{row.title} ({row.name})", style="bold", indent=0)
+    page.line(row.source, style="dim")
+    page.console.print()
+    page.labelled("Rule", row.rule)
+    page.labelled(
+        "Bubble",
+        f"{percent(row.bubble_rate_equal)} of the step for F = B = W, {percent(row.bubble_rate)} for "
+        f"1 : 1.2 : 0.8 ({NUM_RANKS} ranks, {NUM_MICROBATCHES} micro-batches, free transfers)",
+    )
+    copies = "" if row.parameter_copies == 1 else f", and {row.parameter_copies} copies of the model in all ranks"
+    page.labelled("Memory", f"{row.microbatches_in_flight:g} micro-batches in flight{copies}")
+    runs = [f"{name} ({own})" for name, own in row.frameworks.items()]
+    page.labelled("Run by", "; ".join(runs) or "no framework whose record names it")
+    _show_drawing(page, drawing(schedule, page.width - INDENT - NUMBER))
+
+
+def _show_drawing(page: Page, drawn: Drawing) -> None:
+    """A line for every rank, a character for every unit of time."""
+    page.heading("Step", f"{drawn.num_ranks} ranks, {drawn.num_microbatches} micro-batches; every pass takes one unit")
+    for rank, marks in enumerate(drawn.rows):
+        text = Text(f"{' ' * INDENT}{rank:<{NUMBER}}", style="dim")
+        for mark in marks:
+            text.append(mark.text, style=_style(page, mark))
+        page.console.print(text, soft_wrap=True)
+    page.line(
+        "0-9: forward pass. a-z: input gradient, or both gradients (two units). A-Z: weight gradient.", style="dim"
+    )
+
+
+def _style(page: Page, mark: Mark) -> str:
+    if not page.is_coloured or not mark.kind:
+        return "dim" if not mark.kind else ""
+    first, other = COLOURS[mark.kind[0]]
+    return first if mark.chunk == 0 else other

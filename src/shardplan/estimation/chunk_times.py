@@ -1,0 +1,68 @@
+"""The times of a priced plan's model chunks: what an estimate sums up over stages, chunk by chunk."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers, scaled
+from shardplan.estimation.layout import Chunk
+from shardplan.estimation.load import Around, Loads, StageWork
+from shardplan.estimation.question import Question
+from shardplan.estimation.times import WorkTimes
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.memory.activations import applied_share
+from shardplan.schedules.base import ChunkTimes
+from shardplan.schedules.registry import load_schedule
+from shardplan.workload.stage import Stage, chunk_counts
+
+
+def chunk_stages(question: Question, plan: Plan) -> list[Stage]:
+    """What every chunk of the model holds, in order."""
+    model = question.model
+    counts = chunk_counts(model, plan.pp, plan.vp, plan.stage_layers)
+    chunks = counts.reshape(len(counts), -1).T.tolist()
+    last = len(chunks) - 1
+    return [
+        Chunk(
+            counts=tuple(held),
+            num_embeddings=int(number == 0),
+            num_heads=int(number == last),
+            num_mtp_layers=model.num_mtp_layers if number == last else 0,
+        ).as_stage()
+        for number, held in enumerate(chunks)
+    ]
+
+
+def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
+    question: Question, plan: Plan, numbers: PlanNumbers, loads: Loads, around: Around, stages: Stage, times: WorkTimes
+) -> ChunkTimes:
+    """Seconds of one micro-batch in every chunk, so that those of a rank sum to ``times`` of its stage.
+
+    ``stages`` and ``times`` have an element for every rank. What comes between chunks, as far as it keeps the rank
+    busy, is shared by its chunks and by forward and backward pass; the rest of a transfer takes time on its way.
+    """
+    stages_of_chunks = chunk_stages(question, plan)
+    alike = {stage: StageWork.of(stage, loads.blocks).sum for stage in dict.fromkeys(stages_of_chunks)}
+    chunks = [alike[stage] for stage in stages_of_chunks]
+    path = load_schedule(plan.effective_schedule).path(plan.pp, plan.vp, int(numbers.num_microbatches), 0)
+    ranks = np.array([place.rank for place in path])
+
+    def of_rank(values: Numbers) -> NDArray[np.float64]:
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), (plan.pp,))[ranks]
+
+    def of_chunk(name: str) -> NDArray[np.float64]:
+        return np.array([float(getattr(work, name)) for work in chunks])
+
+    share = of_rank(applied_share(stages.num_layers, numbers))
+    between = of_rank(times.transfer + times.offload + times.overhead) / plan.vp / 2
+    weight_gradient = of_chunk("weight_gradient")
+    backward = of_chunk("backward") + np.asarray(scaled(share, of_chunk("recomputed"))) + between
+    exposed = of_rank(times.transfer) / plan.vp / 2
+    return ChunkTimes(
+        forward=of_chunk("forward") + between,
+        input_gradient=backward - weight_gradient,
+        weight_gradient=weight_gradient,
+        transfer=np.maximum(of_rank(around.handover_time) - exposed, 0.0),
+    )

@@ -1,0 +1,65 @@
+"""Schedules that repeat one pattern of passes for every micro-batch (Qi et al., arXiv 2405.15362, section 3)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, Final
+
+from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass, Pipeline, Place, Schedule
+from shardplan.schedules.zb_v import folded
+
+PERIOD: Final = 6
+"""Units of time of one micro-batch on a rank: F, B and W of two chunks."""
+PATTERN: Final[tuple[tuple[Kind, int], ...]] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
+"""Passes whose units a pattern gives, in the order in which a micro-batch goes through them, with their chunks."""
+
+Slots = dict[Pass, int]
+"""Unit of time of every pass of a rank."""
+
+
+class VPattern(Schedule):
+    """Two chunks per rank in the shape of a V; every micro-batch repeats the pattern of the one before.
+
+    A rank runs the passes of a micro-batch at fixed units of time, all of them six units after those of the micro-batch
+    before; weight gradients fill the units that are free. The order of the pattern is kept at the start and the end of
+    the step, where the paper moves passes into units that are empty.
+    """
+
+    splits_backward = True
+    least_pp = 2
+    ends_meet = True
+    least_vp = 2
+    most_vp = 2
+    priced_as = "zb-v"
+    closed_form_holds: ClassVar[bool] = False
+
+    @abstractmethod
+    def units(self, pp: int, rank: int) -> tuple[int, int, int, int]:
+        """Units of ``PATTERN`` of the first micro-batch on a rank."""
+
+    def path(self, pp: int, vp: int, num_microbatches: int, microbatch: int) -> tuple[Place, ...]:  # noqa: ARG002
+        """Down the ranks and back up."""
+        return folded(pp)
+
+    def order(self, at: Pipeline, times: ChunkTimes) -> Orders:  # noqa: ARG002  # the pattern is that of equal times
+        """The pattern of every rank, by its units of time."""
+        pp, num_microbatches = int(at.pp), int(at.num_microbatches)
+        repeated = (_repeated(self.units(pp, rank), num_microbatches) for rank in range(pp))
+        return tuple(sorted(slots, key=slots.__getitem__) for slots in repeated)
+
+
+def _repeated(units: tuple[int, int, int, int], num_microbatches: int) -> Slots:
+    """All micro-batches of a rank, with weight gradients in the first free units after their input gradients."""
+    slots = {
+        Pass(kind, chunk, microbatch): unit + PERIOD * microbatch
+        for (kind, chunk), unit in zip(PATTERN, units, strict=True)
+        for microbatch in range(num_microbatches)
+    }
+    taken = set(slots.values())
+    for one in sorted((one for one in slots if one.kind == "B"), key=slots.__getitem__):
+        unit = slots[one] + 1
+        while unit in taken:
+            unit += 1
+        taken.add(unit)
+        slots[one._replace(kind="W")] = unit
+    return slots

@@ -1,0 +1,193 @@
+"""The heuristic that orders F, B and W for given times under a memory limit (arXiv 2401.10241, section 3.1)."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Final
+
+import numpy as np
+
+from shardplan.errors import InputError
+from shardplan.fields import dataclass
+from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass
+
+KEPT_SHARE: Final = 32 / 74
+"""Activations that a B leaves for its W, as a share of a micro-batch's: 32 of 34 + 5 a s / h in units of s b h
+(arXiv 2401.10241, table 1), with heads of 128 and sequences of 1,024 tokens as in the larger models of its table 3."""
+SMALL = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choices:
+    """The yes-or-no choices of the heuristic, of which the search tries all combinations."""
+
+    delays_first_b: bool
+    """Whether another forward pass of the warm-up may delay the first B."""
+    skips_f: bool
+    """Whether a rank that is two forward passes ahead of the next one leaves a forward pass out."""
+    fills_small_gaps: bool
+    """Whether a W fills a gap that is shorter, also where the rank has waited less than the longest-waiting one."""
+
+
+class Search:
+    """One run of the heuristic: what every rank has done so far, and when."""
+
+    def __init__(self, times: ChunkTimes, num_microbatches: int, limit: int, choices: Choices) -> None:
+        self.num_ranks, self.num_microbatches = len(times.forward), num_microbatches
+        self.limit, self.choices = limit, choices
+        self.seconds: dict[Kind, list[float]] = {
+            "F": times.forward.tolist(), "B": times.input_gradient.tolist(), "W": times.weight_gradient.tolist()
+        }  # fmt: skip
+        self.transfer: list[float] = times.transfer.tolist()
+        self.orders: list[list[Pass]] = [[] for _ in range(self.num_ranks)]
+        self.ends: dict[Kind, list[list[float]]] = {
+            kind: [[] for _ in range(self.num_ranks)] for kind in self.seconds
+        }  # fmt: skip
+        self.clock = [0.0] * self.num_ranks
+        self.waited = [0.0] * self.num_ranks
+
+    def run(self) -> None:
+        """Warm-up, then a round of one F and one B on every rank for each micro-batch, then the W that are left."""
+        self.warm_up()
+        for _ in range(1, self.num_microbatches):
+            for rank in self.ranks_with_forward():
+                self.make_room(rank)
+                self.fill(rank, self.arrival("F", rank))
+                self.put(rank, "F")
+            for rank in reversed(range(self.num_ranks)):
+                self.fill(rank, self.arrival("B", rank))
+                if rank == 0 and self.count("F", 0) == self.num_microbatches:
+                    self.put_all_weight_gradients(0)
+                self.put(rank, "B")
+        for rank in range(self.num_ranks):
+            self.put_all_weight_gradients(rank)
+
+    def count(self, kind: Kind, rank: int) -> int:
+        """How many passes of a kind a rank has run."""
+        return len(self.ends[kind][rank])
+
+    def waiting(self, rank: int) -> bool:
+        """Whether a weight gradient of the rank waits."""
+        return self.count("W", rank) < self.count("B", rank)
+
+    def kept(self, rank: int) -> float:
+        """Activations that the rank keeps, in micro-batches; a waiting W counts ``KEPT_SHARE``."""
+        waiting = self.count("B", rank) - self.count("W", rank)
+        return self.count("F", rank) - self.count("B", rank) + KEPT_SHARE * waiting
+
+    def arrival(self, kind: Kind, rank: int) -> float:
+        """When the rank's next F or B has what it needs of the neighbour; 0 where it needs nothing."""
+        before = rank - 1 if kind == "F" else rank + 1
+        if not 0 <= before < self.num_ranks:
+            return 0.0
+        return self.ends[kind][before][self.count(kind, rank)] + self.transfer[min(rank, before)]
+
+    def put(self, rank: int, kind: Kind) -> None:
+        """Runs the rank's next pass of a kind as soon as it can."""
+        arrival = 0.0 if kind == "W" else self.arrival(kind, rank)
+        if self.count("F", rank):
+            self.waited[rank] += max(arrival - self.clock[rank], 0.0)
+        self.clock[rank] = max(self.clock[rank], arrival) + self.seconds[kind][rank]
+        self.orders[rank].append(Pass(kind, 0, self.count(kind, rank)))
+        self.ends[kind][rank].append(self.clock[rank])
+
+    def put_all_weight_gradients(self, rank: int) -> None:
+        """Runs all that wait."""
+        while self.waiting(rank):
+            self.put(rank, "W")
+
+    def make_room(self, rank: int) -> None:
+        """Runs weight gradients until another forward pass is within the limit."""
+        while self.kept(rank) + 1 > self.limit + SMALL:
+            self.put(rank, "W")
+
+    def fill(self, rank: int, until: float) -> None:
+        """Fills the gap before ``until`` with weight gradients; the last may reach beyond it."""
+        while self.waiting(rank) and self.clock[rank] + self.seconds["W"][rank] <= until:
+            self.put(rank, "W")
+        gap = until - self.clock[rank]
+        if self.waiting(rank) and gap > 0:
+            is_longest = self.waited[rank] + gap > max(self.waited)
+            if is_longest or self.choices.fills_small_gaps:
+                self.put(rank, "W")
+
+    def warm_up(self) -> None:
+        """As many F as fit before the first B; each rank at least one more than the next."""
+        for rank in range(self.num_ranks):
+            self.put(rank, "F")
+        extra = self.extra_forward()
+        for rank in range(self.num_ranks):
+            for _ in range(extra[rank]):
+                self.put(rank, "F")
+        for rank in reversed(range(self.num_ranks)):
+            self.put(rank, "B")
+
+    def extra_forward(self) -> list[int]:
+        """How many F every rank runs between its first and its first B."""
+        extra = [0] * self.num_ranks
+        last = self.num_ranks - 1
+        arrival = self.clock[last] + self.seconds["B"][last]
+        for rank in reversed(range(last)):
+            arrival += self.transfer[rank]
+            clock, forward = self.clock[rank], self.seconds["F"][rank]
+            while 1 + extra[rank] < min(self.limit, self.num_microbatches):
+                if clock >= arrival or (not self.choices.delays_first_b and clock + forward > arrival):
+                    break
+                clock, extra[rank] = clock + forward, extra[rank] + 1
+            arrival = max(clock, arrival) + self.seconds["B"][rank]
+        for rank in range(1, self.num_ranks):
+            before = extra[rank - 1]
+            extra[rank] = min(extra[rank], before if 1 + before == self.num_microbatches else max(before - 1, 0))
+        return extra
+
+    def ranks_with_forward(self) -> list[int]:
+        """Ranks that run a forward pass in this round: where one leaves it out, so do all before it."""
+        runs = [self.wants_forward(rank) for rank in range(self.num_ranks)]
+        return [rank for rank in range(self.num_ranks) if all(runs[rank:])]
+
+    def wants_forward(self, rank: int) -> bool:
+        """Whether a forward pass is left, and the rank should not keep the next one waiting for a B."""
+        if self.count("F", rank) == self.num_microbatches:
+            return False
+        following = rank + 1
+        ahead = following < self.num_ranks and self.count("F", rank) >= self.count("F", following) + 2
+        if not (ahead and self.choices.skips_f):
+            return True
+        arrival = (
+            self.clock[following] + self.seconds["F"][following] + self.seconds["B"][following] + self.transfer[rank]
+        )
+        if self.clock[rank] >= arrival:
+            return False
+        freed = math.ceil(max(self.kept(rank) + 1 - self.limit - SMALL, 0.0) / KEPT_SHARE)
+        if self.clock[rank] + self.seconds["F"][rank] + freed * self.seconds["W"][rank] <= arrival:
+            return True
+        return arrival - self.clock[rank] > max(self.waited) - self.waited[rank]
+
+    @property
+    def longest(self) -> float:
+        """Longest time from the first pass of a rank to its last. [s]"""
+        starts = (ends[0] - forward for ends, forward in zip(self.ends["F"], self.seconds["F"], strict=True))
+        return max(end - start for end, start in zip(self.clock, starts, strict=True))
+
+
+def searched(times: ChunkTimes, num_microbatches: int, limit: int) -> Orders:
+    """The best order that the heuristic finds where every rank keeps the activations of ``limit`` micro-batches.
+
+    Raises ``InputError`` where the limit is below the number of ranks: 1F1B keeps as many.
+    """
+    num_ranks = len(times.forward)
+    least = min(num_ranks, num_microbatches)
+    if limit < least:
+        raise InputError(
+            f"max_in_flight is {limit} with {num_ranks} ranks and {num_microbatches} micro-batches",
+            rule="the limit admits the micro-batches that 1F1B keeps",
+            hint=f"set max_in_flight to {least} or more",
+        )
+    runs = []
+    for choices in product((True, False), repeat=3):
+        names = ("delays_first_b", "skips_f", "fills_small_gaps")
+        run = Search(times, num_microbatches, limit, Choices(**dict(zip(names, choices, strict=True))))
+        run.run()
+        runs.append(run)
+    return runs[int(np.argmin([run.longest for run in runs]))].orders

@@ -1,0 +1,31 @@
+"""The closed form of a schedule for the same times as the simulation, to set the two next to each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardplan.schedules.base import ChunkTimes, Passes, Pipeline, Schedule, pace_of
+from shardplan.schedules.registry import closed_form
+
+
+def closed_form_step_time(schedule: Schedule, at: Pipeline, times: ChunkTimes) -> float | None:
+    r""":math:`\max_r \left(M t_r + idle_r\right)`, transfers left out; None where the schedule has no closed form. [s]
+
+    With the time t of one micro-batch on a rank and the rank's idle time by ``PipelineSchedule.idle_time``.
+    """
+    formula = closed_form(schedule)
+    if formula is None:
+        return None
+    held = np.array(schedule.placement(int(at.pp), int(at.vp)))
+    copies = schedule.parameter_copies
+
+    def of_ranks(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.asarray(seconds[held].sum(axis=1) / copies)
+
+    parts = [of_ranks(seconds) for seconds in (times.forward, times.input_gradient, times.weight_gradient)]
+    names = ("forward", "input_gradient", "weight_gradient")
+    own = Passes(**dict(zip(names, parts, strict=True)))
+    everyone = Passes(**{name: part.sum() for name, part in zip(names, parts, strict=True)})
+    work = (times.forward + times.input_gradient + times.weight_gradient)[held].T
+    idle = formula.idle_time(at, own, everyone, pace_of(work))
+    return float(np.max(at.num_microbatches * own.total + idle))

@@ -1,0 +1,181 @@
+"""The pieces of work of a step as columns: who runs what, where in the model it is, and what it waits for."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.errors import InputError
+from shardplan.fields import dataclass
+from shardplan.schedules.base import Orders, Pipeline, Schedule
+
+Ints = NDArray[np.int64]
+
+KINDS: Final = ("F", "B", "W", "BW")
+"""Forward, gradient of the input, gradient of the weights, and both gradients in one piece; by number."""
+FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = range(4)
+WORK: Final = {"F": "forward pass", "B": "input gradient", "W": "weight gradient", "BW": "backward pass"}
+NOTHING: Final = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """Every piece of a step, in the order of each rank, rank by rank."""
+
+    rank: Ints
+    kind: Ints
+    """Position in ``KINDS``."""
+    chunk: Ints
+    """Which of the rank's chunks."""
+    microbatch: Ints
+    position: Ints
+    """Of the chunk in the model."""
+    after: Ints
+    """Last piece of the block of another position that it waits for, or -1."""
+    edge: Ints
+    """Chunk behind which the transfer from there is, or -1 where it comes from the same rank."""
+    block: Ints
+    """Last piece of the block that it runs in: itself, but for joined pieces."""
+    bounds: Ints
+    """Where the pieces of every rank begin, and the number of all."""
+    rank_names: tuple[str, ...]
+    """What errors call the ranks."""
+
+    @classmethod
+    def of(cls, schedule: Schedule, at: Pipeline, orders: Orders) -> Pieces:
+        """The pieces of ``orders``, checked: every one once, and each rank's in an order that is possible."""
+        kind, chunk, microbatch, joined = _columns(orders)
+        lengths = [len(order) for order in orders]
+        rank, bounds = np.repeat(np.arange(len(orders)), lengths), np.concatenate(([0], np.cumsum(lengths)))
+        ranks_of, positions = _places(schedule, at)
+        position = positions[microbatch, rank, chunk]
+        table = _Table.of(kind, position, microbatch, shape=ranks_of.shape)
+        names = tuple(schedule.rank_name(number) for number in range(len(orders)))
+        table.check(kind, ranks_of, names)
+        block = _blocks(joined)
+        needs = table.needed(kind, position, microbatch)
+        source = np.where(needs == NOTHING, NOTHING, rank[needs])
+        behind = np.where(kind == FORWARD, position - 1, position)
+        return cls(
+            rank=rank,
+            kind=kind,
+            chunk=chunk,
+            microbatch=microbatch,
+            position=position,
+            after=np.where(needs == NOTHING, NOTHING, block[needs]),
+            edge=np.where((needs == NOTHING) | (source == rank), NOTHING, behind),
+            block=block,
+            bounds=bounds,
+            rank_names=names,
+        )
+
+    def name(self, piece: int) -> str:
+        """What a piece is, in an error."""
+        return (
+            f"the {WORK[KINDS[self.kind[piece]]]} of micro-batch {self.microbatch[piece]} in chunk {self.chunk[piece]}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """Number of the piece that computes something, by position in the model and micro-batch."""
+
+    forward: Ints
+    input_gradient: Ints
+    weight_gradient: Ints
+
+    @classmethod
+    def of(cls, kind: Ints, position: Ints, microbatch: Ints, *, shape: tuple[int, ...]) -> _Table:
+        """``shape``: micro-batches x positions."""
+
+        def numbers(*kinds: int) -> Ints:
+            table = np.full(shape, NOTHING)
+            (found,) = np.nonzero(np.isin(kind, kinds))
+            twice = np.bincount(microbatch[found] * shape[1] + position[found], minlength=1) > 1
+            if twice.any():
+                raise _wrong_work(int(np.argmax(twice)), shape[1], KINDS[kinds[0]], "runs more than once")
+            table[microbatch[found], position[found]] = found
+            return table
+
+        return cls(
+            forward=numbers(FORWARD),
+            input_gradient=numbers(INPUT_GRADIENT, BACKWARD),
+            weight_gradient=numbers(WEIGHT_GRADIENT, BACKWARD),
+        )
+
+    def check(self, kind: Ints, ranks_of: Ints, names: tuple[str, ...]) -> None:
+        """Refuses missing pieces, and a rank that runs a gradient before what it needs of its own."""
+        for name, table in (("F", self.forward), ("B", self.input_gradient), ("W", self.weight_gradient)):
+            missing = table == NOTHING
+            if missing.any():
+                where = int(np.argmax(missing))
+                raise _wrong_work(where, table.shape[1], name, f"is missing on {names[ranks_of.flat[where]]}")
+        for name, first, then in (
+            ("F", self.forward, self.input_gradient),
+            ("B", self.input_gradient, self.weight_gradient),
+        ):
+            early = (then < first) | ((then == first) & (kind[then] != BACKWARD))
+            if early.any():
+                where = int(np.argmax(early))
+                on = names[ranks_of.flat[where]]
+                raise _wrong_work(where, early.shape[1], name, f"runs after its gradient on {on}")
+
+    def needed(self, kind: Ints, position: Ints, microbatch: Ints) -> Ints:
+        """What every piece waits for in another chunk, or -1."""
+        last = self.forward.shape[1] - 1
+        before = self.forward[microbatch, np.maximum(position - 1, 0)]
+        behind = self.input_gradient[microbatch, np.minimum(position + 1, last)]
+        forward = (kind == FORWARD) & (position > 0)
+        backward = ((kind == INPUT_GRADIENT) | (kind == BACKWARD)) & (position < last)
+        return np.where(forward, before, np.where(backward, behind, NOTHING))
+
+
+def _columns(orders: Orders) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+    """Kind, chunk, micro-batch and joint of every pass. Ranks that share passes are read once."""
+    total = sum(len(order) for order in orders)
+    identities = np.fromiter(map(id, chain.from_iterable(orders)), dtype=np.int64, count=total)
+    _, first, inverse = np.unique(identities, return_index=True, return_inverse=True)
+    every = list(chain.from_iterable(orders))
+    passes = [every[number] for number in first.tolist()]
+    kinds = {kind: number for number, kind in enumerate(KINDS)}
+    kind, chunk, microbatch = (
+        np.array(column, dtype=np.int64)[inverse]
+        for column in (
+            [kinds[one.kind] for one in passes],
+            [one.chunk for one in passes],
+            [one.microbatch for one in passes],
+        )
+    )
+    return kind, chunk, microbatch, np.array([one.joined for one in passes], dtype=bool)[inverse]
+
+
+def _places(schedule: Schedule, at: Pipeline) -> tuple[Ints, Ints]:
+    """Rank by micro-batch and position; position by micro-batch, rank and chunk (-1 where none is)."""
+    pp, vp, m = int(at.pp), int(at.vp), int(at.num_microbatches)
+    num_paths = m if schedule.parameter_copies > 1 else 1
+    paths = [schedule.path(pp, vp, m, microbatch) for microbatch in range(num_paths)]
+    ranks = np.array([[place.rank for place in path] for path in paths])
+    chunks = np.array([[place.chunk for place in path] for path in paths])
+    positions = np.full((num_paths, pp, int(chunks.max()) + 1), NOTHING)
+    positions[np.arange(num_paths)[:, None], ranks, chunks] = np.arange(ranks.shape[1])
+    return np.broadcast_to(ranks, (m, ranks.shape[1])), np.broadcast_to(positions, (m, *positions.shape[1:]))
+
+
+def _blocks(joined: NDArray[np.bool_]) -> Ints:
+    """Last piece of the block of every piece."""
+    (ends,) = np.nonzero(~joined)
+    last: Ints = ends[np.searchsorted(ends, np.arange(len(joined)))]
+    return last
+
+
+def _wrong_work(where: int, num_positions: int, kind: str, why: str) -> InputError:
+    """``where``: position in a table of micro-batches x positions."""
+    microbatch, position = divmod(where, num_positions)
+    return InputError(
+        f"the {WORK[kind]} of micro-batch {microbatch} in stage {position} {why}",
+        rule="every rank runs each pass once, and gradients after their forward pass",
+        hint="correct the order of the schedule",
+    )

@@ -1,0 +1,89 @@
+"""A plan of an estimate, simulated: its own prices, run event by event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shardplan.errors import InputError
+from shardplan.estimation.priced import PricedPlan
+from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
+from shardplan.inputs.plan import Plan
+from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
+from shardplan.schedules.registry import closed_form, is_known
+from shardplan.simulation.step import UNDISTURBED, Disturbance, SimulatedStep, simulate
+from shardplan.validity.rules import check_plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedPlan:
+    """A plan with its simulated step."""
+
+    schedule: Schedule
+    plan: Plan
+    step: SimulatedStep
+    """The micro-batches of the step, from the first piece to the last."""
+    step_time: float
+    """With what comes once a step: exposed exchanges of states, optimizer, fixed time, stragglers. [s]"""
+    closed_form_time: float | None
+    """The estimate of the same plan; None where the schedule has no closed form. [s]"""
+
+
+def simulate_plan(
+    question: Question,
+    plan: Plan,
+    schedule: Schedule,
+    *,
+    times: ChunkTimes | None = None,
+    disturbance: Disturbance = UNDISTURBED,
+) -> SimulatedPlan:
+    """The step of ``plan`` under ``schedule``. ``times``: measured ones, in place of the estimate's.
+
+    Raises ``ShardplanError`` where the plan or the schedule does not suit.
+    """
+    as_priced = _priced_as(plan, schedule)
+    check_plan(as_priced, question.model, question.cluster, question.num_accelerators, question.job)
+    return simulate_priced(PricedPlan.of(question, as_priced), schedule, times=times, disturbance=disturbance)
+
+
+def simulate_priced(
+    priced: PricedPlan,
+    schedule: Schedule,
+    *,
+    times: ChunkTimes | None = None,
+    disturbance: Disturbance = UNDISTURBED,
+) -> SimulatedPlan:
+    """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together."""
+    plan = priced.plan
+    at = Pipeline(
+        pp=plan.pp,
+        vp=plan.vp,
+        num_microbatches=int(priced.numbers.num_microbatches),
+        group_size=int(priced.numbers.microbatch_group_size),
+    )
+    step = simulate(schedule, at, priced.chunk_times if times is None else times, disturbance)
+    has_form = closed_form(schedule) is not None and times is None
+    return SimulatedPlan(
+        schedule=schedule,
+        plan=plan,
+        step=step,
+        step_time=priced.step_time_after(np.array([rank.span for rank in step.ranks])),
+        closed_form_time=priced.step_time if has_form else None,
+    )
+
+
+def _priced_as(plan: Plan, schedule: Schedule) -> Plan:
+    """The plan as estimates price it: with the schedule, or the one that its layout is of."""
+    name = schedule.name if is_known(schedule.name) else schedule.priced_as
+    if name is None:
+        loops = schedule.path(plan.pp, plan.vp, 1, 0) == Schedule.path(schedule, plan.pp, plan.vp, 1, 0)
+        if not loops:
+            raise InputError(
+                f"the order of {schedule.title} does not lay its stages in a loop over the ranks",
+                rule="a plan is priced with stages in a loop, or as one of the schedules that it can name",
+                hint="give the times of its stages in a case: shardplan simulate --times case.json",
+            )
+        name = "interleaved" if plan.vp > 1 else "1f1b"
+    return plan if name == plan.effective_schedule else replace(plan, schedule=name)

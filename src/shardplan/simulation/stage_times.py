@@ -1,0 +1,64 @@
+"""Measured times of stages, from a CSV with a row for every model chunk."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from shardplan.errors import InputError, shown
+from shardplan.files import FileKind, printable, read_text
+from shardplan.schedules.base import ChunkTimes
+
+RULE: Final = (
+    "a file of stage times has the columns forward_s and backward_s, or input_gradient_s and weight_gradient_s"
+)
+FILE: Final = FileKind("the stage times", 1024 * 1024, RULE)
+COLUMNS: Final = ("stage", "forward_s", "backward_s", "input_gradient_s", "weight_gradient_s", "transfer_s")
+MOST: Final = 1e9
+"""Seconds of one pass."""
+
+
+def read_stage_times(path: Path, num_chunks: int) -> ChunkTimes:
+    """Seconds of one micro-batch in every chunk, rows in the order of the model. Raises InputError.
+
+    ``backward_s`` is both gradients; ``transfer_s`` is 0 where it is left out.
+    """
+    label = printable(path.name)
+    rows = list(csv.DictReader(io.StringIO(read_text(path, FILE))))
+    given = set(rows[0]) if rows else set()
+    unknown = sorted(str(name) for name in given - set(COLUMNS))
+    if unknown:
+        raise _wrong(f"{label} has the column {shown(unknown[0])}", f"use {', '.join(COLUMNS)}")
+    if "forward_s" not in given or not given & {"backward_s", "input_gradient_s"}:
+        raise _wrong(f"{label} lacks forward_s, or the times of the backward pass", "add the columns that are missing")
+    if len(rows) != num_chunks:
+        raise _wrong(f"{label} has {len(rows)} rows for {num_chunks} chunks", "give a row for every chunk of the model")
+
+    def column(name: str) -> list[float]:
+        return [_seconds(row.get(name), name, f"{label}, row {number}") for number, row in enumerate(rows, start=2)]
+
+    zero = np.zeros(num_chunks)
+    return ChunkTimes(
+        forward=np.array(column("forward_s")),
+        input_gradient=np.array(column("backward_s" if "backward_s" in given else "input_gradient_s")),
+        weight_gradient=np.array(column("weight_gradient_s")) if "weight_gradient_s" in given else zero,
+        transfer=np.array(column("transfer_s")) if "transfer_s" in given else zero,
+    )
+
+
+def _seconds(text: str | None, name: str, where: str) -> float:
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        seconds = float("nan")
+    if not 0 <= seconds <= MOST:
+        raise _wrong(f"{where}: {name} is {shown(text)}", f"give seconds between 0 and {MOST:g}")
+    return seconds
+
+
+def _wrong(why: str, fix: str) -> InputError:
+    return InputError(why, rule=RULE, hint=fix)

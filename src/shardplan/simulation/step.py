@@ -1,0 +1,188 @@
+"""One training step through a pipeline, event by event: when every piece runs, and what every rank does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.errors import InputError
+from shardplan.fields import dataclass
+from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
+from shardplan.simulation.clock import Seconds, run
+from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, NOTHING, WEIGHT_GRADIENT, Pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbance:
+    """What makes pieces take longer or shorter than their price."""
+
+    jitter: float = 0.0
+    """Relative spread of the duration of a piece: a log-normal factor of mean 1."""
+    seed: int = 0
+    """Of the generator of random numbers."""
+    slowdown: Sequence[float] = ()
+    """Factor on all pieces of every rank; none where it is empty."""
+
+    def factors(self, pieces: Pieces) -> Seconds:
+        """By which the duration of every piece is multiplied."""
+        factors = np.ones(len(pieces.rank))
+        if self.slowdown:
+            factors *= np.asarray(self.slowdown, dtype=np.float64)[pieces.rank]
+        if self.jitter:
+            spread = np.sqrt(np.log1p(self.jitter**2))
+            drawn = np.random.default_rng(self.seed).standard_normal(len(factors))
+            factors *= np.exp(spread * drawn - spread**2 / 2)
+        return factors
+
+
+UNDISTURBED = Disturbance()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankActivity:
+    """What a rank does in a step."""
+
+    busy_time: float
+    """Work. [s]"""
+    idle_time: float
+    """The rest of the step. [s]"""
+    span: float
+    """From its first piece to its last. [s]"""
+    peak_in_flight: int
+    """Most chunk passes whose activations it keeps in full: from their forward pass to their input gradient."""
+    peak_kept: int
+    """Most chunk passes of which it keeps something: from their forward pass to their weight gradient."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedStep:
+    r"""When every piece of a step ran.
+
+    The step time is the longest time from the first piece of a rank to its last. Ranks need not wait for one another
+    between steps, so that steps can follow one another at this pace. Without split gradients the first rank starts
+    first and ends last, and it is the time from the first piece of all to the last.
+    """
+
+    pieces: Pieces
+    start: Seconds
+    """Of every piece. [s]"""
+    end: Seconds
+    took: Seconds
+    """Of every piece alone, where several run as one block. [s]"""
+
+    @cached_property
+    def step_time(self) -> float:
+        """Longest time from the first piece of a rank to its last. [s]"""
+        return float(self._spans.max())
+
+    @property
+    def bubble_rate(self) -> float:
+        """1 - work / span, for the rank with the longest span."""
+        longest = int(np.argmax(self._spans))
+        span = float(self._spans[longest])
+        return max(1 - float(self._busy[longest]) / span, 0.0) if span else 0.0
+
+    @cached_property
+    def ranks(self) -> tuple[RankActivity, ...]:
+        """What every rank does."""
+        in_flight = self._peaks((INPUT_GRADIENT, BACKWARD))
+        kept = self._peaks((WEIGHT_GRADIENT, BACKWARD))
+        columns = (self._busy.tolist(), self._spans.tolist(), in_flight.tolist(), kept.tolist())
+        return tuple(
+            RankActivity(
+                busy_time=busy,
+                idle_time=max(self.step_time - busy, 0.0),
+                span=span,
+                peak_in_flight=most,
+                peak_kept=more,
+            )
+            for busy, span, most, more in zip(*columns, strict=True)
+        )
+
+    @cached_property
+    def _spans(self) -> Seconds:
+        first, last = self.pieces.bounds[:-1], self.pieces.bounds[1:] - 1
+        return self.end[last] - self.start[first]
+
+    @cached_property
+    def _busy(self) -> Seconds:
+        return np.add.reduceat(self.took, self.pieces.bounds[:-1])
+
+    def _peaks(self, freeing: Sequence[int]) -> NDArray[np.int64]:
+        """Most forward passes of every rank that wait for one of the ``freeing`` pieces."""
+        kind, bounds = self.pieces.kind, self.pieces.bounds
+        kept = np.cumsum((kind == FORWARD).astype(np.int64) - np.isin(kind, freeing))
+        before = np.concatenate(([0], kept))[bounds[:-1]]
+        return np.maximum.reduceat(kept, bounds[:-1]) - before
+
+
+def simulate(
+    schedule: Schedule, at: Pipeline, times: ChunkTimes, disturbance: Disturbance = UNDISTURBED
+) -> SimulatedStep:
+    """A step of ``schedule`` with pieces and transfers of ``times``, which the order is chosen for.
+
+    A transfer adds its time between two ranks and costs neither of them work. Raises ``InputError`` where the schedule
+    does not suit the pipeline, does not keep to the limit of ``times``, or never ends.
+    """
+    check(schedule, at)
+    pieces = Pieces.of(schedule, at, schedule.order(at, times))
+    took = _durations(pieces, times) * disturbance.factors(pieces)
+    start, end = run(pieces, took, _transfers(pieces, times))
+    step = SimulatedStep(pieces=pieces, start=start, end=end, took=took)
+    _check_limit(schedule, step, times.max_in_flight)
+    return step
+
+
+def check(schedule: Schedule, at: Pipeline) -> None:
+    """Refuses a pipeline that the schedule cannot run."""
+    if schedule.can_run(at):
+        return
+    raise InputError(
+        f"schedule {schedule.name} cannot run {at.num_microbatches} micro-batches on {at.pp} ranks "
+        f"with {at.vp} chunks each",
+        rule=schedule.rule,
+        hint=_hint(schedule, at),
+    )
+
+
+def _hint(schedule: Schedule, at: Pipeline) -> str:
+    """What to change, where a step is described by its counts alone."""
+    if not schedule.takes_chunks(at.vp):
+        most = schedule.most_vp
+        return f"use {schedule.least_vp}{'' if most == schedule.least_vp else ' or more'} chunks on each rank"
+    if at.pp < schedule.least_pp:
+        return f"use {schedule.least_pp} ranks or more"
+    least = schedule.least_microbatches(at.pp)
+    if at.num_microbatches < least:
+        return f"use {least} micro-batches or more"
+    return f"use {schedule.needs}"
+
+
+def _durations(pieces: Pieces, times: ChunkTimes) -> Seconds:
+    """Seconds of every piece."""
+    backward = times.input_gradient + times.weight_gradient
+    by_kind = np.stack([times.forward, times.input_gradient, times.weight_gradient, backward])
+    took: Seconds = by_kind[pieces.kind, pieces.position]
+    return took
+
+
+def _transfers(pieces: Pieces, times: ChunkTimes) -> Seconds:
+    """Seconds on the way of what every piece waits for."""
+    return np.where(pieces.edge == NOTHING, 0.0, times.transfer[pieces.edge])
+
+
+def _check_limit(schedule: Schedule, step: SimulatedStep, limit: int | None) -> None:
+    """Refuses a fixed order that keeps more than is allowed."""
+    if limit is None:
+        return
+    rank = int(np.argmax([one.peak_in_flight for one in step.ranks]))
+    most = step.ranks[rank].peak_in_flight
+    if most > limit:
+        raise InputError(
+            f"schedule {schedule.name} has {most} chunk passes in flight on rank {rank}; max_in_flight is {limit}",
+            rule="no rank keeps more chunk passes than max_in_flight",
+            hint=f"set max_in_flight to {most} or more, or choose a schedule that keeps less",
+        )

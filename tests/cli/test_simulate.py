@@ -1,0 +1,162 @@
+"""``shardplan simulate`` and ``shardplan schedules``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.commands import SMALL, answer, run, unwrapped
+from tests.workplace import EXAMPLES
+
+from shardplan.schedules.registry import list_all_schedules
+
+CASE = {
+    "schedule": "1f1b", "num_ranks": 4, "num_microbatches": 8, "chunks_per_rank": 1, "forward_s": 1.0,
+    "input_gradient_s": 1.0, "weight_gradient_s": 1.0, "transfer_s": 0.0,
+}  # fmt: skip
+
+
+def case(folder: Path, **fields: Any) -> Path:
+    file = folder / "case.json"
+    file.write_text(json.dumps({key: value for key, value in {**CASE, **fields}.items() if value is not None}))
+    return file
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("plans") / "plan.json"
+    assert run("estimate", *SMALL, "--tp", 1, "--pp", 4, "--vp", 1, "--json", file).exit_code == 0
+    return file
+
+
+def test_a_case_with_times(tmp_path: Path) -> None:
+    """8 x 3 s of work, and 3 x 3 s to fill and drain."""
+    record = answer("simulate", "--times", case(tmp_path))
+    assert record["step_time_s"] == record["closed_form_step_time_s"] == 33
+    assert record["bubble_rate"] == pytest.approx(9 / 33)
+    assert record["ranks"] == [{"busy_s": 24, "idle_s": 9, "peak_in_flight": 4 - rank} for rank in range(4)]
+
+
+def test_times_of_every_chunk(tmp_path: Path) -> None:
+    record = answer("simulate", "--times", case(tmp_path, forward_s=[1, 1, 1, 2], num_microbatches=4))
+    assert [rank["busy_s"] for rank in record["ranks"]] == [12, 12, 12, 16]
+
+
+def test_a_schedule_without_closed_form_says_so(tmp_path: Path) -> None:
+    names = [name for name in list_all_schedules() if name.startswith("v-")]
+    for name in names:
+        assert (
+            answer("simulate", "--times", case(tmp_path, schedule=name, chunks_per_rank=None))[
+                "closed_form_step_time_s"
+            ]
+            is None
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"schedule": "1f2b"}, "unknown schedule '1f2b'"),
+        ({"num_ranks": 0}, "num_ranks is 0"),
+        ({"num_ranks": "four"}, "num_ranks is 'four'"),
+        ({"num_ranks": None}, "num_ranks is missing"),
+        ({"forward_s": -1.0}, "forward_s is -1.0"),
+        ({"forward_s": [1.0, 1.0]}, "forward_s has 2 times for 4 chunks"),
+        ({"forward_s": 0, "input_gradient_s": 0}, "some pass must take time"),
+        ({"forwards_s": 1.0}, "did you mean forward_s"),
+        ({"chunks_per_rank": 2}, "schedule 1f1b cannot run 8 micro-batches on 4 ranks with 2 chunks"),
+        ({"schedule": "dualpipe"}, "use"),
+        ({"max_in_flight": 3}, "max_in_flight is 3"),
+        ({"num_microbatches": 10**8}, "forward passes of chunks"),
+    ],
+)
+def test_what_is_wrong_with_a_case_is_said(tmp_path: Path, fields: dict[str, Any], why: str) -> None:
+    if fields.get("schedule") == "dualpipe":
+        fields = {**fields, "num_microbatches": 9}
+    result = run("simulate", "--times", case(tmp_path, **fields))
+    assert result.exit_code == 2
+    assert why in unwrapped(result.stderr)
+    assert "hint" in result.stderr
+
+
+def test_a_plan_next_to_its_closed_form(plan: Path) -> None:
+    record = answer("simulate", plan)
+    estimated = json.loads(plan.read_text())["plans"][0]["step_time_s"]
+    assert record["closed_form_step_time_s"] == estimated
+    assert record["step_time_s"] == pytest.approx(estimated, rel=0.05)
+    assert record["step_time_s"] > record["pipeline_time_s"] > max(rank["busy_s"] for rank in record["ranks"])
+    assert [rank["peak_in_flight"] for rank in record["ranks"]] == [4, 3, 2, 1]
+
+
+def test_jitter_is_repeatable(plan: Path) -> None:
+    calm = answer("simulate", plan)["step_time_s"]
+    first, again, other = (
+        answer("simulate", plan, "--jitter", "0.1", "--seed", seed)["step_time_s"] for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert first == pytest.approx(calm, rel=0.1)
+
+
+def test_another_schedule_and_measured_stages(plan: Path, tmp_path: Path) -> None:
+    assert answer("simulate", plan, "--schedule", "zb-h1")["schedule"] == "zb-h1"
+    assert answer("simulate", plan, "--schedule", "eager-1f1b")["schedule"] == "eager-1f1b"
+    stages = tmp_path / "stages.csv"
+    stages.write_text("forward_s,backward_s\n" + "1.0,2.0\n" * 4)
+    record = answer("simulate", plan, "--stages", stages)
+    num_microbatches = json.loads(plan.read_text())["plans"][0]["num_microbatches"]
+    assert record["pipeline_time_s"] == 3 * (num_microbatches + 3)
+    assert record["closed_form_step_time_s"] is None
+    stages.write_text("forward_s,backward_s\n1.0,2.0\n1.0,two\n1.0,2.0\n1.0,2.0\n")
+    refused = run("simulate", plan, "--stages", stages)
+    assert refused.exit_code == 2
+    assert "row 3: backward_s is 'two'" in unwrapped(refused.stderr)
+
+
+def test_an_order_of_a_file(plan: Path, tmp_path: Path) -> None:
+    order = tmp_path / "order.csv"
+    order.write_text("0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n")
+    of_file = {"schedule": str(order), "num_ranks": 2, "num_microbatches": 2}
+    assert answer("simulate", "--times", case(tmp_path, **of_file))["step_time_s"] == 9
+    order.write_text("0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1\n")
+    refused = run("simulate", "--times", case(tmp_path, **of_file))
+    assert refused.exit_code == 2
+    assert "micro-batch 1 in stage 1 is missing on rank 1 (row 2 of order.csv)" in unwrapped(refused.stderr)
+    assert run("simulate", plan, "--schedule", order).exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [(), ("plan.json", "--times", "case.json")])
+def test_one_of_plan_and_case_is_given(arguments: tuple[str, ...]) -> None:
+    result = run("simulate", *arguments)
+    assert result.exit_code == 2
+    assert "give a plan file, or --times with a case" in unwrapped(result.stderr)
+
+
+def test_the_example_is_a_row_of_the_zero_bubble_paper() -> None:
+    """arXiv 2401.10241, table 5: ZB-H1, 1.5B, 24 micro-batches."""
+    assert round(answer("simulate", "--times", EXAMPLES / "step-times.json")["bubble_rate"], 4) == 0.1585
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_every_schedule_is_listed_and_drawn(columns: int) -> None:
+    listed = run("schedules", columns=columns)
+    assert listed.exit_code == 0
+    for name in list_all_schedules():
+        assert name in listed.stdout
+    for name in ("zb-h1", "interleaved", "zb-2p"):
+        drawn = run("schedules", name, columns=columns)
+        assert drawn.exit_code == 0
+        assert max(map(len, drawn.stdout.splitlines())) <= columns
+
+
+def test_records_of_schedules() -> None:
+    listed = {each["name"]: each for each in answer("schedules")["schedules"]}
+    assert list(listed) == list_all_schedules()
+    assert listed["1f1b"]["bubble_rate_equal"] == pytest.approx(7 / 39)
+    assert listed["zb-v"]["bubble_rate_equal"] == 0
+    assert listed["dualpipe"]["parameter_copies"] == 2
+    assert "megatron-lm" in listed["interleaved"]["frameworks"]
+    one = answer("schedules", "zb-h1")
+    assert {key: one[key] for key in listed["zb-h1"]} == listed["zb-h1"]
+    assert run("schedules", "zb-h7").exit_code == 2

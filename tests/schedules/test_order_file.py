@@ -1,0 +1,77 @@
+"""Orders of passes in files of PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulation.cases import even, passes, pipeline
+
+from shardplan.errors import InputError
+from shardplan.schedules.order_file import order_of_text, order_text
+from shardplan.schedules.registry import list_all_schedules, load_any_schedule
+from shardplan.simulation.step import simulate
+
+ONE_F_ONE_B = "0F0,0F1,,,0B0,,0B1\n,1F0,1B0,1F1,1B1,1SEND_B1\n"
+
+
+def test_a_file_runs_as_it_says() -> None:
+    """1F1B of two ranks and two micro-batches: (2 + 1) x 3 s."""
+    schedule, at = order_of_text(ONE_F_ONE_B, "order.csv"), pipeline(2, 2)
+    assert not schedule.splits_backward
+    assert simulate(schedule, at, even(passes(), at)).step_time == 9
+
+
+@pytest.mark.parametrize("name", [name for name in list_all_schedules() if name != "dualpipe"])
+def test_what_is_written_is_read_again(name: str) -> None:
+    schedule = load_any_schedule(name)
+    at = pipeline(4, 8, schedule.least_vp)
+    times = even(passes(), at, 0.1)
+    orders = schedule.order(at, times)
+    again = order_of_text(order_text(schedule, at, orders), "order.csv")
+    assert [list(order) for order in again.order(at, times)] == [list(order) for order in orders]
+    assert simulate(again, at, times).step_time == pytest.approx(simulate(schedule, at, times).step_time)
+
+
+def test_two_copies_of_a_stage_cannot_be_written() -> None:
+    schedule, at = load_any_schedule("dualpipe"), pipeline(4, 8)
+    with pytest.raises(InputError, match="two copies of every stage"):
+        order_text(schedule, at, schedule.order(at, even(passes(), at)))
+
+
+def test_blocks_are_read() -> None:
+    (first,) = order_of_text("0F0,(0F1;0B0)OVERLAP_F_B,0I1,0W1\n", "order.csv").orders
+    assert [one.joined for one in first] == [False, True, False, False, False]
+    assert [one.kind for one in first] == ["F", "F", "BW", "B", "W"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "order.csv has no passes"),
+        ("0F0,0B0\n\n1F0,1B0\n", "row 2"),
+        ("0F0,0B0\n1F0,1X0\n", "row 2 \\(rank 1\\), cell 2 is '1X0'"),
+        ("0F0,0B0\n0F1,0B1\n", "stage 0 on rank 0 \\(row 1 of order.csv\\) and rank 1"),
+        ("0F0,0B0\n2F0,2B0\n", "no stage 1"),
+        ("0F0,0B0,2F0,2B0\n1F0,1B0\n", "rank 1 \\(row 2 of order.csv\\) has 1 stages"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why) as refusal:
+        order_of_text(text, "order.csv")
+    assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("0F0,0B0,0F1,0B1\n1F0,1B0,1F1\n", "micro-batch 1 in stage 1 is missing on rank 1 \\(row 2 of order.csv\\)"),
+        ("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n", "rank 1 \\(row 2 of order.csv\\) waits with"),
+        ("0F0,0B0,0F1,0B1\n1B0,1F0,1F1,1B1\n", "runs after its gradient on rank 1 \\(row 2 of order.csv\\)"),
+    ],
+)
+def test_missing_passes_and_cycles_name_row_and_rank(text: str, why: str) -> None:
+    at = pipeline(2, 2)
+    with pytest.raises(InputError, match=why):
+        simulate(order_of_text(text, "order.csv"), at, even(passes(), at))
+    with pytest.raises(InputError, match="cannot run 3 micro-batches") as refusal:
+        simulate(order_of_text(ONE_F_ONE_B, "order.csv"), pipeline(2, 3), even(passes(), at))
+    assert "2 ranks with 1 chunks each and 2 micro-batches" in refusal.value.hint
