@@ -130,7 +130,7 @@ def test_a_file_gets_the_same_as_standard_output(tmp_path: Path) -> None:
     result = run("plan", *SMALL, *FEW, "--json", path)
     assert result.exit_code == 0
     assert any(line.startswith("Fits ") for line in result.stdout.splitlines()[:6])
-    assert f"{path} has everything" in unwrapped(result.stdout)
+    assert "has everything" in unwrapped(result.stdout)
     assert f"shardplan compare {path} --pick 1," in unwrapped(result.stdout)
     written, shown = json.loads(path.read_text()), answer("plan", *SMALL, *FEW)
     for record in (written, shown):

@@ -123,7 +123,8 @@ def test_an_interrupt_while_something_is_imported_is_one(module: str) -> None:
 def test_an_interrupt_ends_a_search_and_leaves_no_file(tmp_path: Path) -> None:
     arguments = ["plan", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "2048", "--json", str(tmp_path / "x.json")]
     program = (
-        f"import sys\nsys.argv = {['shardplan', *arguments]!r}\nfrom shardplan.__main__ import main\n"
+        f"import signal, sys\nsys.argv = {['shardplan', *arguments]!r}\nfrom shardplan.__main__ import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # jobs in the background inherit it ignored
         "sys.stderr.write('started\\n')\nsys.stderr.flush()\nmain()\n"
     )
     with subprocess.Popen(
