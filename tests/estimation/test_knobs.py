@@ -9,10 +9,10 @@ import pytest
 from tests.examples import LLAMA_70B, cluster
 
 from shardplan import estimate
-from shardplan.estimation.knobs import knobs
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
+from shardplan.memory.knobs import knobs
 
 JOB = Job(sequence_length=8192, global_batch_size=128)
 

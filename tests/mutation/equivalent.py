@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-_ORDER = "[*range(num_chunks - 2, 0, -1), 0"
-_LONGER = "[*range(num_chunks - 2, -1, -1), 0"
-_SPREAD = "return _spread(num_layers, num_chunks, {}, num_chunks - 1])"
-_SPREAD_BEFORE_PREDICTION = "return (*_spread(num_layers - last, num_chunks - 1, {}]), last)"
-
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "costs/collectives.py", "largest: Numbers = 1", "largest: Numbers = 2",
@@ -21,11 +16,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if not math.isfinite(answer.step_time + answer.peak_memory_bytes):",
         "if not math.isfinite((answer.step_time - answer.peak_memory_bytes)):",
     ): "neither a sum nor a difference is finite where one of the two is not",
-    (
-        "estimation/priced.py",
-        '"bubble": passes - m * one if self.plan.pp > 1 else 0.0,',
-        '"bubble": (passes - m * one),',
-    ): "without other stages to wait for, the time of all passes is this product itself",
     (
         "estimation/stage_memory.py",
         "return np.maximum(needed - gone, 0.0) if any_holds(needed) else 0.0",
@@ -56,11 +46,5 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if products and not products[-1].grouped:",
         "if products and not products[-2].grouped:",
     ): "a layer ends with the two products of one mixer or MLP, of which both are grouped or neither is",
-    (
-        "workload/stage.py", _SPREAD.format(_ORDER), _SPREAD.format(_LONGER),
-    ): "the range then ends with chunk 0, which comes next anyway; fewer layers are left over than there are chunks",
-    (
-        "workload/stage.py", _SPREAD_BEFORE_PREDICTION.format(_ORDER), _SPREAD_BEFORE_PREDICTION.format(_LONGER),
-    ): "the range then ends with chunk 0, which comes next anyway; fewer layers are left over than there are chunks",
 }  # fmt: skip
 """Reason by file and by its lines before and after the change."""

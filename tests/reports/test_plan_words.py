@@ -75,7 +75,7 @@ def test_changes_say_what_is_new_and_not_what_follows() -> None:
 
 
 def test_the_variant_to_try_next_is_valid() -> None:
-    assert variant_flag(QUESTION, Plan(tp=2)) == "--micro-batch-size 2"
+    assert variant_flag(QUESTION, Plan(tp=2)) == "--recompute full"
     assert variant_flag(QUESTION, Plan(tp=2, micro_batch_size=8)) == "--micro-batch-size 4"
     odd = replace(QUESTION, num_accelerators=1, job=replace(QUESTION.job, global_batch_size=7))
     assert variant_flag(odd, Plan(micro_batch_size=7)) == "--recompute full"

@@ -6,8 +6,8 @@ import pytest
 from tests.simulation.cases import even, passes, pipeline
 
 from shardplan.errors import InputError
-from shardplan.schedules.order_file import order_of_text, order_text
 from shardplan.schedules.registry import list_all_schedules, load_any_schedule
+from shardplan.schedules.simulated.order_file import order_of_text, order_text
 from shardplan.simulation.step import simulate
 
 ONE_F_ONE_B = "0F0,0F1,,,0B0,,0B1\n,1F0,1B0,1F1,1B1,1SEND_B1\n"

@@ -13,7 +13,6 @@ from shardplan.errors import InputError
 from shardplan.estimation.band import Band, band_of, features_of, shipped_errors
 from shardplan.estimation.evidence import NearRun, near_runs
 from shardplan.estimation.flops import flops_convention, model_flops_per_token
-from shardplan.estimation.knobs import knobs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.estimation.question import Question
@@ -26,6 +25,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.positions import beyond_positions
 from shardplan.inputs.readers.residuals import Features
+from shardplan.memory.knobs import knobs
 from shardplan.units import format_bytes, format_count
 from shardplan.validity.rules import check_plans
 from shardplan.workload.balance import slowest_rank

@@ -153,7 +153,8 @@ def _flag(name: str, value: object) -> str:
 def variant_flag(question: Question, plan: Plan) -> str:
     """A flag that turns ``plan`` into another valid one, to try next: one that needs less memory, if there is one."""
     setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-    half = plan.micro_batch_size // 2
-    if half and broken_rule(setting, replace(plan, micro_batch_size=half)) is None:
-        return f"--micro-batch-size {half}"
-    return "--micro-batch-size 2" if plan.recompute == "full" else "--recompute full"
+    sizes = [plan.micro_batch_size // 2, *([2 * plan.micro_batch_size] if plan.recompute == "full" else [])]
+    for size in sizes:
+        if size and broken_rule(setting, replace(plan, micro_batch_size=size)) is None:
+            return f"--micro-batch-size {size}"
+    return "--recompute none" if plan.recompute == "full" else "--recompute full"

@@ -18,11 +18,11 @@ BUILT_IN: Final = {
 """Module and class by name, in the order in which they are shown. Help texts read names here without loading NumPy."""
 
 SIMULATED: Final = {
-    "eager-1f1b": "eager_1f1b:EagerOneForwardOneBackward",
-    "zb-1p": "zb_1p:ZeroBubble1P",
-    "zb-2p": "zb_2p:ZeroBubble2P",
-    "zbv-greedy": "zbv_greedy:ZeroBubbleVGreedy",
-    "v-half": "v_half:VHalf",
-    "v-min": "v_min:VMin",
+    "eager-1f1b": "simulated.eager_1f1b:EagerOneForwardOneBackward",
+    "zb-1p": "simulated.zb_1p:ZeroBubble1P",
+    "zb-2p": "simulated.zb_2p:ZeroBubble2P",
+    "zbv-greedy": "simulated.zbv_greedy:ZeroBubbleVGreedy",
+    "v-half": "simulated.v_half:VHalf",
+    "v-min": "simulated.v_min:VMin",
 }
 """Schedules that have no closed form of their own: the simulation runs them, and searches leave them out."""

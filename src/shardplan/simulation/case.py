@@ -15,8 +15,8 @@ from shardplan.fields import dataclass, in_files
 from shardplan.files import FileKind, parse_document, printable, read_text
 from shardplan.records import RecordFormat, keys, schema_fields
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
-from shardplan.schedules.order_file import read_order_file
 from shardplan.schedules.registry import load_any_schedule
+from shardplan.schedules.simulated.order_file import read_order_file
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -34,7 +34,7 @@ Times = float | tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class StepCase:
     """A schedule with times."""
 
     schedule: str
@@ -78,7 +78,7 @@ class Case:
 
     def _times(self, num_chunks: int) -> ChunkTimes:
         def column(name: str) -> NDArray[np.float64]:
-            key, value = keys(Case)[name], getattr(self, name)
+            key, value = keys(StepCase)[name], getattr(self, name)
             given = np.atleast_1d(np.asarray(value, dtype=np.float64))
             if isinstance(value, tuple) and len(value) != num_chunks:
                 raise CASE.wrong(
@@ -107,7 +107,7 @@ def schedule_named(name: str) -> Schedule:
     return read_order_file(Path(name)) if name.lower().endswith(".csv") else load_any_schedule(name.strip().lower())
 
 
-def read_case(path: Path) -> Case:
+def read_case(path: Path) -> StepCase:
     """The case in the JSON or YAML file at ``path``. Raises InputError."""
     label = printable(str(path)[:200])
     document = parse_document(read_text(path, FILE), label=label, is_json=path.suffix.lower() == ".json")
@@ -115,7 +115,7 @@ def read_case(path: Path) -> Case:
         checked: Any = CASE.read(_schema(), document, as_json=True)
     except ShardplanError as error:
         raise InputError(f"{label}: {error.message}", rule=error.rule, hint=error.hint) from None
-    return Case(**{each.name: getattr(checked, each.name) for each in fields(Case)})
+    return StepCase(**{each.name: getattr(checked, each.name) for each in fields(StepCase)})
 
 
 @cache
@@ -123,4 +123,4 @@ def _schema() -> type[BaseModel]:
     from pydantic import ConfigDict, create_model
 
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    return create_model("Case", __config__=config, **schema_fields(Case))
+    return create_model("StepCase", __config__=config, **schema_fields(StepCase))

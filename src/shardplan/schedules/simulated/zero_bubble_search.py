@@ -19,7 +19,7 @@ SMALL = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choices:
+class OrderChoices:
     """The yes-or-no choices of the heuristic, of which the search tries all combinations."""
 
     delays_first_b: bool
@@ -33,7 +33,7 @@ class Choices:
 class Search:
     """One run of the heuristic: what every rank has done so far, and when."""
 
-    def __init__(self, times: ChunkTimes, num_microbatches: int, limit: int, choices: Choices) -> None:
+    def __init__(self, times: ChunkTimes, num_microbatches: int, limit: int, choices: OrderChoices) -> None:
         self.num_ranks, self.num_microbatches = len(times.forward), num_microbatches
         self.limit, self.choices = limit, choices
         self.seconds: dict[Kind, list[float]] = {
@@ -187,7 +187,7 @@ def searched(times: ChunkTimes, num_microbatches: int, limit: int) -> Orders:
     runs = []
     for choices in product((True, False), repeat=3):
         names = ("delays_first_b", "skips_f", "fills_small_gaps")
-        run = Search(times, num_microbatches, limit, Choices(**dict(zip(names, choices, strict=True))))
+        run = Search(times, num_microbatches, limit, OrderChoices(**dict(zip(names, choices, strict=True))))
         run.run()
         runs.append(run)
     return runs[int(np.argmin([run.longest for run in runs]))].orders

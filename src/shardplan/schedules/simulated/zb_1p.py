@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from shardplan.schedules.base import ChunkTimes, Orders, Pipeline, Schedule
-from shardplan.schedules.zero_bubble_search import searched
+from shardplan.schedules.simulated.zero_bubble_search import searched
 
 
 class ZeroBubble1P(Schedule):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardplan.schedules.v_pattern import VPattern
+from shardplan.schedules.simulated.v_pattern import VPattern
 
 
 class VMin(VPattern):

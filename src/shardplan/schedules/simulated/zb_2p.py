@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardplan.schedules.zb_1p import ZeroBubble1P
+from shardplan.schedules.simulated.zb_1p import ZeroBubble1P
 
 
 class ZeroBubble2P(ZeroBubble1P):
