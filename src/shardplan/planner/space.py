@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -361,7 +361,17 @@ def _values(name: str, values: Sequence[object]) -> tuple[Any, ...]:
         raise UnknownNameError("field of a plan", name, known, hint="`shardplan estimate --help` lists them all")
     if isinstance(values, str) or not values:
         raise InputError(f"{name} has no values", rule="a choice lists values", hint=f"{name}=value,value")
-    return tuple(sorted({_checked(name, _typed(name, value)) for value in values}, key=_in_order))
+    default = getattr(USUAL, name, None)
+    checked = {_checked(name, _typed(name, value)) for value in values}
+    return tuple(sorted(checked, key=lambda value: (_is_switch(value) and value != default, *_in_order(value))))
+
+
+USUAL: Final = Plan()
+
+
+def _is_switch(value: Any) -> bool:
+    """Whether the default of a field comes first: where a switch does nothing, a plan is named by its first value."""
+    return isinstance(value, bool | str)
 
 
 def _in_order(value: Any) -> tuple[bool, str, Any]:
