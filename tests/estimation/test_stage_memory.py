@@ -57,3 +57,58 @@ def test_outputs_of_chunks_wait_with_their_micro_batches() -> None:
         found.append([float(of_plan.memory_of(rank).activations) for rank in range(4)])
     more = [(kept - freed) / (2 * LENGTH * HIDDEN) for kept, freed in zip(*found, strict=True)]
     assert more == pytest.approx([4, 3, 2, 0])
+
+
+def of_torch(num_microbatches: int, *, frees: bool, num_accelerators: int = 1, vocab_size: int = 8) -> PricedPlan:
+    """PyTorch: weights in fp32 alone, and gradients that are freed after the update or not."""
+    software = Software(frees_gradients=frees, fp32_weights=True, loss_kernel="single")
+    job = Job(
+        sequence_length=LENGTH, global_batch_size=num_microbatches * num_accelerators, grad_dtype="fp32",
+        software=software,
+    )  # fmt: skip
+    model = gpt(HIDDEN, LAYERS, 16, vocab_size=vocab_size)
+    question = Question(
+        model=model, cluster=cluster(), num_accelerators=num_accelerators, job=job, given_profile=ideal_profile()
+    )
+    return PricedPlan.of(question, Plan(sharding="zero3" if num_accelerators > 1 else "ddp"))
+
+
+def test_whole_weights_in_fp32_alone_are_the_master_copy() -> None:
+    """16 bytes of a parameter without a 16-bit copy: fp32 weight, gradient and two moments, as autocast keeps them."""
+    memory = of_torch(4, frees=False).memory_of(0)
+    states = memory.weights + memory.gradients + memory.optimizer
+    assert states == pytest.approx(16 * MODEL.num_parameters)
+
+
+def test_gradients_that_come_as_activations_go_take_what_exceeds_these() -> None:
+    """The peak is that of the activations with 12 bytes of a parameter, or the 16 bytes of the update."""
+    freed, kept = (of_torch(1, frees=frees).memory_of(0) for frees in (True, False))
+    parameters = MODEL.num_parameters
+    assert kept.gradients == pytest.approx(4 * parameters)
+    assert kept.activations < 4 * parameters  # so that the gradients of the last layer run backward decide
+    assert 0 < freed.gradients < kept.gradients
+    assert freed.total == pytest.approx(16 * parameters, rel=0.1)
+    assert freed.total < kept.total == pytest.approx(16 * parameters + kept.activations + kept.buffers + kept.logits)
+
+
+def test_a_large_vocabulary_peaks_before_there_are_gradients() -> None:
+    """Logits of 16 bits and their gradient, 4 bytes of each, stand where gradients come later."""
+    freed = of_torch(1, frees=True, vocab_size=512_000).memory_of(0)
+    assert freed.logits + freed.buffers == pytest.approx(4 * LENGTH * 512_000)
+    early = of_torch(1, frees=True, vocab_size=128_000).memory_of(0)
+    assert early.gradients > 0 or early.logits > 0
+
+
+def test_accumulated_gradients_stay() -> None:
+    """From the second micro-batch on there are gradients all the time."""
+    freed, kept = (of_torch(2, frees=frees) for frees in (True, False))
+    assert freed.peak_memory_bytes == kept.peak_memory_bytes
+    one = of_torch(1, frees=True, num_accelerators=8)
+    assert one.memory_of(0).gradients < of_torch(2, frees=True, num_accelerators=8).memory_of(0).gradients
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 2])
+def test_the_parts_sum_to_the_peak_that_the_search_compares(num_microbatches: int) -> None:
+    for vocab_size in (8, 32_000, 512_000):
+        found = of_torch(num_microbatches, frees=True, num_accelerators=8, vocab_size=vocab_size)
+        assert found.memory_of(0).total == pytest.approx(found.peak_memory_bytes)

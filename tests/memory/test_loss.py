@@ -13,7 +13,15 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import LossKernel, Software
 from shardplan.memory.activations import held_logit_bytes, loss_bytes
 
-PER_LOGIT = {"in_place": 7.0, "autograd": 12.0, "loss_parallel": 16.0, "gathered": 16.0, "single": 4.0, "fused": 0.5}
+PER_LOGIT = {
+    "in_place": 7.0,
+    "autograd": 12.0,
+    "loss_parallel": 16.0,
+    "compiled": 10.0,
+    "gathered": 16.0,
+    "single": 4.0,
+    "fused": 0.5,
+}
 
 
 def loss(kernel: LossKernel, *, heads: int = 1, tp: int = 1, fused: bool = False) -> float:
@@ -22,13 +30,26 @@ def loss(kernel: LossKernel, *, heads: int = 1, tp: int = 1, fused: bool = False
 
 @pytest.mark.parametrize(
     ("kernel", "alone", "shared"),
-    [("in_place", 7, 7), ("autograd", 12, 12), ("loss_parallel", 12, 16), ("gathered", 16, 16), ("single", 4, 4)],
+    [
+        ("in_place", 7, 7),
+        ("autograd", 12, 12),
+        ("loss_parallel", 12, 16),
+        ("compiled", 4, 10),
+        ("gathered", 16, 16),
+        ("single", 4, 4),
+    ],
 )
 def test_bytes_per_logit(kernel: LossKernel, alone: float, shared: float) -> None:
     assert loss(kernel) == alone * 1e9
     assert loss(kernel, tp=8) == loss(kernel, tp=2) == shared * 1e9
     assert loss(kernel, fused=True) == 0.5e9
     assert loss(kernel, heads=0) == 0
+
+
+def test_eager_kernels_do_not_compile_the_loss() -> None:
+    software = Software(loss_kernel="compiled", kernels="eager")
+    for tp, each in ((1, 12), (8, 16)):
+        assert float(loss_bytes(software, PER_LOGIT, 1e9, 1, tp)) == each * 1e9
 
 
 @pytest.mark.parametrize(("kernel", "kept"), [("in_place", 4), ("autograd", 4), ("single", 2)])

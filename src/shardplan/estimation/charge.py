@@ -27,7 +27,10 @@ class StateCharge:
     update_time: Numbers
     """Optimizer. [s]"""
     resident_bytes: Numbers
-    """What is there all the time."""
+    """What is there all the time, gradients apart."""
+    gradient_bytes: Numbers
+    early_gradient_bytes: Numbers
+    """Of these the ones that exist when layers begin to run backward, where they come as activations go."""
     update_bytes: Numbers
     """What the update needs besides."""
     host_bytes: Numbers
@@ -55,7 +58,9 @@ def state_charge(question: Question, numbers: PlanNumbers, stage: Stage, states:
         gather_time=states.sum.gather_time,
         update_time=update_time(updated, question.job, numbers, question.machine)
         + _orthogonalising(question, numbers, states),
-        resident_bytes=memory.weights + memory.gradients + memory.optimizer + memory.whole,
+        resident_bytes=memory.weights + memory.optimizer + memory.whole,
+        gradient_bytes=memory.gradients,
+        early_gradient_bytes=memory.early,
         update_bytes=memory.update,
         host_bytes=memory.on_host,
     )

@@ -12,6 +12,7 @@ from shardplan.estimation.load import Around, StageStates, StageWork
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.inputs.software import Software
 from shardplan.memory.activations import (
     applied_share,
     backward_set,
@@ -42,6 +43,8 @@ class StateMemory:
     weights: Numbers
     gradients: Numbers
     optimizer: Numbers
+    early: Numbers
+    """Of the gradients, those that exist when layers begin to run backward: the head's."""
     whole: Numbers
     """Gathered weights and gradients that are not yet sharded."""
     update: Numbers
@@ -62,6 +65,10 @@ class ActivationMemory:
     """What a layer's backward pass needs besides what was kept: comes when the loss is gone, goes before the update."""
     on_host: Numbers
     """Kept activations that wait in host memory."""
+    waiting: Numbers
+    """Of the activations, those that are gone when the last layer has run backward."""
+    frees_gradients: Flags
+    """Whether gradients come as activations go."""
 
     @cached_property
     def total(self) -> Numbers:
@@ -88,13 +95,15 @@ class StageMemory:
     @classmethod
     def of(cls, states: StateMemory, kept: ActivationMemory, framework: Numbers) -> StageMemory:
         """Both halves together."""
+        gradients = gradients_at_peak(states.gradients, states.early, kept)
+        update = states.update + (states.gradients - gradients) if any_holds(states.update) else 0.0
         return cls(
             weights=states.weights,
-            gradients=states.gradients,
+            gradients=gradients,
             optimizer=states.optimizer,
             activations=kept.activations,
             logits=kept.loss,
-            buffers=states.whole + kept.passing + in_update(states.update, kept.total),
+            buffers=states.whole + kept.passing + in_update(update, kept.total),
             framework=framework,
         )
 
@@ -103,6 +112,18 @@ class StageMemory:
         """All of it."""
         states = self.weights + self.gradients + self.optimizer + self.buffers
         return states + (self.activations + self.logits + self.framework)
+
+
+def gradients_at_peak(gradients: Numbers, early: Numbers, kept: ActivationMemory) -> Numbers:
+    """All gradients, or where they come as activations go, what they need beyond those that are gone by then. [bytes]
+
+    The peak is that of the loss, without gradients; of the first layer that runs backward, with those of the head; or
+    of the last layer, with all of them. ``early``: those of the head.
+    """
+    if not any_holds(kept.frees_gradients):
+        return gradients
+    beyond = np.maximum(early, gradients - kept.waiting) - kept.loss
+    return where(kept.frees_gradients, np.maximum(beyond, 0.0), gradients)
 
 
 def in_update(needed: Numbers, gone: Numbers) -> Numbers:
@@ -129,6 +150,7 @@ def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states:
         weights=resident.weights,
         gradients=resident.gradients,
         optimizer=resident.optimizer,
+        early=model_states(early, job, numbers).gradients if job.software.frees_gradients else 0.0,
         whole=whole + reduction_bytes(states.part, states.layer, job, numbers),
         update=update_bytes(held, job, numbers),
         on_host=host_state_bytes(held, job, numbers),
@@ -152,8 +174,18 @@ def activation_memory(
         activations=plus(waiting + recomputed, _kept_outputs(question, numbers, around, stage, in_flight)),
         loss=_loss_beyond(question, numbers, around, stage, recomputed + passing),
         passing=passing,
+        waiting=waiting,
+        frees_gradients=_frees_gradients(software, numbers),
         on_host=_waiting_on_host(numbers, stage, in_flight, work, share),
     )
+
+
+def _frees_gradients(software: Software, numbers: PlanNumbers) -> Flags:
+    """Whether gradients come as activations go: with one micro-batch, and no buffers of whole gradients to reduce."""
+    if not software.frees_gradients:
+        return False
+    alone = np.equal(numbers.num_microbatches, 1)
+    return alone & (numbers.shards_gradients | np.equal(numbers.replicas, 1))
 
 
 def _waiting_on_host(

@@ -18,7 +18,7 @@ from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
-from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, host_holds
+from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, gradients_at_peak, host_holds
 from shardplan.estimation.times import WorkTimes, chunk_time, pace_of, paced, pipeline_sum, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -150,4 +150,8 @@ def straggler_factor(question: Question) -> Numbers:
 def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
     """Memory of one rank at its peak: with activations, or in the update, when these are gone. [bytes]"""
     resident = states.resident_bytes + question.profile.framework_bytes
-    return resident + (kept.total if is_zero(states.update_bytes) else np.maximum(kept.total, states.update_bytes))
+    gradients = gradients_at_peak(states.gradient_bytes, states.early_gradient_bytes, kept)
+    busy = resident + gradients + kept.total
+    if is_zero(states.update_bytes):
+        return busy
+    return np.maximum(busy, resident + states.gradient_bytes + states.update_bytes)

@@ -25,7 +25,7 @@ Kernels = Literal["fused", "eager"]
 CudaGraphs = Literal["none", "partial", "full"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 KeptFormat = Literal["activation", "fp8"]
-LossKernel = Literal["in_place", "autograd", "loss_parallel", "gathered", "single"]
+LossKernel = Literal["in_place", "autograd", "loss_parallel", "compiled", "gathered", "single"]
 KeepsWhole = Literal["never", "pipelines", "always"]
 Exchanged = Literal["step", "microbatch"]
 
@@ -90,7 +90,9 @@ class Software:
     loss_kernel: LossKernel = field(default="in_place", metadata=about("What a loss over whole logits writes:"))
     """What a loss over whole logits writes: ``in_place``, one fp32 copy that becomes softmax and gradient (Megatron);
     ``autograd``, fp32 logarithms and fp32 gradients (PyTorch); ``loss_parallel``, the same, and where tensor-parallel
-    ranks share the vocabulary more, since each step is a kernel of its own (PyTorch's DTensor); ``gathered``, as
+    ranks share the vocabulary more, since each step is a kernel of its own (PyTorch's DTensor); ``compiled``,
+    as ``single``, and where tensor-parallel ranks share the vocabulary with logits, softmax and gradient in fp32 next
+    to the 16-bit ones (torch.compile); with eager kernels as ``loss_parallel``; ``gathered``, as
     ``autograd`` over the whole vocabulary, which every tensor-parallel rank gathers, while the pipeline's buffers keep
     the 16-bit logits of this micro-batch and the one before (Aleph Alpha Scaling); ``single``, one kernel from 16-bit
     logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
@@ -155,10 +157,10 @@ class Software:
     gradient overlapped with their backward products even where the plan does not overlap it (Megatron-LM since 2022,
     Transformer Engine); otherwise they wait for every exchange (PyTorch's DTensor)."""
     fp32_weights: bool = field(
-        default=False, metadata=about("Keep fully sharded weights in fp32 alone and cast what is gathered.")
+        default=False, metadata=about("Keep weights in fp32 alone and cast what is gathered or used.")
     )
-    """Whether fully sharded weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText);
-    otherwise a 16-bit shard is kept next to the optimizer's fp32 one."""
+    """Whether weights are kept in fp32 alone and cast as they are gathered (PyTorch FSDP, MaxText), or where they are
+    whole as they are used (autocast); otherwise 16-bit weights are kept next to the optimizer's fp32 ones."""
 
     keeps_weights: KeepsWhole = field(
         default="never", metadata=about("Keep gathered weights through the micro-batches of a step:")
@@ -170,6 +172,12 @@ class Software:
     )
     """Where gradients that are sharded stay whole to the last micro-batch and are reduced once: never (every
     micro-batch reduces them), in ``pipelines`` (torch.distributed.pipelining), or always (``no_sync`` of PyTorch)."""
+    frees_gradients: bool = field(
+        default=False, metadata=about("Free gradients after the update, so that they come as activations go.")
+    )
+    """Whether gradients are freed after the update (``zero_grad`` of PyTorch), so that those of the only micro-batch of
+    a step come as its activations go; otherwise there is room for them all the time (buffers of Megatron, DeepSpeed and
+    PyTorch's DistributedDataParallel)."""
     zero2_gathers: Exchanged = field(default="step", metadata=about("How often zero2 gathers weights:"))
     """How often zero2 gathers weights: once a step, after the update (DeepSpeed), or in every micro-batch, to keep them
     till its backward pass (PyTorch FSDP that does not reshard after the forward pass)."""

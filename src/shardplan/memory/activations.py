@@ -9,8 +9,19 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.inputs.profile import Profile, Table
 from shardplan.inputs.software import Software
 
-LOSS_KEPT = {"in_place": 4.0, "autograd": 4.0, "loss_parallel": 4.0, "gathered": 4.0, "single": 2.0, "fused": 0.0}
+LOSS_KEPT = {
+    "in_place": 4.0,
+    "autograd": 4.0,
+    "loss_parallel": 4.0,
+    "compiled": 4.0,
+    "gathered": 4.0,
+    "single": 2.0,
+    "fused": 0.0,
+}
 """Bytes per logit that wait for the backward pass: the softmax or its logarithm in fp32, 16-bit logits, nothing."""
+
+LOSS_ALONE = {"loss_parallel": "autograd", "compiled": "single"}
+"""What the loss is where no tensor-parallel ranks share the vocabulary."""
 
 LOSS_HELD = {"gathered": 4.0}
 """Bytes per logit that stay when layers run backward: 16-bit logits of two micro-batches in the pipeline's buffers."""
@@ -54,8 +65,8 @@ def loss_bytes(software: Software, per_logit: Table, logits: Numbers, heads: Num
     """Logits and loss of the last stage at their peak; each head of multi-token prediction keeps its own as well."""
     kind = _loss_kind(software)
     peak: Numbers = per_logit[kind]
-    if kind == "loss_parallel":
-        peak = where(np.asarray(tp) > 1, peak, per_logit["autograd"])
+    if kind in LOSS_ALONE:
+        peak = where(np.asarray(tp) > 1, peak, per_logit[LOSS_ALONE[kind]])
     return logits * (peak + LOSS_KEPT[kind] * np.maximum(heads - 1, 0)) * (np.asarray(heads) > 0)
 
 
@@ -65,7 +76,10 @@ def held_logit_bytes(software: Software, logits: Numbers, heads: Numbers) -> Num
 
 
 def _loss_kind(software: Software) -> str:
-    return "fused" if software.fused_loss else software.loss_kernel
+    if software.fused_loss:
+        return "fused"
+    is_eager = software.loss_kernel == "compiled" and software.kernels == "eager"
+    return "loss_parallel" if is_eager else software.loss_kernel
 
 
 def backward_set(kept_of_a_layer: Numbers, profile: Profile) -> Numbers:

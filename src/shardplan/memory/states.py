@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import Numbers, any_holds, where
+from shardplan.arrays import Flags, Numbers, any_holds, where
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -33,7 +33,7 @@ def model_states(held: Parameters, job: Job, numbers: PlanNumbers) -> States:
     For Adam in mixed precision weights, gradients and optimizer take 2, 4 and 12 bytes per parameter. zero1 shards the
     optimizer's, zero2 the gradients' too, zero3 and hsdp the weights' too, over ``sharding_degree`` ranks. Where the
     software keeps gathered weights, or gradients till the last micro-batch, these are whole at the peak and the shard
-    of the weights comes on top. Shards that are kept in fp32 alone are the master copy. hpz adds a second 16-bit copy,
+    of the weights comes on top. Weights that are kept in fp32 alone are the master copy. hpz adds a second 16-bit copy,
     shared by the ranks of a node. What one rank alone holds is whole. Frozen parameters have weights alone.
     """
     master = job.recipe.master_bytes if job.software.fp32_weights else 0.0
@@ -76,9 +76,15 @@ def _states(held: _Share, job: Job, numbers: PlanNumbers, master: float) -> Stat
     own, shard = job.recipe.weight_bytes, held.parameters / held.ranks
     copy = own if job.software.gradient_copy and job.grad_bytes > own else 0.0
     gradients = (job.grad_bytes + copy) * where(numbers.shards_gradients, shard, held.parameters)
-    states = job.optimizer_bytes - where(numbers.shards_weights & np.greater(held.ranks, 1), master, 0.0)
+    is_weight = (numbers.shards_weights & np.greater(held.ranks, 1)) | _is_whole(held, numbers)
+    states = job.optimizer_bytes - where(is_weight, master, 0.0)
     optimizer = states * where(numbers.shards_optimizer, shard, held.parameters)
     return States(_weights(held, job, numbers, master), gradients, where(numbers.offload_optimizer, 0.0, optimizer))
+
+
+def _is_whole(held: _Share, numbers: PlanNumbers) -> Flags:
+    """Whether a rank updates all that it holds, so that weights in fp32 alone are cast where they are used."""
+    return np.less_equal(held.ranks, 1) | np.logical_not(numbers.shards_optimizer)
 
 
 def _weights(held: _Share, job: Job, numbers: PlanNumbers, master: float) -> Numbers:
@@ -88,6 +94,8 @@ def _weights(held: _Share, job: Job, numbers: PlanNumbers, master: float) -> Num
     freed = (whole - own + master if master else whole) * shard
     kept = whole * held.parameters + where(numbers.shards_weights & shared, (master or own) * shard, 0.0)
     weights = where(numbers.frees_weights & shared, freed, kept)
+    if master:
+        weights = where(_is_whole(held, numbers), (whole - own + master) * held.parameters, weights)
     if held.second is None:
         return weights
     has_one = numbers.frees_weights & np.less(held.second, held.ranks)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from shardplan.arrays import Numbers
+from dataclasses import replace
+
+import numpy as np
+
+from shardplan.arrays import Numbers, where
 from shardplan.inputs.model import ModelConfig
 from shardplan.workload.communication import tensor_exchange
 from shardplan.workload.mlp import norm
@@ -64,9 +68,17 @@ def head(model: ModelConfig, shard: Shard) -> Block:
 def _loss(num_logits: Numbers, shard: Shard) -> StreamPass:
     """Cross-entropy: one kernel that reads 16-bit logits and writes their gradient, or fp32 copies and a softmax."""
     software = shard.job.software
+    several, one = (TRAFFIC[name].at("loss", (), num_logits, shard.element) for name in ("loss", "loss in one kernel"))
     if software.fused_loss or software.loss_kernel == "single":
-        return TRAFFIC["loss in one kernel"].at("loss", (), num_logits, shard.element)
-    return TRAFFIC["loss"].at("loss", (), num_logits, shard.element)
+        return one
+    if software.loss_kernel != "compiled" or software.kernels == "eager":
+        return several
+    shared = np.asarray(shard.columns) > 1
+    return replace(
+        one,
+        forward_bytes=where(shared, several.forward_bytes, one.forward_bytes),
+        backward_bytes=where(shared, several.backward_bytes, one.backward_bytes),
+    )
 
 
 def logits(model: ModelConfig, shard: Shard) -> Numbers:
