@@ -2,10 +2,11 @@
 
     python benchmarks/torchtitan_steps.py --out steps.jsonl [--only NAME ...] [--minutes 9] [--trace FOLDER]
 
-A case of one accelerator trains on random tokens, and its time and memory are those of a real run. A case of more runs one
-rank of it with PyTorch's fake process group: kernels, shards, buffers and the allocator are those of the real run, and only
-the collectives move nothing. Its memory is therefore a measurement, and its time is that of the rank's own kernels.
-Needs torch, torchtitan 0.2.2 and what that imports; nothing is downloaded.
+A case of one accelerator trains on random tokens, and its time and memory are those of a real run. A case of more runs
+one rank of it with PyTorch's fake process group: kernels, shards, buffers and the allocator are those of the real run,
+and only the collectives move nothing. Its memory is therefore a measurement, and its time is that of the rank's own
+kernels. Needs torch, torchtitan 0.2.2 and what that imports; nothing is downloaded. ``benchmarks/torchtitan_rows.py``
+makes measured runs of the lines.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 WARM_UP_STEPS = 3
@@ -85,6 +87,7 @@ class Case:
 
     @property
     def world(self) -> int:
+        """Accelerators."""
         return self.fsdp * self.replicas * self.tp * self.pp
 
     @property
@@ -195,6 +198,7 @@ class RandomTokens:
             yield {"input": tokens[:, :-1].contiguous()}, tokens[:, 1:].contiguous()
 
     def state_dict(self) -> dict[str, Any]:
+        """Nothing to keep."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -242,7 +246,8 @@ def measure(case: Case, folder: Path, trace: Path | None) -> dict[str, Any]:
 
     _register(case)
     trainer = Trainer(ConfigManager().parse_args(case.flags(folder)))
-    cuda, times = torch.cuda, []
+    cuda = torch.cuda
+    times: list[float] = []
     states_before = cuda.memory_allocated()
     original = trainer.train_step
 
@@ -320,7 +325,8 @@ def _child(case: Case, out: Path, trace: Path | None) -> None:
     try:
         if "SHOW" not in os.environ:
             os.dup2(os.open("/dev/null", os.O_WRONLY), 2)
-        record = measure(case, Path("/tmp") / "steps", trace)
+        with TemporaryDirectory() as folder:
+            record = measure(case, Path(folder), trace)
         memory = record["peak_allocated_bytes"] / 1e9
         print(f"{case.name}: {record['step_time_s']:.4f} s, {memory:.2f} GB", end="", flush=True)
     except BaseException as error:  # noqa: BLE001  # a case that fails is a line of its own

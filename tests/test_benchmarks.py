@@ -1,5 +1,6 @@
 """The benchmarks run, and the documentation says what they measured. How fast they are is no test: machines differ."""
 
+import csv
 import importlib
 import json
 import sys
@@ -72,3 +73,12 @@ def test_the_figure_is_drawn_in_both_themes(script: Callable[[str], ModuleType],
     pytest.importorskip("matplotlib")  # of the extra bench
     script("draw_scaling").draw_all(json.loads((BENCHMARKS / "records" / "scaling.json").read_text()), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"speed-scaling-light.svg", "speed-scaling-dark.svg"}
+
+
+def test_the_measured_steps_of_torchtitan_are_the_lines_that_were_recorded(script: Callable[[str], ModuleType]) -> None:
+    recorded = script("torchtitan_rows").rows_of(BENCHMARKS / "records" / "torchtitan_h100.jsonl")
+    with (ROOT / "src/shardplan/data/measured_runs/runs.csv").open(newline="") as file:
+        shipped = {row["id"]: row for row in csv.DictReader(file) if row["family"] == "torchtitan-h100"}
+    assert len(shipped) == 27
+    for row in recorded:
+        assert {name: str(value) for name, value in row.items()}.items() <= shipped[row["id"]].items()
