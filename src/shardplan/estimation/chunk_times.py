@@ -58,11 +58,14 @@ def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
     share = of_rank(applied_share(stages.num_layers, numbers))
     between = of_rank(times.transfer + times.offload + times.overhead) / plan.vp / 2
     weight_gradient = of_chunk("weight_gradient")
-    backward = of_chunk("backward") + np.asarray(scaled(share, of_chunk("recomputed"))) + between
+    recomputed = np.asarray(scaled(share, of_chunk("recomputed")))
+    backward = of_chunk("backward") + recomputed + between
     exposed = of_rank(times.transfer) / plan.vp / 2
     return ChunkTimes(
         forward=of_chunk("forward") + between,
         input_gradient=backward - weight_gradient,
         weight_gradient=weight_gradient,
         transfer=np.maximum(of_rank(around.handover_time) - exposed, 0.0),
+        recomputed=recomputed,
+        sending=exposed,
     )

@@ -19,6 +19,7 @@ from shardplan.estimation.charge import state_charge
 from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
+from shardplan.estimation.once_a_step import OnceAStep
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -123,9 +124,18 @@ class PlanColumns:
         stages = self.rows.stages.stages
         return chunk_times(self.question, plan, self.numbers, self._loads, self._around, stages, self._times)
 
-    def step_time_after(self, busy: NDArray[np.float64]) -> float:
-        """The step of the only plan if micro-batches keep its ranks for ``busy`` seconds: with what comes once. [s]"""
-        return float(whole_step(self.question, np.max(busy + self.rows.stages.each(self._state_times.total))))
+    @property
+    def once_a_step(self) -> OnceAStep:
+        """What the only plan takes once a step."""
+        each, states = self.rows.stages.each, self._state_times
+        return OnceAStep(
+            gather=each(states.gather),
+            sharded=each(states.sharded),
+            reduce=each(states.reduce),
+            update=each(states.update),
+            fixed=float(self.question.profile.step_time),
+            straggler_factor=float(straggler_factor(self.question)),
+        )
 
     # Memory.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.layout import Rounds
+from shardplan.estimation.once_a_step import OnceAStep
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
@@ -118,11 +120,12 @@ class PricedPlan:
         """Seconds of one micro-batch in every model chunk: the prices that the step is the sum of."""
         return self._alone.chunk_times_of(self.plan)
 
-    def step_time_after(self, busy: NDArray[np.float64]) -> float:
-        """The step whose micro-batches keep the ranks for ``busy`` seconds: with what comes once a step. [s]"""
-        return self._alone.step_time_after(busy)
-
     @property
+    def once_a_step(self) -> OnceAStep:
+        """What every rank takes besides its micro-batches."""
+        return self._alone.once_a_step
+
+    @cached_property
     def _alone(self) -> PlanColumns:
         """The columns of this plan and no other."""
         if len(self.columns.rows.stages_of) == 1:
