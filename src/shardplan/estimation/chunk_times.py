@@ -35,6 +35,12 @@ def chunk_stages(question: Question, plan: Plan) -> list[Stage]:
     ]
 
 
+def chunk_ranks(plan: Plan, numbers: PlanNumbers) -> NDArray[np.int64]:
+    """The rank of every chunk, for the first micro-batch."""
+    path = load_schedule(plan.effective_schedule).path(plan.pp, plan.vp, int(numbers.num_microbatches), 0)
+    return np.array([place.rank for place in path])
+
+
 def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
     question: Question, plan: Plan, numbers: PlanNumbers, loads: Loads, around: Around, stages: Stage, times: WorkTimes
 ) -> ChunkTimes:
@@ -46,8 +52,7 @@ def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
     stages_of_chunks = chunk_stages(question, plan)
     alike = {stage: StageWork.of(stage, loads.blocks).sum for stage in dict.fromkeys(stages_of_chunks)}
     chunks = [alike[stage] for stage in stages_of_chunks]
-    path = load_schedule(plan.effective_schedule).path(plan.pp, plan.vp, int(numbers.num_microbatches), 0)
-    ranks = np.array([place.rank for place in path])
+    ranks = chunk_ranks(plan, numbers)
 
     def of_rank(values: Numbers) -> NDArray[np.float64]:
         return np.broadcast_to(np.asarray(values, dtype=np.float64), (plan.pp,))[ranks]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shardplan.arrays import Flags, Numbers, column, gather, mapped, where
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
+from shardplan.estimation.chunk_memory import MemoryParts, memory_parts
 from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
@@ -135,6 +136,20 @@ class PlanColumns:
             update=each(states.update),
             fixed=float(self.question.profile.step_time),
             straggler_factor=float(straggler_factor(self.question)),
+        )
+
+    def memory_parts_of(self, plan: Plan) -> MemoryParts:
+        """What the ranks of the only plan hold, and when."""
+        return memory_parts(
+            self.question,
+            plan,
+            self.numbers,
+            self._loads,
+            self._around,
+            self.rows.stages.stages,
+            self._work,
+            self._states_memory,
+            self._kept,
         )
 
     # Memory.

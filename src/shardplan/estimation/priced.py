@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.estimation.chunk_memory import MemoryParts
 from shardplan.estimation.layout import Rounds
 from shardplan.estimation.once_a_step import OnceAStep
 from shardplan.estimation.plan_columns import PlanColumns
@@ -124,6 +125,11 @@ class PricedPlan:
     def once_a_step(self) -> OnceAStep:
         """What every rank takes besides its micro-batches."""
         return self._alone.once_a_step
+
+    @property
+    def memory_parts(self) -> MemoryParts:
+        """What every rank holds, and when."""
+        return self._alone.memory_parts_of(self.plan)
 
     @cached_property
     def _alone(self) -> PlanColumns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardplan.schedules.base import ChunkTimes, Schedule
 from shardplan.simulation.events import PlacedStep, events_of
+from shardplan.simulation.memory import memory_of
 from shardplan.simulation.plan import SimulatedPlan
 from shardplan.simulation.step import SimulatedStep
 from shardplan.simulation.timeline import StepTimeline
@@ -12,13 +13,15 @@ from shardplan.simulation.timeline import StepTimeline
 def timeline_of(simulated: SimulatedPlan) -> StepTimeline:
     """The step of a plan, with what comes once a step and with its memory."""
     at = PlacedStep.of(simulated.step, simulated.times, simulated.priced.once_a_step)
+    events = events_of(at)
     return StepTimeline(
         title=_title(simulated.schedule, simulated.step),
         rank_names=simulated.step.pieces.rank_names,
-        events=events_of(at),
+        events=events,
         step_time=simulated.step_time,
         pipeline_time=simulated.step.step_time,
         slowest=at.slowest,
+        memory=memory_of(at, events, simulated.priced.memory_parts),
     )
 
 

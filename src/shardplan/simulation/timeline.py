@@ -104,10 +104,10 @@ class AlivePart:
     """A part of what a rank holds at its peak."""
 
     name: str
-    count: int
-    """Chunk passes whose activations these are; 0 for what belongs to none."""
     num_bytes: float
     """All of it. [bytes]"""
+    microbatches: tuple[int, ...] = ()
+    """Micro-batches whose activations these are, each as large; empty for what belongs to none."""
 
 
 @dataclass(frozen=True, kw_only=True)
