@@ -83,7 +83,9 @@ def memory_parts(  # noqa: PLR0917  # what a priced plan is made of
     )
 
 
-def _kept(question: Question, plan: Plan, numbers: PlanNumbers, loads: Loads, around: Around, stages: Stage) -> Column:
+def _kept(  # noqa: PLR0917  # the same
+    question: Question, plan: Plan, numbers: PlanNumbers, loads: Loads, around: Around, stages: Stage
+) -> Column:
     """Activations of one micro-batch in every chunk, as far as they stay on the device, and the chunk's output."""
     ranks = chunk_ranks(plan, numbers)
 

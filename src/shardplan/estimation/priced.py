@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.chunk_memory import MemoryParts
+from shardplan.estimation.layer_operators import LayerOperator, layer_operators
 from shardplan.estimation.layout import Rounds
 from shardplan.estimation.once_a_step import OnceAStep
 from shardplan.estimation.plan_columns import PlanColumns
@@ -130,6 +131,11 @@ class PricedPlan:
     def memory_parts(self) -> MemoryParts:
         """What every rank holds, and when."""
         return self._alone.memory_parts_of(self.plan)
+
+    @property
+    def layer_operators(self) -> tuple[LayerOperator, ...]:
+        """What the most frequent kind of layer runs for one micro-batch."""
+        return layer_operators(self.question, self._alone.prices)
 
     @cached_property
     def _alone(self) -> PlanColumns:

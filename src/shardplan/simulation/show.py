@@ -22,6 +22,7 @@ def timeline_of(simulated: SimulatedPlan) -> StepTimeline:
         pipeline_time=simulated.step.step_time,
         slowest=at.slowest,
         memory=memory_of(at, events, simulated.priced.memory_parts),
+        layer=simulated.priced.layer_operators,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.estimation.layer_operators import LayerOperator
 from shardplan.fields import dataclass
 from shardplan.simulation.clock import Seconds
 from shardplan.simulation.pieces import Ints
@@ -137,21 +138,6 @@ class MemoryTrace:
     def peak_time(self) -> float:
         """When that is so for the first time. [s]"""
         return float(self.times[int(np.argmax(self.allocated))])
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerOperator:
-    """An operator or a collective of one layer, for one micro-batch."""
-
-    name: str
-    direction: str
-    """``forward`` or ``backward``."""
-    time: float
-    """What it takes alone. [s]"""
-    exposed_time: float
-    """What it adds to the pass: for communication what no computation hides. [s]"""
-    bound: str
-    """What limits it: ``matmul rate``, ``memory``, ``network`` or ``launch``."""
 
 
 @dataclass(frozen=True, kw_only=True)
