@@ -120,12 +120,20 @@ class PlanColumns:
 
     def chunk_times_of(self, plan: Plan) -> ChunkTimes:
         """Seconds of one micro-batch in every chunk of the only plan: the prices that its step is the sum of."""
-        stages = self.rows.stages.stages
-        return chunk_times(self.question, plan, self.numbers, self._loads, self._around, stages, self._times)
+        return chunk_times(
+            self.question,
+            plan,
+            self.numbers,
+            self._loads,
+            self._around,
+            stages=self.rows.stages.stages,
+            times=self._times,
+            sharded=self._state_times.sharded / self.numbers.num_microbatches,
+        )
 
     def step_time_after(self, busy: NDArray[np.float64]) -> float:
         """The step of the only plan if micro-batches keep its ranks for ``busy`` seconds: with what comes once. [s]"""
-        return float(whole_step(self.question, np.max(busy + self.rows.stages.each(self._state_times.total))))
+        return float(whole_step(self.question, np.max(busy + self.rows.stages.each(self._state_times.once))))
 
     # Memory.
 
