@@ -41,13 +41,22 @@ def chunk_ranks(plan: Plan, numbers: PlanNumbers) -> NDArray[np.int64]:
     return np.array([place.rank for place in path])
 
 
-def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
-    question: Question, plan: Plan, numbers: PlanNumbers, loads: Loads, around: Around, stages: Stage, times: WorkTimes
+def chunk_times(
+    question: Question,
+    plan: Plan,
+    numbers: PlanNumbers,
+    loads: Loads,
+    around: Around,
+    *,
+    stages: Stage,
+    times: WorkTimes,
+    sharded: Numbers,
 ) -> ChunkTimes:
-    """Seconds of one micro-batch in every chunk, so that those of a rank sum to ``times`` of its stage.
+    """Seconds of one micro-batch in every chunk, so that those of a rank sum to ``times`` of its stage and ``sharded``.
 
-    ``stages`` and ``times`` have an element for every rank. What comes between chunks, as far as it keeps the rank
-    busy, is shared by its chunks and by forward and backward pass; the rest of a transfer takes time on its way.
+    ``stages``, ``times`` and ``sharded`` have an element for every rank. What comes between chunks and ``sharded``
+    (the exposed exchange of sharded states in a micro-batch), as far as they keep the rank busy, are shared by its
+    chunks and by forward and backward pass; the rest of a transfer takes time on its way.
     """
     stages_of_chunks = chunk_stages(question, plan)
     alike = {stage: StageWork.of(stage, loads.blocks).sum for stage in dict.fromkeys(stages_of_chunks)}
@@ -61,7 +70,7 @@ def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
         return np.array([float(getattr(work, name)) for work in chunks])
 
     share = of_rank(applied_share(stages.num_layers, numbers))
-    between = of_rank(times.transfer + times.offload + times.overhead) / plan.vp / 2
+    between = of_rank(times.transfer + times.offload + times.overhead + sharded) / plan.vp / 2
     weight_gradient = of_chunk("weight_gradient")
     recomputed = np.asarray(scaled(share, of_chunk("recomputed")))
     backward = of_chunk("backward") + recomputed + between
@@ -73,4 +82,5 @@ def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
         transfer=np.maximum(of_rank(around.handover_time) - exposed, 0.0),
         recomputed=recomputed,
         sending=exposed,
+        exchanging=of_rank(sharded) / plan.vp / 2,
     )

@@ -14,13 +14,11 @@ Column = NDArray[np.float64]
 class OnceAStep:
     r"""Seconds that come once a step; arrays have an element for every rank.
 
-    A rank that its micro-batches keep for b seconds takes :math:`(b + g + s + r + u + t_0) \cdot f`.
+    A rank that its micro-batches keep for b seconds takes :math:`(b + g + r + u + t_0) \cdot f`.
     """
 
     gather: Column
     """Parameters gathered, as far as no computation hides it: g."""
-    sharded: Column
-    """Sharded weights gathered and gradients reduced in all micro-batches, as far as no computation hides it: s."""
     reduce: Column
     """Gradients reduced, as far as no computation hides it: r."""
     update: Column
@@ -32,8 +30,7 @@ class OnceAStep:
 
     def after(self, busy: Column) -> Column:
         """The step of every rank that its micro-batches keep for ``busy`` seconds. [s]"""
-        exchanges = self.update + self.sharded + self.gather + self.reduce
-        return (busy + exchanges + self.fixed) * self.straggler_factor
+        return (busy + (self.update + self.gather + self.reduce) + self.fixed) * self.straggler_factor
 
     def stragglers(self, busy: Column) -> Column:
         """The part of that by which stragglers lengthen it. [s]"""

@@ -122,8 +122,16 @@ class PlanColumns:
 
     def chunk_times_of(self, plan: Plan) -> ChunkTimes:
         """Seconds of one micro-batch in every chunk of the only plan: the prices that its step is the sum of."""
-        stages = self.rows.stages.stages
-        return chunk_times(self.question, plan, self.numbers, self._loads, self._around, stages, self._times)
+        return chunk_times(
+            self.question,
+            plan,
+            self.numbers,
+            self._loads,
+            self._around,
+            stages=self.rows.stages.stages,
+            times=self._times,
+            sharded=self._state_times.sharded / self.numbers.num_microbatches,
+        )
 
     @property
     def once_a_step(self) -> OnceAStep:
@@ -131,7 +139,6 @@ class PlanColumns:
         each, states = self.rows.stages.each, self._state_times
         return OnceAStep(
             gather=each(states.gather),
-            sharded=each(states.sharded),
             reduce=each(states.reduce),
             update=each(states.update),
             fixed=float(self.question.profile.step_time),

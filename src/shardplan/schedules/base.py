@@ -115,6 +115,8 @@ class ChunkTimes:
     """The part of the input gradient's time in which the forward pass runs again; not known where it is None."""
     sending: NDArray[np.float64] | None = None
     """The end of a forward pass and of an input gradient in which the rank does nothing but send."""
+    exchanging: NDArray[np.float64] | None = None
+    """The part of a forward pass and of an input gradient in which the rank waits for sharded weights or gradients."""
 
 
 class Schedule(ABC):

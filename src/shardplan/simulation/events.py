@@ -91,7 +91,7 @@ class PlacedStep:
 
 def events_of(at: PlacedStep) -> Events:
     """Everything that happens in a step, sorted by rank, lane and time."""
-    groups = [_work(at), _recomputation(at), _sends(at), *_once(at)]
+    groups = [_work(at), _recomputation(at), _sends(at), _exchanges(at), *_once(at)]
     every = Events(
         **{each.name: np.concatenate([getattr(one, each.name) for one in groups]) for each in fields(Events)}
     )
@@ -155,6 +155,23 @@ def _sends(at: PlacedStep) -> Events:
     )
 
 
+def _exchanges(at: PlacedStep) -> Events:
+    """Sharded weights and gradients on their way while a pass waits for them, at its start."""
+    pieces = at.step.pieces
+    waiting = at.share_of(at.times.exchanging, SENDERS) * at.step.took
+    some = waiting > 0
+    return _events(
+        rank=pieces.rank[some],
+        lane=EXCHANGES,
+        kind=SHARDED,
+        chunk=pieces.chunk[some],
+        microbatch=pieces.microbatch[some],
+        start=at.start[some],
+        duration=waiting[some],
+        critical=at.path.pieces[some],
+    )
+
+
 def _once(at: PlacedStep) -> Iterator[Events]:
     """What comes once a step: the gathering of parameters before a rank's first piece, all else after its last."""
     if at.once is None:
@@ -166,7 +183,6 @@ def _once(at: PlacedStep) -> Iterator[Events]:
     yield _of_ranks(GATHERING, EXCHANGES, first - once.gather, once.gather, begins)
     fixed = np.full(len(ranks), once.fixed)
     for kind, lane, duration in (
-        (SHARDED, EXCHANGES, once.sharded),
         (REDUCTION, EXCHANGES, once.reduce),
         (OPTIMIZER, COMPUTE, once.update),
         (FIXED, COMPUTE, fixed),

@@ -52,6 +52,8 @@ what no computation hides, as the estimate has it."""
 ) = range(len(EVENT_KINDS))
 PIPELINE_KINDS: Final = (FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD)
 """Work on micro-batches."""
+MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED)
+"""What travels while passes run."""
 
 LANES: Final = ("compute", "pipeline transfers", "data-parallel exchanges")
 """Resources of a rank, by number."""
@@ -179,10 +181,10 @@ class StepTimeline:
     def split(self, rank: int) -> dict[str, float]:
         """Seconds of a rank by kind of event, and its bubble; of the slowest rank they sum to the step time.
 
-        Transfers between ranks take no time of their own: they overlap with work, or a rank waits for them.
+        What travels while a pass runs takes no time of its own: the pass takes longer for what it waits for.
         """
         own = self.events.of_rank(rank)
-        own = own.at(own.lane != TRANSFERS)
+        own = own.at(~np.isin(own.kind, MEANWHILE))
         seconds = np.bincount(own.kind, own.duration, minlength=len(EVENT_KINDS)).tolist()
         spent = {name: time for name, time in zip(EVENT_KINDS, seconds, strict=True) if time}
         whole = float(own.end.max() - own.start.min()) if len(own) else 0.0
