@@ -14,6 +14,8 @@ from typing import Final, NoReturn
 from shardplan.errors import InputError, shown
 
 SPACE: Final = re.compile(r"[ \t\r\n]*")
+OF_NUMBERS: Final = re.compile(r"[-+.\deE]*")
+"""What may go on with a number at the end of a piece."""
 MOST_LENGTH: Final = 64 * 1024 * 1024
 """Characters of one value."""
 
@@ -93,8 +95,8 @@ class JsonObject:
                         "ends early" if self._is_cut(error) else f"is not JSON: {str(error).partition(':')[0]}"
                     )
                 continue
-            if end == len(self._text) and self._read_on():
-                continue  # a number may go on
+            if OF_NUMBERS.fullmatch(self._text, end) and self._read_on():
+                continue
             self._at = end
             return value
 

@@ -13,6 +13,7 @@ from shardplan.schedules.base import ChunkTimes, Orders, Pass, Pipeline, Schedul
 from shardplan.schedules.registry import load_any_schedule
 from shardplan.simulation.measured.ranks import GROUPS, RankPasses, wrong
 from shardplan.simulation.pieces import KINDS, Ints
+from shardplan.simulation.plan import SimulatedPlan, pipeline_of
 
 COUNTS: Final = {"pp": "ranks", "vp": "chunks on each rank", "num_microbatches": "micro-batches"}
 
@@ -32,6 +33,11 @@ class Layout:
         name = "interleaved" if vp > 1 else "1f1b"
         at = Pipeline(pp=num_ranks, vp=vp, num_microbatches=num_microbatches, group_size=num_ranks)
         return cls(schedule=load_any_schedule(name), at=at, source=source)
+
+    @classmethod
+    def of_plan(cls, simulated: SimulatedPlan) -> Layout:
+        """That of a plan."""
+        return cls(schedule=simulated.schedule, at=pipeline_of(simulated.priced), source="the plan")
 
     def check(self, num_ranks: int, vp: int, num_microbatches: int) -> None:
         """Refuses a measured step of other counts. Raises ``InputError``."""
