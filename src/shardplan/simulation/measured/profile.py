@@ -76,6 +76,11 @@ class ProfiledStep:
                 spent[name], so_far = whole - so_far, whole
         return spent | {IDLE: max(self.step_time - so_far, 0.0)}
 
+    @property
+    def computation_time(self) -> float:
+        """Time in which something is computed. [s]"""
+        return sum(self.terms.get(name, 0.0) for name in COMPUTATION)
+
     @cached_property
     def collectives(self) -> tuple[CollectiveTime, ...]:
         """Every kind of collective, by dimension."""

@@ -155,6 +155,8 @@ class _Reading:
 
     def trace(self, rank: int) -> Trace:
         """What was read. Raises InputError where nothing is."""
+        if not self.number:
+            raise _wrong(f"{self.label} has no events in traceEvents", "give the file as the profiler wrote it")
         if not self.starts:
             raise _wrong(f"{self.label} has no kernels of an accelerator", "profile with ProfilerActivity.CUDA")
         if len(self.devices) > 1:
