@@ -88,7 +88,7 @@ def test_another_order_is_named(plan: Path, tmp_path: Path) -> None:
 def test_measured_times_of_stages_answer_what_another_schedule_would_do(plan: Path, tmp_path: Path) -> None:
     paths, stages = write_dump(tmp_path, dump_of("1f1b")), tmp_path / "stages.csv"
     assert run("timeline", "--measured", *paths, "--against", plan, "--stages-out", stages).exit_code == 0
-    rows = list(csv.DictReader(stages.open()))
+    rows = list(csv.DictReader(stages.read_text().splitlines()))
     assert set(rows[0]) == {"stage", "forward_s", "input_gradient_s", "weight_gradient_s", "transfer_s"}
     again = answer("simulate", plan, "--stages", stages)
     measured = answer("timeline", "--measured", *paths, "--against", plan)["passes"]

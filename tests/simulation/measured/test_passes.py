@@ -191,6 +191,7 @@ def test_dumps_that_do_not_make_a_step_are_refused(tmp_path: Path) -> None:
         ("rank,kind,microbatch,start_s,end_s\n", "has no passes"),
         ("rank,kind,microbatch,start_s,end_s\n0,X,0,0,1\n", "row 2: kind is 'X'"),
         ("rank,kind,microbatch,start_s,end_s\n0,F,0,0,1\n0,B,0,2,1\n", r"row 3 \(rank 0\): the pass ends at 1 s"),
+        ("rank,kind,microbatch,start_s,end_s\n0,F,0,0,1,2\n", "row 2 has 6 cells for 5 columns"),
         ("rank,kind,microbatch,start_s,end_s\n0,F,-1,0,1\n", "row 2: microbatch is '-1'"),
         ("rank,kind,microbatch,start_s,end_s\n0,F,0,0,inf\n", "row 2: end_s is 'inf'"),
         ("rank,kind,microbatch,start_s,end_s\n0,F,0,0,1\n", "input gradient of micro-batch 0 in stage 0 is missing"),
