@@ -25,7 +25,7 @@ def test_a_plan_as_a_trace(plan: Path, tmp_path: Path) -> None:
     assert shown.exit_code == 0
     assert str(out.name) in unwrapped(shown.stdout).replace(" ", "")
     trace = json.loads(out.read_text())
-    assert {each["pid"] for each in trace["traceEvents"]} == {0, 1, 2, 3}
+    assert {each["pid"] for each in trace["traceEvents"]} == {1, 2, 3, 4}
     simulated = answer("simulate", plan)
     assert trace["otherData"]["step_time_s"] == simulated["step_time_s"]
     assert run("timeline", plan, "--out", out).exit_code == 0  # a trace of ours is replaced
