@@ -32,6 +32,8 @@ TEMPORARY: Final = {
     "activations on their way to or from the host": "moving",
 }
 """What comes and goes with a pass."""
+CHUNK: Final = "activations of model chunk "
+"""Name of a chunk's activations, in front of its number."""
 WITH_GRADIENT: Final = (piece_kinds.INPUT_GRADIENT, piece_kinds.BACKWARD)
 FREEING: Final = (piece_kinds.WEIGHT_GRADIENT, piece_kinds.BACKWARD)
 
@@ -74,7 +76,7 @@ class _Changes:
         np.add.at(counts, (self.position[until], self.microbatch[until]), self.kept[until])
         kept = [
             AlivePart(
-                name=f"activations of model chunk {chunk}",
+                name=f"{CHUNK}{chunk}",
                 num_bytes=float(counts[chunk].sum() * parts.kept[chunk]),
                 microbatches=tuple(np.flatnonzero(counts[chunk]).tolist()),
             )

@@ -62,6 +62,8 @@ COMPUTE, TRANSFERS, EXCHANGES = range(len(LANES))
 NO_CHUNK: Final = -1
 BUBBLE: Final = "bubble"
 """What the split of a step calls the time in which a rank waits."""
+ON_THE_WAY: Final = "waiting for transfers"
+"""What the split of the critical path calls the rest of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +185,18 @@ class StepTimeline:
 
         What travels while a pass runs takes no time of its own: the pass takes longer for what it waits for.
         """
-        own = self.events.of_rank(rank)
-        own = own.at(~np.isin(own.kind, MEANWHILE))
-        seconds = np.bincount(own.kind, own.duration, minlength=len(EVENT_KINDS)).tolist()
-        spent = {name: time for name, time in zip(EVENT_KINDS, seconds, strict=True) if time}
-        whole = float(own.end.max() - own.start.min()) if len(own) else 0.0
-        return spent | {BUBBLE: max(whole - sum(spent.values()), 0.0)}
+        return _split(self.events.of_rank(rank), BUBBLE)
+
+    @cached_property
+    def critical_split(self) -> dict[str, float]:
+        """Seconds of the critical path by kind of event; in the rest of it, a rank waits for what is on its way."""
+        return _split(self.events.at(self.events.critical), ON_THE_WAY)
+
+
+def _split(events: Events, rest: str) -> dict[str, float]:
+    """Seconds of a chain of events by kind, and the ``rest`` of the time from its start to its end."""
+    own = events.at(~np.isin(events.kind, MEANWHILE))
+    seconds = np.bincount(own.kind, own.duration, minlength=len(EVENT_KINDS)).tolist()
+    spent = {name: time for name, time in zip(EVENT_KINDS, seconds, strict=True) if time}
+    whole = float(own.end.max() - own.start.min()) if len(own) else 0.0
+    return spent | {rest: max(whole - sum(spent.values()), 0.0)}
