@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,9 +10,9 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
+from shardplan.cli.measured import MeasuredFlags, measured_timeline
 from shardplan.cli.simulate import (
     JitterFlag,
-    PlanArgument,
     ScheduleFlag,
     SeedFlag,
     StagesFlag,
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
     from shardplan.simulation.timeline import StepTimeline
 
 
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="PLAN.json",
+        show_default=False,
+        help="A plan file that `plan` or `estimate` wrote; with --measured, the files of a measured step.",
+    ),
+]
+
+
 def _file(name: str, text: str) -> Any:
     return typer.Option(name, metavar="FILE", help=text, show_default=False, rich_help_panel="Output")
 
@@ -42,7 +53,8 @@ OutFlag = Annotated[
 def timeline(
     *,
     output: OutputFlags,
-    plan: PlanArgument = None,
+    measured: MeasuredFlags,
+    files: FilesArgument = None,
     times: TimesFlag = None,
     pick: PickFlag = None,
     schedule: ScheduleFlag = None,
@@ -56,8 +68,21 @@ def timeline(
     The step is simulated with the times and bytes of the estimate. With --times there is no memory.
     """
     target, trace = output.target(), output.target(out, "--out", TRACE)
-    _check_targets(target, trace, (plan, times, stages))
+    _check_targets(target, trace, (*(files or ()), times, stages))
     disturbance = disturbance_of(jitter, seed)
+    if measured.measured:
+        return measured_timeline(
+            files or [],
+            measured,
+            pick=pick,
+            schedule=schedule,
+            others={"--times": times is not None, "--stages": stages is not None, "--jitter": disturbance.jitter > 0},
+            target=target,
+            drawn=(trace,),
+            draw=lambda step: _draw(step, trace),
+        )
+    measured.check_unused()
+    plan = _only(files or [])
     check_one_given(plan, times)
     if times is not None:
         shown = _of_case(times, schedule, stages, disturbance)
@@ -67,10 +92,8 @@ def timeline(
         assert plan is not None
         shown = timeline_of(plan_of_file(plan, pick, schedule, stages, disturbance))
     from shardplan.reports.timeline.record import timeline_record
-    from shardplan.reports.timeline.trace import trace_text
 
-    if out is not None:
-        trace.write_parts(trace_text(shown))
+    _draw(shown, trace)
     target.write(timeline_record(shown))
     if not (target.is_stdout or trace.is_stdout):
         from shardplan.cli.layout import Page
@@ -78,6 +101,25 @@ def timeline(
 
         show_timeline(Page(), shown, written=[str(each.path) for each in (trace,) if each.path is not None])
     return 0
+
+
+def _draw(step: StepTimeline, trace: JsonTarget) -> None:
+    """Writes the files that show a step."""
+    from shardplan.reports.timeline.trace import trace_text
+
+    if trace.where is not None:
+        trace.write_parts(trace_text(step))
+
+
+def _only(files: Sequence[Path]) -> Path | None:
+    """The plan file. Raises InputError where there are several."""
+    if len(files) > 1:
+        raise InputError(
+            f"{len(files)} files are given",
+            rule="the step of one plan is simulated",
+            hint="give one plan file, or add --measured if these are files of a measured step",
+        )
+    return files[0] if files else None
 
 
 def _check_targets(target: JsonTarget, trace: JsonTarget, reads: tuple[Path | None, ...]) -> None:
