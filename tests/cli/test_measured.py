@@ -31,7 +31,7 @@ def simulated_passes(plan: Path, folder: Path) -> Path:
     for each in events:
         kind, start = "F" if each["cat"] == "forward" else "BW", each["ts"] * 1e-6
         place = each["args"]
-        rows.append((each["pid"], kind, place["chunk"], place["micro-batch"], start, start + each["dur"] * 1e-6))
+        rows.append((each["pid"] - 1, kind, place["chunk"], place["micro-batch"], start, start + each["dur"] * 1e-6))
     return write_table(folder / "passes.csv", rows)
 
 
@@ -88,7 +88,7 @@ def test_another_order_is_named(plan: Path, tmp_path: Path) -> None:
 def test_measured_times_of_stages_answer_what_another_schedule_would_do(plan: Path, tmp_path: Path) -> None:
     paths, stages = write_dump(tmp_path, dump_of("1f1b")), tmp_path / "stages.csv"
     assert run("timeline", "--measured", *paths, "--against", plan, "--stages-out", stages).exit_code == 0
-    rows = list(csv.DictReader(stages.open()))
+    rows = list(csv.DictReader(stages.read_text().splitlines()))
     assert set(rows[0]) == {"stage", "forward_s", "input_gradient_s", "weight_gradient_s", "transfer_s"}
     again = answer("simulate", plan, "--stages", stages)
     measured = answer("timeline", "--measured", *paths, "--against", plan)["passes"]
@@ -103,7 +103,7 @@ def test_a_trace_has_measured_ranks_next_to_predicted_ones(plan: Path, tmp_path:
     names = [each["args"]["name"] for each in events if each["name"] == "process_name"]
     assert names[:3] == ["rank 0, measured", "rank 0, predicted", "rank 1, measured"]
     passes = {
-        rank: [each for each in events if each.get("cat") == "forward" and each["pid"] == rank] for rank in (0, 1)
+        rank: [each for each in events if each.get("cat") == "forward" and each["pid"] == rank + 1] for rank in (0, 1)
     }
     assert len(passes[0]) == len(passes[1]) == 16
     assert passes[0][0]["ts"] == pytest.approx(passes[1][0]["ts"])  # both from the first pass on

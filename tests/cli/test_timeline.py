@@ -66,6 +66,20 @@ def test_times_of_a_case(tmp_path: Path) -> None:
     assert out.exists()
 
 
+def test_a_page_and_a_picture(plan: Path, tmp_path: Path) -> None:
+    files = {flag: tmp_path / f"step.{flag}" for flag in ("html", "svg")}
+    arguments = [each for flag, file in files.items() for each in (f"--{flag}", file)]
+    for _ in range(2):  # files of ours are replaced
+        assert run("timeline", plan, *arguments).exit_code == 0
+    assert files["html"].read_text().startswith("<!doctype html>")
+    assert files["svg"].read_text().startswith("<svg ")
+    files["svg"].write_text("<svg></svg>")
+    assert run("timeline", plan, *arguments).exit_code == 2
+    same = run("timeline", plan, "--html", tmp_path / "one", "--svg", tmp_path / "one")
+    assert same.exit_code == 2
+    assert "file of its own" in unwrapped(same.stderr)
+
+
 def test_a_trace_on_standard_output(tmp_path: Path) -> None:
     shown = run("timeline", "--times", case(tmp_path), "--out", "-")
     assert json.loads(shown.stdout)["traceEvents"]

@@ -90,6 +90,7 @@ def _whole(timeline: StepTimeline, bars: Bars, frame: Frame, *, marks: Sequence[
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {frame.width:g} {height:g}" role="img" '
+        'data-generator="shardplan" '
         f'aria-label="{escape(timeline.title)}"><title>{escape(timeline.title)}</title>'
         f"<style>{sheet(bars.num_chunks, theme)}</style>{_hatching()}"
         f"{''.join((*_heading(timeline, frame), *legend(entries(bars, is_merged=is_merged), HEAD)))}"
