@@ -221,6 +221,11 @@ def shipped_document(path: Path) -> Document:
     return _from_yaml(text.decode("utf-8"))
 
 
+def shipped_text(path: Path) -> str:
+    """A text file of the package."""
+    return path.read_text(encoding="utf-8")
+
+
 def build() -> Iterator[Path]:
     """Writes the JSON of every YAML file that estimates read, and yields what has changed."""
     for source in built_sources():

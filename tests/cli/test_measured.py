@@ -31,7 +31,7 @@ def simulated_passes(plan: Path, folder: Path) -> Path:
     for each in events:
         kind, start = "F" if each["cat"] == "forward" else "BW", each["ts"] * 1e-6
         place = each["args"]
-        rows.append((each["pid"], kind, place["chunk"], place["micro-batch"], start, start + each["dur"] * 1e-6))
+        rows.append((each["pid"] - 1, kind, place["chunk"], place["micro-batch"], start, start + each["dur"] * 1e-6))
     return write_table(folder / "passes.csv", rows)
 
 
@@ -103,7 +103,7 @@ def test_a_trace_has_measured_ranks_next_to_predicted_ones(plan: Path, tmp_path:
     names = [each["args"]["name"] for each in events if each["name"] == "process_name"]
     assert names[:3] == ["rank 0, measured", "rank 0, predicted", "rank 1, measured"]
     passes = {
-        rank: [each for each in events if each.get("cat") == "forward" and each["pid"] == rank] for rank in (0, 1)
+        rank: [each for each in events if each.get("cat") == "forward" and each["pid"] == rank + 1] for rank in (0, 1)
     }
     assert len(passes[0]) == len(passes[1]) == 16
     assert passes[0][0]["ts"] == pytest.approx(passes[1][0]["ts"])  # both from the first pass on

@@ -25,7 +25,7 @@ def test_a_plan_as_a_trace(plan: Path, tmp_path: Path) -> None:
     assert shown.exit_code == 0
     assert str(out.name) in unwrapped(shown.stdout).replace(" ", "")
     trace = json.loads(out.read_text())
-    assert {each["pid"] for each in trace["traceEvents"]} == {0, 1, 2, 3}
+    assert {each["pid"] for each in trace["traceEvents"]} == {1, 2, 3, 4}
     simulated = answer("simulate", plan)
     assert trace["otherData"]["step_time_s"] == simulated["step_time_s"]
     assert run("timeline", plan, "--out", out).exit_code == 0  # a trace of ours is replaced
@@ -64,6 +64,20 @@ def test_times_of_a_case(tmp_path: Path) -> None:
     assert record["peak_memory"] is None
     assert record["breakdown_s"] == {"forward": 8.0, "backward": 16.0, "bubble": 9.0}
     assert out.exists()
+
+
+def test_a_page_and_a_picture(plan: Path, tmp_path: Path) -> None:
+    files = {flag: tmp_path / f"step.{flag}" for flag in ("html", "svg")}
+    arguments = [each for flag, file in files.items() for each in (f"--{flag}", file)]
+    for _ in range(2):  # files of ours are replaced
+        assert run("timeline", plan, *arguments).exit_code == 0
+    assert files["html"].read_text().startswith("<!doctype html>")
+    assert files["svg"].read_text().startswith("<svg ")
+    files["svg"].write_text("<svg></svg>")
+    assert run("timeline", plan, *arguments).exit_code == 2
+    same = run("timeline", plan, "--html", tmp_path / "one", "--svg", tmp_path / "one")
+    assert same.exit_code == 2
+    assert "file of its own" in unwrapped(same.stderr)
 
 
 def test_a_trace_on_standard_output(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.drawings import DrawingFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
 from shardplan.cli.measured import MeasuredFlags, measured_timeline
@@ -23,7 +24,6 @@ from shardplan.cli.simulate import (
     plan_of_file,
 )
 from shardplan.errors import InputError
-from shardplan.outputs.target import TRACE, JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.simulation.step import Disturbance
@@ -40,19 +40,11 @@ FilesArgument = Annotated[
 ]
 
 
-def _file(name: str, text: str) -> Any:
-    return typer.Option(name, metavar="FILE", help=text, show_default=False, rich_help_panel="Output")
-
-
-OutFlag = Annotated[
-    str | None, _file("--out", "Write the step as a trace that ui.perfetto.dev and chrome://tracing open.")
-]
-
-
 @with_flags
 def timeline(
     *,
     output: OutputFlags,
+    drawn: DrawingFlags,
     measured: MeasuredFlags,
     files: FilesArgument = None,
     times: TimesFlag = None,
@@ -61,14 +53,13 @@ def timeline(
     stages: StagesFlag = None,
     jitter: JitterFlag = "0",
     seed: SeedFlag = "0",
-    out: OutFlag = None,
 ) -> int:
     """Show one step: what every rank does at every moment, and what its memory holds.
 
     The step is simulated with the times and bytes of the estimate. With --times there is no memory.
     """
-    target, trace = output.target(), output.target(out, "--out", TRACE)
-    _check_targets(target, trace, (*(files or ()), times, stages))
+    target, drawings = output.target(), drawn.drawings(output)
+    drawings.check(target, (*(files or ()), times, stages))
     disturbance = disturbance_of(jitter, seed)
     if measured.measured:
         return measured_timeline(
@@ -78,8 +69,8 @@ def timeline(
             schedule=schedule,
             others={"--times": times is not None, "--stages": stages is not None, "--jitter": disturbance.jitter > 0},
             target=target,
-            drawn=(trace,),
-            draw=lambda step: _draw(step, trace),
+            drawn=drawings.targets,
+            draw=drawings.write,
         )
     measured.check_unused()
     plan = _only(files or [])
@@ -93,22 +84,14 @@ def timeline(
         shown = timeline_of(plan_of_file(plan, pick, schedule, stages, disturbance))
     from shardplan.reports.timeline.record import timeline_record
 
-    _draw(shown, trace)
+    drawings.write(shown)
     target.write(timeline_record(shown))
-    if not (target.is_stdout or trace.is_stdout):
+    if not (target.is_stdout or drawings.are_on_stdout):
         from shardplan.cli.layout import Page
         from shardplan.cli.show.timeline import show_timeline
 
-        show_timeline(Page(), shown, written=[str(each.path) for each in (trace,) if each.path is not None])
+        show_timeline(Page(), shown, written=drawings.written)
     return 0
-
-
-def _draw(step: StepTimeline, trace: JsonTarget) -> None:
-    """Writes the files that show a step."""
-    from shardplan.reports.timeline.trace import trace_text
-
-    if trace.where is not None:
-        trace.write_parts(trace_text(step))
 
 
 def _only(files: Sequence[Path]) -> Path | None:
@@ -120,18 +103,6 @@ def _only(files: Sequence[Path]) -> Path | None:
             hint="give one plan file, or add --measured if these are files of a measured step",
         )
     return files[0] if files else None
-
-
-def _check_targets(target: JsonTarget, trace: JsonTarget, reads: tuple[Path | None, ...]) -> None:
-    """Finds out early whether the files can be written. Raises InputError."""
-    if target.is_stdout and trace.is_stdout:
-        raise InputError(
-            "both --json and --out are -",
-            rule="standard output takes one answer",
-            hint="give --out a file",
-        )
-    target.check(*reads)
-    trace.check(*reads, other=target)
 
 
 def _of_case(file: Path, schedule: str | None, stages: Path | None, disturbance: Disturbance) -> StepTimeline:
