@@ -126,6 +126,10 @@ def test_kernels_next_to_the_terms_of_a_plan(tmp_path: Path) -> None:
     )
     text = unwrapped(run("timeline", "--measured", path, "--against", flat).stdout)
     assert "matrix products" in text
+    assert record["notes"] == []
+    path.write_text(trace([kernel("nvjet", 0, 80), *marks], world_size=16))
+    (note,) = answer("timeline", "--measured", path, "--against", flat)["notes"]
+    assert note == "The trace is of a run on 16 accelerators, the plan is for 8."
     assert run("timeline", "--measured", path, "--out", tmp_path / "out.json").exit_code == 2  # it marks no passes
 
 

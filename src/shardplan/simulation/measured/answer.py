@@ -45,6 +45,18 @@ class MeasuredAnswer:
         """The rank that computes longest, with which the slowest stage of the prediction compares."""
         return max(self.measurement.profiles, key=lambda one: one.computation_time, default=None)
 
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken for granted, what is not used, and what does not fit together."""
+        passes, found = self.measurement.passes, list(self.measurement.notes)
+        found += [] if passes is None else passes.notes
+        size = None if self.profile is None else self.profile.world_size
+        if self.predicted is not None and size is not None:
+            wanted = self.predicted.priced.question.num_accelerators
+            other = f"The trace is of a run on {size} accelerators, the plan is for {wanted}."
+            found += [] if wanted == size else [other]
+        return tuple(found)
+
     @property
     def breakdown(self) -> dict[str, float]:
         """Terms of the predicted step, which sum to it; empty where no plan is given. [s]"""
