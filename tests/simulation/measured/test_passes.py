@@ -207,6 +207,12 @@ def test_a_table_that_is_no_step_is_refused(text: str, why: str, tmp_path: Path)
         read_measurement([path])
 
 
+def test_comments_of_a_table_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "passes.csv"
+    path.write_text("# ours\nrank,kind,microbatch,start_s,end_s\n0,F,0,0,1\n\n# the gradients\n0,BW,0,1,3\n")
+    assert read(path).pipeline_time == 3
+
+
 def test_the_last_step_of_a_table_is_the_default(tmp_path: Path) -> None:
     rows = [(0, "F", 0, 0, 0, 1, 9), (0, "BW", 0, 0, 1, 3, 9), (0, "F", 0, 0, 0, 1, 10), (0, "BW", 0, 0, 1, 5, 10)]
     path = write_table(tmp_path / "passes.csv", rows, step=True)

@@ -107,7 +107,7 @@ def measured_answer(paths: Sequence[Path], *, step: str | None, predicted: Simul
 
 
 def next_to(measured: StepTimeline, predicted: StepTimeline) -> StepTimeline:
-    """Both steps as one, rank by rank, from the first pass on: rank 0 measured, rank 0 predicted, rank 1 measured ...
+    """Both steps as one, rank by rank, from the first pass on: 0 measured, 0 predicted, 1 measured ...
 
     Without memory, which of a measured step is known at its peak only.
     """
@@ -121,10 +121,9 @@ def next_to(measured: StepTimeline, predicted: StepTimeline) -> StepTimeline:
         for number, (one, later) in enumerate(((measured, first), (predicted, 0.0)))
     ]
     both = Events(**{name: np.concatenate([each[name] for each in columns]) for name in columns[0]})
-    names = zip(measured.rank_names, predicted.rank_names, strict=True)
     return StepTimeline(
-        title=f"{measured.title}; predicted: {predicted.title}",
-        rank_names=tuple(f"{name}, {what}" for pair in names for name, what in zip(pair, STEPS, strict=True)),
+        title=f"{measured.title}, and its prediction",
+        rank_names=tuple(f"{rank} {what}" for rank in range(measured.num_ranks) for what in STEPS),
         events=both.at(np.lexsort((both.start, both.lane, both.rank))),
         step_time=max(measured.step_time, predicted.step_time),
         pipeline_time=max(measured.pipeline_time, predicted.pipeline_time),
