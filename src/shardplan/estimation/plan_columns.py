@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from shardplan.arrays import Flags, Numbers, column, gather, mapped, where
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
-from shardplan.estimation.chunk_memory import MemoryParts, memory_parts
 from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
-from shardplan.estimation.once_a_step import OnceAStep
+from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
+from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
