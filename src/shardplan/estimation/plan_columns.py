@@ -38,6 +38,7 @@ from shardplan.estimation.times import (
     paced,
     pipeline_sum,
     state_times,
+    waits,
     work_times,
 )
 from shardplan.fields import dataclass
@@ -128,7 +129,7 @@ class PlanColumns:
             self._around,
             stages=self.rows.stages.stages,
             times=self._times,
-            sharded=self._state_times.sharded / self.numbers.num_microbatches,
+            sharded=self._state_times.sharded / (self.numbers.num_microbatches + waits(self.numbers)),
         )
 
     def step_time_after(self, busy: NDArray[np.float64]) -> float:
