@@ -40,6 +40,7 @@ from shardplan.estimation.times import (
     paced,
     pipeline_sum,
     state_times,
+    waits,
     work_times,
 )
 from shardplan.fields import dataclass
@@ -130,7 +131,7 @@ class PlanColumns:
             self._around,
             stages=self.rows.stages.stages,
             times=self._times,
-            sharded=self._state_times.sharded / self.numbers.num_microbatches,
+            sharded=self._state_times.sharded / (self.numbers.num_microbatches + waits(self.numbers)),
         )
 
     @property
