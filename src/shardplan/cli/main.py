@@ -69,6 +69,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan timeline --times examples/step-times.json --json -",
             "shardplan timeline --measured examples/measured-step.csv",
         ),
+        "steps.timeline",
     ),
     "schedules": CommandEntry(
         "List the pipeline schedules, or show and draw one.", ("shardplan schedules", "shardplan schedules zb-h1")

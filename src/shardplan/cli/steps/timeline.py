@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.drawings import DrawingFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
 from shardplan.cli.simulate import (
@@ -22,6 +21,7 @@ from shardplan.cli.simulate import (
     disturbance_of,
     plan_of_file,
 )
+from shardplan.cli.steps.drawings import DrawingFlags
 from shardplan.cli.steps.measured import MeasuredFlags, measured_timeline
 from shardplan.errors import InputError
 
