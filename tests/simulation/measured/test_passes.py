@@ -17,6 +17,7 @@ from tests.simulation.measured.files import dump_of, rows_of, write_dump, write_
 
 from shardplan.errors import InputError
 from shardplan.schedules.registry import load_any_schedule
+from shardplan.simulation.measured.layout import Layout
 from shardplan.simulation.measured.passes import MeasuredStep
 from shardplan.simulation.measured.reading import read_measurement
 from shardplan.simulation.stage_times import read_stage_times, stage_times_text
@@ -108,6 +109,25 @@ def test_a_simulated_step_comes_back_as_it_was(pp: int, vp: int, groups: int, tr
     assert found.busy_times == pytest.approx([rank.busy_time for rank in simulated.ranks])
     assert found.stage_times.forward == pytest.approx(times.forward)
     assert found.stage_times.input_gradient == pytest.approx(times.input_gradient + times.weight_gradient)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb-h1", "zb-v", "v-half", "breadth-first", "dualpipe-v"])
+def test_steps_of_every_layout_come_back(name: str, tmp_path: Path) -> None:
+    schedule = load_any_schedule(name)
+    at = pipeline(4, 12, max(schedule.least_vp, 1))
+    simulated = step(schedule, at, even(passes(1.0, 1.1, 0.6), at, 0.1))
+    layout = Layout(schedule=schedule, at=at, source="the plan")
+    found = read(write_table(tmp_path / "passes.csv", rows_of(simulated)), layout=layout)
+    assert found.notes == ()
+    assert np.sort(found.start) == pytest.approx(np.sort(simulated.start))
+    assert found.pipeline_time == pytest.approx(simulated.step_time)
+
+
+def test_two_copies_of_a_stage_are_refused(tmp_path: Path) -> None:
+    schedule, at = load_any_schedule("dualpipe"), pipeline(4, 12)
+    path = write_table(tmp_path / "passes.csv", rows_of(step(schedule, at, even(passes(), at))))
+    with pytest.raises(InputError, match="schedule dualpipe has two copies of every stage"):
+        read_measurement([path], layout=Layout(schedule=schedule, at=at, source="the plan"))
 
 
 @given(wrong=st.lists(st.floats(-50.0, 50.0), min_size=3, max_size=3), transfer=st.floats(0.0, 0.5))

@@ -40,7 +40,12 @@ class Layout:
         return cls(schedule=simulated.schedule, at=pipeline_of(simulated.priced), source="the plan")
 
     def check(self, num_ranks: int, vp: int, num_microbatches: int) -> None:
-        """Refuses a measured step of other counts. Raises ``InputError``."""
+        """Refuses a measured step of other counts, and a schedule with copies. Raises ``InputError``."""
+        if self.schedule.parameter_copies > 1:
+            raise wrong(
+                f"schedule {self.schedule.name} has two copies of every stage, and a measured step is read with one",
+                "compare a plan with another schedule",
+            )
         for (name, text), found in zip(COUNTS.items(), (num_ranks, vp, num_microbatches), strict=True):
             wanted = int(getattr(self.at, name))
             if found != wanted:
@@ -50,12 +55,7 @@ class Layout:
                 )
 
     def stages(self) -> list[dict[int, int]]:
-        """For every rank, the place in the model of each of its chunks. Raises ``InputError``."""
-        if self.schedule.parameter_copies > 1:
-            raise wrong(
-                f"schedule {self.schedule.name} has two copies of every stage, and a measured step is read with one",
-                "compare a plan with another schedule",
-            )
+        """For every rank, the place in the model of each of its chunks."""
         held: list[dict[int, int]] = [{} for _ in range(int(self.at.pp))]
         path = self.schedule.path(int(self.at.pp), int(self.at.vp), int(self.at.num_microbatches), 0)
         for position, place in enumerate(path):

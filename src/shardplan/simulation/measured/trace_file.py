@@ -128,7 +128,8 @@ class _Reading:
         self.groups.append(group)
         self.starts.append(start)
         self.durations.append(duration)
-        self.devices.add(str(details.get("device", event.get("pid"))))
+        if "device" in details:
+            self.devices.add(str(details["device"]))
         if len(self.starts) > MOST_EVENTS:
             raise _wrong(f"{self.label} has more than {MOST_EVENTS:,} kernels", "profile fewer steps")
 
