@@ -66,11 +66,10 @@ class JsonObject:
 
     def _objects(self) -> Iterator[object]:
         """The next items, as long as they are objects that are whole: the rest of an item is read by ``_value``."""
-        scan = self._decoder.scan_once
         while (comma := COMMA.match(self._text, self._at)) is not None:
             try:
-                value, end = scan(self._text, comma.end())
-            except (StopIteration, ValueError, RecursionError):
+                value, end = self._decoder.raw_decode(self._text, comma.end())
+            except (ValueError, RecursionError):
                 return
             if not isinstance(value, dict):
                 return
