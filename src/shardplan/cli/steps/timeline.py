@@ -10,7 +10,6 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
-from shardplan.cli.measured import MeasuredFlags, measured_timeline
 from shardplan.cli.simulate import (
     JitterFlag,
     ScheduleFlag,
@@ -23,6 +22,7 @@ from shardplan.cli.simulate import (
     plan_of_file,
 )
 from shardplan.cli.steps.drawings import DrawingFlags
+from shardplan.cli.steps.measured import MeasuredFlags, measured_timeline
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
