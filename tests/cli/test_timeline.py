@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import SMALL, answer, run, unwrapped
 from tests.cli.test_simulate import case
+from tests.reports.timeline.steps import parsed
 
 from shardplan.cli.show.timeline import ranges
 
@@ -69,6 +70,35 @@ def test_times_of_a_case(tmp_path: Path) -> None:
 def test_a_trace_on_standard_output(tmp_path: Path) -> None:
     shown = run("timeline", "--times", case(tmp_path), "--out", "-")
     assert json.loads(shown.stdout)["traceEvents"]
+
+
+def test_a_plan_as_a_page_and_as_a_picture(plan: Path, tmp_path: Path) -> None:
+    page, picture = tmp_path / "step.html", tmp_path / "step.svg"
+    for _ in range(2):  # files of ours are replaced
+        assert run("timeline", plan, "--html", page, "--svg", picture).exit_code == 0
+    assert page.read_text().startswith("<!doctype html>")
+    assert parsed(picture.read_text()).get("role") == "img"
+
+
+@pytest.mark.parametrize(("flag", "kind"), [("--html", "a page that shardplan wrote"), ("--svg", "a picture")])
+def test_no_other_page_or_picture_is_lost(plan: Path, tmp_path: Path, flag: str, kind: str) -> None:
+    other = tmp_path / "mine"
+    other.write_text("<svg><title>mine</title></svg>")
+    shown = run("timeline", plan, flag, other)
+    assert shown.exit_code == 2
+    assert f"which exists and is not {kind}" in unwrapped(shown.stderr)
+    assert "mine" in other.read_text()
+    assert run("timeline", plan, flag, other, "--force").exit_code == 0
+    assert "shardplan" in other.read_text()
+
+
+def test_one_file_takes_one_answer(plan: Path, tmp_path: Path) -> None:
+    same = tmp_path / "step"
+    shown = run("timeline", plan, "--html", same, "--svg", same)
+    assert shown.exit_code == 2
+    assert "--svg is" in unwrapped(shown.stderr)
+    both = run("timeline", plan, "--html", "-", "--svg", "-")
+    assert "both --html and --svg are -" in unwrapped(both.stderr)
 
 
 def test_files_that_cannot_be_written(plan: Path, tmp_path: Path) -> None:

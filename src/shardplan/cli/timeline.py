@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ from shardplan.cli.simulate import (
     plan_of_file,
 )
 from shardplan.errors import InputError
-from shardplan.outputs.target import TRACE, JsonTarget
+from shardplan.outputs.target import HTML, SVG, TRACE, JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.simulation.step import Disturbance
@@ -36,6 +37,11 @@ def _file(name: str, text: str) -> Any:
 OutFlag = Annotated[
     str | None, _file("--out", "Write the step as a trace that ui.perfetto.dev and chrome://tracing open.")
 ]
+HtmlFlag = Annotated[
+    str | None,
+    _file("--html", "Write the step as a page to look around in: zoom, ranks, one layer. It needs no network."),
+]
+SvgFlag = Annotated[str | None, _file("--svg", "Draw the step as a picture for a README or a report.")]
 
 
 @with_flags
@@ -50,13 +56,17 @@ def timeline(
     jitter: JitterFlag = "0",
     seed: SeedFlag = "0",
     out: OutFlag = None,
+    html: HtmlFlag = None,
+    svg: SvgFlag = None,
 ) -> int:
     """Show one step: what every rank does at every moment, and what its memory holds.
 
     The step is simulated with the times and bytes of the estimate. With --times there is no memory.
     """
     target, trace = output.target(), output.target(out, "--out", TRACE)
-    _check_targets(target, trace, (plan, times, stages))
+    page, picture = output.target(html, "--html", HTML), output.target(svg, "--svg", SVG)
+    targets = (target, trace, page, picture)
+    _check_targets(targets, (plan, times, stages))
     disturbance = disturbance_of(jitter, seed)
     check_one_given(plan, times)
     if times is not None:
@@ -71,25 +81,34 @@ def timeline(
 
     if out is not None:
         trace.write_parts(trace_text(shown))
+    if html is not None:
+        from shardplan.reports.timeline.page import timeline_html
+
+        page.write_text(timeline_html(shown))
+    if svg is not None:
+        from shardplan.reports.timeline.picture import timeline_svg
+
+        picture.write_text(timeline_svg(shown))
     target.write(timeline_record(shown))
-    if not (target.is_stdout or trace.is_stdout):
+    if not any(each.is_stdout for each in targets):
         from shardplan.cli.layout import Page
         from shardplan.cli.show.timeline import show_timeline
 
-        show_timeline(Page(), shown, written=[str(each.path) for each in (trace,) if each.path is not None])
+        show_timeline(Page(), shown, written=[str(each.path) for each in targets[1:] if each.path is not None])
     return 0
 
 
-def _check_targets(target: JsonTarget, trace: JsonTarget, reads: tuple[Path | None, ...]) -> None:
+def _check_targets(targets: Sequence[JsonTarget], reads: Sequence[Path | None]) -> None:
     """Finds out early whether the files can be written. Raises InputError."""
-    if target.is_stdout and trace.is_stdout:
+    printed = [each.flag for each in targets if each.is_stdout]
+    if len(printed) > 1:
         raise InputError(
-            "both --json and --out are -",
+            f"both {printed[0]} and {printed[1]} are -",
             rule="standard output takes one answer",
-            hint="give --out a file",
+            hint=f"give {printed[1]} a file",
         )
-    target.check(*reads)
-    trace.check(*reads, other=target)
+    for place, each in enumerate(targets):
+        each.check(*reads, *(other.path for other in targets[:place]))
 
 
 def _of_case(file: Path, schedule: str | None, stages: Path | None, disturbance: Disturbance) -> StepTimeline:

@@ -43,6 +43,7 @@ HTML: Final = OwnFile(
 )
 PNG: Final = OwnFile("a picture that shardplan drew", re.compile(rb"\x89PNG\r\n.*tEXtSoftware\0shardplan", re.DOTALL))
 TRACE: Final = OwnFile("a trace that shardplan wrote", re.compile(rb'\{"schema": "shardplan/trace/'))
+SVG: Final = OwnFile("a picture that shardplan drew", re.compile(rb'<svg [^>]*data-generator="shardplan"'))
 CSV: Final = OwnFile("a table with the same columns", None)
 SEARCHED: Final = OwnFile(
     "a result file of the searcher", re.compile(rb'\{\s*(\}\s*\Z|"\d+, \d+, \d+": "[\d.]+ms/iter")')

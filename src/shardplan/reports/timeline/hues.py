@@ -40,7 +40,7 @@ class Hue(NamedTuple):
     is_hatched: bool = False
 
 
-class Page(NamedTuple):
+class Backdrop(NamedTuple):
     """What is not work."""
 
     paper: str
@@ -92,7 +92,7 @@ BOUNDS: Final = {
     LAUNCH: Hue(LAUNCH, "#c3cad1", "#56616d"),
 }
 """Of what limits an operator."""
-LIGHT: Final = Page(
+LIGHT: Final = Backdrop(
     paper="#ffffff",
     text="#1f2328",
     faint="#59636e",
@@ -102,7 +102,7 @@ LIGHT: Final = Page(
     base="#a3b6c4",
     focus="#0a66c2",
 )
-DARK: Final = Page(
+DARK: Final = Backdrop(
     paper="#0d1117",
     text="#e6edf3",
     faint="#9198a1",

@@ -12,7 +12,7 @@
 //   columns                           kind, chunk, microbatch, start, duration, critical: one integer for each event, sorted
 //                                     by rank, lane and start; -1 where an event has no chunk or no micro-batch
 //   memory                            null, or {unit_bytes, counts, columns: {times, allocated}, peaks}; peaks holds
-//                                     {time, bytes, baseline, parts: [{name, bytes, note}]} for every rank
+//                                     {time, bytes, parts: [{name, bytes, note}]} for every rank
 //   layer                             operators of one layer: {name, direction, time_s, exposed_time_s, bound}
 //
 // A column is base64 of a zlib stream of 32-bit integers, low byte first, each the difference from the one before.
