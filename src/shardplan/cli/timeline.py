@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardplan.cli.drawings import DrawingFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
+from shardplan.cli.measured import MeasuredFlags, measured_timeline
 from shardplan.cli.simulate import (
     JitterFlag,
-    PlanArgument,
     ScheduleFlag,
     SeedFlag,
     StagesFlag,
@@ -23,51 +24,56 @@ from shardplan.cli.simulate import (
     plan_of_file,
 )
 from shardplan.errors import InputError
-from shardplan.outputs.target import HTML, SVG, TRACE, JsonTarget
 
 if TYPE_CHECKING:
     from shardplan.simulation.step import Disturbance
     from shardplan.simulation.timeline import StepTimeline
 
 
-def _file(name: str, text: str) -> Any:
-    return typer.Option(name, metavar="FILE", help=text, show_default=False, rich_help_panel="Output")
-
-
-OutFlag = Annotated[
-    str | None, _file("--out", "Write the step as a trace that ui.perfetto.dev and chrome://tracing open.")
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="PLAN.json",
+        show_default=False,
+        help="A plan file that `plan` or `estimate` wrote; with --measured, the files of a measured step.",
+    ),
 ]
-HtmlFlag = Annotated[
-    str | None,
-    _file("--html", "Write the step as a page to look around in: zoom, ranks, one layer. It needs no network."),
-]
-SvgFlag = Annotated[str | None, _file("--svg", "Draw the step as a picture for a README or a report.")]
 
 
 @with_flags
 def timeline(
     *,
     output: OutputFlags,
-    plan: PlanArgument = None,
+    drawn: DrawingFlags,
+    measured: MeasuredFlags,
+    files: FilesArgument = None,
     times: TimesFlag = None,
     pick: PickFlag = None,
     schedule: ScheduleFlag = None,
     stages: StagesFlag = None,
     jitter: JitterFlag = "0",
     seed: SeedFlag = "0",
-    out: OutFlag = None,
-    html: HtmlFlag = None,
-    svg: SvgFlag = None,
 ) -> int:
     """Show one step: what every rank does at every moment, and what its memory holds.
 
     The step is simulated with the times and bytes of the estimate. With --times there is no memory.
     """
-    target, trace = output.target(), output.target(out, "--out", TRACE)
-    page, picture = output.target(html, "--html", HTML), output.target(svg, "--svg", SVG)
-    targets = (target, trace, page, picture)
-    _check_targets(targets, (plan, times, stages))
+    target, drawings = output.target(), drawn.drawings(output)
+    drawings.check(target, (*(files or ()), times, stages))
     disturbance = disturbance_of(jitter, seed)
+    if measured.measured:
+        return measured_timeline(
+            files or [],
+            measured,
+            pick=pick,
+            schedule=schedule,
+            others={"--times": times is not None, "--stages": stages is not None, "--jitter": disturbance.jitter > 0},
+            target=target,
+            drawn=drawings.targets,
+            draw=drawings.write,
+        )
+    measured.check_unused()
+    plan = _only(files or [])
     check_one_given(plan, times)
     if times is not None:
         shown = _of_case(times, schedule, stages, disturbance)
@@ -77,38 +83,26 @@ def timeline(
         assert plan is not None
         shown = timeline_of(plan_of_file(plan, pick, schedule, stages, disturbance))
     from shardplan.reports.timeline.record import timeline_record
-    from shardplan.reports.timeline.trace import trace_text
 
-    if out is not None:
-        trace.write_parts(trace_text(shown))
-    if html is not None:
-        from shardplan.reports.timeline.page import timeline_html
-
-        page.write_text(timeline_html(shown))
-    if svg is not None:
-        from shardplan.reports.timeline.picture import timeline_svg
-
-        picture.write_text(timeline_svg(shown))
+    drawings.write(shown)
     target.write(timeline_record(shown))
-    if not any(each.is_stdout for each in targets):
+    if not (target.is_stdout or drawings.are_on_stdout):
         from shardplan.cli.layout import Page
         from shardplan.cli.show.timeline import show_timeline
 
-        show_timeline(Page(), shown, written=[str(each.path) for each in targets[1:] if each.path is not None])
+        show_timeline(Page(), shown, written=drawings.written)
     return 0
 
 
-def _check_targets(targets: Sequence[JsonTarget], reads: Sequence[Path | None]) -> None:
-    """Finds out early whether the files can be written. Raises InputError."""
-    printed = [each.flag for each in targets if each.is_stdout]
-    if len(printed) > 1:
+def _only(files: Sequence[Path]) -> Path | None:
+    """The plan file. Raises InputError where there are several."""
+    if len(files) > 1:
         raise InputError(
-            f"both {printed[0]} and {printed[1]} are -",
-            rule="standard output takes one answer",
-            hint=f"give {printed[1]} a file",
+            f"{len(files)} files are given",
+            rule="the step of one plan is simulated",
+            hint="give one plan file, or add --measured if these are files of a measured step",
         )
-    for place, each in enumerate(targets):
-        each.check(*reads, *(other.path for other in targets[:place]))
+    return files[0] if files else None
 
 
 def _of_case(file: Path, schedule: str | None, stages: Path | None, disturbance: Disturbance) -> StepTimeline:

@@ -41,6 +41,8 @@ from shardplan.simulation.timeline import (
 KIND_OF_PIECE: Final = np.array([FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD])
 """By the number of a piece's kind."""
 WITH_INPUT_GRADIENT: Final = (piece_kinds.INPUT_GRADIENT, piece_kinds.BACKWARD)
+SHORTEST: Final = 1e-9
+"""Seconds of a part of a pass: what is shorter is no event of its own."""
 SENDERS: Final = (piece_kinds.FORWARD, *WITH_INPUT_GRADIENT)
 
 
@@ -86,7 +88,8 @@ class PlacedStep:
             return np.zeros(len(pieces.rank))
         whole = durations(pieces, self.times)
         has_it = np.isin(pieces.kind, kinds) & (whole > 0)
-        return np.where(has_it, np.minimum(part[pieces.position] / np.where(has_it, whole, 1.0), 1.0), 0.0)
+        share = np.where(has_it, np.minimum(part[pieces.position] / np.where(has_it, whole, 1.0), 1.0), 0.0)
+        return np.where(share * whole > SHORTEST, share, 0.0)
 
 
 def events_of(at: PlacedStep) -> Events:

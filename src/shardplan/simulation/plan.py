@@ -64,15 +64,8 @@ def simulate_priced(
     disturbance: Disturbance = UNDISTURBED,
 ) -> SimulatedPlan:
     """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together."""
-    plan = priced.plan
-    at = Pipeline(
-        pp=plan.pp,
-        vp=plan.vp,
-        num_microbatches=int(priced.numbers.num_microbatches),
-        group_size=int(priced.numbers.microbatch_group_size),
-    )
     used = priced.chunk_times if times is None else times
-    step = simulate(schedule, at, used, disturbance)
+    step = simulate(schedule, pipeline_of(priced), used, disturbance)
     has_form = closed_form(schedule) is not None and times is None
     return SimulatedPlan(
         schedule=schedule,
@@ -81,6 +74,16 @@ def simulate_priced(
         step=step,
         step_time=float(priced.once_a_step.after(np.array([rank.span for rank in step.ranks])).max()),
         closed_form_time=priced.step_time if has_form else None,
+    )
+
+
+def pipeline_of(priced: PricedPlan) -> Pipeline:
+    """The pipeline of a plan."""
+    return Pipeline(
+        pp=priced.plan.pp,
+        vp=priced.plan.vp,
+        num_microbatches=int(priced.numbers.num_microbatches),
+        group_size=int(priced.numbers.microbatch_group_size),
     )
 
 

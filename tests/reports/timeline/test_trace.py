@@ -75,7 +75,7 @@ def test_times_names_and_categories_are_those_of_the_events() -> None:
     events = timeline.events
     for kind, name in enumerate(EVENT_KINDS):
         assert seconds[name] == pytest.approx(events.duration[events.kind == kind].sum(), abs=1e-6)
-    first = slices(opened(timeline))[0, 0][0]
+    first = next(iter(slices(opened(timeline)).values()))[0]
     assert first["name"] == "F 0"
     assert first["args"] == {"micro-batch": 0, "chunk": 0, "critical": True}
 
@@ -99,7 +99,7 @@ def test_memory_is_a_counter_that_follows_the_trace() -> None:
     counters = [each for each in opened(timeline)["traceEvents"] if each["ph"] == "C"]
     assert {each["name"] for each in counters} == {MEMORY}
     for rank, trace in enumerate(timeline.memory):
-        values = [each["args"]["bytes"] for each in counters if each["pid"] == rank]
+        values = [each["args"]["bytes"] for each in counters if each["pid"] == rank + 1]
         assert values == [round(value) for value in trace.allocated.tolist()]
 
 

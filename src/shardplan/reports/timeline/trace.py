@@ -1,8 +1,9 @@
 """A simulated step in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-A process is a rank, a thread one of its lanes. Every event is a complete event (``X``) with its micro-batch and chunk;
-memory is a counter (``C``). Times are whole nanoseconds, written in microseconds, so that an event ends where the next
-one starts. The format: "Trace Event Format", Google, 2016.
+A process is a rank, counted from 1 because process 0 is the idle process of a system, and a thread one of its lanes.
+Every event is a complete event (``X``) with its micro-batch and chunk; memory is a counter (``C``). Times are whole
+nanoseconds, written in microseconds, so that an event ends where the next one starts. The format: "Trace Event Format",
+Google, 2016.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ SHORT: Final = {"forward": "F", "input gradient": "B", "weight gradient": "W", "
 MEMORY: Final = "allocated memory"
 MOST_ROWS: Final = 100
 """Threads of one lane: more transfers at the same time than this share threads."""
+NUM_ROWS: Final = MOST_ROWS * len(LANES)
 
 HEADS: Final = tuple(f'{{"ph":"X","cat":"{name}","name":"{SHORT.get(name, name)}' for name in EVENT_KINDS)
 """Start of an event, by its kind."""
@@ -56,15 +58,24 @@ def _metadata(timeline: StepTimeline, rows: Ints) -> Iterator[str]:
     for rank, name in enumerate(timeline.rank_names):
         yield _about("process_name", rank, name=name)
         yield _about("process_sort_index", rank, sort_index=rank)
-    num_rows = MOST_ROWS * len(LANES)
-    for used in np.unique(timeline.events.rank * num_rows + rows).tolist():
-        rank, row = divmod(used, num_rows)
+    for used in np.unique(timeline.events.rank * NUM_ROWS + rows).tolist():
+        rank, row = divmod(used, NUM_ROWS)
         yield _about("thread_name", rank, row, name=LANES[row // MOST_ROWS])
         yield _about("thread_sort_index", rank, row, sort_index=row)
 
 
 def _about(what: str, rank: int, row: int = 0, **args: Any) -> str:
-    return json.dumps({"ph": "M", "pid": rank, "tid": row, "name": what, "args": args})
+    return json.dumps({"ph": "M", "pid": _process(rank), "tid": _thread(rank, row), "name": what, "args": args})
+
+
+def _process(rank: Any) -> Any:
+    """Number of a rank's process, for one rank or for a column."""
+    return rank + 1
+
+
+def _thread(rank: Any, row: Any) -> Any:
+    """Number of a thread, which no other process has."""
+    return NUM_ROWS * _process(rank) + row
 
 
 def _blocks(timeline: StepTimeline, rows: Ints) -> Iterator[list[str]]:
@@ -84,15 +95,9 @@ def _lines(events: Events, rows: Ints, start: Ints, duration: Ints) -> list[str]
     for has_number in (True, False):
         chosen = (events.microbatch >= 0) == has_number
         columns = (
-            events.kind,
-            events.microbatch,
-            events.rank,
-            rows,
-            start / 1e3,
-            duration / 1e3,
-            events.chunk,
-            events.critical,
-        )
+            events.kind, events.microbatch, _process(events.rank), _thread(events.rank, rows),
+            start / 1e3, duration / 1e3, events.chunk, events.critical,
+        )  # fmt: skip
         kind, microbatch, rank, row, ts, dur, chunk, critical = (column[chosen].tolist() for column in columns)
         heads = [HEADS[each] for each in kind]
         place = (rank, row, ts, dur)
@@ -111,7 +116,7 @@ def _counters(rank: int, memory: MemoryTrace) -> Iterator[list[str]]:
     for first in range(0, len(times), BLOCK):
         block = slice(first, first + BLOCK)
         values = zip(times[block].tolist(), memory.allocated[block].tolist(), strict=True)
-        yield [COUNTER % (rank, time, value) for time, value in values]
+        yield [COUNTER % (_process(rank), time, value) for time, value in values]
 
 
 def _whole_nanoseconds(events: Events, rows: Ints) -> tuple[Ints, Ints]:
