@@ -94,7 +94,13 @@ def test_the_scripts_read_the_events_and_answer(tmp_path: Path) -> None:
     np.testing.assert_allclose(shares, Bars.of(timeline).shares(COMPUTE, 7)[2], atol=1e-5)
     assert found["held"] == pytest.approx(7e9, rel=1e-6)
     # The last of 4 ranks starts after 3 forward passes and 3 transfers, at 3.75 s.
-    assert found["at"][:3] == ["Forward on d", "micro-batch 0, chunk 0", "1.00 s"]
+    assert found["at"] == [
+        "Forward on d",
+        "micro-batch 0, chunk 0",
+        "1.00 s",
+        "from 3,750 ms to 4,750 ms",
+        "on the critical path",
+    ]
     assert found["waits"] == -1
     assert "Forward on" in found["selected"]
     assert "micro-batch 1, chunk 0" in found["selected"]

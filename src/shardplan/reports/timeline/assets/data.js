@@ -61,6 +61,7 @@ async function loaded(raw) {
   const parts = new Set();
   for (let i = 0; i < count; i++) parts.add(2 * step.hue[i] + 1 - step.critical[i]);
   step.parts = [...parts].sort((one, other) => one - other); // hues that occur, critical and not
+  step.digits = String(step.microbatch.reduce((most, each) => Math.max(most, each), 0)).length;
   step.hasCritical = step.critical.includes(1);
   step.usedLanes = raw.lanes.map((_, lane) => lane).filter((lane) =>
     lane === 0 || raw.rank_names.some((_, rank) => raw.counts[rank * raw.lanes.length + lane] > 0));

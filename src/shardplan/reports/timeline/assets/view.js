@@ -113,7 +113,7 @@ class View {
     if (this.step.memory) this.drawMemory();
     const { tick_s: tick } = this.step;
     document.getElementById("window").textContent =
-      this.to - this.from >= this.step.last ? "" : `Shown: ${timeText(this.from * tick)} to ${timeText(this.to * tick)}`;
+      this.to - this.from >= this.step.last ? "" : `Shown: ${[this.from, this.to].map((moment) => momentText(moment * tick, (this.to - this.from) * tick)).join(" to ")}`;
     this.frames.push(performance.now() - begin);
     if (this.frames.length > 200) this.frames.shift();
   }
@@ -124,7 +124,7 @@ class View {
     axis.clear(30);
     const { left, width } = this.frame;
     const tick = this.step.tick_s;
-    for (const [moment, text] of axisTicks(this.from * tick, this.to * tick, width / 90)) {
+    for (const [moment, text] of axisTicks(this.from * tick, this.to * tick, Math.max(width / 90, 4))) {
       const x = this.x(moment / tick);
       axis.context.fillStyle = page.line;
       axis.context.fillRect(x, 20, 1, 6);
