@@ -69,8 +69,8 @@ def test_a_process_for_every_rank_and_a_thread_for_every_lane() -> None:
 def test_times_names_and_categories_are_those_of_the_events() -> None:
     timeline = of_plan()
     seconds: dict[str, float] = defaultdict(float)
-    for events in slices(opened(timeline)).values():
-        for event in events:
+    for thread in slices(opened(timeline)).values():
+        for event in thread:
             seconds[event["cat"]] += event["dur"] / MICROSECONDS
     events = timeline.events
     for kind, name in enumerate(EVENT_KINDS):
