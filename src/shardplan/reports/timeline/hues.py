@@ -51,8 +51,6 @@ class Backdrop(NamedTuple):
     """Behind the pieces of a rank, where it waits."""
     area: str
     """Of memory."""
-    base: str
-    """Of the memory that is there all the time."""
     focus: str
     """Around what the keyboard acts on."""
 
@@ -99,7 +97,6 @@ LIGHT: Final = Backdrop(
     line="#d0d7de",
     track="#eef1f4",
     area="#c3d3de",
-    base="#a3b6c4",
     focus="#0a66c2",
 )
 DARK: Final = Backdrop(
@@ -109,7 +106,6 @@ DARK: Final = Backdrop(
     line="#30363d",
     track="#1b222b",
     area="#34495a",
-    base="#4a6275",
     focus="#6cb6ff",
 )
 PAGES: Final = {"light": LIGHT, "dark": DARK}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final, TypeVar
 
@@ -20,6 +20,8 @@ T = TypeVar("T", float, NDArray[np.float64])
 MOST_STRIPS: Final = 8
 STRIPS, BETWEEN, HEAD, PANEL = 176.0, 6.0, 22.0, 90.0
 """Heights of a few strips together, of the space below one, of the title, and of the panel."""
+ALMOST_ALL: Final = 0.6
+"""Share of the peak that is there all the time, from which on the axis of the panel does not begin at 0."""
 COLUMN: Final = 2.0
 """Width of what shows the most memory of its time, where there are more changes than can be seen. [pixels]"""
 
@@ -37,17 +39,32 @@ def memory_strips(timeline: StepTimeline, bars: Bars, frame: Frame) -> Iterator[
     if not timeline.memory:
         return
     traces = {timeline.rank_names[rank]: timeline.memory[rank] for rank in bars.ranks}
-    most = max(trace.peak_bytes for trace in traces.values())
     top = frame.memory_top + HEAD
     if len(traces) > MOST_STRIPS:
         yield _title(frame, "Memory: the rank with the highest peak, and the range of all ranks (shaded)")
-        yield from _panel(traces, frame, _Scale(base=top + PANEL, height=PANEL, most=most))
+        most = max(trace.peak_bytes for trace in traces.values())
+        least = min(float(trace.allocated.min()) for trace in traces.values())
+        low = least if least > ALMOST_ALL * most and least < most else 0.0
+        yield from _panel(traces, frame, _Scale(base=top + PANEL, height=PANEL, least=low, most=most))
         return
     height = _strip_height(len(traces))
-    yield _title(frame, f"Memory of each rank, from 0 to {format_bytes(most)}; darker: what is there all the time")
+    always = [trace.baseline_bytes for trace in traces.values()]
+    above = max(trace.peak_bytes - trace.baseline_bytes for trace in traces.values())
+    yield _title(frame, _what_strips_show(always, above))
     for place, (name, trace) in enumerate(traces.items()):
-        base = top + place * (height + BETWEEN) + height
-        yield from _strip(name, trace, frame, _Scale(base=base, height=height, most=most))
+        base, low = top + place * (height + BETWEEN) + height, trace.baseline_bytes
+        yield from _strip(name, trace, frame, _Scale(base=base, height=height, least=low, most=low + (above or 1.0)))
+
+
+def _what_strips_show(always: Sequence[float], above: float) -> str:
+    """``always``: bytes that each rank holds all the time; ``above``: most bytes more."""
+    texts = list(dict.fromkeys(format_bytes(each) for each in (min(always), max(always))))
+    if not max(always):
+        return f"Memory of each rank, up to {format_bytes(above)}; its peak is at the right"
+    return (
+        f"Memory of each rank above the {' to '.join(texts)} that is there all the time, up to {format_bytes(above)}; "
+        "its peak is at the right"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +73,14 @@ class _Scale:
 
     base: float
     height: float
+    least: float
+    """Bytes at the base."""
     most: float
     """Bytes at the top."""
 
     def y(self, held: T) -> T:
         """Of a number of bytes, or of many."""
-        return self.base - held * (self.height / self.most)
+        return self.base - (held - self.least) * (self.height / (self.most - self.least))
 
 
 def _strip_height(number: int) -> float:
@@ -78,10 +97,8 @@ def _strip(name: str, trace: MemoryTrace, frame: Frame, at: _Scale) -> Iterator[
     moments, held = _sampled(trace, frame)
     line = _line(moments, at.y(held))
     width = frame.right - frame.left
-    always = at.y(min(trace.baseline_bytes, trace.peak_bytes))
     yield f'<path class="tr" d="M{frame.left:g} {at.base - at.height:.4g}h{width:.4g}v{at.height:.4g}h-{width:.4g}z"/>'
     yield f'<path class="ma" d="{line}V{at.base:.4g}H{moments[0]:.1f}z"/>'
-    yield f'<path class="mb" d="M{moments[0]:.1f} {at.base:.4g}V{always:.1f}H{moments[-1]:.1f}V{at.base:.4g}z"/>'
     yield f'<path class="ml" d="{line}"/>'
     yield _peak(trace, frame, at)
     yield from _names(name, trace, frame, at.base - at.height / 2)
@@ -97,7 +114,7 @@ def _panel(traces: Mapping[str, MemoryTrace], frame: Frame, at: _Scale) -> Itera
     yield f'<path class="ma" d="{_line(edges[:-1], upper)}{back}z"/>'
     yield f'<path class="ml" d="{_line(edges[:-1], at.y(held[list(traces).index(name)]))}"/>'
     yield f'<path class="g" d="M{frame.left:g} {at.base:.4g}H{frame.right:g}"/>'
-    yield f'<text class="s e" x="{frame.left - 8:g}" y="{at.base + 4:.4g}">0 GB</text>'
+    yield f'<text class="s e" x="{frame.left - 8:g}" y="{at.base + 4:.4g}">{format_bytes(at.least)}</text>'
     yield _peak(fullest, frame, at)
     yield from _names(name, fullest, frame, at.y(fullest.peak_bytes))
 

@@ -37,6 +37,6 @@ def _rules(num_chunks: int, theme: str) -> str:
 def _page_rules(page: Backdrop) -> str:
     return (
         f".t{{fill:{page.text}}}.s{{fill:{page.faint}}}.g{{stroke:{page.line}}}.k{{stroke:{page.text}}}"
-        f".tr{{fill:{page.track}}}.ma{{fill:{page.area}}}.mb{{fill:{page.base}}}.ml{{stroke:{page.faint}}}"
+        f".tr{{fill:{page.track}}}.ma{{fill:{page.area}}}.ml{{stroke:{page.faint}}}"
         f".mp{{fill:{page.text}}}"
     )

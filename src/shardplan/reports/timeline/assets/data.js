@@ -67,6 +67,7 @@ async function loaded(raw) {
     lane === 0 || raw.rank_names.some((_, rank) => raw.counts[rank * raw.lanes.length + lane] > 0));
   if (raw.memory) {
     step.memory = { ...raw.memory, ...(await unpacked(raw.memory.columns)), bounds: bounds(raw.memory.counts) };
+    step.memory.least = step.memory.allocated.reduce((least, each) => Math.min(least, each)) * raw.memory.unit_bytes;
   }
   return step;
 }

@@ -3,6 +3,8 @@
 
 const LEAST_TICKS = 200; // of the narrowest window
 
+const ALMOST_ALL = 0.6; // share of the peak that is always there, from which on the axis of memory does not begin at 0
+
 class View {
   constructor(step) {
     this.step = step;
@@ -221,13 +223,15 @@ class View {
     const [top, high] = [14, 120];
     sheet.clear(top + high + 6);
     const most = Math.max(...memory.peaks.map((peak) => peak.bytes));
-    const place = (bytes) => top + high - (bytes / most) * high;
+    const low = memory.least > ALMOST_ALL * most && memory.least < most ? memory.least : 0;
+    const place = (bytes) => top + high - ((bytes - low) / (most - low)) * high;
     const { left, width } = this.frame;
     for (const share of [0, 0.5, 1]) {
       sheet.context.fillStyle = page.line;
-      sheet.context.fillRect(left, place(share * most), width, 1);
-      const text = bytesText(share * most);
-      sheet.text(this.isNarrow ? text.split(" ")[0] : text, left - 8, place(share * most), page.faint, { align: "right", size: 11 });
+      const bytes = low + share * (most - low);
+      sheet.context.fillRect(left, place(bytes), width, 1);
+      const text = bytes ? bytesText(bytes) : "0 GB";
+      sheet.text(this.isNarrow ? text.split(" ")[0] : text, left - 8, place(bytes), page.faint, { align: "right", size: 11 });
     }
     names.forEach((_, rank) => { if (rank !== this.rank && names.length <= 16) this.memoryLine(sheet, rank, place, page.line, 1); });
     this.memoryLine(sheet, this.rank, place, page.text, 1.5, page.area, top + high);
