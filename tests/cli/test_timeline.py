@@ -85,6 +85,18 @@ def test_a_trace_on_standard_output(tmp_path: Path) -> None:
     assert json.loads(shown.stdout)["traceEvents"]
 
 
+@pytest.mark.parametrize(("flag", "kind"), [("--html", "a page that shardplan wrote"), ("--svg", "a picture")])
+def test_no_other_page_or_picture_is_lost(plan: Path, tmp_path: Path, flag: str, kind: str) -> None:
+    other = tmp_path / "mine"
+    other.write_text("<svg><title>mine</title></svg>")
+    shown = run("timeline", plan, flag, other)
+    assert shown.exit_code == 2
+    assert f"which exists and is not {kind}" in unwrapped(shown.stderr)
+    assert "mine" in other.read_text()
+    assert run("timeline", plan, flag, other, "--force").exit_code == 0
+    assert "shardplan" in other.read_text()
+
+
 def test_files_that_cannot_be_written(plan: Path, tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("mine")

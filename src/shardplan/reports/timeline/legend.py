@@ -64,7 +64,7 @@ def _wanted(bars: Bars, *, is_merged: bool) -> Iterator[tuple[tuple[str, ...], s
         number = 1 if is_merged or HUES[hue].is_hatched else int(bars.shade[bars.hue == hue].max()) + 1
         shown = np.unique(np.linspace(0, number - 1, min(number, MOST_SWATCHES)).round().astype(int)).tolist()
         swatches = ("hx",) if HUES[hue].is_hatched else tuple(f"h{hue}-{chunk}" for chunk in shown)
-        yield swatches, text if number == 1 else f"{text} (chunks 0 to {number - 1})"
+        yield swatches, text if number == 1 else f"{text} (chunks 0 {'and' if number == 2 else 'to'} {number - 1})"
     yield ("tr",), WAITING
     if not is_merged and bool(bars.events.critical.any()):
         yield ("k",), CRITICAL
