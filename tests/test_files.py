@@ -61,7 +61,7 @@ def test_what_is_packed_is_not_read_without_end(tmp_path: Path) -> None:
         list(read_pieces(path, FileKind("the note", 1000, "a note is short")))
 
 
-def test_a_csv_has_lines_of_every_kind(tmp_path: Path) -> None:
+def test_a_csv_has_lines_of_every_kind() -> None:
     assert csv_rows("a,b\r\n1,2\r3,4\n", "table", SMALL) == [["a", "b"], ["1", "2"], ["3", "4"]]
     with pytest.raises(InputError, match="table is not CSV: field larger than field limit"):
         csv_rows("x" * 200_000, "table", SMALL)
