@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from shardplan.errors import InputError
 from shardplan.files import forget_reads, read_document
 from shardplan.outputs.json_text import json_text
-from shardplan.outputs.target import CSV, HTML, JSON, PNG, PROFILE, SEARCHED, TIMINGS, JsonTarget, wants_json
+from shardplan.outputs.target import CSV, HTML, JSON, PNG, PROFILE, SEARCHED, TIMINGS, TRACE, JsonTarget, wants_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -63,6 +64,22 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.undo()
     assert path.read_text() == ANSWER
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_text_that_breaks_off_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    target = JsonTarget(str(path), "--out", kind=TRACE)
+    target.write_parts(iter(('{"schema": "shardplan/trace/1", ', '"traceEvents": []}')))
+    before = path.read_text()
+
+    def parts() -> Iterator[str]:
+        yield '{"schema"'
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        target.write_parts(parts())
+    assert path.read_text() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["step.json"]
 
 
 def test_devices_are_written_to_and_not_replaced() -> None:

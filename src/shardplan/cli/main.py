@@ -68,6 +68,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan timeline examples/plans.json --pick 2 --schedule zb-h1 --out step.json",
             "shardplan timeline --times examples/step-times.json --json -",
         ),
+        "steps.timeline",
     ),
     "schedules": CommandEntry(
         "List the pipeline schedules, or show and draw one.", ("shardplan schedules", "shardplan schedules zb-h1")

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from shardplan.arrays import Flags, Numbers, column, gather, mapped, where
 from shardplan.costs.block import BlockCost
 from shardplan.estimation.charge import state_charge
-from shardplan.estimation.chunk_memory import MemoryParts, memory_parts
 from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
-from shardplan.estimation.once_a_step import OnceAStep
+from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
+from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -40,6 +40,7 @@ from shardplan.estimation.times import (
     paced,
     pipeline_sum,
     state_times,
+    waits,
     work_times,
 )
 from shardplan.fields import dataclass
@@ -130,7 +131,7 @@ class PlanColumns:
             self._around,
             stages=self.rows.stages.stages,
             times=self._times,
-            sharded=self._state_times.sharded / self.numbers.num_microbatches,
+            sharded=self._state_times.sharded / (self.numbers.num_microbatches + waits(self.numbers)),
         )
 
     @property

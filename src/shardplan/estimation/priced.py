@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.chunk_memory import MemoryParts
-from shardplan.estimation.layer_operators import LayerOperator, layer_operators
 from shardplan.estimation.layout import Rounds
-from shardplan.estimation.once_a_step import OnceAStep
+from shardplan.estimation.parts.chunk_memory import MemoryParts
+from shardplan.estimation.parts.layer_operators import LayerOperator, layer_operators
+from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.once_a_step import OnceAStep
+from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.fields import dataclass
 from shardplan.schedules.base import ChunkTimes
 from shardplan.simulation import pieces as piece_kinds

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.estimation.layer_operators import LayerOperator
+from shardplan.estimation.parts.layer_operators import LayerOperator
 from shardplan.fields import dataclass
 from shardplan.simulation.clock import Seconds
 from shardplan.simulation.pieces import Ints

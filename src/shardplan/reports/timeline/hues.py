@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from shardplan.estimation.layer_operators import LAUNCH, MEMORY, NETWORK, RATE
+from shardplan.estimation.parts.layer_operators import LAUNCH, MEMORY, NETWORK, RATE
 from shardplan.simulation.timeline import (
     BACKWARD,
     FIXED,

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.estimation.layer_operators import LayerOperator
+from shardplan.estimation.parts.layer_operators import LayerOperator
 from shardplan.records import Record
 from shardplan.simulation.timeline import AlivePart, MemoryTrace, StepTimeline
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.drawings import DrawingFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
 from shardplan.cli.measured import MeasuredFlags, measured_timeline
@@ -23,6 +22,7 @@ from shardplan.cli.simulate import (
     disturbance_of,
     plan_of_file,
 )
+from shardplan.cli.steps.drawings import DrawingFlags
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
