@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from shardplan.estimation.layer_operators import LayerOperator
+from shardplan.estimation.parts.layer_operators import LayerOperator
 from shardplan.schedules.base import ChunkTimes, Pipeline
 from shardplan.schedules.registry import load_any_schedule
 from shardplan.simulation.show import timeline_of_times
