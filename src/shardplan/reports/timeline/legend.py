@@ -30,7 +30,8 @@ class Entry(NamedTuple):
 
 def entries(bars: Bars, *, is_merged: bool) -> list[Entry]:
     """Everything that the picture shows, line by line."""
-    placed, x, line = [], MARGIN, 0
+    placed: list[Entry] = []
+    x, line = MARGIN, 0
     for classes, text in _wanted(bars, is_merged=is_merged):
         width = SWATCH * len(classes) + 6 + CHARACTER * len(text)
         if x + width > WIDTH - MARGIN and placed:

@@ -114,7 +114,8 @@ def _panel(traces: Mapping[str, MemoryTrace], frame: Frame, at: _Scale) -> Itera
     yield f'<path class="ma" d="{_line(edges[:-1], upper)}{back}z"/>'
     yield f'<path class="ml" d="{_line(edges[:-1], at.y(held[list(traces).index(name)]))}"/>'
     yield f'<path class="g" d="M{frame.left:g} {at.base:.4g}H{frame.right:g}"/>'
-    yield f'<text class="s e" x="{frame.left - 8:g}" y="{at.base + 4:.4g}">{format_bytes(at.least)}</text>'
+    least = format_bytes(at.least) if at.least else "0 GB"
+    yield f'<text class="s e" x="{frame.left - 8:g}" y="{at.base + 4:.4g}">{least}</text>'
     yield _peak(fullest, frame, at)
     yield from _names(name, fullest, frame, at.y(fullest.peak_bytes))
 
