@@ -16,7 +16,7 @@ from measure import Record
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "benchmarks" / "records"
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("speed", "calibrate", "search"))
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("speed", "calibrate", "search", "simulation"))
 ASSETS = ROOT / "docs" / "assets"
 BLOCK = re.compile(r"(<!-- measured: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

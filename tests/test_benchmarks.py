@@ -44,7 +44,7 @@ def test_a_benchmark_prints_and_writes_what_it_measured(
     assert printed.startswith("| ")
 
 
-@pytest.mark.parametrize("page", ["speed", "calibrate", "search"])
+@pytest.mark.parametrize("page", ["speed", "calibrate", "search", "simulation"])
 def test_the_pages_show_the_records(page: str, script: Callable[[str], ModuleType]) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
     assert script("publish").filled(text) == text
@@ -66,6 +66,18 @@ def test_random_questions_have_answers_that_run(script: Callable[[str], ModuleTy
     assert record["refused_plans"] == 0
     assert record["too_good"] == []
     assert record["slower_with_more"] == []
+    assert program.report(record).startswith("| ")
+
+
+def test_the_closed_form_is_near_the_simulation(script: Callable[[str], ModuleType]) -> None:
+    """Two of the twenty questions; ``benchmarks/closed_form.py`` asks all of them."""
+    program = script("closed_form")
+    found = list(program.study(program.QUESTIONS[:1] + program.QUESTIONS[10:11], 8, seed=0))
+    record = {"rows": program.rows_of(found)}
+    rows = {row["plans"]: row for row in record["rows"]}
+    assert rows["all of these"]["number"] == len(found) > 24
+    assert rows["plans that the usual framework runs"]["mean"] < 0.02
+    assert rows["gpipe"]["mean"] < 0.01
     assert program.report(record).startswith("| ")
 
 

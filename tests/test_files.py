@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -9,7 +10,17 @@ import pytest
 
 from shardplan import files
 from shardplan.errors import InputError
-from shardplan.files import FileKind, build, built_sources, parse_document, read_document, read_text, shipped_document
+from shardplan.files import (
+    FileKind,
+    build,
+    built_sources,
+    csv_rows,
+    parse_document,
+    read_document,
+    read_pieces,
+    read_text,
+    shipped_document,
+)
 
 SMALL = FileKind("the note", 10, "a note is short")
 
@@ -30,6 +41,30 @@ def test_a_changed_source_is_read_itself(tmp_path: Path, monkeypatch: pytest.Mon
     assert shipped_document(source) == {"a": 2}
     source.write_text("a: 3\n", encoding="utf-8")
     assert shipped_document(source) == {"a": 3}
+
+
+def test_a_file_in_pieces_is_the_file(tmp_path: Path) -> None:
+    text = "é, ü and 1234567890 " * 300_000  # characters of two bytes, and more than one piece
+    kind = FileKind("the note", 10_000_000, "a note is short")
+    (tmp_path / "plain").write_text(text, encoding="utf-8-sig")
+    (tmp_path / "packed").write_bytes(gzip.compress(text.encode(), compresslevel=1))
+    for name in ("plain", "packed"):
+        pieces = list(read_pieces(tmp_path / name, kind))
+        assert len(pieces) > 1
+        assert "".join(pieces) == text
+
+
+def test_what_is_packed_is_not_read_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "packed"
+    path.write_bytes(gzip.compress(bytes(100_000)))
+    with pytest.raises(InputError, match="more than 1,000 bytes when it is decompressed"):
+        list(read_pieces(path, FileKind("the note", 1000, "a note is short")))
+
+
+def test_a_csv_has_lines_of_every_kind() -> None:
+    assert csv_rows("a,b\r\n1,2\r3,4\n", "table", SMALL) == [["a", "b"], ["1", "2"], ["3", "4"]]
+    with pytest.raises(InputError, match="table is not CSV: field larger than field limit"):
+        csv_rows("x" * 200_000, "table", SMALL)
 
 
 def test_what_cannot_be_read_is_refused_in_one_voice(tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ from tests.workplace import COMMANDS, furnish
 from shardplan.cli.main import app
 
 FEW = 12
-OUTPUTS = ("--json", "--html", "--out", "--output", "--write", "--microbench", "--defaults", "--corrected", "--help")
+OUTPUTS = (
+    "--json", "--html", "--svg", "--out", "--stages-out", "--output", "--write", "--microbench", "--defaults",
+    "--corrected", "--help",
+)  # fmt: skip
 """Flags that write files, measure for minutes, or end with help."""
 VALUES = tuple(text for text in TEXTS if "\x00" not in text)
 """What a shell can pass on."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.examples import cluster, gpt, tier
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.priced import PricedPlan
@@ -80,6 +81,31 @@ def test_the_closed_form_over_plans_with_free_transfers(model: str) -> None:
         differences.append(simulated.step_time / priced.step_time - 1)
     assert np.mean(np.abs(differences)) < 0.01
     assert np.max(np.abs(differences)) < 0.05
+
+
+@pytest.mark.parametrize(("vp", "schedule"), [(1, "1f1b"), (1, "gpipe"), (2, "interleaved"), (2, "breadth-first")])
+def test_exposed_exchanges_of_sharded_weights_fill_the_pipeline_too(vp: int, schedule: str) -> None:
+    """With equal stages the bubble is p - 1 micro-batches over v, of exposed exchanges as of computation."""
+    slow = cluster(tier("node", 8, 5, latency=0), tier("network", None, 1, latency=0))
+    asked = Question(
+        model=gpt(4096, 16, 32, vocab_size=8),
+        cluster=slow,
+        num_accelerators=16,
+        job=Job(sequence_length=2048, global_batch_size=32),
+    )
+    plan = Plan(pp=4, vp=vp, schedule=schedule, sharding="zero3")
+    simulated = simulate_plan(asked, plan, load_any_schedule(schedule))
+    priced = PricedPlan.of(asked, plan)
+    assert priced.breakdown["dp_communication"] > 0.5 * priced.step_time
+    assert simulated.step_time == pytest.approx(priced.step_time, rel=5e-3)
+
+
+def test_a_stage_with_little_work_waits_for_its_weights_in_its_idle_time() -> None:
+    """61 layers in 32 stages: the first has one layer, hides least of its exchange and works least."""
+    asked = question("deepseek-v3", batch=4096, num_accelerators=512)
+    plan = Plan(tp=2, pp=32, ep=8, sharding="zero3", recompute="full")
+    simulated = simulate_plan(asked, plan, load_any_schedule("1f1b"))
+    assert simulated.step_time == pytest.approx(simulated.closed_form_time, rel=0.02)
 
 
 def test_schedules_that_plans_cannot_name() -> None:

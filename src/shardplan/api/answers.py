@@ -95,7 +95,7 @@ class SearchAnswer(searched.SearchResult):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The rows of the frame as mappings."""
-        return plan_rows(self.estimates, recommended=self.recommended)
+        return plan_rows(self.estimates, self.ties)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Writes the plan file, which :func:`shardplan.load` and the command line read. Raises InputError.

@@ -47,6 +47,7 @@ def search(
     profile: ProfileLike | None = None,
     progress: Progress | None = None,
     stop: Stop | None = None,
+    simulate_top: int | None = None,
     **fields: Unpack[JobFields],
 ) -> SearchAnswer:
     """Finds the fastest plans that fit: ``search("llama-3.1-70b", "dgx-h100", 512, global_batch_size=512)``.
@@ -56,7 +57,8 @@ def search(
     plan, ``exclude`` takes values away: ``fix={"tp": 8}``, ``limit={"tp": [4, 8]}``. That nothing fits is an answer: no
     estimates, but suggestions. Only plans that a training framework can run are listed: ``stack``, or the usual one of
     the accelerator; with ``stack=None`` no framework limits them. ``stop`` is asked between pieces of work, such as a
-    ``Deadline``.
+    ``Deadline``. ``simulate_top``: at most so many of the best plans are simulated, and ranked by that
+    (``ties.retimed`` has the times); 50 is enough for most questions.
 
     Raises ``InputError`` for what is unknown or malformed, for what the framework never runs and for ``top`` below one,
     ``SearchStopped`` where ``stop`` says yes.
@@ -64,7 +66,15 @@ def search(
     asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
     choices = choices_of(fix=fix, limit=limit, exclude=exclude)
     restricted = {name for each in choices.values() for name in each or ()}
-    found = search_question(asked.question, top=top, progress=progress, stop=stop, stack=asked.stack, **choices)
+    found = search_question(
+        asked.question,
+        top=top,
+        progress=progress,
+        stop=stop,
+        stack=asked.stack,
+        simulate_top=simulate_top,
+        **choices,
+    )
     return SearchAnswer.of(found.assuming((*asked.assumptions, *switches_in_stack(asked.stack, restricted))))
 
 

@@ -21,6 +21,7 @@ from shardplan.cli.flags.plan import (
 )
 from shardplan.cli.numbers import whole
 from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
+from shardplan.errors import InputError
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ def _compare_frameworks(model: str | None, flags: QuestionFlags, search: SearchF
     from shardplan.planner.related.frameworks import answers_of
     from shardplan.reports.frameworks import frameworks_record
 
+    if search.simulate_top is not None:
+        raise InputError(
+            "both --stack all and --simulate-top are given",
+            rule="the simulation ranks the plans of one framework",
+            hint="name a framework with --stack, or leave --simulate-top out",
+        )
     question = ask(model, replace(flags, stack=ANY)).question
     fix, limit, exclude = _restrictions(search)
     fields = {*fix, *limit, *exclude}
@@ -114,13 +121,14 @@ def _restrictions(flags: SearchFlags) -> tuple[dict[str, tuple[str, ...]], ...]:
 
 def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, ...]]:
     """The answer, and what was taken from the stack."""
-    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.progress import progress_bars
     from shardplan.frameworks.defaults import switches_in_stack
     from shardplan.planner.search import search_question
 
     fix, limit, exclude = _restrictions(flags)
     of_stack = switches_in_stack(asked.stack, {*fix, *limit, *exclude})
-    with progress_bar("searching") as progress:
+    most = None if flags.simulate_top is None else whole(flags.simulate_top, "--simulate-top", most=MOST_PLANS)
+    with progress_bars("searching", "simulating the best plans") as (progress, simulated):
         result = search_question(
             asked.question,
             top=_num_plans(flags),
@@ -129,6 +137,8 @@ def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, 
             exclude=exclude,
             progress=progress,
             stack=asked.stack,
+            simulate_top=most,
+            simulated=simulated,
         )
     return result, of_stack
 

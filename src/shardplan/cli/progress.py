@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 SLOW = 0.5
 """Seconds after which a command shows how far it is."""
@@ -14,17 +15,24 @@ SLOW = 0.5
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     """A bar on standard error, where that is a terminal and it takes its time."""
+    with progress_bars(what) as (advance,):
+        yield advance
+
+
+@contextmanager
+def progress_bars(*names: str) -> Iterator[tuple[Callable[[int, int], None] | None, ...]]:
+    """A bar for each of several pieces of work; those that have not begun are not shown."""
     if not sys.stderr.isatty():
-        yield None
+        yield (None,) * len(names)
         return
     from rich.console import Console
     from rich.progress import Progress
 
     started = time.monotonic()
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None, visible=False)
+        tasks = [bar.add_task(name, total=None, visible=False) for name in names]
 
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, visible=time.monotonic() - started > SLOW)
+        def advance(number: int, done: int, total: int) -> None:
+            bar.update(tasks[number], completed=done, total=total, visible=time.monotonic() - started > SLOW)
 
-        yield advance
+        yield tuple(partial(advance, number) for number in range(len(names)))

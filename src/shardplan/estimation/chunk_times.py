@@ -35,19 +35,33 @@ def chunk_stages(question: Question, plan: Plan) -> list[Stage]:
     ]
 
 
-def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
-    question: Question, plan: Plan, numbers: PlanNumbers, loads: Loads, around: Around, stages: Stage, times: WorkTimes
-) -> ChunkTimes:
-    """Seconds of one micro-batch in every chunk, so that those of a rank sum to ``times`` of its stage.
+def chunk_ranks(plan: Plan, numbers: PlanNumbers) -> NDArray[np.int64]:
+    """The rank of every chunk, for the first micro-batch."""
+    path = load_schedule(plan.effective_schedule).path(plan.pp, plan.vp, int(numbers.num_microbatches), 0)
+    return np.array([place.rank for place in path])
 
-    ``stages`` and ``times`` have an element for every rank. What comes between chunks, as far as it keeps the rank
-    busy, is shared by its chunks and by forward and backward pass; the rest of a transfer takes time on its way.
+
+def chunk_times(
+    question: Question,
+    plan: Plan,
+    numbers: PlanNumbers,
+    loads: Loads,
+    around: Around,
+    *,
+    stages: Stage,
+    times: WorkTimes,
+    sharded: Numbers,
+) -> ChunkTimes:
+    """Seconds of one micro-batch in every chunk, so that those of a rank sum to ``times`` of its stage and ``sharded``.
+
+    ``stages``, ``times`` and ``sharded`` have an element for every rank. What comes between chunks and ``sharded``
+    (the exposed exchange of sharded states in a micro-batch), as far as they keep the rank busy, are shared by its
+    chunks and by forward and backward pass; the rest of a transfer takes time on its way.
     """
     stages_of_chunks = chunk_stages(question, plan)
     alike = {stage: StageWork.of(stage, loads.blocks).sum for stage in dict.fromkeys(stages_of_chunks)}
     chunks = [alike[stage] for stage in stages_of_chunks]
-    path = load_schedule(plan.effective_schedule).path(plan.pp, plan.vp, int(numbers.num_microbatches), 0)
-    ranks = np.array([place.rank for place in path])
+    ranks = chunk_ranks(plan, numbers)
 
     def of_rank(values: Numbers) -> NDArray[np.float64]:
         return np.broadcast_to(np.asarray(values, dtype=np.float64), (plan.pp,))[ranks]
@@ -56,13 +70,17 @@ def chunk_times(  # noqa: PLR0917  # what a priced plan is made of
         return np.array([float(getattr(work, name)) for work in chunks])
 
     share = of_rank(applied_share(stages.num_layers, numbers))
-    between = of_rank(times.transfer + times.offload + times.overhead) / plan.vp / 2
+    between = of_rank(times.transfer + times.offload + times.overhead + sharded) / plan.vp / 2
     weight_gradient = of_chunk("weight_gradient")
-    backward = of_chunk("backward") + np.asarray(scaled(share, of_chunk("recomputed"))) + between
+    recomputed = np.asarray(scaled(share, of_chunk("recomputed")))
+    backward = of_chunk("backward") + recomputed + between
     exposed = of_rank(times.transfer) / plan.vp / 2
     return ChunkTimes(
         forward=of_chunk("forward") + between,
         input_gradient=backward - weight_gradient,
         weight_gradient=weight_gradient,
         transfer=np.maximum(of_rank(around.handover_time) - exposed, 0.0),
+        recomputed=recomputed,
+        sending=exposed,
+        exchanging=of_rank(sharded) / plan.vp / 2,
     )

@@ -87,6 +87,8 @@ class Windows:
     """Which share of the free computation can hide the traffic of states."""
 
     num_microbatches: Numbers
+    waits: Numbers
+    """Micro-batches that would fill the bubble of a rank among equal ones."""
     vp: Numbers
     group_size: Numbers
     """Micro-batches that one chunk runs in turn."""
@@ -100,6 +102,7 @@ class Windows:
         """Those of a plan."""
         return cls(
             num_microbatches=numbers.num_microbatches,
+            waits=waits(numbers),
             vp=numbers.vp,
             group_size=np.minimum(numbers.microbatch_group_size, numbers.num_microbatches),
             sharding=where(numbers.overlap_dp, question.profile.fsdp_window, 0.0),
@@ -116,7 +119,7 @@ class StateTimes:
     """Seconds of one step that the states of one stage cost, as far as work does not hide them."""
 
     sharded: Numbers
-    """Gathering of weights and reduction of gradients in all micro-batches."""
+    """Gathering of weights and reduction of gradients in all micro-batches, and in those that a rank waits for."""
     reduce: Numbers
     """Reduction of gradients."""
     gather: Numbers
@@ -206,6 +209,19 @@ def paced(numbers: PlanNumbers, times: WorkTimes, everyone: Passes, pace: Number
     return passes + idle_time(passes_of(numbers, times), everyone, numbers, pace)
 
 
+def waits(numbers: PlanNumbers) -> Numbers:
+    """Bubble of a rank among equal ones, in micro-batches: p - 1 in 1F1B.
+
+    What forward pass and input gradient of every micro-batch take more, such as exposed exchanges of sharded states,
+    passes through the pipeline with the first micro-batch and with the last. No weight gradient hides it.
+    """
+    pp = np.asarray(numbers.pp)
+    if np.all(pp == 1):
+        return 0.0
+    own = Passes(forward=0.5, input_gradient=0.5, weight_gradient=0.0)
+    return idle_time(own, Passes(forward=pp / 2, input_gradient=pp / 2, weight_gradient=0.0), numbers)
+
+
 def passes_of(numbers: PlanNumbers, times: WorkTimes) -> Passes:
     """One micro-batch through a stage, apart by gradient where the schedule runs these apart.
 
@@ -229,7 +245,7 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
     once = not (is_zero(load.reduce_time) and is_zero(load.gather_time))
     if not is_zero(load.sharding_time):
         each = exposed(load.sharding_time, times.sharding_window, profile)
-        sharded = times.windows.num_microbatches * each
+        sharded = (times.windows.num_microbatches + times.windows.waits) * each
         if once:  # What hides the traffic of every micro-batch cannot hide that of the step as well.
             left = 1 - (load.sharding_time - each) / np.maximum(times.free, 1e-30)
 

@@ -33,6 +33,7 @@ from shardplan.estimation.perturbation import GROUPS
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
+from shardplan.planner.retiming import Retimed
 from shardplan.planner.tied import PricedPlans
 
 ALIKE_TIME = 0.005
@@ -65,13 +66,20 @@ class Ties:
     factor: float
     """Step times within this factor of the fastest are ties."""
     num_plans: int
-    """Plans of the whole space that fit and tie, the fastest among them."""
+    """Plans of the whole space that fit and tie by their closed form, the fastest among them."""
     num_with_headroom: int
     """Those whose memory fits at the upper end of its band too."""
     recommended: Estimate
     """The most robust of them all, listed or not."""
     robustness: Mapping[Plan, Robustness]
     """Of the listed plans that tie, and of the recommended one."""
+    retimed: Retimed | None = None
+    """What the simulation says of the best plans, where it was asked; it then ranks them and decides which of them
+    tie."""
+
+    def time_of(self, estimate: Estimate) -> float:
+        """Step time by which plans are ranked. [s]"""
+        return estimate.step_time if self.retimed is None else self.retimed.time_of(estimate)
 
 
 def has_headroom(estimate: Estimate) -> bool:
@@ -129,14 +137,24 @@ def _pessimistic_time(priced: PricedPlans, plans: NDArray[np.intp], factor: floa
     return priced.step_time[plans] + np.sqrt((lost**2).sum(axis=0))
 
 
-def ties_of(question: Question, priced: PricedPlans, shown: Sequence[int], recommended: tuple[int, Estimate]) -> Ties:
-    """The ties of a search, with the robustness of those of the plans ``shown``, and of that ``recommended``."""
-    tied = priced.tied
+def ties_of(
+    question: Question,
+    priced: PricedPlans,
+    shown: Sequence[int],
+    recommended: tuple[int, Estimate],
+    *,
+    whole: PricedPlans | None = None,
+) -> Ties:
+    """The ties of a search, with the robustness of those of the plans ``shown``, and of that ``recommended``.
+
+    ``whole``: the plans of which ties are counted, where they are others than ``priced``.
+    """
+    tied, counted = priced.tied, priced if whole is None else whole
     told = [index for index in dict.fromkeys((*shown, recommended[0])) if index in tied]
     return Ties(
         factor=priced.factor,
-        num_plans=len(tied),
-        num_with_headroom=int(np.count_nonzero(_has_headroom(question, priced)[tied])),
+        num_plans=len(counted.tied),
+        num_with_headroom=int(np.count_nonzero(_has_headroom(question, counted)[counted.tied])),
         recommended=recommended[1],
         robustness={priced.plan(index): _robustness(question, priced, index) for index in told},
     )

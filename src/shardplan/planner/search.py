@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate, estimate_plans
@@ -14,10 +16,12 @@ from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.neighbours import offers_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.result import SearchResult
+from shardplan.planner.retiming import Retiming, check_number, retime
 from shardplan.planner.robustness import Ties, recommended_of, ties_of
 from shardplan.planner.space import Given, Restrictions, as_lists, declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of
+from shardplan.planner.tied import PricedPlans
 
 
 def search_question(
@@ -32,20 +36,24 @@ def search_question(
     known: KnownPipelines | None = None,
     suggestions: bool = True,
     stack: Stack | None = None,
+    simulate_top: int | None = None,
+    simulated: Progress | None = None,
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
     ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits, and for
-    neighbouring counts and batches where something does.
+    neighbouring counts and batches where something does. ``simulated``: called with plans simulated and plans in all.
     """
     started = time.perf_counter()
     _check_top(top)
+    check_number(simulate_top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions, stack)
     survey = survey_of(question, space, progress=progress, stop=stop, known=known)
     cells = different_cells(survey.tables, top)
     survey = survey.with_prices(cells)
-    estimates, ties = _answers(question, survey, cells)
+    retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
+    estimates, ties = _answers(question, survey, cells, retimes)
     result = SearchResult(
         question=question,
         space=space.declared(),
@@ -60,7 +68,8 @@ def search_question(
     )
     if suggestions and result.estimates:
         known = survey.tables[0].tables.known
-        offers = offers_of(question, result.estimates[0], restrictions, stack, known=known, stop=stop)
+        fastest = min(result.estimates, key=lambda each: each.step_time)
+        offers = offers_of(question, fastest, restrictions, stack, known=known, stop=stop)
         result = replace(result, offers=offers)
     elif suggestions:
         result = suggest(result, restrictions, survey, stack)
@@ -68,16 +77,40 @@ def search_question(
     return result if stack is None else result.run_by(stack.label)
 
 
-def _answers(question: Question, survey: Survey, cells: list[Cell]) -> tuple[tuple[Estimate, ...], Ties | None]:
+Retime = Callable[[Question, PricedPlans, Sequence[int]], Retiming]
+Answers = tuple[tuple[Estimate, ...], Ties | None]
+
+
+def _answers(question: Question, survey: Survey, cells: list[Cell], retimes: Retime | None) -> Answers:
     """Full answers for the plans of listed cells, fastest first, and the ties; nothing where nothing fits."""
     if survey.priced is None or not cells:
         return (), None
     found = [index for cell in cells if (index := survey.priced.index_of(cell)) is not None]
     best = recommended_of(question, survey.priced, fastest=found[0] if found else None)
-    plans = [survey.priced.plan(index) for index in found]
-    answers = estimate_plans(question, plans if best in found else [*plans, survey.priced.plan(best)])
-    recommended = answers[found.index(best) if best in found else -1]
-    return answers[: len(plans)], ties_of(question, survey.priced, found, (best, recommended))
+    if retimes is not None:
+        return _retimed(question, survey.priced, found, retimes(question, survey.priced, [*found[:1], best, *found]))
+    answers, recommended = _estimates(question, survey.priced, found, best)
+    return answers, ties_of(question, survey.priced, found, (best, recommended))
+
+
+def _retimed(question: Question, priced: PricedPlans, found: list[int], retiming: Retiming) -> Answers:
+    """As ``_answers``, by simulated times: the list, the ties among the plans that were simulated, and the best."""
+    listed, chosen = retiming.listed(found), retiming.chosen
+    best = recommended_of(question, retiming.priced, fastest=retiming.local(listed[0]) if listed else None)
+    answers, recommended = _estimates(question, priced, listed, int(chosen[best]))
+    shown = [place for index in listed if (place := retiming.local(index)) is not None]
+    plans = dict(zip((*listed, int(chosen[best])), (each.plan for each in (*answers, recommended)), strict=True))
+    ties = ties_of(question, retiming.priced, shown, (best, recommended), whole=priced)
+    return answers, replace(ties, retimed=retiming.account(plans))
+
+
+def _estimates(
+    question: Question, priced: PricedPlans, listed: Sequence[int], best: int
+) -> tuple[tuple[Estimate, ...], Estimate]:
+    """Full answers for the plans at ``listed``, and for that at ``best``."""
+    plans = [priced.plan(index) for index in listed]
+    answers = estimate_plans(question, plans if best in listed else [*plans, priced.plan(best)])
+    return answers[: len(plans)], answers[listed.index(best) if best in listed else -1]
 
 
 def _check_top(top: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,16 @@ class PricedPlans:
             rows[here, 0] = each
             rows[here, 1:] = np.stack([sharding[here], policy[slot[here]], vp[layout[here]], *grid], axis=1)
         return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+    def at(self, plans: NDArray[np.intp], step_time: NDArray[np.float64]) -> PricedPlans:
+        """``plans`` alone, with other step times."""
+        return replace(
+            self,
+            positions=self.positions[:, plans],
+            step_time=step_time,
+            lost=self.lost[:, plans],
+            peak_memory_bytes=self.peak_memory_bytes[plans],
+        )
 
     def plan(self, index: int) -> Plan:
         """The plan at ``index``."""

@@ -23,12 +23,19 @@ from shardplan.inputs.readers.cluster_record import cluster_from_record
 from shardplan.inputs.readers.residuals import residual_row, residuals_from_rows
 from shardplan.inputs.software import Software
 from shardplan.planner.result import Offer, SearchResult, Suggestion
+from shardplan.planner.retiming import Retimed
 from shardplan.planner.robustness import Ties
 from shardplan.records import Record, field_values, keys, plain
 from shardplan.reports.forms.framework_options import framework_options_record
 from shardplan.reports.model_record import WRITTEN, model_from_record, model_record
 from shardplan.reports.plan_file_schema import schema_of_files
-from shardplan.reports.recommendation import reason, recommendation, robustness_from_record, robustness_record
+from shardplan.reports.recommendation import (
+    reason,
+    recommendation,
+    robustness_from_record,
+    robustness_record,
+    simulated_record,
+)
 from shardplan.version import VERSION
 
 SCHEMA: Final = "shardplan/plan-file/2"
@@ -140,7 +147,7 @@ def estimate_record(estimate: Estimate) -> Record:
 
 def _listed_record(file: PlanFile, estimate: Estimate) -> Record:
     ties = None if file.search is None else file.search.ties
-    tied = {} if ties is None else robustness_record(ties, estimate)
+    tied = {} if ties is None else robustness_record(ties, estimate) | simulated_record(ties, estimate)
     return estimate_record(estimate) | tied | framework_options_record(file.question, estimate)
 
 
@@ -152,7 +159,14 @@ def _ties_record(file: PlanFile, ties: Ties) -> Record:
         "num_plans_tied": ties.num_plans,
         "num_plans_tied_with_headroom": ties.num_with_headroom,
         "recommended": {"place": found.place, "reason": reason(found), "plan": plan},
-    }
+    } | _simulated_record(ties)
+
+
+def _simulated_record(ties: Ties) -> Record:
+    """How many plans were simulated; nothing where that was not asked for."""
+    if ties.retimed is None:
+        return {}
+    return {"simulated": {"num_plans": ties.retimed.num_plans, "most": ties.retimed.most}}
 
 
 def _account_record(file: PlanFile) -> Record:
@@ -335,6 +349,20 @@ def _ties(checked: Any) -> Ties | None:
         num_with_headroom=checked.num_plans_tied_with_headroom,
         recommended=_estimate(checked.recommended.plan),
         robustness=known,
+        retimed=_retimed(checked),
+    )
+
+
+def _retimed(checked: Any) -> Retimed | None:
+    """What the simulation said of the plans of a file."""
+    if checked.simulated is None:
+        return None
+    plans = (*checked.plans, checked.recommended.plan)
+    return Retimed(
+        most=checked.simulated.most,
+        num_plans=checked.simulated.num_plans,
+        step_time={each.plan: each.simulated_step_time_s for each in plans if each.simulated_step_time_s is not None},
+        not_simulated={each.plan: each.not_simulated for each in plans if each.not_simulated is not None},
     )
 
 

@@ -31,6 +31,8 @@ def schema_of_files() -> type[BaseModel]:
     others: dict[str, Any] = {
         "is_tie": (bool | None, None),
         "robustness": (RobustnessRecord | None, None),
+        "simulated_step_time_s": (float | None, None),
+        "not_simulated": (str | None, None),
         "framework_options": (tuple[str, ...] | None, None),
         "framework_unsaid": (tuple[str, ...] | None, None),
         "evidence": (tuple[near, ...], ()),
@@ -57,6 +59,11 @@ def schema_of_files() -> type[BaseModel]:
         reason: str
         plan: estimate
 
+    class SimulatedRecord(BaseModel):
+        model_config = config
+        num_plans: int
+        most: int
+
     class ProfileOrigin(BaseModel):
         model_config = config
         generation: ProfileGeneration
@@ -79,6 +86,7 @@ def schema_of_files() -> type[BaseModel]:
         tie_factor: float = 1.0
         num_plans_tied: int = 0
         num_plans_tied_with_headroom: int = 0
+        simulated: SimulatedRecord | None = None
         recommended: RecommendedRecord | None = None
         suggestions: list[SuggestionRecord] = []
         smallest: estimate | None = None

@@ -9,8 +9,9 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.planner.result import Offer
+from shardplan.planner.retiming import CLOSED_FORM_ERROR, Retimed
 from shardplan.planner.robustness import EVIDENCE, Robustness, Ties, complexity_of, has_headroom
-from shardplan.units import format_bytes
+from shardplan.units import format_bytes, format_time
 
 Record = dict[str, Any]
 
@@ -48,7 +49,7 @@ class Recommendation:
     place: int | None
     """Where it is listed, from 1."""
     time_lost: float
-    """Share by which its step is longer."""
+    """Share by which its step is longer; simulated steps, where there are some."""
     memory_saved: float
     """Peak memory below that of the fastest. [bytes]"""
     group: str
@@ -72,7 +73,7 @@ def recommendation(ties: Ties, estimates: Sequence[Estimate]) -> Recommendation:
         estimate=best,
         fastest=fastest,
         place=places.index(best.plan) + 1 if best.plan in places else None,
-        time_lost=best.step_time / fastest.step_time - 1,
+        time_lost=ties.time_of(best) / ties.time_of(fastest) - 1,
         memory_saved=fastest.peak_memory_bytes - best.peak_memory_bytes,
         group=group,
         lost=(_lost(ties, best, group), _lost(ties, fastest, group)),
@@ -80,7 +81,38 @@ def recommendation(ties: Ties, estimates: Sequence[Estimate]) -> Recommendation:
 
 
 def _lost(ties: Ties, estimate: Estimate, group: str) -> float:
-    return ties.robustness[estimate.plan].lost_time[group] / estimate.step_time
+    return ties.robustness[estimate.plan].lost_time[group] / ties.time_of(estimate)
+
+
+def simulated_text(retimed: Retimed, estimate: Estimate) -> str:
+    """The simulated step time of a plan; "no" where it was not simulated."""
+    time = retimed.step_time.get(estimate.plan)
+    return "no" if time is None else format_time(time)
+
+
+def simulated_sentences(ties: Ties, estimates: Sequence[Estimate]) -> list[str]:
+    """Which plans were simulated, and why others of the list were not."""
+    retimed = ties.retimed
+    if retimed is None:
+        return []
+    near = f"{100 * CLOSED_FORM_ERROR:.0f} %"
+    text = (
+        f"{retimed.num_plans:,} plans were simulated, which ranks them: those listed and those whose closed form is "
+        f"within {near} of the best, {retimed.most:,} at most."
+    )
+    places = {each.plan: f"plan {number}" for number, each in enumerate(estimates, start=1)}
+    kept = [f"{places.get(plan, 'the recommended plan')} ({why})" for plan, why in retimed.not_simulated.items()]
+    return [text, f"Not simulated, and with the time of the closed form: {'; '.join(kept)}."] if kept else [text]
+
+
+def simulated_record(ties: Ties, estimate: Estimate) -> Record:
+    """What an element of ``plans`` says of its simulation; nothing where none was asked for."""
+    if ties.retimed is None:
+        return {}
+    return {
+        "simulated_step_time_s": ties.retimed.step_time.get(estimate.plan),
+        "not_simulated": ties.retimed.not_simulated.get(estimate.plan),
+    }
 
 
 def ties_sentence(ties: Ties, num_feasible: int) -> str:

@@ -153,6 +153,10 @@ class SearchFlags:
         None
     )
     top: Annotated[str | None, _search("Number of plans to list. Default: 5, in JSON 10.", metavar="N")] = None
+    simulate_top: Annotated[
+        str | None,
+        _search("Simulate the N best plans and rank them by that; 50 is enough for most questions.", metavar="N"),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,10 +60,10 @@ def plan_with_method(name: str, ask: Callable[[], Asked], search: SearchFlags, t
 
 def _check_flags(name: str, search: SearchFlags) -> None:
     """Another method searches a space of its own."""
-    for flag in ("fix", "limit", "exclude"):
-        if getattr(search, flag):
+    for flag in ("fix", "limit", "exclude", "simulate-top"):
+        if getattr(search, flag.replace("-", "_")):
             raise InputError(
                 f"--{flag} is given with --method {name:.60}",
-                rule="--fix, --limit and --exclude declare the space of our own search",
+                rule="--fix, --limit, --exclude and --simulate-top are of our own search",
                 hint=f"leave out --{flag}, or --method",
             )

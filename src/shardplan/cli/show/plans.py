@@ -10,7 +10,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties, has_headroom
 from shardplan.reports.plan_words import field_text, short_recompute, short_sharding
-from shardplan.reports.recommendation import Recommendation
+from shardplan.reports.recommendation import Recommendation, simulated_sentences, simulated_text
 from shardplan.units import format_bytes, format_time
 
 SWITCHES = ("tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep")
@@ -24,15 +24,17 @@ def show_plans(page: Page, result: SearchResult, found: Recommendation, most: in
     ties, best = result.ties, result.estimates[0]
     listed = list(result.estimates[:most])
     if found.place is None or found.place > most:
-        listed = sorted([*listed, found.estimate], key=lambda e: max(e.step_time, best.step_time))
+        listed = sorted([*listed, found.estimate], key=lambda e: max(ties.time_of(e), ties.time_of(best)))
     page.heading("Best plans", f"of {result.num_plans_feasible:,} that fit, each with other degrees; mb: micro-batch")
     if len(listed) > 1:
-        lost = ["" if e is best else _lost(e, best) for e in listed]
+        lost = ["" if e is best else _lost(ties.time_of(e), ties.time_of(best)) for e in listed]
+        retimed = ties.retimed
         places = {e.plan: str(number) for number, e in enumerate(result.estimates, start=1)}
         columns = [
             Column(title="", cells=[places.get(e.plan, "") for e in listed]),
             Column(title="", cells=[_mark(e, ties, best) for e in listed], is_text=True),
             Column(title="step", cells=[format_time(e.step_time) for e in listed]),
+            *([] if retimed is None else [Column(title=SIMULATED, cells=[simulated_text(retimed, e) for e in listed])]),
             Column(title="lost", cells=lost, rank=3),
             Column(title=WORST, cells=[_worst(e, ties) for e in listed], rank=5),
             Column(title="MFU", cells=[percent(e.mfu) for e in listed], rank=2),
@@ -45,17 +47,20 @@ def show_plans(page: Page, result: SearchResult, found: Recommendation, most: in
         styles = ["bold green" if e.plan == found.estimate.plan else "bold" if e is best else "" for e in listed]
         titles = page.table(columns, styles=styles)
         page.line(_legend(listed, ties, titles), style="dim")
+        for sentence in simulated_sentences(ties, result.estimates):
+            page.line(sentence, style="dim")
 
 
 RECOMMENDED, TIE, FULL = "*", "=", "!"
 """Marks of the table of plans."""
+SIMULATED = "simulated"
 WORST = "at worst"
 """Title of the pessimistic step times."""
 
 
-def _lost(estimate: Estimate, fastest: Estimate) -> str:
-    difference = estimate.step_time - fastest.step_time
-    return signed_time(difference) if difference > SAME_TIME * fastest.step_time else "same"
+def _lost(time: float, least: float) -> str:
+    difference = time - least
+    return signed_time(difference) if difference > SAME_TIME * least else "same"
 
 
 def _mark(estimate: Estimate, ties: Ties, fastest: Estimate) -> str:

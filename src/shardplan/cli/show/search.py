@@ -9,9 +9,11 @@ from shardplan.cli.show.answer import ALL_TERMS, MOST_TERMS, show_memory, show_s
 from shardplan.cli.show.plans import show_plans
 from shardplan.outputs.target import JsonTarget
 from shardplan.planner.result import SearchResult
+from shardplan.planner.robustness import Ties
 from shardplan.reports.explanation import Explanation
 from shardplan.reports.leverage import most_helpful
 from shardplan.reports.recommendation import Recommendation, against_fastest, faster_by, recommendation
+from shardplan.units import format_time
 
 WORTH_A_WORD = 0.005
 """Share of the step by which the fastest plan must be faster to be named in the first lines."""
@@ -25,6 +27,7 @@ def show_answer(
     found = recommendation(result.ties, result.estimates)
     show_verdict(page, result.question, found.estimate)
     _show_fastest(page, found)
+    _show_simulated(page, result.ties, found)
     show_memory(page, found.estimate)
     show_step(page, found.estimate, ALL_TERMS if flags.explains else MOST_TERMS)
     show_plans(page, result, found, listed)
@@ -48,6 +51,12 @@ def _show_fastest(page: Page, found: Recommendation) -> None:
     """The fastest plan where another is recommended, and what speaks against it."""
     if not found.is_fastest and found.time_lost >= WORTH_A_WORD:
         page.labelled("Fastest", f"plan 1 below: {faster_by(found)}, but {against_fastest(found)}")
+
+
+def _show_simulated(page: Page, ties: Ties, found: Recommendation) -> None:
+    """The simulated step of the plan to take."""
+    if ties.retimed is not None and found.estimate.plan in ties.retimed.step_time:
+        page.labelled("Simulated", f"{format_time(ties.time_of(found.estimate))} a step, event by event")
 
 
 def show_no_answer(page: Page, result: SearchResult, flags: DetailFlags) -> None:

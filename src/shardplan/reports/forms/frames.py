@@ -7,24 +7,31 @@ from dataclasses import fields
 from typing import Any, Final
 
 from shardplan.estimation.estimate import Estimate
+from shardplan.planner.robustness import Ties
 from shardplan.records import keys, plain
+from shardplan.reports.recommendation import simulated_record
 
 LEFT_OUT: Final = ("memory_bytes", "assumptions", "evidence", "refusals", "flops_convention")
 """Keys whose values are no single number or text."""
 
 
-def plan_rows(estimates: Sequence[Estimate], recommended: Estimate | None = None) -> list[dict[str, Any]]:
-    """A row for each plan, all with the same columns; ``recommended`` is marked and, if it is not listed, added."""
+def plan_rows(estimates: Sequence[Estimate], ties: Ties | None = None) -> list[dict[str, Any]]:
+    """A row for each plan, all with the same columns; that recommended is marked and, if it is not listed, added."""
+    recommended = None if ties is None else ties.recommended
     listed = [*estimates]
     if recommended is not None and recommended.plan not in [each.plan for each in listed]:
         listed.append(recommended)
-    rows = [_row(each) | _mark(each, recommended) for each in listed]
+    rows = [_row(each) | _mark(each, ties) for each in listed]
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name, 0.0) for name in columns} for row in rows]
 
 
-def _mark(estimate: Estimate, recommended: Estimate | None) -> dict[str, bool]:
-    return {} if recommended is None else {"recommended": estimate.plan == recommended.plan}
+def _mark(estimate: Estimate, ties: Ties | None) -> dict[str, Any]:
+    if ties is None:
+        return {}
+    simulated = simulated_record(ties, estimate)
+    simulated.pop("not_simulated", None)
+    return {"recommended": estimate.plan == ties.recommended.plan} | simulated
 
 
 def _row(estimate: Estimate) -> dict[str, Any]:

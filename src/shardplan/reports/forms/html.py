@@ -5,16 +5,17 @@ Colours follow the reader's setting; nothing is loaded from elsewhere, and every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.result import SearchResult
+from shardplan.planner.retiming import Retimed
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.plan_words import plan_words, short_recompute, short_sharding
-from shardplan.reports.recommendation import against_fastest, faster_by, recommendation
+from shardplan.reports.recommendation import against_fastest, faster_by, recommendation, simulated_text
 from shardplan.units import format_bytes, format_count, format_time
 
 COLOURS: Final = {
@@ -126,21 +127,40 @@ def _plans(result: SearchResult, best: Estimate) -> str:
     """The listed plans, the one to take among them."""
     listed = [*result.estimates]
     if best.plan not in [each.plan for each in listed]:
-        listed = sorted([*listed, best], key=lambda each: each.step_time)
+        listed = sorted([*listed, best], key=_time_of(result))
     names = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in listed)]
-    head = ["plan", "step", "MFU", "memory", *names, "dp", "micro-batch", "sharding", "recompute"]
+    simulated = None if result.ties is None else result.ties.retimed
+    head = [
+        "plan",
+        "step",
+        *(["simulated"] if simulated else []),
+        "MFU",
+        "memory",
+        *names,
+        "dp",
+        "micro-batch",
+        "sharding",
+        "recompute",
+    ]
     places = [each.plan for each in result.estimates]
     rows = "".join(
-        _plan_row(f"{places.index(each.plan) + 1}" if each.plan in places else "", each, names, best) for each in listed
+        _plan_row(f"{places.index(each.plan) + 1}" if each.plan in places else "", each, names, best, simulated)
+        for each in listed
     )
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{rows}</table>"
 
 
-def _plan_row(place: str, each: Estimate, names: Sequence[str], best: Estimate) -> str:
+def _time_of(result: SearchResult) -> Callable[[Estimate], float]:
+    """Step time by which plans are ranked. [s]"""
+    return result.ties.time_of if result.ties is not None else lambda each: each.step_time
+
+
+def _plan_row(place: str, each: Estimate, names: Sequence[str], best: Estimate, simulated: Retimed | None) -> str:
     is_best = each.plan == best.plan
     cells = [
         f"{place} take this".strip() if is_best else place,
         format_time(each.step_time),
+        *([] if simulated is None else [simulated_text(simulated, each)]),
         f"{100 * each.mfu:.1f} %",
         format_bytes(each.peak_memory_bytes),
         *(str(getattr(each.plan, name)) for name in names),
