@@ -20,6 +20,7 @@ from shardplan.simulation.plan import SimulatedPlan
 from shardplan.simulation.show import timeline_of
 from shardplan.simulation.stage_times import with_gradients_split
 from shardplan.simulation.timeline import NO_CHUNK, Events, StepTimeline
+from shardplan.units import format_time
 
 SPLIT_AS_PREDICTED = "The backward pass was measured in one piece; --stages-out splits it as the prediction does."
 
@@ -122,13 +123,17 @@ def next_to(measured: StepTimeline, predicted: StepTimeline) -> StepTimeline:
     ]
     both = Events(**{name: np.concatenate([each[name] for each in columns]) for name in columns[0]})
     return StepTimeline(
-        title=f"{measured.title}, and its prediction",
+        title=f"{measured.title}, {_time(measured)}; predicted {_time(predicted)}",
         rank_names=tuple(f"{rank} {what}" for rank in range(measured.num_ranks) for what in STEPS),
         events=both.at(np.lexsort((both.start, both.lane, both.rank))),
         step_time=max(measured.step_time, predicted.step_time),
         pipeline_time=max(measured.pipeline_time, predicted.pipeline_time),
         slowest=2 * predicted.slowest + 1,
     )
+
+
+def _time(step: StepTimeline) -> str:
+    return format_time(step.pipeline_time)
 
 
 STEPS = ("measured", "predicted")
