@@ -120,7 +120,7 @@ IDEAL_CONSTANTS: dict[str, Any] = {
          "tp_fill", "tp_window", "cp_window", "ep_window", "pp_window",
          "offload_window", "hidden_slowdown", "dp_window", "fsdp_window", "moe_host_time", "moe_wait_time",
          "unfused_accumulation_bytes", "microbatch_time", "optimizer_bytes_per_parameter", "step_time",
-         "straggler_growth", "framework_bytes", "context_bytes", "process_bytes", "fragmentation",
+         "step_time_alone", "straggler_growth", "framework_bytes", "context_bytes", "process_bytes", "fragmentation",
          "fragmentation_when_full"),
         0.0,
     ),

@@ -290,3 +290,13 @@ def test_memory_of_a_known_plan() -> None:
     answer = estimated(model, 64, on=cluster(part=accelerator(memory_bytes=80 * GB)), tp=8, pp=8, sharding="ddp")
     states = sum(answer.memory[3][part] for part in ("weights", "gradients", "optimizer"))
     assert states == pytest.approx(18 * 12 * 12 * 12288**2 / 8, rel=1e-3)
+
+
+def test_one_accelerator_alone_waits_for_no_other() -> None:
+    """Without arithmetic, memory or networks that take time, a step is its fixed time."""
+    for number, constants in ((1, {"step_time_alone": 3.0}), (2, {"step_time": 5.0}), (8, {"step_time": 5.0})):
+        profile = ideal_profile(**{"step_time": 7.0, "step_time_alone": 7.0} | constants)
+        job = Job(sequence_length=128, global_batch_size=number)
+        found = estimate(gpt(64, 2, 2, vocab_size=8), FREE, number, Plan(), job=job, profile=profile)
+        assert found.step_time == pytest.approx(next(iter(constants.values())), rel=1e-3)
+        assert found.breakdown["fixed"] == next(iter(constants.values()))

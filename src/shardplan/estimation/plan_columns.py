@@ -32,7 +32,7 @@ from shardplan.estimation.stage_memory import (
     host_holds,
     state_memory,
 )
-from shardplan.estimation.step import straggler_factor, whole_step
+from shardplan.estimation.step import fixed_time, straggler_factor, whole_step
 from shardplan.estimation.times import (
     StateTimes,
     WorkTimes,
@@ -142,7 +142,7 @@ class PlanColumns:
             gather=each(states.gather),
             reduce=each(states.reduce),
             update=each(states.update),
-            fixed=float(self.question.profile.step_time),
+            fixed=float(fixed_time(self.question)),
             straggler_factor=float(straggler_factor(self.question)),
         )
 
@@ -257,7 +257,7 @@ class PlanColumns:
             "pp_communication": m * at(times.transfer),
             "offload": m * at(times.offload),
             "optimizer": at(states.update),
-            "fixed": m * times.overhead + self.question.profile.step_time,
+            "fixed": m * times.overhead + fixed_time(self.question),
             "bubble": where(np.greater(self.numbers.pp, 1), waiting, 0.0),
         }
 

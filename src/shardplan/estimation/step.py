@@ -140,7 +140,13 @@ def step_of(
 
 def whole_step(question: Question, busiest: Numbers) -> Numbers:
     """A step whose slowest stage is busy so long: with the fixed time, and the growth by stragglers. [s]"""
-    return (busiest + question.profile.step_time) * straggler_factor(question)
+    return (busiest + fixed_time(question)) * straggler_factor(question)
+
+
+def fixed_time(question: Question) -> Numbers:
+    """What a step takes besides its work: with others to wait for, or alone. [s]"""
+    alone = question.num_accelerators == 1
+    return question.profile.step_time_alone if alone else question.profile.step_time
 
 
 def straggler_factor(question: Question) -> Numbers:

@@ -161,6 +161,8 @@ class Profile:
     """Passes the optimizer makes relative to that."""
     step_time: Numbers
     """Fixed time of a step: data, logging, synchronisation, gradient norm. [s]"""
+    step_time_alone: Numbers
+    """The same on one accelerator, which no other has to wait for. [s]"""
     straggler_growth: Numbers
     """Slowdown per doubling of the accelerators beyond 8."""
     activation_factor: Table
