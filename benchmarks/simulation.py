@@ -2,22 +2,30 @@
 
     python benchmarks/simulation.py
 
-The plain loop keeps what is done in a dictionary and asks the ranks in turn, as one writes it first.
+The plain loop keeps what is done in a dictionary and asks the ranks in turn, as one writes it first. A trace of a
+million events is written as well: in how many seconds, and with how much memory besides the events.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from shardplan import Job, search
 from shardplan.estimation.priced import PricedPlan
+from shardplan.outputs.target import TRACE, JsonTarget
+from shardplan.reports.timeline.trace import trace_text
 from shardplan.schedules.base import ChunkTimes, Orders, Pipeline
 from shardplan.schedules.registry import load_any_schedule
 from shardplan.simulation.plan import simulate_priced
+from shardplan.simulation.show import timeline_of_times
 from shardplan.simulation.step import simulate
 
 LARGE = Pipeline(pp=64, vp=4, num_microbatches=512, group_size=64)
@@ -82,7 +90,28 @@ def many_plans() -> float:
     return best_of(retimed)
 
 
+def large_trace() -> tuple[int, float, float, float]:
+    """Events of a trace, seconds to make and to write it, and bytes that writing takes at a time."""
+    schedule, one = load_any_schedule("interleaved"), np.ones(int(LARGE.pp * LARGE.vp))
+    at = replace(LARGE, num_microbatches=1024)
+    times = ChunkTimes(forward=one, input_gradient=one, weight_gradient=one, transfer=TRANSFER * one)
+    step = simulate(schedule, at, times)
+    timeline = timeline_of_times(schedule, step, times)
+    made = best_of(lambda: timeline_of_times(schedule, step, times))
+    with tempfile.TemporaryDirectory() as folder:
+        target = JsonTarget(str(Path(folder) / "step.json"), "--out", kind=TRACE)
+        written = best_of(lambda: target.write_parts(trace_text(timeline)))
+        tracemalloc.start()
+        target.write_parts(trace_text(timeline))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return len(timeline.events), made, written, most
+
+
 if __name__ == "__main__":
     simulated, plain = large_step()
     sys.stdout.write(f"64 ranks x 512 micro-batches x 4 chunks: {simulated:.2f} s; a plain loop {plain:.2f} s\n")
     sys.stdout.write(f"50 plans priced and simulated: {many_plans():.2f} s\n")
+    num_events, made, written, most = large_trace()
+    sys.stdout.write(f"a trace of {num_events:,} events: {made:.2f} s to make, {written:.2f} s to write, ")
+    sys.stdout.write(f"{most / 1e6:.0f} MB meanwhile\n")

@@ -7,10 +7,13 @@ mapping.
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import json
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -62,32 +65,75 @@ TABLES: Final = {
     b"PAR1": "a Parquet file",
 }
 """First bytes of files that people take for text, since they hold tables."""
+GZIP: Final = b"\x1f\x8b"
+"""First bytes of a file that is compressed with gzip."""
+PIECE: Final = 4 * 1024 * 1024
+"""Bytes of a large file that are read at a time."""
 DESCRIPTION: Final = FileKind("the file", 256 * 1024, "a description is a short text file that can be read")
 
 
 def read_text(path: Path, kind: FileKind = DESCRIPTION) -> str:
     """The text of a user's file. Raises InputError."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            why = "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
-        elif found.st_size > kind.most_bytes:
-            why = f"it has {found.st_size:,} bytes, more than {kind.most_bytes:,}"
-        else:
+        why = _unreadable(path, kind)
+        if why is None:
             note_read(path)
             data = path.read_bytes()
             if data[:4] not in TABLES:
                 return data.decode("utf-8-sig")
             why = f"it is {TABLES[data[:4]]}, not text"
-    except FileNotFoundError:
-        why = "it does not exist"
-    except OSError as error:
-        why = error.strerror or str(error)
-    except UnicodeDecodeError:
-        why = "it is not text in UTF-8"
-    except ValueError:
-        why = "a path holds no null characters"
+    except (OSError, ValueError) as error:
+        why = _fault(error)
     raise InputError(f"cannot read {kind.name} '{printable(str(path))}': {why}", rule=kind.rule, hint=kind.hint)
+
+
+def read_pieces(path: Path, kind: FileKind) -> Iterator[str]:
+    """The text of a user's file, one piece after another, so that a large one needs little memory.
+
+    One that is compressed with gzip is decompressed; ``kind`` limits what comes out, too. Raises InputError, maybe
+    after some pieces.
+    """
+    try:
+        why = _unreadable(path, kind)
+        if why is None:
+            note_read(path)
+            decoder = codecs.getincrementaldecoder("utf-8-sig")()
+            with path.open("rb") as raw:
+                is_packed = raw.read(2) == GZIP
+                raw.seek(0)
+                source = gzip.GzipFile(fileobj=raw) if is_packed else raw
+                num_bytes = 0
+                while data := source.read(PIECE):
+                    num_bytes += len(data)
+                    if num_bytes > kind.most_bytes:
+                        why = f"it has more than {kind.most_bytes:,} bytes when it is decompressed"
+                        break
+                    yield decoder.decode(data)
+                else:
+                    decoder.decode(b"", final=True)
+                    return
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        why = _fault(error)
+    raise InputError(f"cannot read {kind.name} '{printable(str(path))}': {why}", rule=kind.rule, hint=kind.hint)
+
+
+def _unreadable(path: Path, kind: FileKind) -> str | None:
+    """Why a path is none that is read; None where it may be."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        return "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
+    return f"it has {found.st_size:,} bytes, more than {kind.most_bytes:,}" if found.st_size > kind.most_bytes else None
+
+
+def _fault(error: Exception) -> str:
+    """What an exception of a read says to a user."""
+    if isinstance(error, FileNotFoundError):
+        return "it does not exist"
+    if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
+        return "it is not complete, or not a gzip file"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else "a path holds no null characters"
 
 
 def note_read(path: Path) -> None:
@@ -163,6 +209,11 @@ def shipped_document(path: Path) -> Document:
         if found["crc32"] == crc32(text):
             return dict(found["document"])
     return _from_yaml(text.decode("utf-8"))
+
+
+def shipped_text(path: Path) -> str:
+    """A text file of the package."""
+    return path.read_text(encoding="utf-8")
 
 
 def build() -> Iterator[Path]:

@@ -61,6 +61,15 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan simulate --times examples/step-times.json --json -",
         ),
     ),
+    "timeline": CommandEntry(
+        "Show one step: what every rank does at every moment, and what its memory holds.",
+        (
+            "shardplan timeline examples/plans.json --out step.json --html step.html --svg step.svg",
+            "shardplan timeline examples/plans.json --pick 2 --schedule zb-h1 --out step.json",
+            "shardplan timeline --times examples/step-times.json --json -",
+        ),
+        "steps.timeline",
+    ),
     "schedules": CommandEntry(
         "List the pipeline schedules, or show and draw one.", ("shardplan schedules", "shardplan schedules zb-h1")
     ),

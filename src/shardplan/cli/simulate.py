@@ -14,6 +14,7 @@ from shardplan.errors import InputError
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
+    from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
     from shardplan.simulation.plan import SimulatedPlan
     from shardplan.simulation.step import Disturbance
 
@@ -62,22 +63,12 @@ def simulate(
     """
     target = output.target()
     target.check(plan, times, stages)
-    from shardplan.simulation.step import Disturbance
-
-    disturbance = Disturbance(
-        jitter=0.0 if jitter.strip() and not jitter.strip(" 0.") else number(jitter, "--jitter", most=MOST_JITTER),
-        seed=whole(seed, "--seed", least=0, most=MOST_SEED),
-    )
-    if (plan is None) == (times is None):
-        raise InputError(
-            "both PLAN.json and --times are given" if plan else "neither PLAN.json nor --times is given",
-            rule="a simulation is of a plan or of a case with times",
-            hint="give a plan file, or --times with a case",
-        )
+    disturbance = disturbance_of(jitter, seed)
+    check_one_given(plan, times)
     if times is not None:
         return _case(times, schedule, stages, disturbance, target)
     assert plan is not None
-    simulated = _plan(plan, pick, schedule, stages, disturbance)
+    simulated = plan_of_file(plan, pick, schedule, stages, disturbance)
     from shardplan.reports.simulation import simulated_plan_record
 
     target.write(simulated_plan_record(simulated))
@@ -90,21 +81,33 @@ def simulate(
     return 0
 
 
+def disturbance_of(jitter: str, seed: str) -> Disturbance:
+    """What the flags of jitter say. Raises InputError."""
+    from shardplan.simulation.step import Disturbance
+
+    return Disturbance(
+        jitter=0.0 if jitter.strip() and not jitter.strip(" 0.") else number(jitter, "--jitter", most=MOST_JITTER),
+        seed=whole(seed, "--seed", least=0, most=MOST_SEED),
+    )
+
+
+def check_one_given(plan: Path | None, times: Path | None) -> None:
+    """Refuses both a plan and a case, and neither."""
+    if (plan is None) == (times is None):
+        raise InputError(
+            "both PLAN.json and --times are given" if plan else "neither PLAN.json nor --times is given",
+            rule="a simulation is of a plan or of a case with times",
+            hint="give a plan file, or --times with a case",
+        )
+
+
 def _case(file: Path, schedule: str | None, stages: Path | None, disturbance: Disturbance, target: JsonTarget) -> int:
     """Simulates a case. Raises InputError where flags of plans are given too."""
-    if schedule is not None or stages is not None:
-        flag = "--schedule" if schedule is not None else "--stages"
-        raise InputError(
-            f"both --times and {flag} are given",
-            rule="a case names its schedule and has all times",
-            hint=f"leave {flag} out, and change the case",
-        )
     from shardplan.reports.simulation import simulation_record
-    from shardplan.simulation.case import read_case
     from shardplan.simulation.closed import closed_form_step_time
     from shardplan.simulation.step import simulate as simulated_step
 
-    named, at, times = read_case(file).load()
+    named, at, times = case_of_file(file, schedule, stages)
     step = simulated_step(named, at, times, disturbance)
     closed = closed_form_step_time(named, at, times)
     target.write(simulation_record(step, closed))
@@ -116,10 +119,24 @@ def _case(file: Path, schedule: str | None, stages: Path | None, disturbance: Di
     return 0
 
 
-def _plan(
+def case_of_file(file: Path, schedule: str | None, stages: Path | None) -> tuple[Schedule, Pipeline, ChunkTimes]:
+    """The case of a file. Raises InputError where flags of plans are given too."""
+    if schedule is not None or stages is not None:
+        flag = "--schedule" if schedule is not None else "--stages"
+        raise InputError(
+            f"both --times and {flag} are given",
+            rule="a case names its schedule and has all times",
+            hint=f"leave {flag} out, and change the case",
+        )
+    from shardplan.simulation.case import read_case
+
+    return read_case(file).load()
+
+
+def plan_of_file(
     file: Path, pick: str | None, schedule: str | None, stages: Path | None, disturbance: Disturbance
 ) -> SimulatedPlan:
-    """Simulates a plan of a plan file."""
+    """Simulates a plan of a plan file. Raises InputError."""
     from shardplan.reports.plan_file import read_plan_file
     from shardplan.simulation.case import schedule_named
     from shardplan.simulation.plan import simulate_plan

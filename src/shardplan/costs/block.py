@@ -249,10 +249,9 @@ def _communication(
     forward: dict[str, list[tuple[Collective, Numbers]]] = {}
     backward: dict[str, Numbers] = {}
     for item in block.collectives:
-        group = groups[item.dimension]
-        if _single(group):
+        if _single(groups[item.dimension]):
             continue
-        time = item.count * collective_time(item.kind, item.bytes, group, network, copies=item.copies)
+        time = time_of_collective(item, groups, network)
         name = RING if item.dimension == "cp" and item.kind == "p2p" else FIELD[item.dimension]
         if item.direction == "forward":
             forward.setdefault(name, []).append((item, time))
@@ -263,6 +262,12 @@ def _communication(
         backward[name] = backward.get(name, 0.0) + time
     once = {name: _sum(time for _, time in items) for name, items in forward.items()}
     return once, backward, {name: repeats.part(items) for name, items in forward.items()}
+
+
+def time_of_collective(item: Collective, groups: dict[str, Group], network: Network) -> Numbers:
+    """What the collectives of a micro-batch take alone. [s]"""
+    group = groups[item.dimension]
+    return item.count * collective_time(item.kind, item.bytes, group, network, copies=item.copies)
 
 
 def _single(group: Group) -> bool:

@@ -35,6 +35,12 @@ def chunk_stages(question: Question, plan: Plan) -> list[Stage]:
     ]
 
 
+def chunk_ranks(plan: Plan, numbers: PlanNumbers) -> NDArray[np.int64]:
+    """The rank of every chunk, for the first micro-batch."""
+    path = load_schedule(plan.effective_schedule).path(plan.pp, plan.vp, int(numbers.num_microbatches), 0)
+    return np.array([place.rank for place in path])
+
+
 def chunk_times(
     question: Question,
     plan: Plan,
@@ -55,8 +61,7 @@ def chunk_times(
     stages_of_chunks = chunk_stages(question, plan)
     alike = {stage: StageWork.of(stage, loads.blocks).sum for stage in dict.fromkeys(stages_of_chunks)}
     chunks = [alike[stage] for stage in stages_of_chunks]
-    path = load_schedule(plan.effective_schedule).path(plan.pp, plan.vp, int(numbers.num_microbatches), 0)
-    ranks = np.array([place.rank for place in path])
+    ranks = chunk_ranks(plan, numbers)
 
     def of_rank(values: Numbers) -> NDArray[np.float64]:
         return np.broadcast_to(np.asarray(values, dtype=np.float64), (plan.pp,))[ranks]
@@ -67,11 +72,15 @@ def chunk_times(
     share = of_rank(applied_share(stages.num_layers, numbers))
     between = of_rank(times.transfer + times.offload + times.overhead + sharded) / plan.vp / 2
     weight_gradient = of_chunk("weight_gradient")
-    backward = of_chunk("backward") + np.asarray(scaled(share, of_chunk("recomputed"))) + between
+    recomputed = np.asarray(scaled(share, of_chunk("recomputed")))
+    backward = of_chunk("backward") + recomputed + between
     exposed = of_rank(times.transfer) / plan.vp / 2
     return ChunkTimes(
         forward=of_chunk("forward") + between,
         input_gradient=backward - weight_gradient,
         weight_gradient=weight_gradient,
         transfer=np.maximum(of_rank(around.handover_time) - exposed, 0.0),
+        recomputed=recomputed,
+        sending=exposed,
+        exchanging=of_rank(sharded) / plan.vp / 2,
     )

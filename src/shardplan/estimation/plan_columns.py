@@ -19,6 +19,8 @@ from shardplan.estimation.charge import state_charge
 from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
+from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
+from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -132,9 +134,31 @@ class PlanColumns:
             sharded=self._state_times.sharded / (self.numbers.num_microbatches + waits(self.numbers)),
         )
 
-    def step_time_after(self, busy: NDArray[np.float64]) -> float:
-        """The step of the only plan if micro-batches keep its ranks for ``busy`` seconds: with what comes once. [s]"""
-        return float(whole_step(self.question, np.max(busy + self.rows.stages.each(self._state_times.once))))
+    @property
+    def once_a_step(self) -> OnceAStep:
+        """What the only plan takes once a step."""
+        each, states = self.rows.stages.each, self._state_times
+        return OnceAStep(
+            gather=each(states.gather),
+            reduce=each(states.reduce),
+            update=each(states.update),
+            fixed=float(self.question.profile.step_time),
+            straggler_factor=float(straggler_factor(self.question)),
+        )
+
+    def memory_parts_of(self, plan: Plan) -> MemoryParts:
+        """What the ranks of the only plan hold, and when."""
+        return memory_parts(
+            self.question,
+            plan,
+            self.numbers,
+            self._loads,
+            self._around,
+            self.rows.stages.stages,
+            self._work,
+            self._states_memory,
+            self._kept,
+        )
 
     # Memory.
 

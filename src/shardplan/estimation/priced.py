@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.estimation.layout import Rounds
+from shardplan.estimation.parts.chunk_memory import MemoryParts
+from shardplan.estimation.parts.layer_operators import LayerOperator, layer_operators
+from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
@@ -118,11 +122,22 @@ class PricedPlan:
         """Seconds of one micro-batch in every model chunk: the prices that the step is the sum of."""
         return self._alone.chunk_times_of(self.plan)
 
-    def step_time_after(self, busy: NDArray[np.float64]) -> float:
-        """The step whose micro-batches keep the ranks for ``busy`` seconds: with what comes once a step. [s]"""
-        return self._alone.step_time_after(busy)
+    @property
+    def once_a_step(self) -> OnceAStep:
+        """What every rank takes besides its micro-batches."""
+        return self._alone.once_a_step
 
     @property
+    def memory_parts(self) -> MemoryParts:
+        """What every rank holds, and when."""
+        return self._alone.memory_parts_of(self.plan)
+
+    @property
+    def layer_operators(self) -> tuple[LayerOperator, ...]:
+        """What the most frequent kind of layer runs for one micro-batch."""
+        return layer_operators(self.question, self._alone.prices)
+
+    @cached_property
     def _alone(self) -> PlanColumns:
         """The columns of this plan and no other."""
         if len(self.columns.rows.stages_of) == 1:

@@ -56,6 +56,8 @@ class ActivationMemory:
 
     activations: Numbers
     """Saved activations, and what recomputation brings back of one layer."""
+    recomputed: Numbers
+    """The part of them that recomputation brings back."""
     loss: Numbers
     """Logits and loss, as far as they exceed what recomputation brings back: the two never live at the same time."""
     passing: Numbers
@@ -146,10 +148,12 @@ def activation_memory(
     freed = scaled(share, work.sum.freed_bytes)
     factor = profile.activation_factor[software.kernels]
     recomputed = scaled(factor, np.minimum(working_set(work.freed_of_part, share), present * freed))
-    waiting = scaled(factor, present) * (work.sum.kept_bytes - freed)
+    waiting = waiting_bytes(question, work, share, present)
     passing = backward_set(work.kept_of_layer, profile)
+    outputs = kept_outputs(question, numbers, around, num_chunks=numbers.vp - stage.has_head, in_flight=in_flight)
     return ActivationMemory(
-        activations=plus(waiting + recomputed, _kept_outputs(question, numbers, around, stage, in_flight)),
+        activations=plus(waiting + recomputed, outputs),
+        recomputed=recomputed,
         loss=_loss_beyond(question, numbers, around, stage, recomputed + passing),
         passing=passing,
         on_host=_waiting_on_host(numbers, stage, in_flight, work, share),
@@ -189,11 +193,17 @@ def _loss_beyond(
     return held + _beyond(peak - held, recomputed)
 
 
-def _kept_outputs(
-    question: Question, numbers: PlanNumbers, around: Around, stage: Stage, in_flight: Numbers
+def waiting_bytes(question: Question, work: StageWork, share: Numbers, passes: Numbers) -> Numbers:
+    """Activations that ``passes`` micro-batches keep where recomputation frees its part on a share of the layers."""
+    factor = question.profile.activation_factor[question.job.software.kernels]
+    return scaled(factor, passes) * kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
+
+
+def kept_outputs(
+    question: Question, numbers: PlanNumbers, around: Around, *, num_chunks: Numbers, in_flight: Numbers
 ) -> Numbers:
-    """Outputs of every chunk that a framework keeps till their backward pass; the last chunk's is the loss."""
+    """Outputs of chunks that a framework keeps till their backward pass; the last chunk's is the loss. [bytes]"""
     if not question.job.software.stage_outputs or np.all(np.asarray(numbers.pp) == 1):
         return 0.0
-    kept = in_flight * (numbers.vp - stage.has_head) * around.output_bytes
+    kept = in_flight * num_chunks * around.output_bytes
     return where(np.equal(numbers.pp, 1), 0.0, kept)

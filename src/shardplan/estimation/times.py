@@ -133,11 +133,6 @@ class StateTimes:
         times = (self.update, self.sharded, self.gather, self.reduce)
         return sum((time for time in times if not is_zero(time)), start=0.0)
 
-    @property
-    def once(self) -> Numbers:
-        """What comes once a step."""
-        return self.update + self.gather + self.reduce
-
 
 def work_times(question: Question, numbers: PlanNumbers, around: Around, stage: Stage, work: StageWork) -> WorkTimes:
     """Times of one micro-batch on a stage under ``numbers``.

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO, TypeVar
 
@@ -42,6 +42,8 @@ HTML: Final = OwnFile(
     "a page that shardplan wrote", re.compile(rb'.*<meta name="generator" content="shardplan">', re.DOTALL)
 )
 PNG: Final = OwnFile("a picture that shardplan drew", re.compile(rb"\x89PNG\r\n.*tEXtSoftware\0shardplan", re.DOTALL))
+TRACE: Final = OwnFile("a trace that shardplan wrote", re.compile(rb'\{"schema": "shardplan/trace/'))
+SVG: Final = OwnFile("a picture that shardplan drew", re.compile(rb'<svg [^>]*data-generator="shardplan"'))
 CSV: Final = OwnFile("a table with the same columns", None)
 SEARCHED: Final = OwnFile(
     "a result file of the searcher", re.compile(rb'\{\s*(\}\s*\Z|"\d+, \d+, \d+": "[\d.]+ms/iter")')
@@ -148,7 +150,17 @@ class JsonTarget:
         if self.path is not None:
             path = self.path
             self.check_content(content)
-            self._attempt(lambda: _replace(path, self._beside(path), content))
+            self._attempt(lambda: _replace(path, self._beside(path), (content,)))
+
+    def write_parts(self, parts: Iterable[str]) -> None:
+        """Writes a long text part by part; a file holds either what it held before or all of it. Raises InputError."""
+        if self.is_stdout:
+            sys.stdout.writelines(parts)
+            sys.stdout.flush()
+        elif self.path is not None:
+            path = self.path
+            self.check_content(b"")
+            self._attempt(lambda: _replace(path, self._beside(path), (part.encode("utf-8") for part in parts)))
 
     def _beside(self, path: Path) -> Path:
         """A file for the text until it is complete."""
@@ -204,12 +216,14 @@ def _is_same(path: Path, other: Path) -> bool:
         return False
 
 
-def _replace(path: Path, beside: Path, content: bytes) -> None:
+def _replace(path: Path, beside: Path, parts: Iterable[bytes]) -> None:
     if _is_device(path):
-        path.write_bytes(content)
+        with path.open("wb") as device:
+            device.writelines(parts)
         return
     try:
-        beside.write_bytes(content)
+        with beside.open("wb") as file:
+            file.writelines(parts)
         if path.exists():
             beside.chmod(stat.S_IMODE(path.stat().st_mode))
         beside.replace(path.resolve())

@@ -111,6 +111,12 @@ class ChunkTimes:
     """From a chunk to the next one, and back; between chunks of one rank nothing is sent."""
     max_in_flight: int | None = None
     """Chunk passes whose activations a rank may keep; the schedule's own limit where it is None."""
+    recomputed: NDArray[np.float64] | None = None
+    """The part of the input gradient's time in which the forward pass runs again; not known where it is None."""
+    sending: NDArray[np.float64] | None = None
+    """The end of a forward pass and of an input gradient in which the rank does nothing but send."""
+    exchanging: NDArray[np.float64] | None = None
+    """The part of a forward pass and of an input gradient in which the rank waits for sharded weights or gradients."""
 
 
 class Schedule(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
@@ -33,8 +34,10 @@ class Pieces:
     microbatch: Ints
     position: Ints
     """Of the chunk in the model."""
+    source: Ints
+    """Piece of another position that it waits for, or -1."""
     after: Ints
-    """Last piece of the block of another position that it waits for, or -1."""
+    """Last piece of the block of that one, or -1."""
     edge: Ints
     """Chunk behind which the transfer from there is, or -1 where it comes from the same rank."""
     block: Ints
@@ -65,12 +68,20 @@ class Pieces:
             chunk=chunk,
             microbatch=microbatch,
             position=position,
+            source=needs,
             after=np.where(needs == NOTHING, NOTHING, block[needs]),
             edge=np.where((needs == NOTHING) | (source == rank), NOTHING, behind),
             block=block,
             bounds=bounds,
             rank_names=names,
         )
+
+    @cached_property
+    def first_of_block(self) -> Ints:
+        """First piece of the block that every piece runs in."""
+        begins = np.concatenate(([True], self.block[1:] != self.block[:-1]))
+        first: Ints = np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        return first
 
     def name(self, piece: int) -> str:
         """What a piece is, in an error."""

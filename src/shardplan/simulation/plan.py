@@ -22,13 +22,21 @@ class SimulatedPlan:
     """A plan with its simulated step."""
 
     schedule: Schedule
-    plan: Plan
+    priced: PricedPlan
+    """The plan with its prices, as estimates price it."""
+    times: ChunkTimes
+    """What the pieces of the step take before any disturbance."""
     step: SimulatedStep
     """The micro-batches of the step, from the first piece to the last."""
     step_time: float
     """With what comes once a step: exposed exchanges of states, optimizer, fixed time, stragglers. [s]"""
     closed_form_time: float | None
     """The estimate of the same plan; None where the schedule has no closed form. [s]"""
+
+    @property
+    def plan(self) -> Plan:
+        """What is simulated."""
+        return self.priced.plan
 
 
 def simulate_plan(
@@ -56,21 +64,26 @@ def simulate_priced(
     disturbance: Disturbance = UNDISTURBED,
 ) -> SimulatedPlan:
     """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together."""
-    plan = priced.plan
-    at = Pipeline(
-        pp=plan.pp,
-        vp=plan.vp,
-        num_microbatches=int(priced.numbers.num_microbatches),
-        group_size=int(priced.numbers.microbatch_group_size),
-    )
-    step = simulate(schedule, at, priced.chunk_times if times is None else times, disturbance)
+    used = priced.chunk_times if times is None else times
+    step = simulate(schedule, pipeline_of(priced), used, disturbance)
     has_form = closed_form(schedule) is not None and times is None
     return SimulatedPlan(
         schedule=schedule,
-        plan=plan,
+        priced=priced,
+        times=used,
         step=step,
-        step_time=priced.step_time_after(np.array([rank.span for rank in step.ranks])),
+        step_time=float(priced.once_a_step.after(np.array([rank.span for rank in step.ranks])).max()),
         closed_form_time=priced.step_time if has_form else None,
+    )
+
+
+def pipeline_of(priced: PricedPlan) -> Pipeline:
+    """The pipeline of a plan."""
+    return Pipeline(
+        pp=priced.plan.pp,
+        vp=priced.plan.vp,
+        num_microbatches=int(priced.numbers.num_microbatches),
+        group_size=int(priced.numbers.microbatch_group_size),
     )
 
 

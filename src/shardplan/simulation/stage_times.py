@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,34 @@ def read_stage_times(path: Path, num_chunks: int) -> ChunkTimes:
         input_gradient=np.array(column("backward_s" if "backward_s" in given else "input_gradient_s")),
         weight_gradient=np.array(column("weight_gradient_s")) if "weight_gradient_s" in given else zero,
         transfer=np.array(column("transfer_s")) if "transfer_s" in given else zero,
+    )
+
+
+def stage_times_text(times: ChunkTimes) -> str:
+    """``times`` as such a file: gradients in one column where no weight gradient has a time of its own."""
+    split = bool(np.any(times.weight_gradient))
+    gradients = {"input_gradient_s": times.input_gradient, "weight_gradient_s": times.weight_gradient}
+    columns = {
+        "stage": range(len(times.forward)),
+        "forward_s": times.forward,
+        **(gradients if split else {"backward_s": times.input_gradient}),
+        "transfer_s": times.transfer,
+    }
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(
+        [stage, *(f"{seconds:.9g}" for seconds in row)] for stage, *row in zip(*columns.values(), strict=True)
+    )
+    return file.getvalue()
+
+
+def with_gradients_split(times: ChunkTimes, like: ChunkTimes) -> ChunkTimes:
+    """``times``, whose gradients were measured in one piece, split in the proportion that they have in ``like``."""
+    whole = like.input_gradient + like.weight_gradient
+    share = np.divide(like.weight_gradient, whole, out=np.zeros_like(whole), where=whole > 0)
+    return replace(
+        times, input_gradient=times.input_gradient * (1 - share), weight_gradient=times.input_gradient * share
     )
 
 

@@ -72,6 +72,8 @@ class SimulatedStep:
     end: Seconds
     took: Seconds
     """Of every piece alone, where several run as one block. [s]"""
+    transfer: Seconds
+    """On its way, of what every piece waits for. [s]"""
 
     @cached_property
     def step_time(self) -> float:
@@ -129,9 +131,10 @@ def simulate(
     """
     check(schedule, at)
     pieces = Pieces.of(schedule, at, schedule.order(at, times))
-    took = _durations(pieces, times) * disturbance.factors(pieces)
-    start, end = run(pieces, took, _transfers(pieces, times))
-    step = SimulatedStep(pieces=pieces, start=start, end=end, took=took)
+    took = durations(pieces, times) * disturbance.factors(pieces)
+    transfer = _transfers(pieces, times)
+    start, end = run(pieces, took, transfer)
+    step = SimulatedStep(pieces=pieces, start=start, end=end, took=took, transfer=transfer)
     _check_limit(schedule, step, times.max_in_flight)
     return step
 
@@ -161,7 +164,7 @@ def _hint(schedule: Schedule, at: Pipeline) -> str:
     return f"use {schedule.needs}"
 
 
-def _durations(pieces: Pieces, times: ChunkTimes) -> Seconds:
+def durations(pieces: Pieces, times: ChunkTimes) -> Seconds:
     """Seconds of every piece."""
     backward = times.input_gradient + times.weight_gradient
     by_kind = np.stack([times.forward, times.input_gradient, times.weight_gradient, backward])

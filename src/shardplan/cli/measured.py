@@ -1,0 +1,134 @@
+"""``shardplan timeline --measured``: a measured step laid over the prediction of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from shardplan.cli.simulate import plan_of_file
+from shardplan.errors import InputError
+from shardplan.fields import dataclass
+from shardplan.outputs.target import CSV, JsonTarget
+
+if TYPE_CHECKING:
+    from shardplan.simulation.measured.answer import MeasuredAnswer
+    from shardplan.simulation.timeline import StepTimeline
+
+PANEL: Final = "Measured step"
+
+
+def _measured(*names: str, text: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=PANEL, show_default=False, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredFlags:
+    """A measured step and the plan that it is compared with."""
+
+    measured: Annotated[
+        bool,
+        _measured(
+            "--measured",
+            text="The files are those of a measured step: pp_rank_*.json of Primus, traces of the PyTorch profiler, "
+            "or a CSV of passes.",
+        ),
+    ] = False
+    against: Annotated[
+        Path | None, _measured("--against", metavar="PLAN.json", text="Compare it with a plan of this plan file.")
+    ] = None
+    step: Annotated[
+        str | None,
+        _measured("--step", metavar="N", text="The step of the files. Default: the last complete one."),
+    ] = None
+    stages_out: Annotated[
+        str | None,
+        _measured(
+            "--stages-out",
+            metavar="FILE",
+            text="Write measured times of the stages as CSV for `simulate --stages`.",
+        ),
+    ] = None
+
+    def check_unused(self) -> None:
+        """Refuses flags of a measured step where none is given. Raises InputError."""
+        given = {"--against": self.against, "--step": self.step, "--stages-out": self.stages_out}
+        flag = next((name for name, value in given.items() if value is not None), None)
+        if flag is not None:
+            raise InputError(
+                f"{flag} is given without --measured",
+                rule=f"{flag} is about a measured step",
+                hint="add --measured, and give the files of the measured step",
+            )
+
+
+def measured_timeline(
+    files: Sequence[Path],
+    flags: MeasuredFlags,
+    *,
+    pick: str | None,
+    schedule: str | None,
+    others: Mapping[str, bool],
+    target: JsonTarget,
+    drawn: Sequence[JsonTarget],
+    draw: Callable[[StepTimeline], None],
+) -> int:
+    """Reads, compares and shows a measured step.
+
+    ``others``: flags of simulated steps, and whether they are given; ``drawn``: files that ``draw`` writes.
+    """
+    _check(files, flags, others, pick=pick, schedule=schedule)
+    stages = JsonTarget(flags.stages_out, "--stages-out", kind=CSV, is_forced=target.is_forced)
+    stages.check(flags.against, *files, other=target)
+    from shardplan.reports.measured import measured_record
+    from shardplan.simulation.measured.answer import measured_answer
+    from shardplan.simulation.step import UNDISTURBED
+
+    plan = flags.against
+    predicted = None if plan is None else plan_of_file(plan, pick, schedule, None, UNDISTURBED)
+    answer = measured_answer(files, step=flags.step, predicted=predicted)
+    if any(each.where is not None for each in drawn):
+        draw(answer.timeline)
+    if flags.stages_out is not None:
+        _write_stages(stages, answer)
+    target.write(measured_record(answer))
+    if not any(each.is_stdout for each in (target, stages, *drawn)):
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.measured import show_measured
+
+        written = [str(each.path) for each in (*drawn, stages) if each.path is not None]
+        show_measured(Page(), answer, written=written, splits_gradients=_splits(answer) and stages.path is not None)
+    return 0
+
+
+def _check(
+    files: Sequence[Path], flags: MeasuredFlags, others: Mapping[str, bool], *, pick: str | None, schedule: str | None
+) -> None:
+    """Refuses flags that do nothing. Raises InputError."""
+    if not files:
+        raise InputError(
+            "--measured is given without files",
+            rule="a measured step is read from files",
+            hint="give them: shardplan timeline --measured run/pp_rank_*.json --against PLAN.json",
+        )
+    of_plan = {} if flags.against is not None else {"--pick": pick is not None, "--schedule": schedule is not None}
+    flag = next((name for name, is_given in {**others, **of_plan}.items() if is_given), None)
+    if flag is not None:
+        hint = "add --against PLAN.json" if flag in of_plan else f"leave {flag} out"
+        raise InputError(
+            f"{flag} is given with --measured", rule=f"{flag} is about a plan, not about measured times", hint=hint
+        )
+
+
+def _write_stages(stages: JsonTarget, answer: MeasuredAnswer) -> None:
+    from shardplan.simulation.stage_times import stage_times_text
+
+    stages.write_text(stage_times_text(answer.stage_times))
+
+
+def _splits(answer: MeasuredAnswer) -> bool:
+    """Whether gradients that were measured in one piece are split as predicted."""
+    passes = answer.measurement.passes
+    return answer.predicted is not None and passes is not None and not passes.stage_times.weight_gradient.any()

@@ -1,0 +1,1 @@
+"""What commands that show a step have in common."""

@@ -1,0 +1,114 @@
+"""``shardplan timeline``: one simulated step, from event to event, as files that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags, PickFlag
+from shardplan.cli.measured import MeasuredFlags, measured_timeline
+from shardplan.cli.simulate import (
+    JitterFlag,
+    ScheduleFlag,
+    SeedFlag,
+    StagesFlag,
+    TimesFlag,
+    case_of_file,
+    check_one_given,
+    disturbance_of,
+    plan_of_file,
+)
+from shardplan.cli.steps.drawings import DrawingFlags
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    from shardplan.simulation.step import Disturbance
+    from shardplan.simulation.timeline import StepTimeline
+
+
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="PLAN.json",
+        show_default=False,
+        help="A plan file that `plan` or `estimate` wrote; with --measured, the files of a measured step.",
+    ),
+]
+
+
+@with_flags
+def timeline(
+    *,
+    output: OutputFlags,
+    drawn: DrawingFlags,
+    measured: MeasuredFlags,
+    files: FilesArgument = None,
+    times: TimesFlag = None,
+    pick: PickFlag = None,
+    schedule: ScheduleFlag = None,
+    stages: StagesFlag = None,
+    jitter: JitterFlag = "0",
+    seed: SeedFlag = "0",
+) -> int:
+    """Show one step: what every rank does at every moment, and what its memory holds.
+
+    The step is simulated with the times and bytes of the estimate. With --times there is no memory.
+    """
+    target, drawings = output.target(), drawn.drawings(output)
+    drawings.check(target, (*(files or ()), times, stages))
+    disturbance = disturbance_of(jitter, seed)
+    if measured.measured:
+        return measured_timeline(
+            files or [],
+            measured,
+            pick=pick,
+            schedule=schedule,
+            others={"--times": times is not None, "--stages": stages is not None, "--jitter": disturbance.jitter > 0},
+            target=target,
+            drawn=drawings.targets,
+            draw=drawings.write,
+        )
+    measured.check_unused()
+    plan = _only(files or [])
+    check_one_given(plan, times)
+    if times is not None:
+        shown = _of_case(times, schedule, stages, disturbance)
+    else:
+        from shardplan.simulation.show import timeline_of
+
+        assert plan is not None
+        shown = timeline_of(plan_of_file(plan, pick, schedule, stages, disturbance))
+    from shardplan.reports.timeline.record import timeline_record
+
+    drawings.write(shown)
+    target.write(timeline_record(shown))
+    if not (target.is_stdout or drawings.are_on_stdout):
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.timeline import show_timeline
+
+        show_timeline(Page(), shown, written=drawings.written)
+    return 0
+
+
+def _only(files: Sequence[Path]) -> Path | None:
+    """The plan file. Raises InputError where there are several."""
+    if len(files) > 1:
+        raise InputError(
+            f"{len(files)} files are given",
+            rule="the step of one plan is simulated",
+            hint="give one plan file, or add --measured if these are files of a measured step",
+        )
+    return files[0] if files else None
+
+
+def _of_case(file: Path, schedule: str | None, stages: Path | None, disturbance: Disturbance) -> StepTimeline:
+    """The step of a case."""
+    from shardplan.simulation.show import timeline_of_times
+    from shardplan.simulation.step import simulate
+
+    named, at, times = case_of_file(file, schedule, stages)
+    return timeline_of_times(named, simulate(named, at, times, disturbance), times)

@@ -1,0 +1,38 @@
+"""What a step takes besides its micro-batches, rank by rank: exchanges of states, the optimizer, fixed time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.fields import dataclass
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnceAStep:
+    r"""Seconds that come once a step; arrays have an element for every rank.
+
+    A rank that its micro-batches keep for b seconds takes :math:`(b + g + r + u + t_0) \cdot f`.
+    """
+
+    gather: Column
+    """Parameters gathered, as far as no computation hides it: g."""
+    reduce: Column
+    """Gradients reduced, as far as no computation hides it: r."""
+    update: Column
+    """Optimizer: u."""
+    fixed: float
+    """Fixed time of a step: t_0."""
+    straggler_factor: float
+    """By how much the slowest of many accelerators lengthens a step: f."""
+
+    def after(self, busy: Column) -> Column:
+        """The step of every rank that its micro-batches keep for ``busy`` seconds. [s]"""
+        return (busy + (self.update + self.gather + self.reduce) + self.fixed) * self.straggler_factor
+
+    def stragglers(self, busy: Column) -> Column:
+        """The part of that by which stragglers lengthen it. [s]"""
+        whole = self.after(busy)
+        return whole - whole / self.straggler_factor

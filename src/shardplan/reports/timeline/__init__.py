@@ -1,0 +1,1 @@
+"""A simulated step as files: a trace, a page and a picture."""

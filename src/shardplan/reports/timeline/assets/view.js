@@ -1,0 +1,278 @@
+// What is shown: a window of time, a rank and a piece, on three canvases with one axis.
+"use strict";
+
+const LEAST_TICKS = 200; // of the narrowest window
+
+class View {
+  constructor(step) {
+    this.step = step;
+    this.sheets = Object.fromEntries(["axis", "ranks", "rank", "memory"].map((id) => [id, new Sheet(id)]));
+    [this.from, this.to] = [0, step.last];
+    this.rank = step.memory ? this.fullest() : 0;
+    this.event = -1;
+    this.marksCritical = false;
+    this.isFolded = true;
+    this.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    this.frames = []; // milliseconds of the last drawings
+    this.onChange = () => {};
+  }
+
+  fullest() {
+    const peaks = this.step.memory.peaks.map((peak) => peak.bytes);
+    return peaks.indexOf(Math.max(...peaks));
+  }
+
+  get palette() {
+    const palette = this.step.palettes[this.theme];
+    const hatched = this.step.hues.findIndex((hue) => hue.hatched);
+    palette.hatch ??= hatching(this.sheets.ranks.context, palette.shades[hatched][0], palette.pale);
+    return palette;
+  }
+
+  // Rows of the first canvas: a group of identical ranks, or every rank.
+  get rows() {
+    return this.isFolded ? this.step.groups : this.step.rank_names.map((_, rank) => [rank]);
+  }
+
+  get isNarrow() {
+    return this.sheets.ranks.canvas.clientWidth < 600;
+  }
+
+  get left() {
+    return this.isNarrow ? 34 : 96;
+  }
+
+  get frame() {
+    return { from: this.from, to: this.to, left: this.left, width: this.sheets.ranks.canvas.clientWidth - this.left - 2 };
+  }
+
+  // Heights of a row of the first canvas.
+  get sizes() {
+    const rows = this.rows.length;
+    const work = rows <= 8 ? 26 : rows <= 16 ? 18 : rows <= 32 ? 12 : 8;
+    return { work, thin: rows <= 16 ? 4 : 2, space: rows <= 16 ? 6 : 3 };
+  }
+
+  get pitch() {
+    const { work, thin, space } = this.sizes;
+    return work + (this.step.usedLanes.length - 1) * (thin + 1) + space;
+  }
+
+  moment(x) {
+    const frame = this.frame;
+    return frame.from + ((x - frame.left) / frame.width) * (frame.to - frame.from);
+  }
+
+  x(moment) {
+    const frame = this.frame;
+    return frame.left + ((moment - frame.from) / (frame.to - frame.from)) * frame.width;
+  }
+
+  show(from, to) {
+    const length = Math.min(Math.max(to - from, LEAST_TICKS), this.step.last);
+    this.from = Math.min(Math.max(from, 0), this.step.last - length);
+    this.to = this.from + length;
+    this.changed();
+  }
+
+  zoom(factor, about = (this.from + this.to) / 2) {
+    this.show(about - (about - this.from) * factor, about + (this.to - about) * factor);
+  }
+
+  move(share) {
+    const by = share * (this.to - this.from);
+    this.show(this.from + by, this.to + by);
+  }
+
+  select(rank, event = -1) {
+    [this.rank, this.event] = [rank, event];
+    this.onChange();
+    if (event < 0) return this.changed();
+    const [start, stop] = [this.step.start[event], this.step.stop[event]];
+    if (start >= this.to || stop <= this.from) {
+      const half = (this.to - this.from) / 2;
+      return this.show((start + stop) / 2 - half, (start + stop) / 2 + half);
+    }
+    return this.changed();
+  }
+
+  // Draws at the next frame, once.
+  changed() {
+    this.waiting ??= requestAnimationFrame(() => {
+      this.waiting = undefined;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const begin = performance.now();
+    this.drawAxis();
+    this.drawRanks();
+    this.drawRank();
+    document.getElementById("merged").hidden = this.sheets.ranks.merged.length + this.sheets.rank.merged.length === 0;
+    if (this.step.memory) this.drawMemory();
+    const { tick_s: tick } = this.step;
+    document.getElementById("window").textContent =
+      this.to - this.from >= this.step.last ? "" : `Shown: ${timeText(this.from * tick)} to ${timeText(this.to * tick)}`;
+    this.frames.push(performance.now() - begin);
+    if (this.frames.length > 200) this.frames.shift();
+  }
+
+  drawAxis() {
+    const { axis } = this.sheets;
+    const { page } = this.palette;
+    axis.clear(30);
+    const { left, width } = this.frame;
+    const tick = this.step.tick_s;
+    for (const [moment, text] of axisTicks(this.from * tick, this.to * tick, width / 90)) {
+      const x = this.x(moment / tick);
+      axis.context.fillStyle = page.line;
+      axis.context.fillRect(x, 20, 1, 6);
+      const half = text.length * 3.4;
+      axis.text(text, Math.min(x, left + width - half), 12, page.faint, { align: "center" });
+    }
+    axis.context.fillStyle = page.track;
+    axis.context.fillRect(left, 26, width, 3);
+    axis.context.fillStyle = page.faint;
+    axis.context.fillRect(left + (this.from / this.step.last) * width, 26, Math.max(((this.to - this.from) / this.step.last) * width, 3), 3);
+  }
+
+  drawRanks() {
+    const { ranks } = this.sheets;
+    const { step, palette, sizes, pitch, left, frame } = this;
+    ranks.clear(this.rows.length * pitch + 4);
+    const every = Math.ceil(13 / pitch);
+    this.rows.forEach(([rank, ...same], row) => {
+      const y = 2 + row * pitch;
+      ranks.context.fillStyle = palette.page.track;
+      ranks.context.fillRect(left, y, frame.width, sizes.work);
+      for (const [place, lane] of step.usedLanes.entries()) {
+        const top = place ? y + sizes.work + 1 + (place - 1) * (sizes.thin + 1) : y;
+        const high = place ? sizes.thin : sizes.work;
+        drawLane(ranks, step, frame, palette, rank, lane, top, high, this.marksCritical);
+      }
+    });
+    drawMerged(ranks, step, frame, palette, this.marksCritical);
+    this.rows.forEach(([rank, ...same], row) => {
+      const y = 2 + row * pitch;
+      const isSelected = rank === this.rank || same.includes(this.rank);
+      if (isSelected) this.outline(ranks, left - 1, y - 1.5, frame.width + 2, pitch - sizes.space + 3);
+      if (row % every === 0 || isSelected) this.name(ranks, rank, same, y + sizes.work / 2, isSelected);
+    });
+    this.markEvent(ranks, (rank) => this.rows.findIndex((row) => row.includes(rank)) * pitch + 2, sizes.work, sizes.thin);
+  }
+
+  name(sheet, rank, same, middle, isSelected) {
+    const colour = isSelected ? this.palette.page.text : this.palette.page.faint;
+    const more = same.length ? ` +${same.length}` : "";
+    const most = Math.floor((this.left - 10) / 6.4);
+    const whole = this.step.rank_names[rank] + more;
+    const short = this.isNarrow ? `${rank}${more}` : whole.length <= most ? whole : `${whole.slice(0, most - 1)}…`;
+    sheet.text(short, this.left - 8, middle, colour, { align: "right" });
+  }
+
+  outline(sheet, x, y, wide, high) {
+    sheet.context.strokeStyle = this.palette.page.text;
+    sheet.context.lineWidth = 1;
+    sheet.context.strokeRect(Math.round(x) + 0.5, Math.round(y) + 0.5, wide - 1, high - 1);
+  }
+
+  // A frame around the selected piece.
+  markEvent(sheet, top, work, thin, gap = 1) {
+    if (this.event < 0) return;
+    const { step } = this;
+    const lane = this.laneOf(this.event);
+    const place = step.usedLanes.indexOf(lane);
+    const y = top(this.rank) + (place ? work + gap + (place - 1) * (thin + gap) : 0);
+    const [x, stop] = [Math.max(this.x(step.start[this.event]), this.left), Math.min(this.x(step.stop[this.event]), sheet.width)];
+    if (stop < this.left || x > sheet.width) return;
+    sheet.context.strokeStyle = this.palette.page.text;
+    sheet.context.lineWidth = 2;
+    sheet.context.strokeRect(x, y, Math.max(stop - x, 2), place ? thin : work);
+  }
+
+  laneOf(event) {
+    const first = this.rank * this.step.lanes.length;
+    return this.step.lanes.findIndex((_, lane) => event < this.step.bounds[first + lane + 1]);
+  }
+
+  drawRank() {
+    const { rank: sheet } = this.sheets;
+    const { step, palette, left, frame } = this;
+    const [work, thin, gap] = [46, 14, 20];
+    sheet.clear(18 + work + (step.usedLanes.length - 1) * (thin + gap) + 4);
+    for (const [place, lane] of step.usedLanes.entries()) {
+      const y = 18 + (place ? work + gap + (place - 1) * (thin + gap) : 0);
+      const high = place ? thin : work;
+      sheet.text(step.lanes[lane], left, y - 8, palette.page.faint, { size: 11 });
+      sheet.context.fillStyle = palette.page.track;
+      sheet.context.fillRect(left, y, frame.width, high);
+      drawLane(sheet, step, frame, palette, this.rank, lane, y, high, this.marksCritical);
+    }
+    drawMerged(sheet, step, frame, palette, this.marksCritical);
+    this.name(sheet, this.rank, [], 18 + work / 2, true);
+    this.markEvent(sheet, () => 18, work, thin, gap);
+  }
+
+  drawMemory() {
+    const { memory: sheet } = this.sheets;
+    const { memory, rank_names: names } = this.step;
+    const { page } = this.palette;
+    const [top, high] = [14, 120];
+    sheet.clear(top + high + 6);
+    const most = Math.max(...memory.peaks.map((peak) => peak.bytes));
+    const place = (bytes) => top + high - (bytes / most) * high;
+    const { left, width } = this.frame;
+    for (const share of [0, 0.5, 1]) {
+      sheet.context.fillStyle = page.line;
+      sheet.context.fillRect(left, place(share * most), width, 1);
+      const text = bytesText(share * most);
+      sheet.text(this.isNarrow ? text.split(" ")[0] : text, left - 8, place(share * most), page.faint, { align: "right", size: 11 });
+    }
+    names.forEach((_, rank) => { if (rank !== this.rank && names.length <= 16) this.memoryLine(sheet, rank, place, page.line, 1); });
+    this.memoryLine(sheet, this.rank, place, page.text, 1.5, page.area, top + high);
+    const peak = memory.peaks[this.rank];
+    const x = this.x(peak.time);
+    if (x < left || x > left + width) return;
+    sheet.context.fillStyle = page.text;
+    sheet.context.beginPath();
+    sheet.context.arc(x, place(peak.bytes), 3.5, 0, 7);
+    sheet.context.fill();
+    const end = x > left + width - 140;
+    sheet.text(`peak ${bytesText(peak.bytes)}`, x + (end ? -8 : 8), Math.max(place(peak.bytes) - 8, 6), page.text, { align: end ? "right" : "left" });
+  }
+
+  // Memory of a rank as steps; where changes are closer than a pixel, the most of each pixel.
+  memoryLine(sheet, rank, place, colour, wide, area, base) {
+    const { memory } = this.step;
+    const [first, end] = [memory.bounds[rank], memory.bounds[rank + 1]];
+    const begin = Math.max(lowerBound(memory.times, this.from, first, end) - 1, first);
+    const stop = Math.min(lowerBound(memory.times, this.to, begin, end) + 1, end);
+    const path = new Path2D();
+    const { left, width } = this.frame;
+    let [x, y] = [left, place(memory.allocated[begin] * memory.unit_bytes)];
+    path.moveTo(x, y);
+    for (let i = begin + 1; i < stop; i++) {
+      let next = place(memory.allocated[i] * memory.unit_bytes);
+      const here = Math.min(Math.max(this.x(memory.times[i]), left), left + width);
+      while (i + 1 < stop && this.x(memory.times[i + 1]) < here + 0.5) next = Math.min(next, place(memory.allocated[++i] * memory.unit_bytes));
+      path.lineTo(here, y);
+      path.lineTo(here, next);
+      [x, y] = [here, next];
+    }
+    const last = Math.min(this.x(this.to), Math.max(this.x(memory.times[end - 1]), x));
+    path.lineTo(last, y);
+    if (area) {
+      const filled = new Path2D(path);
+      filled.lineTo(last, base);
+      filled.lineTo(left, base);
+      sheet.context.fillStyle = area;
+      sheet.context.globalAlpha = 0.6;
+      sheet.context.fill(filled);
+      sheet.context.globalAlpha = 1;
+    }
+    sheet.context.strokeStyle = colour;
+    sheet.context.lineWidth = wide;
+    sheet.context.stroke(path);
+  }
+}

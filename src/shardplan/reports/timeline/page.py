@@ -1,0 +1,188 @@
+"""A step as one page to look around in: all ranks, one rank, one layer; it needs no network.
+
+The page is ``assets/page.html`` with the style sheet, the scripts and the data put in. The data are JSON; their format is
+described in ``assets/data.js``, and the columns of the events are packed so that a step of half a million events is a
+page of a few megabytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.files import shipped_text
+from shardplan.reports.timeline.bars import hues
+from shardplan.reports.timeline.hues import BOUNDS, HUES, PAGES, ink_on, shades
+from shardplan.simulation.pieces import Ints
+from shardplan.simulation.timeline import COMPUTE, EVENT_KINDS, LANES, Events, MemoryTrace, StepTimeline
+from shardplan.units import format_time
+
+ASSETS: Final = Path(__file__).parent / "assets"
+SCRIPTS: Final = ("data.js", "text.js", "draw.js", "view.js", "input.js", "page.js")
+NUM_TICKS: Final = 2**30
+"""Ticks of a step: times are exact to a thousand millionth of it."""
+NUM_LEVELS: Final = 2**24
+"""Levels between nothing and the highest peak of the memory."""
+COLUMNS: Final = ("kind", "chunk", "microbatch", "start", "duration", "critical")
+
+
+def timeline_html(timeline: StepTimeline) -> str:
+    """The page as text."""
+    page = Template(shipped_text(ASSETS / "page.html"))
+    data = json.dumps(page_data(timeline), ensure_ascii=True, separators=(",", ":"))
+    return page.substitute(
+        title=escape(timeline.title),
+        summary=escape(_summary(timeline)),
+        style=_colours() + shipped_text(ASSETS / "page.css").rstrip(),
+        script="\n".join(shipped_text(ASSETS / name).rstrip() for name in SCRIPTS),
+        data=data.replace("<", "\\u003c"),
+    )
+
+
+def page_data(timeline: StepTimeline) -> dict[str, Any]:
+    """What the scripts read; ``assets/data.js`` says what each entry is."""
+    events = timeline.events
+    end = float(events.end.max(initial=0.0))
+    if timeline.memory:
+        end = max(end, *(float(trace.times[-1]) for trace in timeline.memory))
+    tick = end / NUM_TICKS if end else 1.0
+    num_chunks = max(int(events.chunk.max(initial=0)) + 1, 1)
+    places = events.rank * len(LANES) + events.lane
+    return {
+        "schema": "shardplan/timeline-page/1",
+        "title": timeline.title,
+        "step_time_s": timeline.step_time,
+        "tick_s": tick,
+        "num_chunks": num_chunks,
+        "rank_names": list(timeline.rank_names),
+        "bubble_rates": timeline.bubble_rates.tolist(),
+        "groups": groups(timeline),
+        "lanes": list(LANES),
+        "kinds": [{"name": name, "hue": int(hue)} for name, hue in zip(EVENT_KINDS, _hue_of_kinds(), strict=True)],
+        "hues": [
+            {"label": hue.label, "hatched": hue.is_hatched, "shaded": _is_shaded(events, number)}
+            for number, hue in enumerate(HUES)
+        ],
+        "palettes": {theme: _palette(theme, num_chunks) for theme in PAGES},
+        "counts": np.bincount(places, minlength=timeline.num_ranks * len(LANES)).tolist(),
+        "columns": {name: packed(column) for name, column in _columns(events, tick).items()},
+        "memory": _memory(timeline.memory, tick) if timeline.memory else None,
+        "layer": [
+            {
+                "name": each.name,
+                "direction": each.direction,
+                "time_s": each.time,
+                "exposed_time_s": each.exposed_time,
+                "bound": each.bound,
+            }
+            for each in timeline.layer
+        ],
+    }
+
+
+def groups(timeline: StepTimeline) -> list[list[int]]:
+    """Ranks whose events are the same in everything but the rank, in the order of their first one."""
+    found: dict[bytes, list[int]] = {}
+    events = timeline.events
+    bounds = np.searchsorted(events.rank, np.arange(timeline.num_ranks + 1)).tolist()
+    columns = [events.lane, events.start, *(getattr(events, name) for name in COLUMNS if name != "start")]
+    for rank, (first, last) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        own = b"".join(np.ascontiguousarray(column[first:last]).tobytes() for column in columns)
+        memory = timeline.memory[rank] if timeline.memory else None
+        held = memory.times.tobytes() + memory.allocated.tobytes() if memory is not None else b""
+        found.setdefault(own + held, []).append(rank)
+    return list(found.values())
+
+
+def packed(column: Ints | NDArray[np.bool_]) -> str:
+    """A column of integers: differences as 32-bit integers, low byte first, in a zlib stream, in base64."""
+    whole = np.asarray(column).astype("<i4")
+    differences = np.diff(whole, prepend=np.zeros(1, dtype="<i4")).astype("<i4")
+    return base64.b64encode(zlib.compress(differences.tobytes(), level=6)).decode("ascii")
+
+
+def _columns(events: Events, tick: float) -> dict[str, Ints | NDArray[np.bool_]]:
+    """Columns by name, with moments in ticks: events that touch still do."""
+    start, end = (np.rint(moment / tick).astype(np.int64) for moment in (events.start, events.end))
+    times = {"start": start, "duration": end - start}
+    return {name: times.get(name, getattr(events, name)) for name in COLUMNS}
+
+
+def _memory(traces: Sequence[MemoryTrace], tick: float) -> dict[str, Any]:
+    """Memory of all ranks."""
+    unit = max(trace.peak_bytes for trace in traces) / NUM_LEVELS or 1.0
+    times = np.concatenate([np.rint(trace.times / tick) for trace in traces]).astype(np.int64)
+    allocated = np.concatenate([np.rint(trace.allocated / unit) for trace in traces]).astype(np.int64)
+    return {
+        "unit_bytes": unit,
+        "counts": [len(trace.times) for trace in traces],
+        "columns": {"times": packed(times), "allocated": packed(allocated)},
+        "peaks": [_peak(trace, tick) for trace in traces],
+    }
+
+
+def _peak(trace: MemoryTrace, tick: float) -> dict[str, Any]:
+    parts = [
+        {"name": part.name, "bytes": part.num_bytes, "note": _note(part.microbatches)}
+        for part in trace.at_peak
+        if part.num_bytes > 0
+    ]
+    baseline = trace.baseline_bytes
+    return {"time": round(trace.peak_time / tick), "bytes": trace.peak_bytes, "baseline": baseline, "parts": parts}
+
+
+def _note(microbatches: Sequence[int]) -> str:
+    """Whose activations they are."""
+    if not microbatches:
+        return ""
+    some = sorted(set(microbatches))
+    if len(some) == 1:
+        return f"micro-batch {some[0]}"
+    return f"{len(some)} micro-batches, {some[0]} to {some[-1]}"
+
+
+def _summary(timeline: StepTimeline) -> str:
+    rates = 100 * timeline.bubble_rates
+    bubble = f"{rates.min():.1f} to {rates.max():.1f} %" if len(rates) > 1 else f"{rates.max(initial=0.0):.1f} %"
+    once = timeline.step_time - timeline.pipeline_time
+    after = f", {format_time(once)} of it once a step" if once > timeline.step_time * 1e-6 else ""
+    return f"{format_time(timeline.step_time)} a step{after}. Bubble {bubble} of the time of a rank."
+
+
+def _hue_of_kinds() -> Ints:
+    return hues(np.arange(len(EVENT_KINDS)))
+
+
+def _is_shaded(events: Events, number: int) -> bool:
+    """Whether the chunks of a hue have shades."""
+    own = (hues(events.kind) == number) & (events.lane == COMPUTE)
+    return not HUES[number].is_hatched and bool((events.chunk[own] > 0).any())
+
+
+def _palette(theme: str, num_chunks: int) -> dict[str, Any]:
+    colours = [shades(hue, theme, num_chunks) for hue in HUES]
+    hatched = next(hue for hue in HUES if hue.is_hatched)
+    return {
+        "shades": colours,
+        "ink": [[ink_on(colour) for colour in each] for each in colours],
+        "pale": shades(hatched, theme, 3)[-1],
+        "bounds": {bound: shades(hue, theme, 1)[0] for bound, hue in BOUNDS.items()},
+        "page": PAGES[theme]._asdict(),
+    }
+
+
+def _colours() -> str:
+    """Colours of the page as the reader has set, before a script has run."""
+    light, dark = ("".join(f"--{name}:{value};" for name, value in page._asdict().items()) for page in PAGES.values())
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    )

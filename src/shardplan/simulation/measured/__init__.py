@@ -1,0 +1,1 @@
+"""Measured steps: read from the files of profilers, and laid over the prediction."""

@@ -1,0 +1,240 @@
+"""A measured step laid over the prediction of a plan: how far apart they are, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.errors import InputError
+from shardplan.fields import dataclass
+from shardplan.simulation.clock import Seconds
+from shardplan.simulation.measured.passes import MeasuredStep
+from shardplan.simulation.pieces import FORWARD, Ints, Pieces
+from shardplan.simulation.plan import SimulatedPlan, simulate_priced
+from shardplan.simulation.step import SimulatedStep
+
+DIRECTIONS: Final = ("forward", "backward")
+"""A backward pass is all of it, gradients of inputs and weights and recomputation."""
+MOST_PASSES: Final = 3
+"""Passes that are named as the slowest ones."""
+SLOW: Final = 1.25
+"""A pass that takes this many times the median of its chunk is slow."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassName:
+    """One pass of a micro-batch through a chunk."""
+
+    rank: int
+    chunk: int
+    microbatch: int
+    direction: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowPass:
+    """A pass that took longer than others of its chunk."""
+
+    name: PassName
+    start: float
+    """From the first pass of the step. [s]"""
+    time: float
+    """[s]"""
+    usual_time: float
+    """Median of its chunk and direction. [s]"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankComparison:
+    """One pipeline rank; times of passes are medians, summed over its chunks."""
+
+    rank: int
+    forward: tuple[float, float]
+    """Measured and predicted. [s]"""
+    backward: tuple[float, float]
+    busy: tuple[float, float]
+    """Measured and predicted time in which a pass runs. [s]"""
+    bubble: tuple[float, float]
+    """Measured and predicted 1 - busy / time from the first pass to the last."""
+    memory_bytes: tuple[float, float] | None
+    """Measured and predicted peak, where both are known. [bytes]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassComparison:
+    """The passes of a measured step and those of a prediction."""
+
+    measured: MeasuredStep
+    predicted: SimulatedPlan
+    with_measured_times: SimulatedPlan
+    """The plan's schedule with the measured times of its stages."""
+    ranks: tuple[RankComparison, ...]
+    first_other: tuple[PassName, PassName] | None
+    """The first pass, measured and predicted, in which the order of a rank is another one; None where none is."""
+    slow: tuple[SlowPass, ...]
+    """Those that lost most time against the median of their chunk, longest loss first."""
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """Measured and predicted time of the pipeline, from a rank's first pass to its last. [s]"""
+        return self.measured.pipeline_time, self.predicted.step.step_time
+
+    @property
+    def by_stage_times(self) -> float:
+        """What of the difference comes from the times of stages: measured ones in the prediction's place. [s]"""
+        return self.with_measured_times.step.step_time - self.predicted.step.step_time
+
+    @property
+    def by_the_rest(self) -> float:
+        """What of it comes from all else: slow passes, another order, transfers that wait. [s]"""
+        return self.measured.pipeline_time - self.with_measured_times.step.step_time
+
+    def ratio(self, direction: str) -> float:
+        """Measured time of all passes of a direction, by medians, over that predicted."""
+        pairs = [getattr(rank, direction) for rank in self.ranks]
+        predicted = sum(pair[1] for pair in pairs)
+        return float(sum(pair[0] for pair in pairs) / predicted) if predicted else float("nan")
+
+
+def compare_passes(
+    measured: MeasuredStep, predicted: SimulatedPlan, memory_bytes: Sequence[float] | None = None
+) -> PassComparison:
+    """``measured`` laid over ``predicted``. ``memory_bytes``: predicted peak of every rank.
+
+    Raises ``InputError`` where the two do not have the same ranks, chunks and micro-batches.
+    """
+    _check(measured, predicted)
+    times = measured.stage_times
+    again = simulate_priced(predicted.priced, predicted.schedule, times=times)
+    own = _Passes.of(measured.pieces, measured.start, measured.end - measured.start)
+    other = _Passes.of(predicted.step.pieces, predicted.step.start, predicted.step.took)
+    return PassComparison(
+        measured=measured,
+        predicted=predicted,
+        with_measured_times=again,
+        ranks=tuple(_ranks(measured, predicted.step, own, other, memory_bytes)),
+        first_other=_first_other(measured.pieces, predicted.step.pieces, measured.start),
+        slow=tuple(_slow(own)),
+    )
+
+
+def _check(measured: MeasuredStep, predicted: SimulatedPlan) -> None:
+    if predicted.schedule.parameter_copies > 1 or len(predicted.step.ranks) != measured.num_ranks:
+        raise InputError(
+            f"the measured step has {measured.num_ranks} ranks, and the plan {len(predicted.step.ranks)}",
+            rule="a measured step is compared with the plan that ran, with one copy of every stage",
+            hint="give the plan that was measured with --against",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Passes:
+    """Passes by rank, chunk, micro-batch and direction: sums of their pieces."""
+
+    rank: Ints
+    chunk: Ints
+    microbatch: Ints
+    is_backward: NDArray[np.bool_]
+    start: Seconds
+    time: Seconds
+    usual: Seconds
+    """Median of the chunk and direction of every pass. [s]"""
+
+    @classmethod
+    def of(cls, pieces: Pieces, start: Seconds, took: Seconds) -> _Passes:
+        key = np.stack([pieces.rank, pieces.chunk, pieces.kind != FORWARD, pieces.microbatch])
+        found, inverse = np.unique(key, axis=1, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        time = np.bincount(inverse, took).astype(np.float64)
+        first = np.full(len(time), np.inf)
+        np.minimum.at(first, inverse, start)
+        _, alike = np.unique(found[:3], axis=1, return_inverse=True)
+        medians = np.array([np.median(time[alike.reshape(-1) == one]) for one in range(int(alike.max()) + 1)])
+        return cls(
+            rank=found[0],
+            chunk=found[1],
+            microbatch=found[3],
+            is_backward=found[2].astype(bool),
+            start=first - first.min(),
+            time=time,
+            usual=medians[alike.reshape(-1)],
+        )
+
+    def of_rank(self, rank: int, *, backward: bool) -> float:
+        """Medians of its chunks, summed. [s]"""
+        mine = (self.rank == rank) & (self.is_backward == backward)
+        _, first = np.unique(self.chunk[mine], return_index=True)
+        return float(self.usual[mine][first].sum())
+
+    def name(self, number: int) -> PassName:
+        return PassName(
+            rank=int(self.rank[number]),
+            chunk=int(self.chunk[number]),
+            microbatch=int(self.microbatch[number]),
+            direction=DIRECTIONS[int(self.is_backward[number])],
+        )
+
+
+def _ranks(
+    measured: MeasuredStep, predicted: SimulatedStep, own: _Passes, other: _Passes, memory: Sequence[float] | None
+) -> list[RankComparison]:
+    bounds, busy = measured.pieces.bounds, measured.busy_times
+    spans = np.maximum.reduceat(measured.end, bounds[:-1]) - measured.start[bounds[:-1]]
+    found = []
+    for rank, activity in enumerate(predicted.ranks):
+        peak = None if measured.memory_bytes is None or not memory else (measured.memory_bytes[rank], memory[rank])
+        found.append(
+            RankComparison(
+                rank=rank,
+                forward=(own.of_rank(rank, backward=False), other.of_rank(rank, backward=False)),
+                backward=(own.of_rank(rank, backward=True), other.of_rank(rank, backward=True)),
+                busy=(float(busy[rank]), activity.busy_time),
+                bubble=(_bubble(float(busy[rank]), float(spans[rank])), _bubble(activity.busy_time, activity.span)),
+                memory_bytes=peak,
+            )
+        )
+    return found
+
+
+def _bubble(busy: float, span: float) -> float:
+    return max(1 - busy / span, 0.0) if span else 0.0
+
+
+def _first_other(measured: Pieces, predicted: Pieces, start: Seconds) -> tuple[PassName, PassName] | None:
+    """The pass that differs first in time, of all ranks."""
+    found: list[tuple[float, PassName, PassName]] = []
+    for rank in range(len(measured.rank_names)):
+        mine, theirs = (range(one.bounds[rank], one.bounds[rank + 1]) for one in (measured, predicted))
+        for number, other in zip(mine, theirs, strict=False):
+            names = _name(measured, number), _name(predicted, other)
+            if names[0] != names[1]:
+                found.append((float(start[number]), *names))
+                break
+    return min(found, key=lambda one: one[0])[1:] if found else None
+
+
+def _name(pieces: Pieces, number: int) -> PassName:
+    return PassName(
+        rank=int(pieces.rank[number]),
+        chunk=int(pieces.chunk[number]),
+        microbatch=int(pieces.microbatch[number]),
+        direction=DIRECTIONS[int(pieces.kind[number] != FORWARD)],
+    )
+
+
+def _slow(own: _Passes) -> list[SlowPass]:
+    lost = own.time - own.usual
+    worst = np.argsort(-lost, kind="stable")[:MOST_PASSES]
+    return [
+        SlowPass(
+            name=own.name(number),
+            start=float(own.start[number]),
+            time=float(own.time[number]),
+            usual_time=float(own.usual[number]),
+        )
+        for number in worst.tolist()
+        if own.time[number] > SLOW * own.usual[number]
+    ]

@@ -1,0 +1,252 @@
+"""A measured step: every pass of every rank with its time, on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.fields import dataclass
+from shardplan.schedules.base import ChunkTimes, Pipeline
+from shardplan.schedules.simulated.order_file import OrderFile, StagePass
+from shardplan.simulation.clock import Seconds
+from shardplan.simulation.events import KIND_OF_PIECE
+from shardplan.simulation.measured.clocks import clock_shifts
+from shardplan.simulation.measured.layout import Layout
+from shardplan.simulation.measured.ranks import MOST_PASSES, RankPasses, with_split_gradients, wrong
+from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, KINDS, NOTHING, WEIGHT_GRADIENT, Pieces
+from shardplan.simulation.timeline import COMPUTE, Events, StepTimeline
+
+OUT_OF_ORDER: Final = "No shift of the clocks makes every pass start after what it needs. The times are as given."
+
+
+class MeasuredOrder(OrderFile):
+    """The order in which the ranks ran their passes."""
+
+    name = "measured"
+    title = "Measured order"
+
+    def __init__(self, rows: Sequence[Sequence[StagePass]], label: str, names: tuple[str, ...]) -> None:
+        self.names = names
+        super().__init__(rows, label)
+
+    def rank_name(self, rank: int) -> str:
+        """With its file."""
+        return self.names[rank]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredStep:
+    """Passes of one step, in the order in which each rank started them."""
+
+    source: str
+    """What the files are."""
+    step: str
+    """The number of the step in the files."""
+    schedule: MeasuredOrder
+    at: Pipeline
+    pieces: Pieces
+    start: Seconds
+    """Of every pass, from the first one of all. [s]"""
+    end: Seconds
+    total_times: tuple[float, ...] | None
+    """Of the whole pipeline call on every rank, where the files have it. [s]"""
+    memory_bytes: tuple[float, ...] | None
+    """Peak of every rank, where the files have it. [bytes]"""
+    notes: tuple[str, ...] = ()
+    """What was taken for granted."""
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the pipeline."""
+        return int(self.at.pp)
+
+    @property
+    def duration(self) -> Seconds:
+        """Of every pass. [s]"""
+        return self.end - self.start
+
+    @cached_property
+    def pipeline_time(self) -> float:
+        """The longest time from the first pass of a rank to the end of its last. [s]"""
+        first = self.start[self.pieces.bounds[:-1]]
+        return float(np.max(np.maximum.reduceat(self.end, self.pieces.bounds[:-1]) - first))
+
+    @cached_property
+    def timeline(self) -> StepTimeline:
+        """As pictures and trace files show a step."""
+        num = len(self.start)
+        return StepTimeline(
+            title=f"Measured step {self.step}, {self.num_ranks} ranks, {int(self.at.num_microbatches)} micro-batches",
+            rank_names=tuple(f"rank {rank}" for rank in range(self.num_ranks)),
+            events=Events(
+                rank=self.pieces.rank,
+                lane=np.full(num, COMPUTE),
+                kind=KIND_OF_PIECE[self.pieces.kind],
+                chunk=self.pieces.chunk,
+                microbatch=self.pieces.microbatch,
+                start=self.start,
+                duration=self.duration,
+                critical=np.zeros(num, dtype=bool),
+            ),
+            step_time=self.pipeline_time,
+            pipeline_time=self.pipeline_time,
+            slowest=int(np.argmax(self.busy_times)),
+        )
+
+    @cached_property
+    def busy_times(self) -> Seconds:
+        """Time of every rank in which one of its passes runs. [s]"""
+        bounds = self.pieces.bounds
+        return np.array([covered(self.start[a:b], self.end[a:b]) for a, b in pairwise(bounds)])
+
+    @cached_property
+    def stage_times(self) -> ChunkTimes:
+        """Median of the passes of every chunk, and what a transfer takes where clocks do not matter.
+
+        A median, since a pass in which a rank waits for another would make a mean longer. A transfer is half of the
+        shortest way there and back: the least gap of the forward passes and that of the backward passes, of which one
+        gains what the other loses by a shift of a clock. Where a rank never waits for its input the gap is longer than
+        the transfer, so that none counts for more than the median of all.
+        """
+        pieces, num = self.pieces, int(self.at.pp) * int(self.at.vp)
+
+        def of(*kinds: int) -> Seconds:
+            mine = np.isin(pieces.kind, kinds)
+            position, took = pieces.position[mine], self.duration[mine]
+            own = (took[position == one] for one in range(num))
+            return np.array([np.median(each) if len(each) else 0.0 for each in own])
+
+        return ChunkTimes(
+            forward=of(FORWARD),
+            input_gradient=of(INPUT_GRADIENT, BACKWARD),
+            weight_gradient=of(WEIGHT_GRADIENT),
+            transfer=self._transfers(num),
+        )
+
+    def _transfers(self, num: int) -> Seconds:
+        pieces = self.pieces
+        (waits,) = np.nonzero((pieces.after != NOTHING) & (pieces.edge != NOTHING))
+        gaps = np.full((2, num), np.inf)
+        way = (pieces.kind[waits] != FORWARD).astype(np.int64)
+        np.minimum.at(gaps, (way, pieces.edge[waits]), self.start[waits] - self.end[pieces.after[waits]])
+        both = np.maximum(gaps.sum(axis=0) / 2, 0.0)
+        known = np.isfinite(both)
+        usual = float(np.median(both[known])) if known.any() else 0.0
+        return np.where(known, np.minimum(both, usual), 0.0)
+
+
+def measured_step(ranks: Sequence[RankPasses], *, source: str, step: str, layout: Layout | None) -> MeasuredStep:
+    """The step of ``ranks``. ``layout``: that of the plan or of the files; None where files number every pass.
+
+    Raises ``InputError`` where passes are missing, run twice, or do not suit the layout.
+    """
+    ordered = _complete(ranks)
+    notes: list[str] = []
+    if not all(one.is_numbered for one in ordered):
+        if layout is None:
+            raise wrong(
+                f"{ordered[0].label} does not say which chunk and micro-batch its passes are of",
+                "give the plan that was measured with --against, or keep config.json next to the files",
+            )
+        layout.check(len(ordered), int(layout.at.vp), int(layout.at.num_microbatches))
+        ordered = layout.numbered(ordered)
+        notes.append(
+            f"Passes are numbered in the order of schedule {layout.schedule.name}, since the files do not number them."
+        )
+    layout = _layout_of(ordered, layout)
+    return _built(ordered, layout, source=source, step=step, notes=notes)
+
+
+def _complete(ranks: Sequence[RankPasses]) -> list[RankPasses]:
+    """In order. Raises ``InputError`` where a rank is missing or there twice, or has no passes."""
+    ordered = sorted((one.checked() for one in ranks), key=lambda one: one.rank)
+    for number, one in enumerate(ordered):
+        if number and one.rank == ordered[number - 1].rank:
+            raise wrong(
+                f"rank {one.rank} is there twice: {ordered[number - 1].label} and {one.label}",
+                "give one file for every pipeline rank",
+            )
+        if one.rank != number:
+            raise wrong(f"rank {number} is missing", "give the files of all pipeline ranks, numbered from 0")
+        if not len(one.kind):
+            raise wrong(f"{one.label} has no passes")
+    if sum(len(one.kind) for one in ordered) > MOST_PASSES:
+        raise wrong(f"the step has more than {MOST_PASSES:,} passes", "give a step with fewer micro-batches")
+    return ordered
+
+
+def _layout_of(ranks: Sequence[RankPasses], layout: Layout | None) -> Layout:
+    """``layout``, checked, or the usual one of as many chunks and micro-batches as there are."""
+    vp = 1 + max(int(one.chunk.max()) for one in ranks)
+    num_microbatches = 1 + max(int(one.microbatch.max()) for one in ranks)
+    if layout is None:
+        return Layout.usual(len(ranks), vp, num_microbatches, "the files")
+    layout.check(len(ranks), vp, num_microbatches)
+    return layout
+
+
+def _built(ranks: Sequence[RankPasses], layout: Layout, *, source: str, step: str, notes: list[str]) -> MeasuredStep:
+    ranks = [_sorted(one) for one in ranks]
+    held = layout.stages()
+    rows = [
+        [
+            StagePass(stage=stages[chunk], kind=KINDS[kind], microbatch=microbatch, joined=False)
+            for kind, chunk, microbatch in zip(
+                one.kind.tolist(), one.chunk.tolist(), one.microbatch.tolist(), strict=True
+            )
+        ]
+        for one, stages in zip(ranks, held, strict=True)
+    ]
+    schedule = MeasuredOrder(rows, "the measured step", tuple(one.label for one in ranks))
+    pieces = Pieces.of(schedule, layout.at, schedule.orders)
+    start, end, clock_notes = _on_one_clock(ranks, pieces)
+    totals, memory = [one.total_time for one in ranks], [one.memory_bytes for one in ranks]
+    return MeasuredStep(
+        source=source,
+        step=step,
+        schedule=schedule,
+        at=layout.at,
+        pieces=pieces,
+        start=start,
+        end=end,
+        total_times=tuple(each for each in totals if each is not None) if None not in totals else None,
+        memory_bytes=tuple(each for each in memory if each is not None) if None not in memory else None,
+        notes=(*notes, *clock_notes),
+    )
+
+
+def _sorted(one: RankPasses) -> RankPasses:
+    """In the order of their starts, with gradients split where the rank has weight gradients."""
+    by_time = np.lexsort((one.end, one.start))
+    columns = {name: getattr(one, name)[by_time] for name in ("kind", "chunk", "microbatch", "start", "end")}
+    kind = with_split_gradients(columns["kind"], columns["chunk"], columns["microbatch"])
+    return replace(one, **{**columns, "kind": kind})
+
+
+def _on_one_clock(ranks: Sequence[RankPasses], pieces: Pieces) -> tuple[Seconds, Seconds, list[str]]:
+    """Start and end of every pass from the first one of all, and what was done about the clocks."""
+    start, end = np.concatenate([one.start for one in ranks]), np.concatenate([one.end for one in ranks])
+    shifts = clock_shifts(pieces, start, end)
+    notes = [OUT_OF_ORDER] if shifts is None else []
+    if shifts is not None and shifts.any():
+        notes.append(
+            f"The clocks of {int(np.count_nonzero(shifts))} ranks were shifted, by {1e3 * float(shifts.max()):.3g} ms "
+            "at most, so that no pass starts before what it needs."
+        )
+    moved = np.zeros(len(ranks)) if shifts is None else shifts
+    start, end = start + moved[pieces.rank], end + moved[pieces.rank]
+    return start - start.min(), end - start.min(), notes
+
+
+def covered(start: Seconds, end: Seconds) -> float:
+    """Seconds in which at least one of some intervals runs."""
+    by_time = np.argsort(start, kind="stable")
+    first, last = start[by_time], np.maximum.accumulate(end[by_time])
+    before: NDArray[np.float64] = np.concatenate(([-np.inf], last[:-1]))
+    return float(np.maximum(last - np.maximum(first, before), 0.0).sum())

@@ -1,0 +1,108 @@
+"""Passes as a table that anybody can write: a CSV with a row for every pass.
+
+Columns: ``rank``, ``kind`` (F forward pass, B input gradient, W weight gradient, BW both gradients in one piece),
+``chunk`` (which of the rank's chunks; 0 where the column is left out), ``microbatch``, ``start_s`` and ``end_s``; and
+``step``, where the table has several steps. All numbers count from 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from shardplan.errors import InputError, shown
+from shardplan.simulation.measured.ranks import MOST_PASSES, MOST_RANK, MOST_TIME, RankPasses
+from shardplan.simulation.pieces import KINDS
+
+SOURCE: Final = "table of passes"
+NEEDED: Final = ("rank", "kind", "microbatch", "start_s", "end_s")
+OPTIONAL: Final = {"chunk": "0", "step": "0"}
+RULE: Final = f"a table of passes has the columns {', '.join(NEEDED)}, and may have {' and '.join(OPTIONAL)}"
+MOST: Final = {"rank": MOST_RANK, "chunk": MOST_RANK, "microbatch": MOST_PASSES, "step": 10**9}
+
+Row = tuple[int, int, int, int, int, float, float]
+"""Step, rank, kind, chunk, micro-batch, start and end."""
+
+
+def is_table(header: str) -> bool:
+    """Whether the first line of a file is that of such a table."""
+    return {"rank", "kind"} <= {name.strip() for name in header.split(",")}
+
+
+def ranks_of(text: str, label: str) -> dict[str, list[RankPasses]]:
+    """The ranks of every step, steps by their number. Raises ``InputError``."""
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    given = [str(name).strip() for name in reader.fieldnames or ()]
+    reader.fieldnames = given
+    missing = [name for name in NEEDED if name not in given]
+    unknown = [name for name in given if name not in (*NEEDED, *OPTIONAL)]
+    if missing or unknown:
+        what = f"lacks the column {missing[0]}" if missing else f"has the column {shown(unknown[0])}"
+        raise _wrong(f"{label} {what}", "write the columns that the rule names")
+    rows = [_row(row, f"{label}, row {number}") for number, row in enumerate(reader, start=2)]
+    if not rows:
+        raise _wrong(f"{label} has no passes", "write a row for every pass")
+    if len(rows) > MOST_PASSES:
+        raise _wrong(f"{label} has more than {MOST_PASSES:,} rows", "write fewer steps into one table")
+    steps: dict[int, list[Row]] = {}
+    for row in rows:
+        steps.setdefault(row[0], []).append(row)
+    return {str(step): _ranks(steps[step], label) for step in sorted(steps)}
+
+
+def _ranks(rows: Sequence[Row], label: str) -> list[RankPasses]:
+    columns = np.array(rows, dtype=np.float64).T
+    rank, kind, chunk, microbatch = columns[1:5].astype(np.int64)
+    return [
+        RankPasses(
+            rank=one,
+            label=f"rank {one} ({label})",
+            kind=kind[rank == one],
+            chunk=chunk[rank == one],
+            microbatch=microbatch[rank == one],
+            start=columns[5][rank == one],
+            end=columns[6][rank == one],
+        )
+        for one in np.unique(rank).tolist()
+    ]
+
+
+def _row(row: dict[str, str | None], where: str) -> Row:
+    values = {**OPTIONAL, **{name: (text or "").strip() for name, text in row.items() if name is not None}}
+    kind = values["kind"].upper()
+    if kind not in KINDS or None in row:
+        why = f"kind is {shown(values['kind'])}" if kind not in KINDS else "there are more cells than columns"
+        raise _wrong(f"{where}: {why}", f"write one of {', '.join(KINDS)} as the kind, and a cell for every column")
+    step, rank, chunk, microbatch = (
+        _whole(values[name], name, where) for name in ("step", "rank", "chunk", "microbatch")
+    )
+    start, end = (_seconds(values[name], name, where) for name in ("start_s", "end_s"))
+    if end < start:
+        raise _wrong(
+            f"{where} (rank {rank}): the pass ends at {end:g} s, before it starts at {start:g} s", "correct it"
+        )
+    return step, rank, KINDS.index(kind), chunk, microbatch, start, end
+
+
+def _whole(text: str, name: str, where: str) -> int:
+    if not text.isdecimal() or len(text) > 12 or int(text) > MOST[name]:
+        raise _wrong(f"{where}: {name} is {shown(text)}", f"write a whole number from 0 to {MOST[name]:,}")
+    return int(text)
+
+
+def _seconds(text: str, name: str, where: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not abs(seconds) <= MOST_TIME:
+        raise _wrong(f"{where}: {name} is {shown(text)}", f"write seconds between -{MOST_TIME:g} and {MOST_TIME:g}")
+    return seconds
+
+
+def _wrong(why: str, fix: str) -> InputError:
+    return InputError(why, rule=RULE, hint=fix)

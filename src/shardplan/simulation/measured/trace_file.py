@@ -1,0 +1,187 @@
+"""Traces of the PyTorch profiler (Kineto): what the accelerator did, and the annotations of steps and passes.
+
+A trace is a JSON object, plain or compressed with gzip. Read are ``distributedInfo`` (``rank``),
+``baseTimeNanoseconds`` and, of ``traceEvents``, the complete events (``ph`` X, with ``ts`` and ``dur`` in microseconds)
+of the categories ``kernel``, ``gpu_memcpy`` and ``gpu_memset``, and the annotations ``gpu_user_annotation`` and
+``user_annotation``. It is read as a stream: only times, names and classes of these events stay in memory.
+Format: ``torch.profiler``, ``export_chrome_trace``, PyTorch 2.11.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from shardplan.errors import InputError, shown
+from shardplan.fields import dataclass
+from shardplan.files import FileKind, printable, read_pieces
+from shardplan.simulation.clock import Seconds
+from shardplan.simulation.measured.json_stream import JsonObject
+from shardplan.simulation.measured.kernels import CLASSES, COMMUNICATION, group_of, kind_of_kernel
+from shardplan.simulation.measured.ranks import MOST_RANK
+from shardplan.simulation.pieces import Ints
+
+SOURCE: Final = "trace of the PyTorch profiler"
+RULE: Final = "a trace of the PyTorch profiler is a JSON object with the list traceEvents, plain or in gzip"
+FILE: Final = FileKind("the trace", 16 * 1024**3, RULE)
+MOST_EVENTS: Final = 50_000_000
+"""Events of an accelerator, of 20 bytes each."""
+MOST_ANNOTATIONS: Final = 2_000_000
+MOST_TIME: Final = 1e16
+"""Microseconds; those of traces may count from 1970."""
+EVENTS: Final = "traceEvents"
+ON_DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset")
+DEVICE_ANNOTATION: Final = "gpu_user_annotation"
+HOST_ANNOTATION: Final = "user_annotation"
+MICROSECOND: Final = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Annotation:
+    """A named interval."""
+
+    name: str
+    start: float
+    """By the clock of the trace. [s]"""
+    end: float
+    on_device: bool
+    """Whether it spans kernels; otherwise it spans the code that launches them."""
+    stream: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What one accelerator did."""
+
+    label: str
+    rank: int
+    base_ns: int
+    """What the times count from. [ns]"""
+    kind: Ints
+    """Class of every kernel, copy and fill: position in ``CLASSES``."""
+    collective: Ints
+    """Position in ``collectives``, or -1."""
+    start: Seconds
+    """By the clock of the trace. [s]"""
+    end: Seconds
+    collectives: tuple[tuple[str, str], ...]
+    """Dimension and collective."""
+    annotations: tuple[Annotation, ...]
+
+
+def read_trace(path: Path, rank: int) -> Trace:
+    """The trace in the file at ``path``; ``rank``: where it names none. Raises InputError."""
+    label = printable(path.name)
+    reading = _Reading(label)
+    for name, value in JsonObject(read_pieces(path, FILE), label, RULE).members(EVENTS):
+        if name == EVENTS:
+            if isinstance(value, dict):
+                reading.add(value)
+        elif name == "distributedInfo" and isinstance(value, dict):
+            rank = _whole(value.get("rank", rank), "rank", label, MOST_RANK)
+        elif name == "baseTimeNanoseconds":
+            reading.base_ns = _whole(value, name, label, 10**19)
+    return reading.trace(rank)
+
+
+class _Reading:
+    """Columns that grow with the events."""
+
+    def __init__(self, label: str) -> None:
+        self.label, self.base_ns, self.number = label, 0, 0
+        self.kinds, self.groups = array("b"), array("i")
+        self.starts, self.durations = array("d"), array("d")
+        self.collectives: dict[tuple[str, str], int] = {}
+        self.annotations: list[Annotation] = []
+        self.devices: set[str] = set()
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Keeps what is read of one event."""
+        self.number += 1
+        category = event.get("cat")
+        if event.get("ph") != "X" or not isinstance(category, str):
+            return
+        if category in ON_DEVICE:
+            self._kernel(event, category)
+        elif category in {DEVICE_ANNOTATION, HOST_ANNOTATION}:
+            self._annotation(event, on_device=category == DEVICE_ANNOTATION)
+
+    def _kernel(self, event: Mapping[str, Any], category: str) -> None:
+        start, duration = self._times(event)
+        name = str(event.get("name", ""))[:2000]
+        details = event.get("args")
+        details = details if isinstance(details, dict) else {}
+        kind, group = kind_of_kernel(name, category), -1
+        if kind == COMMUNICATION:
+            kind, collective = group_of(name, details)
+            group = self.collectives.setdefault((kind, collective), len(self.collectives))
+        self.kinds.append(CLASSES.index(kind))
+        self.groups.append(group)
+        self.starts.append(start)
+        self.durations.append(duration)
+        self.devices.add(str(details.get("device", event.get("pid"))))
+        if len(self.starts) > MOST_EVENTS:
+            raise _wrong(f"{self.label} has more than {MOST_EVENTS:,} kernels", "profile fewer steps")
+
+    def _annotation(self, event: Mapping[str, Any], *, on_device: bool) -> None:
+        start, duration = self._times(event)
+        if len(self.annotations) >= MOST_ANNOTATIONS:
+            raise _wrong(f"{self.label} has more than {MOST_ANNOTATIONS:,} annotations", "profile fewer steps")
+        self.annotations.append(
+            Annotation(
+                name=str(event.get("name", ""))[:300],
+                start=start * MICROSECOND,
+                end=(start + duration) * MICROSECOND,
+                on_device=on_device,
+                stream=str(event.get("tid")),
+            )
+        )
+
+    def _times(self, event: Mapping[str, Any]) -> tuple[float, float]:
+        """Start and duration. [us]"""
+        start, duration = event.get("ts"), event.get("dur")
+        for name, value, least in (("ts", start, -MOST_TIME), ("dur", duration, 0.0)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= MOST_TIME:
+                what = f"event {self.number} ({shown(str(event.get('name', '')))})"
+                raise _wrong(
+                    f"{self.label}: {name} of {what} is {shown(value)}",
+                    "measure again: times are microseconds, and none lasts less than 0",
+                )
+        return float(start or 0), float(duration or 0)
+
+    def trace(self, rank: int) -> Trace:
+        """What was read. Raises InputError where nothing is."""
+        if not self.number:
+            raise _wrong(f"{self.label} has no events in traceEvents", "give the file as the profiler wrote it")
+        if not self.starts:
+            raise _wrong(f"{self.label} has no kernels of an accelerator", "profile with ProfilerActivity.CUDA")
+        if len(self.devices) > 1:
+            raise _wrong(
+                f"{self.label} has kernels of {len(self.devices)} accelerators", "give a trace for every accelerator"
+            )
+        start = np.frombuffer(self.starts, dtype=np.float64)
+        return Trace(
+            label=f"rank {rank} ({self.label})",
+            rank=rank,
+            base_ns=self.base_ns,
+            kind=np.frombuffer(self.kinds, dtype=np.int8).astype(np.int64),
+            collective=np.frombuffer(self.groups, dtype=np.int32).astype(np.int64),
+            start=start * MICROSECOND,
+            end=(start + np.frombuffer(self.durations, dtype=np.float64)) * MICROSECOND,
+            collectives=tuple(self.collectives),
+            annotations=tuple(self.annotations),
+        )
+
+
+def _whole(value: object, name: str, label: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise _wrong(f"{name} of {label} is {shown(value)}", "give the file as the profiler wrote it")
+    return value
+
+
+def _wrong(why: str, fix: str) -> InputError:
+    return InputError(why, rule=RULE, hint=fix)

@@ -1,0 +1,202 @@
+"""A simulated step as it is shown: what every rank does at every moment, and what its memory holds.
+
+The events are columns, one element for each, so that a step with a million of them stays cheap. Files, pages and
+pictures all read this record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.estimation.parts.layer_operators import LayerOperator
+from shardplan.fields import dataclass
+from shardplan.simulation.clock import Seconds
+from shardplan.simulation.pieces import Ints
+
+EVENT_KINDS: Final = (
+    "forward",
+    "recomputation",
+    "input gradient",
+    "weight gradient",
+    "backward",
+    "send forward",
+    "send backward",
+    "parameter gathering",
+    "exchange of sharded states",
+    "gradient reduction",
+    "optimizer",
+    "fixed time",
+    "stragglers",
+)
+"""What an event is, by number. ``backward`` is both gradients in one piece. Of the exchanges of states, the events are
+what no computation hides, as the estimate has it."""
+(
+    FORWARD,
+    RECOMPUTATION,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    BACKWARD,
+    SEND_FORWARD,
+    SEND_BACKWARD,
+    GATHERING,
+    SHARDED,
+    REDUCTION,
+    OPTIMIZER,
+    FIXED,
+    STRAGGLERS,
+) = range(len(EVENT_KINDS))
+PIPELINE_KINDS: Final = (FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD)
+"""Work on micro-batches."""
+MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED)
+"""What travels while passes run."""
+
+LANES: Final = ("compute", "pipeline transfers", "data-parallel exchanges")
+"""Resources of a rank, by number."""
+COMPUTE, TRANSFERS, EXCHANGES = range(len(LANES))
+
+NO_CHUNK: Final = -1
+BUBBLE: Final = "bubble"
+"""What the split of a step calls the time in which a rank waits."""
+ON_THE_WAY: Final = "waiting for transfers"
+"""What the split of the critical path calls the rest of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """The events of a step, sorted by rank, lane and start."""
+
+    rank: Ints
+    lane: Ints
+    """Position in ``LANES``."""
+    kind: Ints
+    """Position in ``EVENT_KINDS``."""
+    chunk: Ints
+    """Which of the rank's chunks, or -1 where it belongs to none."""
+    microbatch: Ints
+    """From 0, or -1 where it belongs to none."""
+    start: Seconds
+    """From the start of the step. [s]"""
+    duration: Seconds
+    """[s]"""
+    critical: NDArray[np.bool_]
+    """Whether it is on the critical path: a chain of events without a gap that ends with the step."""
+
+    @property
+    def end(self) -> Seconds:
+        """Of every event. [s]"""
+        return self.start + self.duration
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def of_rank(self, rank: int) -> Events:
+        """Those of one rank."""
+        first, last = np.searchsorted(self.rank, (rank, rank + 1))
+        return self.at(slice(int(first), int(last)))
+
+    def at(self, index: slice | NDArray[np.bool_] | Ints) -> Events:
+        """Those at the positions of ``index``."""
+        return Events(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlivePart:
+    """A part of what a rank holds at its peak."""
+
+    name: str
+    num_bytes: float
+    """All of it. [bytes]"""
+    microbatches: tuple[int, ...] = ()
+    """Micro-batches whose activations these are, each as large; empty for what belongs to none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTrace:
+    """Memory of one rank over a step."""
+
+    times: Seconds
+    """When the allocated memory changes, ascending, from the first event to the end of the step. [s]"""
+    allocated: NDArray[np.float64]
+    """Memory from each of these times to the next one; at the last, when the step ends. [bytes]"""
+    baseline: dict[str, float]
+    """What is there all the time, by part: weights, gradients, optimizer states, buffers, framework. [bytes]"""
+    at_peak: tuple[AlivePart, ...]
+    """What is there when most is allocated; sums to the peak."""
+
+    @property
+    def baseline_bytes(self) -> float:
+        """What is there all the time. [bytes]"""
+        return sum(self.baseline.values())
+
+    @cached_property
+    def peak_bytes(self) -> float:
+        """Most memory at any time. [bytes]"""
+        return float(self.allocated.max())
+
+    @cached_property
+    def peak_time(self) -> float:
+        """When that is so for the first time. [s]"""
+        return float(self.times[int(np.argmax(self.allocated))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimeline:
+    """One simulated step of all ranks of a pipeline."""
+
+    title: str
+    rank_names: tuple[str, ...]
+    events: Events
+    step_time: float
+    """[s]"""
+    pipeline_time: float
+    """The longest time from the first piece of a rank to its last. [s]"""
+    slowest: int
+    """The rank whose events span the step time."""
+    memory: tuple[MemoryTrace, ...] = ()
+    """Of every rank; empty where no plan says how many bytes there are."""
+    layer: tuple[LayerOperator, ...] = ()
+    """Operators of the most frequent kind of layer, in order; empty where there is no plan."""
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the pipeline."""
+        return len(self.rank_names)
+
+    @cached_property
+    def bubble_rates(self) -> Seconds:
+        """1 - work / time from the first piece to the last, of every rank."""
+        events = self.events
+        work = np.isin(events.kind, PIPELINE_KINDS)
+        ranks, n = events.rank[work], self.num_ranks
+        busy = np.bincount(ranks, events.duration[work], minlength=n)
+        first, last = np.full(n, np.inf), np.full(n, -np.inf)
+        np.minimum.at(first, ranks, events.start[work])
+        np.maximum.at(last, ranks, events.end[work])
+        span = np.where(last > first, last - first, 1.0)
+        return np.maximum(np.where(last > first, 1 - busy / span, 0.0), 0.0)
+
+    def split(self, rank: int) -> dict[str, float]:
+        """Seconds of a rank by kind of event, and its bubble; of the slowest rank they sum to the step time.
+
+        What travels while a pass runs takes no time of its own: the pass takes longer for what it waits for.
+        """
+        return _split(self.events.of_rank(rank), BUBBLE)
+
+    @cached_property
+    def critical_split(self) -> dict[str, float]:
+        """Seconds of the critical path by kind of event; in the rest of it, a rank waits for what is on its way."""
+        return _split(self.events.at(self.events.critical), ON_THE_WAY)
+
+
+def _split(events: Events, rest: str) -> dict[str, float]:
+    """Seconds of a chain of events by kind, and the ``rest`` of the time from its start to its end."""
+    own = events.at(~np.isin(events.kind, MEANWHILE))
+    seconds = np.bincount(own.kind, own.duration, minlength=len(EVENT_KINDS)).tolist()
+    spent = {name: time for name, time in zip(EVENT_KINDS, seconds, strict=True) if time}
+    whole = float(own.end.max() - own.start.min()) if len(own) else 0.0
+    return spent | {rest: max(whole - sum(spent.values()), 0.0)}
