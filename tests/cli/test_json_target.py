@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -55,10 +56,15 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "answer.json"
     path.write_text(ANSWER)
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+    opened = Path.open
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    def full(file: Path, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        if mode == "wb":
+            file.touch()
+            raise OSError(28, "No space left on device")
+        return opened(file, mode, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(InputError, match="No space left"):
         JsonTarget(str(path)).write({"a": 1})
     monkeypatch.undo()

@@ -160,3 +160,76 @@ def test_records_of_schedules() -> None:
     one = answer("schedules", "zb-h1")
     assert {key: one[key] for key in listed["zb-h1"]} == listed["zb-h1"]
     assert run("schedules", "zb-h7").exit_code == 2
+
+
+def test_a_slow_rank_sets_the_pace(plan: Path, tmp_path: Path) -> None:
+    """Rank 1 takes twice as long: 8 x 6 s, 1 s before it, 2 s after it, and a wait of 2 s.
+
+    It ends three forward passes at 7 s; the first gradient has come back through ranks 2 and 3 at 9 s.
+    """
+    assert answer("simulate", "--times", case(tmp_path), "--slow-rank", "1=2")["step_time_s"] == 1 + 8 * 6 + 2 + 2
+    every = answer("simulate", "--times", case(tmp_path), "--slow-rank", "0=2,1=2", "--slow-rank", "2=2,3=2")
+    assert every["step_time_s"] == 2 * 33
+    assert answer("simulate", plan, "--slow-rank", "3=1.2")["step_time_s"] > answer("simulate", plan)["step_time_s"]
+
+
+def test_replicas_wait_for_the_slowest(tmp_path: Path) -> None:
+    """One of four takes 5 % longer, and so does the step; those that are alike are simulated once."""
+    record = answer("simulate", "--times", case(tmp_path), "--replicas", 4, "--slow-replica", "1=1.05")
+    assert record["step_time_s"] == pytest.approx(33 * 1.05)
+    assert record["replicas"] == {"number": 4, "slowest": 1, "longest_wait_s": pytest.approx(33 * 0.05)}
+    few = answer("simulate", "--times", case(tmp_path), "--slow-replica", "1=1.05")
+    assert few["step_time_s"] == record["step_time_s"]
+    text = run("simulate", "--times", case(tmp_path), "--slow-replica", "1=1.05").stdout
+    assert "Replica 1 of 2 (from 0) takes longest" in text
+
+
+def test_more_replicas_with_jitter_never_end_sooner(plan: Path) -> None:
+    """The first replica has the random numbers of a simulation of one; the step is that of the slowest."""
+    times = [answer("simulate", plan, "--jitter", "0.1", "--replicas", number)["step_time_s"] for number in (1, 2)]
+    assert times[0] <= times[1]
+
+
+def test_imbalanced_experts(tmp_path: Path) -> None:
+    """As the estimate prices them: with the job's own imbalance the step is the same."""
+    files = [tmp_path / name for name in ("even.json", "uneven.json")]
+    asked = ("qwen3-30b-a3b", "--cluster", "dgx-h100", "--gpus", 16, "--global-batch-size", 64, "--pp", 2, "--ep", 8)
+    assert run("estimate", *asked, "--json", files[0]).exit_code in (0, 1)
+    assert run("estimate", *asked, "--moe-imbalance", 1.3, "--json", files[1]).exit_code in (0, 1)
+    even, uneven = (answer("simulate", file)["step_time_s"] for file in files)
+    assert even < uneven
+    assert answer("simulate", files[0], "--expert-imbalance", "1.3")["step_time_s"] == pytest.approx(uneven, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--slow-rank", "4=1.2"), "rank 4 is slow; there are 4, numbered from 0"),
+        (("--slow-rank", "1"), "must be a number and a factor"),
+        (("--slow-rank", "1=fast"), "it must be a number above 0"),
+        (("--slow-rank", "1=nan"), "it must be a number above 0"),
+        (("--slow-rank", "1=0"), "it must be a number above 0"),
+        (("--slow-rank", "1=-2"), "it must be a number above 0"),
+        (("--slow-rank", "1=1000"), "is slower by a factor of 1000"),
+        (("--slow-rank", "-1=2"), "--slow-rank is '-1'"),
+        (("--slow-rank", "1=2,1=3"), "--slow-rank names 1 twice"),
+        (("--slow-replica", "5=1.1", "--replicas", "2"), "replica 5 is slow; there are 2"),
+        (("--slow-replica", "0=1e-9"), "is slower by a factor of 1e-09"),
+        (("--replicas", "0"), "--replicas is '0'"),
+        (("--replicas", "100000"), "--replicas is '100000'"),
+        (("--replicas", "4"), "4 replicas are asked for; the plan has dp 2"),
+        (("--expert-imbalance", "1.3"), "has no experts"),
+        (("--expert-imbalance", "0.5"), "it must be a number from 1 to 1000"),
+        (("--expert-imbalance", "many"), "it must be a number from 1 to 1000"),
+    ],
+)
+def test_disturbances_that_make_no_sense(plan: Path, flags: tuple[str, ...], why: str) -> None:
+    refused = run("simulate", plan, *flags)
+    assert refused.exit_code == 2
+    assert why in unwrapped(refused.stderr)
+
+
+def test_a_case_has_no_experts(tmp_path: Path) -> None:
+    refused = run("simulate", "--times", case(tmp_path), "--expert-imbalance", "1.3")
+    assert refused.exit_code == 2
+    assert "both --times and --expert-imbalance are given" in unwrapped(refused.stderr)

@@ -121,5 +121,5 @@ def test_schedules_that_plans_cannot_name() -> None:
 def test_a_slow_rank_slows_the_step() -> None:
     plan, schedule = Plan(tp=2, pp=4), load_any_schedule("1f1b")
     calm = simulate_plan(question(), plan, schedule)
-    slow = simulate_plan(question(), plan, schedule, disturbance=Disturbance(slowdown=(1.0, 1.3, 1.0, 1.0)))
+    slow = simulate_plan(question(), plan, schedule, disturbance=Disturbance(slowdown={1: 1.3}))
     assert calm.step_time < slow.step_time < 1.35 * calm.step_time

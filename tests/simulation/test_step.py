@@ -136,7 +136,7 @@ def test_jitter_has_the_mean_and_the_spread_that_it_says() -> None:
 def test_a_slow_rank_sets_the_pace() -> None:
     """Two ranks, passes of 1 s, the second rank twice as slow: 8 micro-batches of 6 s, and 3 s to fill and drain."""
     at = pipeline(2, 8)
-    assert step("1f1b", at, even(passes(), at), slowdown=(1.0, 2.0)).step_time == 8 * 6 + 3
+    assert step("1f1b", at, even(passes(), at), slowdown={1: 2.0}).step_time == 8 * 6 + 3
 
 
 def test_a_hand_counted_step() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,16 +12,21 @@ import typer
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
 from shardplan.cli.numbers import number, picked, whole
-from shardplan.errors import InputError
+from shardplan.errors import InputError, shown
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:
+    from shardplan.estimation.question import Question
     from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
     from shardplan.simulation.plan import SimulatedPlan
+    from shardplan.simulation.replicas import Replicas
     from shardplan.simulation.step import Disturbance
 
 MOST_SEED = 2**63 - 1
 MOST_JITTER = 1.0
+MOST_RANK = 1_000_000
+MOST_SLOW = 1e6
+MOST_IMBALANCE = 1000.0
 
 PlanArgument = Annotated[
     Path | None,
@@ -44,6 +51,35 @@ JitterFlag = Annotated[
 ]
 SeedFlag = Annotated[str, typer.Option(metavar="N", help="Random seed of the jitter.")]
 
+SlowRankFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="N=FACTOR", help="Rank of the pipeline, from 0, whose passes take FACTOR times as long: 3=1.2."
+    ),
+]
+SlowReplicaFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="N=FACTOR",
+        help="Data-parallel replica, from 0, whose passes take FACTOR times as long; the others wait for it.",
+    ),
+]
+ReplicasFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="Data-parallel replicas, each with its own jitter, that wait for one another. Default: one, or enough for "
+        "--slow-replica.",
+    ),
+]
+ImbalanceFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATIO",
+        help="Tokens of the most loaded rank of experts relative to the mean, in place of the job's: 1.3.",
+    ),
+]
+
 
 @with_flags
 def simulate(
@@ -56,6 +92,10 @@ def simulate(
     stages: StagesFlag = None,
     jitter: JitterFlag = "0",
     seed: SeedFlag = "0",
+    slow_rank: SlowRankFlag = None,
+    slow_replica: SlowReplicaFlag = None,
+    replicas: ReplicasFlag = None,
+    expert_imbalance: ImbalanceFlag = None,
 ) -> int:
     """Simulate a step event by event: when every stage works, waits, and how much it keeps.
 
@@ -63,12 +103,17 @@ def simulate(
     """
     target = output.target()
     target.check(plan, times, stages)
-    disturbance = disturbance_of(jitter, seed)
+    disturbance = disturbance_of(jitter, seed, slow_rank)
+    several = _replicas(replicas, slow_replica)
     check_one_given(plan, times)
     if times is not None:
-        return _case(times, schedule, stages, disturbance, target)
+        _refuse_imbalance("--times", expert_imbalance)
+        return _case(times, schedule, stages, target, disturbance=disturbance, replicas=several)
     assert plan is not None
-    simulated = plan_of_file(plan, pick, schedule, stages, disturbance)
+    if stages is not None:
+        _refuse_imbalance("--stages", expert_imbalance)
+    imbalance = None if expert_imbalance is None else _imbalance(expert_imbalance)
+    simulated = plan_of_file(plan, pick, schedule, stages, disturbance, replicas=several, expert_imbalance=imbalance)
     from shardplan.reports.simulation import simulated_plan_record
 
     target.write(simulated_plan_record(simulated))
@@ -77,18 +122,64 @@ def simulate(
         from shardplan.cli.show.simulation import show_step
 
         closed = simulated.closed_form_time
-        show_step(Page(), simulated.schedule, simulated.step, step_time=simulated.step_time, closed_form_time=closed)
+        show_step(
+            Page(), simulated.schedule, simulated.replicas, step_time=simulated.step_time, closed_form_time=closed
+        )
     return 0
 
 
-def disturbance_of(jitter: str, seed: str) -> Disturbance:
-    """What the flags of jitter say. Raises InputError."""
+def disturbance_of(jitter: str, seed: str, slow_rank: Sequence[str] | None = None) -> Disturbance:
+    """What the flags of jitter and of slow ranks say. Raises InputError."""
     from shardplan.simulation.step import Disturbance
 
     return Disturbance(
         jitter=0.0 if jitter.strip() and not jitter.strip(" 0.") else number(jitter, "--jitter", most=MOST_JITTER),
         seed=whole(seed, "--seed", least=0, most=MOST_SEED),
+        slowdown=_slow(slow_rank, "--slow-rank"),
     )
+
+
+def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
+    """Factors by number, from ``3=1.2``, several of them with commas. Raises InputError."""
+    found: dict[int, float] = {}
+    for text in (part for given in texts or () for part in given.split(",")):
+        which, is_there, factor = text.partition("=")
+        if not is_there:
+            raise InputError(
+                f"{flag} is {shown(text)}; it must be a number and a factor, such as 3=1.2",
+                rule=f"{flag} is N=FACTOR",
+                hint=f"set {flag} 3=1.2: number 3, from 0, takes 1.2 times as long",
+            )
+        place = whole(which, flag, least=0, most=MOST_RANK)
+        if place in found:
+            raise InputError(
+                f"{flag} names {place} twice", rule="a number has one factor", hint=f"leave out one {place}=FACTOR"
+            )
+        found[place] = number(factor, flag, most=MOST_SLOW)
+    return found
+
+
+def _replicas(count: str | None, slow: Sequence[str] | None) -> Replicas:
+    """What the flags of replicas say; without a number as many as the slow ones need. Raises InputError."""
+    from shardplan.simulation.replicas import MOST_REPLICAS, Replicas
+
+    slowdown = _slow(slow, "--slow-replica")
+    least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not
+    number_of = least if count is None else whole(count, "--replicas", most=MOST_REPLICAS)
+    return Replicas(count=number_of, slowdown=slowdown)
+
+
+def _imbalance(text: str) -> float:
+    return number(text, "--expert-imbalance", least=1.0, most=MOST_IMBALANCE)
+
+
+def _refuse_imbalance(flag: str, imbalance: str | None) -> None:
+    if imbalance is not None:
+        raise InputError(
+            f"both {flag} and --expert-imbalance are given",
+            rule="imbalance of experts changes the times of the estimate",
+            hint=f"leave out {flag}, or change its times",
+        )
 
 
 def check_one_given(plan: Path | None, times: Path | None) -> None:
@@ -101,21 +192,30 @@ def check_one_given(plan: Path | None, times: Path | None) -> None:
         )
 
 
-def _case(file: Path, schedule: str | None, stages: Path | None, disturbance: Disturbance, target: JsonTarget) -> int:
+def _case(
+    file: Path,
+    schedule: str | None,
+    stages: Path | None,
+    target: JsonTarget,
+    *,
+    disturbance: Disturbance,
+    replicas: Replicas,
+) -> int:
     """Simulates a case. Raises InputError where flags of plans are given too."""
-    from shardplan.reports.simulation import simulation_record
+    from shardplan.reports.simulation import replicas_record, simulation_record
     from shardplan.simulation.closed import closed_form_step_time
+    from shardplan.simulation.replicas import simulate_replicas
     from shardplan.simulation.step import simulate as simulated_step
 
     named, at, times = case_of_file(file, schedule, stages)
-    step = simulated_step(named, at, times, disturbance)
+    steps = simulate_replicas(lambda each: simulated_step(named, at, times, each), disturbance, replicas)
     closed = closed_form_step_time(named, at, times)
-    target.write(simulation_record(step, closed))
+    target.write(simulation_record(steps.step, closed) | replicas_record(steps))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show.simulation import show_step
 
-        show_step(Page(), named, step, step_time=step.step_time, closed_form_time=closed)
+        show_step(Page(), named, steps, step_time=steps.step.step_time, closed_form_time=closed)
     return 0
 
 
@@ -134,20 +234,42 @@ def case_of_file(file: Path, schedule: str | None, stages: Path | None) -> tuple
 
 
 def plan_of_file(
-    file: Path, pick: str | None, schedule: str | None, stages: Path | None, disturbance: Disturbance
+    file: Path,
+    pick: str | None,
+    schedule: str | None,
+    stages: Path | None,
+    disturbance: Disturbance,
+    *,
+    replicas: Replicas | None = None,
+    expert_imbalance: float | None = None,
 ) -> SimulatedPlan:
     """Simulates a plan of a plan file. Raises InputError."""
     from shardplan.reports.plan_file import read_plan_file
     from shardplan.simulation.case import schedule_named
     from shardplan.simulation.plan import simulate_plan
+    from shardplan.simulation.replicas import ALONE
     from shardplan.simulation.stage_times import read_stage_times
 
     found = read_plan_file(file)
     plan = found.pick(found.best_pick if pick is None else picked(pick)).plan
     return simulate_plan(
-        found.question,
+        found.question if expert_imbalance is None else _imbalanced(found.question, expert_imbalance),
         plan,
         schedule_named(plan.effective_schedule if schedule is None else schedule),
         times=None if stages is None else read_stage_times(stages, plan.pp * plan.vp),
         disturbance=disturbance,
+        replicas=replicas or ALONE,
     )
+
+
+def _imbalanced(question: Question, ratio: float) -> Question:
+    """The question with experts whose most loaded rank has ``ratio`` times the mean tokens. Raises InputError."""
+    from shardplan.inputs.layers import MixtureOfExperts
+
+    if not any(isinstance(kind.mlp, MixtureOfExperts) for kind in question.model.layer_kinds):
+        raise InputError(
+            f"--expert-imbalance is given, and {question.model.name} has no experts",
+            rule="imbalance of experts is that of a mixture of experts",
+            hint="leave --expert-imbalance out",
+        )
+    return replace(question, job=replace(question.job, moe_imbalance=ratio))

@@ -6,6 +6,7 @@ from typing import Final
 
 from shardplan.records import Record, plain
 from shardplan.simulation.plan import SimulatedPlan
+from shardplan.simulation.replicas import ReplicaSteps
 from shardplan.simulation.step import SimulatedStep
 
 SCHEMA: Final = "shardplan/simulation/1"
@@ -25,6 +26,15 @@ def simulation_record(step: SimulatedStep, closed_form_time: float | None) -> Re
     }
 
 
+def replicas_record(steps: ReplicaSteps) -> Record:
+    """Which of several replicas is slowest, and how long others wait for it; nothing of a single one."""
+    if steps.count == 1:
+        return {}
+    return {
+        "replicas": {"number": steps.count, "slowest": steps.slowest, "longest_wait_s": steps.longest_wait},
+    }
+
+
 def simulated_plan_record(simulated: SimulatedPlan) -> Record:
     """As ``simulation_record``, where ``step_time_s`` includes what comes once a step; ``pipeline_time_s`` does not."""
     record = simulation_record(simulated.step, simulated.closed_form_time)
@@ -34,5 +44,6 @@ def simulated_plan_record(simulated: SimulatedPlan) -> Record:
         **record,
         "step_time_s": simulated.step_time,
         "pipeline_time_s": simulated.step.step_time,
+        **replicas_record(simulated.replicas),
         "plan": plain(simulated.plan),
     }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from shardplan.errors import InputError
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
@@ -13,6 +11,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.schedules.registry import closed_form, is_known
+from shardplan.simulation.replicas import ALONE, Replicas, ReplicaSteps, simulate_replicas
 from shardplan.simulation.step import UNDISTURBED, Disturbance, SimulatedStep, simulate
 from shardplan.validity.rules import check_plan
 
@@ -26,12 +25,17 @@ class SimulatedPlan:
     """The plan with its prices, as estimates price it."""
     times: ChunkTimes
     """What the pieces of the step take before any disturbance."""
-    step: SimulatedStep
-    """The micro-batches of the step, from the first piece to the last."""
+    replicas: ReplicaSteps
+    """The micro-batches of the step in every data-parallel replica."""
     step_time: float
     """With what comes once a step: exposed exchanges of states, optimizer, fixed time, stragglers. [s]"""
     closed_form_time: float | None
     """The estimate of the same plan; None where the schedule has no closed form. [s]"""
+
+    @property
+    def step(self) -> SimulatedStep:
+        """The micro-batches of the step, from the first piece to the last, in the slowest replica."""
+        return self.replicas.step
 
     @property
     def plan(self) -> Plan:
@@ -46,6 +50,7 @@ def simulate_plan(
     *,
     times: ChunkTimes | None = None,
     disturbance: Disturbance = UNDISTURBED,
+    replicas: Replicas = ALONE,
 ) -> SimulatedPlan:
     """The step of ``plan`` under ``schedule``. ``times``: measured ones, in place of the estimate's.
 
@@ -53,7 +58,8 @@ def simulate_plan(
     """
     as_priced = _priced_as(plan, schedule)
     check_plan(as_priced, question.model, question.cluster, question.num_accelerators, question.job)
-    return simulate_priced(PricedPlan.of(question, as_priced), schedule, times=times, disturbance=disturbance)
+    priced = PricedPlan.of(question, as_priced)
+    return simulate_priced(priced, schedule, times=times, disturbance=disturbance, replicas=replicas)
 
 
 def simulate_priced(
@@ -62,19 +68,32 @@ def simulate_priced(
     *,
     times: ChunkTimes | None = None,
     disturbance: Disturbance = UNDISTURBED,
+    replicas: Replicas = ALONE,
 ) -> SimulatedPlan:
     """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together."""
     used = priced.chunk_times if times is None else times
-    step = simulate(schedule, pipeline_of(priced), used, disturbance)
+    _check_replicas(priced, replicas)
+    at = pipeline_of(priced)
+    steps = simulate_replicas(lambda each: simulate(schedule, at, used, each), disturbance, replicas)
     has_form = closed_form(schedule) is not None and times is None
     return SimulatedPlan(
         schedule=schedule,
         priced=priced,
         times=used,
-        step=step,
-        step_time=float(priced.once_a_step.after(np.array([rank.span for rank in step.ranks])).max()),
+        replicas=steps,
+        step_time=float(priced.once_a_step.after(steps.spans).max()),
         closed_form_time=priced.step_time if has_form else None,
     )
+
+
+def _check_replicas(priced: PricedPlan, replicas: Replicas) -> None:
+    dp = priced.question.num_accelerators // priced.plan.model_parallel_degree
+    if replicas.count > dp:
+        raise InputError(
+            f"{replicas.count} replicas are asked for; the plan has dp {dp}",
+            rule="a plan has as many replicas as data-parallel ranks",
+            hint=f"simulate {dp} or fewer, numbered from 0",
+        )
 
 
 def pipeline_of(priced: PricedPlan) -> Pipeline:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,9 @@ from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.simulation.clock import Seconds, run
 from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, NOTHING, WEIGHT_GRADIENT, Pieces
 
+LEAST_FACTOR: Final = 0.01
+MOST_FACTOR: Final = 100.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbance:
@@ -23,19 +28,28 @@ class Disturbance:
     """Relative spread of the duration of a piece: a log-normal factor of mean 1."""
     seed: int = 0
     """Of the generator of random numbers."""
-    slowdown: Sequence[float] = ()
-    """Factor on all pieces of every rank; none where it is empty."""
+    stream: int = 0
+    """Which of the sequences of random numbers of this seed: each replica has its own."""
+    slowdown: Mapping[int, float] = field(default_factory=dict)
+    """Factor on all pieces of a rank, by its number from 0."""
+    factor: float = 1.0
+    """Factor on all pieces of all ranks."""
 
     def factors(self, pieces: Pieces) -> Seconds:
         """By which the duration of every piece is multiplied."""
-        factors = np.ones(len(pieces.rank))
-        if self.slowdown:
-            factors *= np.asarray(self.slowdown, dtype=np.float64)[pieces.rank]
+        num_ranks = len(pieces.rank_names)
+        check_slowdown(self.slowdown, num_ranks, "rank")
+        of_rank = np.array([self.factor * self.slowdown.get(rank, 1.0) for rank in range(num_ranks)])
+        factors = of_rank[pieces.rank]
         if self.jitter:
             spread = np.sqrt(np.log1p(self.jitter**2))
-            drawn = np.random.default_rng(self.seed).standard_normal(len(factors))
+            drawn = np.random.default_rng(self._seeds).standard_normal(len(factors))
             factors *= np.exp(spread * drawn - spread**2 / 2)
         return factors
+
+    @property
+    def _seeds(self) -> int | tuple[int, int]:
+        return (self.seed, self.stream) if self.stream else self.seed
 
 
 UNDISTURBED = Disturbance()
@@ -137,6 +151,23 @@ def simulate(
     step = SimulatedStep(pieces=pieces, start=start, end=end, took=took, transfer=transfer)
     _check_limit(schedule, step, times.max_in_flight)
     return step
+
+
+def check_slowdown(slowdown: Mapping[int, float], count: int, what: str) -> None:
+    """Refuses factors of what is not there, and those that are not between 0.01 and 100."""
+    for number, factor in slowdown.items():
+        if not 0 <= number < count:
+            raise InputError(
+                f"{what} {number} is slow; there {'is' if count == 1 else 'are'} {count}, numbered from 0",
+                rule=f"a slow {what} is one of those that are simulated",
+                hint=f"name a {what} from 0 to {count - 1}" if count > 1 else f"name {what} 0, or simulate more",
+            )
+        if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+            raise InputError(
+                f"{what} {number} is slower by a factor of {factor:g}",
+                rule=f"the factor of a slow {what} is between {LEAST_FACTOR:g} and {MOST_FACTOR:g}",
+                hint="give the time of a pass over its usual time: 1.2 is 20 % longer",
+            )
 
 
 def check(schedule: Schedule, at: Pipeline) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
 from shardplan.schedules.base import Schedule
-from shardplan.simulation.step import SimulatedStep
+from shardplan.simulation.replicas import ReplicaSteps
 from shardplan.units import format_time
 
 MOST_RANKS = 64
@@ -13,13 +13,19 @@ MOST_RANKS = 64
 
 
 def show_step(
-    page: Page, schedule: Schedule, step: SimulatedStep, *, step_time: float, closed_form_time: float | None
+    page: Page, schedule: Schedule, steps: ReplicaSteps, *, step_time: float, closed_form_time: float | None
 ) -> None:
     """Step time next to the closed form, then a row for every rank."""
+    step = steps.step
     page.line(f"{schedule.title}: {format_time(step_time)} a step", style="bold green", indent=0)
     if step_time > step.step_time:
         page.line(
             f"{format_time(step.step_time)} from the first pass of a rank to its last; the rest comes once a step."
+        )
+    if steps.count > 1:
+        page.line(
+            f"Replica {steps.slowest} of {steps.count} (from 0) takes longest; "
+            f"others wait for it up to {format_time(steps.longest_wait)} at the reduction of gradients."
         )
     page.line(f"{percent(step.bubble_rate)} of that time is bubble, on the rank that takes longest.")
     if closed_form_time is not None:
