@@ -77,6 +77,18 @@ def test_the_scripts_read_the_events_and_answer(tmp_path: Path) -> None:
         found.zoomed = (view.to - view.from) / step.last;
         press("0");
         found.whole = [view.from, view.to - step.last];
+        const { canvas } = view.sheets.ranks;
+        const { left, top } = canvas.getBoundingClientRect();
+        const aim = view.left + 0.25 * view.frame.width;
+        const before = view.moment(aim);
+        const wheel = { deltaY: -200, clientX: left + aim, clientY: top + 5, cancelable: true };
+        const isMoved = () => !canvas.dispatchEvent(new WheelEvent("wheel", wheel));
+        found.wheel = [isMoved(), (view.to - view.from) / step.last, (view.moment(aim) - before) / step.last];
+        press("0");
+        wheel.deltaY = 200;
+        found.scrolls = isMoved();
+        canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: left + view.left + 4, clientY: top + 5 }));
+        found.tip = document.getElementById("tip").textContent;
         press("c");
         found.critical = [view.marksCritical, document.getElementById("critical").checked];
         found.layer = document.getElementById("layer-table").rows[1].cells[0].textContent;
@@ -111,6 +123,9 @@ def test_the_scripts_read_the_events_and_answer(tmp_path: Path) -> None:
     assert found["rank"] == "1"
     assert found["zoomed"] == pytest.approx(0.5)
     assert found["whole"] == [0, 0]
+    assert found["wheel"] == [True, pytest.approx(np.exp(-0.5)), pytest.approx(0, abs=1e-3)]  # the aim stays
+    assert not found["scrolls"]  # the whole step is shown, so the page scrolls
+    assert found["tip"].startswith("Forward on a\nmicro-batch 0, chunk 0\n1.00 s")
     assert found["critical"] == [True, True]
     assert found["layer"] == HOSTILE
     assert "8.00 GB" in found["peak"]
