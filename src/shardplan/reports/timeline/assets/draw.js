@@ -100,12 +100,11 @@ function drawPieces(sheet, step, view, palette, lane, begin, end, y, height, mar
 // The number of the micro-batch where every number would fit; the work too where there is room.
 function label(sheet, step, event, x, wide, middle, ink, height) {
   const number = String(step.microbatch[event]);
-  const size = height >= 14 ? 11 : 9;
-  const name = step.kinds[step.kind[event]].name;
-  const long = `${name} ${number}`;
+  const long = `${step.kinds[step.kind[event]].name} ${number}`;
   const text = height >= 20 && wide > long.length * 6.2 + 8 ? long : number;
-  if (wide < (text === number ? step.digits : text.length) * size * 0.58 + 3) return;
-  sheet.text(text, x + wide / 2, middle, ink, { align: "center", size });
+  const most = text === number ? step.digits : text.length;
+  const size = [height >= 14 ? 11 : 9, 9].find((each) => wide >= most * each * 0.58 + 3);
+  if (size) sheet.text(text, x + wide / 2, middle, ink, { align: "center", size });
 }
 
 const scratch = document.createElement("canvas").getContext("2d");
