@@ -16,6 +16,7 @@ import pytest
 from tests.reports.timeline.steps import HOSTILE, step_of, with_memory
 
 from shardplan.reports.timeline.bars import Bars
+from shardplan.reports.timeline.hues import HUES
 from shardplan.reports.timeline.page import timeline_html
 from shardplan.simulation.timeline import COMPUTE, StepTimeline
 
@@ -65,6 +66,7 @@ def test_the_scripts_read_the_events_and_answer(tmp_path: Path) -> None:
         Object.assign(found, { start: [...step.start], stop: [...step.stop], kind: [...step.kind], tick: step.tick_s });
         const [begin, end] = visible(step, 2, 0, 0, step.last);
         found.shares = [...sharesOf(step, { from: 0, to: step.last }, begin, end, 7)];
+        found.parts = step.parts;
         found.held = heldAt(step.memory, 3, 2.5 / step.tick_s);
         found.at = eventText(step, eventAt(step, 3, 0, 4 / step.tick_s, 0), 3);
         found.waits = eventAt(step, 3, 0, 0.5 / step.tick_s, 0);
@@ -75,6 +77,18 @@ def test_the_scripts_read_the_events_and_answer(tmp_path: Path) -> None:
         found.zoomed = (view.to - view.from) / step.last;
         press("0");
         found.whole = [view.from, view.to - step.last];
+        const { canvas } = view.sheets.ranks;
+        const { left, top } = canvas.getBoundingClientRect();
+        const aim = view.left + 0.25 * view.frame.width;
+        const before = view.moment(aim);
+        const wheel = { deltaY: -200, clientX: left + aim, clientY: top + 5, cancelable: true };
+        const isMoved = () => !canvas.dispatchEvent(new WheelEvent("wheel", wheel));
+        found.wheel = [isMoved(), (view.to - view.from) / step.last, (view.moment(aim) - before) / step.last];
+        press("0");
+        wheel.deltaY = 200;
+        found.scrolls = isMoved();
+        canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: left + view.left + 4, clientY: top + 5 }));
+        found.tip = document.getElementById("tip").textContent;
         press("c");
         found.critical = [view.marksCritical, document.getElementById("critical").checked];
         found.layer = document.getElementById("layer-table").rows[1].cells[0].textContent;
@@ -90,7 +104,9 @@ def test_the_scripts_read_the_events_and_answer(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.array(found["start"]) * found["tick"], events.start, atol=1e-6)
     np.testing.assert_allclose(np.array(found["stop"]) * found["tick"], events.end, atol=1e-6)
     assert found["kind"] == events.kind.tolist()
-    shares = np.array(found["shares"]).reshape(7, -1, 2).sum(axis=2).T  # critical and not, together
+    shares = np.zeros((len(HUES), 7))
+    for part, own in zip(found["parts"], np.array(found["shares"]).reshape(7, -1).T, strict=True):
+        shares[part // 2] += own  # critical and not
     np.testing.assert_allclose(shares, Bars.of(timeline).shares(COMPUTE, 7)[2], atol=1e-5)
     assert found["held"] == pytest.approx(7e9, rel=1e-6)
     # The last of 4 ranks starts after 3 forward passes and 3 transfers, at 3.75 s.
@@ -107,6 +123,9 @@ def test_the_scripts_read_the_events_and_answer(tmp_path: Path) -> None:
     assert found["rank"] == "1"
     assert found["zoomed"] == pytest.approx(0.5)
     assert found["whole"] == [0, 0]
+    assert found["wheel"] == [True, pytest.approx(np.exp(-0.5)), pytest.approx(0, abs=1e-3)]  # the aim stays
+    assert not found["scrolls"]  # the whole step is shown, so the page scrolls
+    assert found["tip"].startswith("Forward on a\nmicro-batch 0, chunk 0\n1.00 s")
     assert found["critical"] == [True, True]
     assert found["layer"] == HOSTILE
     assert "8.00 GB" in found["peak"]
@@ -125,10 +144,6 @@ def test_a_narrow_window_and_a_dense_step(tmp_path: Path) -> None:
         found.merged = !document.getElementById("merged").hidden;
         const pixel = view.sheets.rank.context.getImageData(view.sheets.rank.canvas.width / 2, 40, 1, 1).data;
         found.drawn = [...pixel];
-        const frame = { from: 0, to: view.step.last };
-        const [begin, end] = visible(view.step, 5, 0, 0, view.step.last);
-        found.near = [...sharesOf(view.step, frame, begin, end, 64)];
-        found.kept = [...sharesFor(view.step, frame, 5 * view.step.lanes.length, begin, end, 64)];
         """,
         tmp_path,
         size="375,800",
@@ -136,4 +151,3 @@ def test_a_narrow_window_and_a_dense_step(tmp_path: Path) -> None:
     assert found["wide"] <= 0
     assert found["merged"]
     assert found["drawn"][3] == 255
-    np.testing.assert_allclose(found["kept"], found["near"], atol=0.05)

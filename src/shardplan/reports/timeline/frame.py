@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from shardplan.fields import dataclass
 from shardplan.reports.timeline.bars import Bars
 from shardplan.simulation.pieces import Ints
 from shardplan.simulation.timeline import StepTimeline
+
+Places = NDArray[np.floating[Any]]
 
 WIDTH: Final = 900.0
 MARGIN: Final = 12.0
@@ -118,12 +120,12 @@ class Frame:
         """Upper edge of a row."""
         return self.rows_top + row * self.pitch
 
-    def boxes(self, row: Ints, lane: Ints, lanes: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def boxes(self, row: Ints, lane: Ints, lanes: tuple[int, ...]) -> tuple[Places, Places]:
         """Upper edge and height of events."""
         place = np.searchsorted(np.asarray(lanes), lane)
         thin = self.work + ABOVE_LANES + (place - 1) * (self.thin + 1)
-        top: NDArray[np.float64] = self.rows_top + row * self.pitch + np.where(place == 0, 0.0, thin)
-        height: NDArray[np.float64] = np.where(place > 0, self.thin, self.work)
+        top = self.rows_top + row * self.pitch + np.where(place == 0, 0.0, thin)
+        height = np.where(place > 0, self.thin, self.work)
         return top, height
 
     def lane_top(self, row: int, lane: int, lanes: tuple[int, ...]) -> float:

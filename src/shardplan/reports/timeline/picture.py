@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardplan.reports.timeline.axis import ticks
 from shardplan.reports.timeline.bars import Bars
-from shardplan.reports.timeline.frame import CHARACTER, HEAD, LONGEST_NAME, Frame, shortened
+from shardplan.reports.timeline.frame import CHARACTER, HEAD, LONGEST_NAME, Frame, Places, shortened
 from shardplan.reports.timeline.hues import HUES
 from shardplan.reports.timeline.legend import entries, legend
 from shardplan.reports.timeline.memory import memory_height, memory_strips
@@ -163,7 +163,7 @@ def _pieces(bars: Bars, frame: Frame) -> Iterator[str]:
         )
 
 
-def _has_number(bars: Bars, width: NDArray[np.float64], height: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _has_number(bars: Bars, width: Places, height: Places) -> NDArray[np.bool_]:
     """Whether the number of its micro-batch fits on a piece, and on most pieces of its hue."""
     events = bars.events
     digits = np.floor(np.log10(np.maximum(events.microbatch, 1))) + 1

@@ -60,7 +60,8 @@ async function loaded(raw) {
   }
   const parts = new Set();
   for (let i = 0; i < count; i++) parts.add(2 * step.hue[i] + 1 - step.critical[i]);
-  step.parts = [...parts].sort((one, other) => one - other); // hues that occur, critical and not
+  step.parts = [...parts].sort((one, other) => one - other); // hues that occur, critical (2 hue) and not (2 hue + 1)
+  step.placeOf = Uint8Array.from({ length: 2 * raw.hues.length }, (_, part) => Math.max(step.parts.indexOf(part), 0));
   step.digits = String(step.microbatch.reduce((most, each) => Math.max(most, each), 0)).length;
   step.hasCritical = step.critical.includes(1);
   step.usedLanes = raw.lanes.map((_, lane) => lane).filter((lane) =>

@@ -4,7 +4,6 @@
 const DENSE = 3; // pixels of a typical piece below which shares are drawn
 const IN_COLUMN = 8; // pieces in a column of shares
 const [NARROWEST, WIDEST] = [2, 6]; // pixels of such a column
-const WHOLE = 2048; // columns of the whole step that are kept for each lane
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
 const DIM = 0.25; // of what is off the critical path
 
@@ -67,8 +66,7 @@ function hatching(context, colour, paper) {
 function drawLane(sheet, step, view, palette, rank, lane, y, height, marksCritical) {
   const [begin, end] = visible(step, rank, lane, view.from, view.to);
   if ((end - begin) * DENSE > view.width) {
-    const place = rank * step.lanes.length + lane;
-    sheet.merged.push({ place, begin, end, y, height });
+    sheet.merged.push({ begin, end, y, height });
     return;
   }
   drawPieces(sheet, step, view, palette, lane, begin, end, y, height, marksCritical);
@@ -102,12 +100,11 @@ function drawPieces(sheet, step, view, palette, lane, begin, end, y, height, mar
 // The number of the micro-batch where every number would fit; the work too where there is room.
 function label(sheet, step, event, x, wide, middle, ink, height) {
   const number = String(step.microbatch[event]);
-  const size = height >= 14 ? 11 : 9;
-  const name = step.kinds[step.kind[event]].name;
-  const long = `${name} ${number}`;
+  const long = `${step.kinds[step.kind[event]].name} ${number}`;
   const text = height >= 20 && wide > long.length * 6.2 + 8 ? long : number;
-  if (wide < (text === number ? step.digits : text.length) * size * 0.58 + 3) return;
-  sheet.text(text, x + wide / 2, middle, ink, { align: "center", size });
+  const most = text === number ? step.digits : text.length;
+  const size = [height >= 14 ? 11 : 9, 9].find((each) => wide >= most * each * 0.58 + 3);
+  if (size) sheet.text(text, x + wide / 2, middle, ink, { align: "center", size });
 }
 
 const scratch = document.createElement("canvas").getContext("2d");
@@ -139,57 +136,39 @@ function drawMerged(sheet, step, view, palette, marksCritical) {
 }
 
 // Shares of the time of each column, stacked from below; critical pieces first.
-function stackShares(step, view, { place, begin, end, columns, top, high }, colours, pixels, across) {
-  const shares = sharesFor(step, view, place, begin, end, columns);
-  const number = 2 * step.hues.length;
+function stackShares(step, view, { begin, end, columns, top, high }, colours, pixels, across) {
+  const shares = sharesOf(step, view, begin, end, columns);
+  const number = step.parts.length;
   for (let x = 0; x < columns; x++) {
+    const whole = Math.min(columns - x, 1); // the last column may be cut
     let row = top + high;
     let sum = 0;
-    for (const part of step.parts) {
-      sum += shares[x * number + part] / Math.min(columns - x, 1); // the last column may be cut
+    for (let part = 0; part < number; part++) {
+      sum += shares[x * number + part] / whole;
       const upper = Math.max(top + high - Math.round(sum * high), top);
       while (row > upper) pixels[--row * across + x] = colours[part];
     }
   }
 }
 
-// Colours of each hue, critical and not.
+// Colours of the parts of a column.
 function partColours(step, palette, dims) {
-  return step.hues.flatMap((_, hue) => {
-    const colour = palette.shades[hue][0];
-    return [pixel(colour), pixel(dims ? blend(colour, palette.page.track, DIM) : colour)];
+  return step.parts.map((part) => {
+    const colour = palette.shades[part >> 1][0];
+    return pixel(dims && part % 2 ? blend(colour, palette.page.track, DIM) : colour);
   });
 }
 
-// Shares of the columns of a window: from those of the whole step where columns hold several of them, else from events.
-function sharesFor(step, view, place, begin, end, columns) {
-  const isWide = (view.to - view.from) / columns >= (4 * step.last) / WHOLE;
-  if (!isWide || end - begin < WHOLE) return sharesOf(step, view, begin, end, columns);
-  step.wholeShares ??= [];
-  const whole = (step.wholeShares[place] ??= sharesOf(
-    step, { from: 0, to: step.last }, step.bounds[place], step.bounds[place + 1], WHOLE));
-  const number = 2 * step.hues.length;
-  const shares = new Float32Array(Math.ceil(columns) * number);
-  const scale = ((step.last / WHOLE) * columns) / (view.to - view.from); // columns of the window in one of the step
-  const origin = (view.from / step.last) * WHOLE;
-  for (let from = Math.ceil(origin - 0.5); from < WHOLE; from++) {
-    const x = Math.floor((from + 0.5 - origin) * scale);
-    if (x >= columns) break;
-    for (const part of step.parts) shares[x * number + part] += whole[from * number + part] * scale;
-  }
-  return shares;
-}
-
-// For each column the share of each hue, critical and not.
+// For each column the share of each of step.parts.
 function sharesOf(step, view, begin, end, columns) {
-  const { start, stop, hue, critical } = step;
-  const number = 2 * step.hues.length;
+  const { start, stop, hue, critical, placeOf } = step;
+  const number = step.parts.length;
   const shares = new Float32Array(Math.ceil(columns) * number);
   const [origin, scale] = [view.from, columns / (view.to - view.from)];
   for (let i = begin; i < end; i++) {
     const from = Math.max((start[i] - origin) * scale, 0);
     const to = Math.min((stop[i] - origin) * scale, columns);
-    const part = 2 * hue[i] + 1 - critical[i];
+    const part = placeOf[2 * hue[i] + 1 - critical[i]];
     let x = Math.floor(from);
     if (to <= x + 1) {
       if (to > from) shares[x * number + part] += to - from;

@@ -19,20 +19,24 @@ function swatch(colour) {
 function fillLegend(view) {
   const { step, palette } = view;
   const present = new Set(step.hue);
-  const entries = [];
+  const entries = new Map(); // by colours: kinds of work that share them are one entry
   step.hues.forEach((hue, number) => {
     if (!present.has(number)) return;
+    const all = palette.shades[number];
+    const key = hue.hatched ? "hatched" : all.join();
+    const { labels } = entries.get(key) ?? { labels: [] };
+    entries.set(key, { hue, labels: [...labels, hue.label], colours: hue.shaded ? [...new Set(all)].slice(0, 4) : [all[0]] });
+  });
+  const shown = [...entries.values()].map(({ hue, labels, colours }) => {
     const entry = made("span");
-    const colours = hue.shaded ? [...new Set(palette.shades[number])].slice(0, 4) : palette.shades[number].slice(0, 1);
-    const [strong, pale] = [palette.shades[number][0], palette.pale];
-    if (hue.hatched) entry.append(swatch(`repeating-linear-gradient(135deg, ${strong} 0 2px, ${pale} 2px 5px)`));
+    if (hue.hatched) entry.append(swatch(`repeating-linear-gradient(135deg, ${colours[0]} 0 2px, ${palette.pale} 2px 5px)`));
     else entry.append(...colours.map(swatch));
-    entry.append(hue.shaded && step.num_chunks > 1 ? `${hue.label} (shades: chunks)` : hue.label);
-    entries.push(entry);
+    entry.append(labels.join(" or ") + (hue.shaded && step.num_chunks > 1 ? " (shades: chunks)" : ""));
+    return entry;
   });
   const bubble = made("span");
   bubble.append(swatch(palette.page.track), "bubble");
-  element("legend").replaceChildren(...entries, bubble);
+  element("legend").replaceChildren(...shown, bubble);
 }
 
 function fillSelected(view) {
