@@ -53,6 +53,11 @@ def test_the_start_page_shows_the_answer_and_the_numbers_of_today(monkeypatch: p
     assert _load(DOCS / "generate_start.py").main(["--check"]) == 0, "run docs/generate_start.py"
 
 
+def test_the_picture_of_a_step_is_what_the_program_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    assert _load(DOCS / "generate_timeline.py").main(["--check"]) == 0, "run docs/generate_timeline.py"
+
+
 def test_tables_of_the_pages_are_up_to_date() -> None:
     pytest.importorskip("griffe", reason="comes with the extra 'docs'")
     tables = _load(DOCS / "generate_tables.py")

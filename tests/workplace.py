@@ -45,6 +45,34 @@ a,model/config.json,h100-sxm-80gb,8,bf16,2048,64,1,1,1,none,0.9
 b,model/config.json,h100-sxm-80gb,8,bf16,2048,64,1,2,1,none,1.1
 c,llama-3.2-1b,h100-sxm-80gb,8,bf16,2048,64,1,1,2,full,1.9
 """,
+    "run/config.json": json.dumps({"pp_size": 2, "vp_size": 1, "num_mbs": 2}),
+    "run/pp_rank_0.json": json.dumps(
+        {
+            "1": {
+                "total": 9.1, "memory": 4.5, "fwd_start": [0.1, 1.1], "fwd_end": [1.0, 2.0], "bwd_start": [4.1, 7.0],
+                "bwd_end": [6.0, 9.0],
+            }
+        }
+    ),
+    "run/pp_rank_1.json": json.dumps(
+        {
+            "1": {
+                "total": 7.1, "memory": 3.5, "fwd_start": [1.1, 4.1], "fwd_end": [2.0, 5.0], "bwd_start": [2.1, 5.0],
+                "bwd_end": [4.0, 7.0],
+            }
+        }
+    ),
+    "passes.csv": "rank,kind,microbatch,start_s,end_s\n0,F,0,0,1\n0,BW,0,3,5\n1,F,0,1,2\n1,BW,0,2,3\n",
+    "trace.json": json.dumps(
+        {
+            "distributedInfo": {"rank": 0, "world_size": 8},
+            "traceEvents": [
+                {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#3", "tid": 7, "ts": 0, "dur": 90},
+                {"ph": "X", "cat": "kernel", "name": "nvjet_hsh", "tid": 7, "ts": 0, "dur": 80, "args": {"device": 0}},
+                {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather", "tid": 9, "ts": 70.5, "dur": 20},
+            ],
+        }
+    ),
     "notes.txt": "What nobody may lose.\n",
 }  # fmt: skip
 
@@ -66,6 +94,12 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "compare": (
         ("compare", "fully-sharded.json", "tensor-parallel.json"), ("fully-sharded.json", "tensor-parallel.json"),
     ),
+    "timeline --measured": (
+        ("timeline", "--measured", "run/pp_rank_0.json", "run/pp_rank_1.json"),
+        ("run/pp_rank_0.json", "run/pp_rank_1.json", "run/config.json"),
+    ),
+    "timeline of passes": (("timeline", "--measured", "passes.csv"), ("passes.csv",)),
+    "timeline of a trace": (("timeline", "--measured", "trace.json"), ("trace.json",)),
     "models": (("models", "./model"), ("model/config.json",)),
     "clusters": (("clusters", "cluster.yaml"), HARDWARE),
     "accelerators": (("accelerators", "my-accelerator.yaml"), ("my-accelerator.yaml",)),

@@ -8,7 +8,9 @@ mapping.
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
+import io
 import json
 import os
 import re
@@ -189,6 +191,14 @@ def parse_document(text: str, *, label: str, is_json: bool = False) -> Document:
         if not isinstance(name, str):
             _refuse(label, f"has the field {shown(name)}, which is not text", "names of fields are text")
     return document
+
+
+def csv_rows(text: str, label: str, kind: FileKind) -> list[list[str]]:
+    """The cells of every line of a CSV; ``label`` names it in errors. Raises InputError."""
+    try:
+        return list(csv.reader(io.StringIO(text, newline=None)))
+    except csv.Error as error:
+        raise InputError(f"{label} is not CSV: {error}", rule=kind.rule, hint=f"correct {label}") from None
 
 
 def looks_like_path(text: str) -> bool:

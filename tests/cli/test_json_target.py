@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from shardplan.errors import InputError
 from shardplan.files import forget_reads, read_document
 from shardplan.outputs.json_text import json_text
-from shardplan.outputs.target import CSV, HTML, JSON, PNG, PROFILE, SEARCHED, TIMINGS, JsonTarget, wants_json
+from shardplan.outputs.target import CSV, HTML, JSON, PNG, PROFILE, SEARCHED, TIMINGS, TRACE, JsonTarget, wants_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -54,15 +56,36 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "answer.json"
     path.write_text(ANSWER)
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+    opened = Path.open
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    def full(file: Path, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        if mode == "wb":
+            file.touch()
+            raise OSError(28, "No space left on device")
+        return opened(file, mode, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(InputError, match="No space left"):
         JsonTarget(str(path)).write({"a": 1})
     monkeypatch.undo()
     assert path.read_text() == ANSWER
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_text_that_breaks_off_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    target = JsonTarget(str(path), "--out", kind=TRACE)
+    target.write_parts(iter(('{"schema": "shardplan/trace/1", ', '"traceEvents": []}')))
+    before = path.read_text()
+
+    def parts() -> Iterator[str]:
+        yield '{"schema"'
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        target.write_parts(parts())
+    assert path.read_text() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["step.json"]
 
 
 def test_devices_are_written_to_and_not_replaced() -> None:

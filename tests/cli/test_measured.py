@@ -101,7 +101,7 @@ def test_a_trace_has_measured_ranks_next_to_predicted_ones(plan: Path, tmp_path:
     assert run("timeline", "--measured", *paths, "--against", plan, "--out", out).exit_code == 0
     events = json.loads(out.read_text())["traceEvents"]
     names = [each["args"]["name"] for each in events if each["name"] == "process_name"]
-    assert names[:3] == ["rank 0, measured", "rank 0, predicted", "rank 1, measured"]
+    assert names[:3] == ["0 measured", "0 predicted", "1 measured"]
     passes = {
         rank: [each for each in events if each.get("cat") == "forward" and each["pid"] == rank + 1] for rank in (0, 1)
     }
@@ -126,6 +126,10 @@ def test_kernels_next_to_the_terms_of_a_plan(tmp_path: Path) -> None:
     )
     text = unwrapped(run("timeline", "--measured", path, "--against", flat).stdout)
     assert "matrix products" in text
+    assert record["notes"] == []
+    path.write_text(trace([kernel("nvjet", 0, 80), *marks], world_size=16))
+    (note,) = answer("timeline", "--measured", path, "--against", flat)["notes"]
+    assert note == "The trace is of a run on 16 accelerators, the plan is for 8."
     assert run("timeline", "--measured", path, "--out", tmp_path / "out.json").exit_code == 2  # it marks no passes
 
 

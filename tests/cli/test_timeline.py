@@ -53,6 +53,9 @@ def test_jitter_and_another_schedule(plan: Path) -> None:
     calm = answer("timeline", plan)
     first, again = (answer("timeline", plan, "--jitter", "0.1", "--seed", 1) for _ in range(2))
     assert first == again != calm
+    slow = answer("timeline", plan, "--slow-rank", "1=1.5")
+    assert slow["slowest_rank"] == calm["slowest_rank"] == 0  # the first rank starts first and ends last
+    assert slow["ranks"][1]["bubble_rate"] < calm["ranks"][1]["bubble_rate"]
     assert "ZB-H1" in answer("timeline", plan, "--schedule", "zb-h1")["title"]
 
 
@@ -83,6 +86,18 @@ def test_a_page_and_a_picture(plan: Path, tmp_path: Path) -> None:
 def test_a_trace_on_standard_output(tmp_path: Path) -> None:
     shown = run("timeline", "--times", case(tmp_path), "--out", "-")
     assert json.loads(shown.stdout)["traceEvents"]
+
+
+@pytest.mark.parametrize(("flag", "kind"), [("--html", "a page that shardplan wrote"), ("--svg", "a picture")])
+def test_no_other_page_or_picture_is_lost(plan: Path, tmp_path: Path, flag: str, kind: str) -> None:
+    other = tmp_path / "mine"
+    other.write_text("<svg><title>mine</title></svg>")
+    shown = run("timeline", plan, flag, other)
+    assert shown.exit_code == 2
+    assert f"which exists and is not {kind}" in unwrapped(shown.stderr)
+    assert "mine" in other.read_text()
+    assert run("timeline", plan, flag, other, "--force").exit_code == 0
+    assert "shardplan" in other.read_text()
 
 
 def test_files_that_cannot_be_written(plan: Path, tmp_path: Path) -> None:

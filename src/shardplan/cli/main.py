@@ -65,8 +65,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "Show one step: what every rank does at every moment, and what its memory holds.",
         (
             "shardplan timeline examples/plans.json --out step.json --html step.html --svg step.svg",
-            "shardplan timeline examples/plans.json --pick 2 --schedule zb-h1 --out step.json",
+            "shardplan timeline examples/plans.json --schedule breadth-first --out step.json",
             "shardplan timeline --times examples/step-times.json --json -",
+            "shardplan timeline --measured examples/measured-step.csv",
         ),
         "steps.timeline",
     ),

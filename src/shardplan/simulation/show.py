@@ -42,4 +42,10 @@ def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes
 def _title(schedule: Schedule, step: SimulatedStep) -> str:
     """The schedule and its counts."""
     num_microbatches = int(step.pieces.microbatch.max()) + 1
-    return f"{schedule.title}, {len(step.ranks)} ranks, {num_microbatches} micro-batches"
+    return f"{schedule.title}, {_counted(len(step.ranks), 'rank')}, {_counted(num_microbatches, 'micro-batch')}"
+
+
+def _counted(number: int, what: str) -> str:
+    """A count with its noun."""
+    many = "es" if what.endswith("h") else "s"
+    return f"{number:,} {what}{'' if number == 1 else many}"

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from shardplan.errors import InputError, shown
-from shardplan.files import FileKind, printable, read_text
+from shardplan.files import FileKind, csv_rows, printable, read_text
 from shardplan.schedules.base import ChunkTimes
 
 RULE: Final = (
@@ -29,8 +29,9 @@ def read_stage_times(path: Path, num_chunks: int) -> ChunkTimes:
     ``backward_s`` is both gradients; ``transfer_s`` is 0 where it is left out.
     """
     label = printable(path.name)
-    rows = list(csv.DictReader(io.StringIO(read_text(path, FILE))))
-    given = set(rows[0]) if rows else set()
+    names, *lines = csv_rows(read_text(path, FILE), label, FILE) or [[]]
+    rows = [dict(zip(names, line, strict=False)) for line in lines if line]
+    given = set(names)
     unknown = sorted(str(name) for name in given - set(COLUMNS))
     if unknown:
         raise _wrong(f"{label} has the column {shown(unknown[0])}", f"use {', '.join(COLUMNS)}")

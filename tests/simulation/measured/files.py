@@ -74,12 +74,12 @@ def annotation(name: str, start: float, duration: float, *, on_device: bool = Tr
     return {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": 7, "ts": start, "dur": duration}
 
 
-def trace(events: Iterable[dict[str, object]], rank: int = 0) -> str:
+def trace(events: Iterable[dict[str, object]], rank: int = 0, world_size: int = 8) -> str:
     """A file of the profiler."""
     return json.dumps(
         {
             "schemaVersion": 1,
-            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
+            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world_size},
             "traceEvents": [*events, {"ph": "i", "name": "Iteration Start", "ts": 1}],
             "traceName": "trace.json",
         }

@@ -191,6 +191,7 @@ def test_dumps_that_do_not_make_a_step_are_refused(tmp_path: Path) -> None:
         ("rank,kind,microbatch,start_s,end_s\n", "has no passes"),
         ("rank,kind,microbatch,start_s,end_s\n0,X,0,0,1\n", "row 2: kind is 'X'"),
         ("rank,kind,microbatch,start_s,end_s\n0,F,0,0,1\n0,B,0,2,1\n", r"row 3 \(rank 0\): the pass ends at 1 s"),
+        ("rank,kind,microbatch,start_s,end_s\n0,F,0,0,1,2\n", "row 2 has 6 cells for 5 columns"),
         ("rank,kind,microbatch,start_s,end_s\n0,F,-1,0,1\n", "row 2: microbatch is '-1'"),
         ("rank,kind,microbatch,start_s,end_s\n0,F,0,0,inf\n", "row 2: end_s is 'inf'"),
         ("rank,kind,microbatch,start_s,end_s\n0,F,0,0,1\n", "input gradient of micro-batch 0 in stage 0 is missing"),
@@ -204,6 +205,12 @@ def test_a_table_that_is_no_step_is_refused(text: str, why: str, tmp_path: Path)
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=why):
         read_measurement([path])
+
+
+def test_comments_of_a_table_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "passes.csv"
+    path.write_text("# ours\nrank,kind,microbatch,start_s,end_s\n0,F,0,0,1\n\n# the gradients\n0,BW,0,1,3\n")
+    assert read(path).pipeline_time == 3
 
 
 def test_the_last_step_of_a_table_is_the_default(tmp_path: Path) -> None:

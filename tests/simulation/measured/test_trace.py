@@ -171,6 +171,11 @@ def test_passes_that_pytorch_marks(tmp_path: Path) -> None:
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>", "optimizer"),
         (ADD, "memory_bound"),
         ("triton_poi_fused_mul_silu_2", "memory_bound"),
+        ("triton_poi_fused__scaled_dot_product_cudnn_attention__to_copy__unsafe_view_transpose_view_5", "memory_bound"),
+        ("triton_tem_fused_mm_3", "matmul"),
+        ("nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "matmul"),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*, void const*, void*)", "attention"),
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>", "memory_bound"),
         (REDUCE, "communication"),
     ],
 )

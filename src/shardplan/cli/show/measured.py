@@ -9,7 +9,7 @@ from shardplan.cli.show.answer import percent
 from shardplan.reports.breakdown import term_label
 from shardplan.simulation.measured.answer import SPLIT_AS_PREDICTED, MeasuredAnswer
 from shardplan.simulation.measured.comparison import PassComparison, PassName
-from shardplan.simulation.measured.kernels import IDLE
+from shardplan.simulation.measured.kernels import IDLE, OFFLOAD
 from shardplan.simulation.measured.passes import MeasuredStep
 from shardplan.simulation.measured.profile import ProfiledStep
 from shardplan.simulation.measured.terms import SUM
@@ -18,9 +18,11 @@ from shardplan.units import format_bytes, format_time
 MOST_RANKS = 8
 """Rows of the table of ranks; JSON has all of them."""
 MOST_COLLECTIVES = 4
+LEAST_SHARE = 5e-4
+"""Terms below this share of the step are left out."""
 SAME = 5e-4
 """A difference below this share rounds to nothing."""
-LABELS = {SUM: "all computation", IDLE: "idle: host, bubble and the like", "communication": "communication"}
+LABELS = {SUM: "all computation", IDLE: "idle: host, bubble and the like", OFFLOAD: "copies to and from the host"}
 
 
 def show_measured(page: Page, answer: MeasuredAnswer, *, written: Sequence[str], splits_gradients: bool) -> None:
@@ -28,13 +30,11 @@ def show_measured(page: Page, answer: MeasuredAnswer, *, written: Sequence[str],
     measurement = answer.measurement
     steps = "" if measurement.num_steps == 1 else f"; {measurement.num_steps} steps, of which --step chooses one"
     page.line(f"Measured step {measurement.step} ({measurement.source}{steps})", style="bold green", indent=0)
-    notes = [*measurement.notes]
+    notes = [*answer.notes]
     if answer.passes is not None:
         _show_comparison(page, answer.passes)
     elif measurement.passes is not None:
         _show_passes(page, measurement.passes)
-    if measurement.passes is not None:
-        notes += measurement.passes.notes
     if answer.profile is not None:
         _show_profile(page, answer, answer.profile)
     notes += [SPLIT_AS_PREDICTED] if splits_gradients else []
@@ -125,7 +125,8 @@ def _show_profile(page: Page, answer: MeasuredAnswer, profile: ProfiledStep) -> 
     if profile.is_open:
         page.line("No step follows in the trace, so that it ends with its last kernel.")
     page.heading("Where the time goes", f"on {profile.label}; communication that no computation hides")
-    rows = answer.terms(profile)
+    least = LEAST_SHARE * profile.step_time
+    rows = [row for row in answer.terms(profile) if max(row.measured or 0.0, row.predicted or 0.0) >= least]
     columns = [
         Column(title="term", cells=[LABELS.get(row.name, term_label(row.name)) for row in rows], is_text=True),
         Column(title="measured", cells=["" if row.measured is None else format_time(row.measured) for row in rows]),

@@ -9,10 +9,12 @@ from rich.text import Text
 from shardplan.cli.layout import INDENT, Column, Page
 from shardplan.cli.show.answer import percent
 from shardplan.reports.schedules import NUM_MICROBATCHES, NUM_RANKS, Drawing, Mark, ScheduleRow, drawing, schedule_row
+from shardplan.reports.timeline.hues import HUES, OF_KIND, ink_on, shades
 from shardplan.schedules.base import Schedule
+from shardplan.simulation.timeline import BACKWARD, FORWARD, WEIGHT_GRADIENT
 
-COLOURS = {"F": ("blue", "bright_blue"), "B": ("red", "bright_red"), "W": ("green", "bright_green")}
-"""Of the passes of a first chunk and of others."""
+HUES_OF = {"F": OF_KIND[FORWARD], "B": OF_KIND[BACKWARD], "W": OF_KIND[WEIGHT_GRADIENT]}
+"""Hues of the passes, as in the pictures of a step."""
 NUMBER = 3
 """Width of the number of a rank."""
 
@@ -61,17 +63,21 @@ def _show_drawing(page: Page, drawn: Drawing) -> None:
     """A line for every rank, a character for every unit of time."""
     page.heading("Step", f"{drawn.num_ranks} ranks, {drawn.num_microbatches} micro-batches; every pass takes one unit")
     for rank, marks in enumerate(drawn.rows):
-        text = Text(f"{' ' * INDENT}{rank:<{NUMBER}}", style="dim")
+        text = Text()
+        text.append(f"{' ' * INDENT}{rank:<{NUMBER}}", style="dim")
         for mark in marks:
             text.append(mark.text, style=_style(page, mark))
         page.console.print(text, soft_wrap=True)
     page.line(
-        "0-9: forward pass. a-z: input gradient, or both gradients (two units). A-Z: weight gradient.", style="dim"
+        "0-9: forward pass of a micro-batch, by its last digit. a-z: its input gradient, or both gradients (two "
+        "units), from a for micro-batch 0. A-Z: its weight gradient. A dot is a unit in which the rank waits.",
+        style="dim",
     )
 
 
 def _style(page: Page, mark: Mark) -> str:
     if not page.is_coloured or not mark.kind:
         return "dim" if not mark.kind else ""
-    first, other = COLOURS[mark.kind[0]]
-    return first if mark.chunk == 0 else other
+    first, other = shades(HUES[HUES_OF[mark.kind[0]]], "light", 2)
+    colour = first if mark.chunk == 0 else other
+    return f"{ink_on(colour)} on {colour}"

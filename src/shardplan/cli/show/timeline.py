@@ -24,14 +24,11 @@ WORK = {EVENT_KINDS[kind] for kind in PIPELINE_KINDS}
 def show_timeline(page: Page, timeline: StepTimeline, *, written: Sequence[str]) -> None:
     """The answer of ``timeline``."""
     page.line(f"{timeline.title}: {format_time(timeline.step_time)} a step", style="bold green", indent=0)
-    where = timeline.rank_names[timeline.slowest]
-    page.heading("Step", f"where the time goes on {where}, the slowest")
+    slowest = f" on {timeline.rank_names[timeline.slowest]}, the slowest" if timeline.num_ranks > 1 else ""
+    page.heading("Step", f"where the time goes{slowest}")
     _show_split(page, timeline.split(timeline.slowest), timeline.step_time)
-    path = timeline.critical_split
-    longest = sorted(path, key=lambda name: -path[name])[:3]
-    whole = sum(path.values()) or 1.0
-    shares = [f"{name} {percent(path[name] / whole)}" for name in longest if path[name] > 0]
-    page.line(f"The critical path is {joined(shares)}.")
+    if timeline.num_ranks > 1:
+        _show_path(page, timeline.critical_split)
     _show_ranks(page, timeline)
     _show_peak(page, timeline)
     for name in written:
@@ -50,6 +47,14 @@ def _show_split(page: Page, split: Mapping[str, float], step_time: float) -> Non
         line = Text(f"  {name.ljust(labels)}  {times[name].rjust(width)}  {percent(time / step_time).rjust(7)}  ")
         line.append_text(page.bar(time / most, room, "green" if name in WORK else "red"))
         page.console.print(line, soft_wrap=True)
+
+
+def _show_path(page: Page, path: Mapping[str, float]) -> None:
+    """The largest parts of the critical path."""
+    longest = sorted(path, key=lambda name: -path[name])[:3]
+    whole = sum(path.values()) or 1.0
+    shares = [f"{name} {percent(path[name] / whole)}" for name in longest if path[name] >= LEAST_SHARE * whole]
+    page.line(f"The critical path: {joined(shares)}.")
 
 
 def _show_ranks(page: Page, timeline: StepTimeline) -> None:

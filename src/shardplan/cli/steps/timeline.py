@@ -10,11 +10,11 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
-from shardplan.cli.measured import MeasuredFlags, measured_timeline
 from shardplan.cli.simulate import (
     JitterFlag,
     ScheduleFlag,
     SeedFlag,
+    SlowRankFlag,
     StagesFlag,
     TimesFlag,
     case_of_file,
@@ -23,6 +23,7 @@ from shardplan.cli.simulate import (
     plan_of_file,
 )
 from shardplan.cli.steps.drawings import DrawingFlags
+from shardplan.cli.steps.measured import MeasuredFlags, measured_timeline
 from shardplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def timeline(
     stages: StagesFlag = None,
     jitter: JitterFlag = "0",
     seed: SeedFlag = "0",
+    slow_rank: SlowRankFlag = None,
 ) -> int:
     """Show one step: what every rank does at every moment, and what its memory holds.
 
@@ -60,14 +62,19 @@ def timeline(
     """
     target, drawings = output.target(), drawn.drawings(output)
     drawings.check(target, (*(files or ()), times, stages))
-    disturbance = disturbance_of(jitter, seed)
+    disturbance = disturbance_of(jitter, seed, slow_rank)
     if measured.measured:
         return measured_timeline(
             files or [],
             measured,
             pick=pick,
             schedule=schedule,
-            others={"--times": times is not None, "--stages": stages is not None, "--jitter": disturbance.jitter > 0},
+            others={
+                "--times": times is not None,
+                "--stages": stages is not None,
+                "--jitter": disturbance.jitter > 0,
+                "--slow-rank": bool(slow_rank),
+            },
             target=target,
             drawn=drawings.targets,
             draw=drawings.write,

@@ -11,7 +11,7 @@ ROUND: Final = (1.0, 2.0, 5.0, 10.0)
 
 
 def ticks(length: float, most: int) -> list[tuple[float, str]]:
-    """Round moments from 0 to ``length`` [s], at most about ``most`` of them, and their texts; the first has the unit."""
+    """Round moments from 0 to ``length`` [s], about ``most`` of them, and their texts; the first has the unit."""
     if not length > 0:
         return [(0.0, "0 ms")]
     seconds, unit = next((factor, name) for least, factor, name in UNITS if length >= least)

@@ -63,7 +63,7 @@ class Bars:
             for each in np.unique(hue[hue >= 0]).tolist():
                 (these,) = np.nonzero(hue == each)
                 found[row, each] = np.diff(_covered(self.events.at(first + these), edges))
-        return np.minimum(found * num_columns / self.end, 1.0) if self.end else found
+        return np.clip(found * num_columns / self.end, 0.0, 1.0) if self.end else found
 
 
 def hues(kind: Ints) -> Ints:

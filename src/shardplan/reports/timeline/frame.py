@@ -122,8 +122,9 @@ class Frame:
         """Upper edge and height of events."""
         place = np.searchsorted(np.asarray(lanes), lane)
         thin = self.work + ABOVE_LANES + (place - 1) * (self.thin + 1)
-        top = self.rows_top + row * self.pitch + np.where(place == 0, 0.0, thin)
-        return top, np.where(place > 0, self.thin, self.work)
+        top: NDArray[np.float64] = self.rows_top + row * self.pitch + np.where(place == 0, 0.0, thin)
+        height: NDArray[np.float64] = np.where(place > 0, self.thin, self.work)
+        return top, height
 
     def lane_top(self, row: int, lane: int, lanes: tuple[int, ...]) -> float:
         """Upper edge of a lane of a row."""

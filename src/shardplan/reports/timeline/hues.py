@@ -40,7 +40,7 @@ class Hue(NamedTuple):
     is_hatched: bool = False
 
 
-class Page(NamedTuple):
+class Backdrop(NamedTuple):
     """What is not work."""
 
     paper: str
@@ -51,8 +51,6 @@ class Page(NamedTuple):
     """Behind the pieces of a rank, where it waits."""
     area: str
     """Of memory."""
-    base: str
-    """Of the memory that is there all the time."""
     focus: str
     """Around what the keyboard acts on."""
 
@@ -92,24 +90,22 @@ BOUNDS: Final = {
     LAUNCH: Hue(LAUNCH, "#c3cad1", "#56616d"),
 }
 """Of what limits an operator."""
-LIGHT: Final = Page(
+LIGHT: Final = Backdrop(
     paper="#ffffff",
     text="#1f2328",
     faint="#59636e",
     line="#d0d7de",
     track="#eef1f4",
     area="#c3d3de",
-    base="#a3b6c4",
     focus="#0a66c2",
 )
-DARK: Final = Page(
+DARK: Final = Backdrop(
     paper="#0d1117",
     text="#e6edf3",
     faint="#9198a1",
     line="#30363d",
     track="#1b222b",
     area="#34495a",
-    base="#4a6275",
     focus="#6cb6ff",
 )
 PAGES: Final = {"light": LIGHT, "dark": DARK}

@@ -30,7 +30,8 @@ class Entry(NamedTuple):
 
 def entries(bars: Bars, *, is_merged: bool) -> list[Entry]:
     """Everything that the picture shows, line by line."""
-    placed, x, line = [], MARGIN, 0
+    placed: list[Entry] = []
+    x, line = MARGIN, 0
     for classes, text in _wanted(bars, is_merged=is_merged):
         width = SWATCH * len(classes) + 6 + CHARACTER * len(text)
         if x + width > WIDTH - MARGIN and placed:
@@ -64,7 +65,7 @@ def _wanted(bars: Bars, *, is_merged: bool) -> Iterator[tuple[tuple[str, ...], s
         number = 1 if is_merged or HUES[hue].is_hatched else int(bars.shade[bars.hue == hue].max()) + 1
         shown = np.unique(np.linspace(0, number - 1, min(number, MOST_SWATCHES)).round().astype(int)).tolist()
         swatches = ("hx",) if HUES[hue].is_hatched else tuple(f"h{hue}-{chunk}" for chunk in shown)
-        yield swatches, text if number == 1 else f"{text} (chunks 0 to {number - 1})"
+        yield swatches, text if number == 1 else f"{text} (chunks 0 {'and' if number == 2 else 'to'} {number - 1})"
     yield ("tr",), WAITING
     if not is_merged and bool(bars.events.critical.any()):
         yield ("k",), CRITICAL

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.fields import dataclass
 from shardplan.reports.timeline.bars import Bars
 from shardplan.reports.timeline.frame import LONGEST_NAME, Frame, shortened
 from shardplan.simulation.timeline import MemoryTrace, StepTimeline
 from shardplan.units import format_bytes
 
+T = TypeVar("T", float, NDArray[np.float64])
+
 MOST_STRIPS: Final = 8
 STRIPS, BETWEEN, HEAD, PANEL = 176.0, 6.0, 22.0, 90.0
 """Heights of a few strips together, of the space below one, of the title, and of the panel."""
+ALMOST_ALL: Final = 0.6
+"""Share of the peak that is there all the time, from which on the axis of the panel does not begin at 0."""
 COLUMN: Final = 2.0
 """Width of what shows the most memory of its time, where there are more changes than can be seen. [pixels]"""
 
@@ -31,19 +36,51 @@ def memory_height(timeline: StepTimeline, bars: Bars) -> float:
 
 def memory_strips(timeline: StepTimeline, bars: Bars, frame: Frame) -> Iterator[str]:
     """A strip for each of a few ranks; else one panel with the fullest rank, and the range of all."""
-    traces = [timeline.memory[rank] for rank in bars.ranks] if timeline.memory else []
-    if not traces:
+    if not timeline.memory:
         return
-    most = max(trace.peak_bytes for trace in traces)
-    if len(traces) <= MOST_STRIPS:
-        height = _strip_height(len(traces))
-        yield _title(frame, f"Memory of each rank, from 0 to {format_bytes(most)}; shaded: what is there all the time")
-        for place, (rank, trace) in enumerate(zip(bars.ranks, traces, strict=True)):
-            base = frame.memory_top + HEAD + place * (height + BETWEEN) + height
-            yield from _strip(trace, frame, timeline.rank_names[rank], base, height, height / most)
+    traces = {timeline.rank_names[rank]: timeline.memory[rank] for rank in bars.ranks}
+    top = frame.memory_top + HEAD
+    if len(traces) > MOST_STRIPS:
+        yield _title(frame, "Memory: the rank with the highest peak, and the range of all ranks (shaded)")
+        most = max(trace.peak_bytes for trace in traces.values())
+        least = min(float(trace.allocated.min()) for trace in traces.values())
+        low = least if least > ALMOST_ALL * most and least < most else 0.0
+        yield from _panel(traces, frame, _Scale(base=top + PANEL, height=PANEL, least=low, most=most))
         return
-    yield _title(frame, "Memory: the rank with the highest peak, and the range of all ranks (shaded)")
-    yield from _panel(timeline, bars, traces, frame, frame.memory_top + HEAD + PANEL, PANEL / most)
+    height = _strip_height(len(traces))
+    always = [trace.baseline_bytes for trace in traces.values()]
+    above = max(trace.peak_bytes - trace.baseline_bytes for trace in traces.values())
+    yield _title(frame, _what_strips_show(always, above))
+    for place, (name, trace) in enumerate(traces.items()):
+        base, low = top + place * (height + BETWEEN) + height, trace.baseline_bytes
+        yield from _strip(name, trace, frame, _Scale(base=base, height=height, least=low, most=low + (above or 1.0)))
+
+
+def _what_strips_show(always: Sequence[float], above: float) -> str:
+    """``always``: bytes that each rank holds all the time; ``above``: most bytes more."""
+    texts = list(dict.fromkeys(format_bytes(each) for each in (min(always), max(always))))
+    if not max(always):
+        return f"Memory of each rank, up to {format_bytes(above)}; its peak is at the right"
+    return (
+        f"Memory of each rank above the {' to '.join(texts)} that is there all the time, up to {format_bytes(above)}; "
+        "its peak is at the right"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scale:
+    """Where bytes are, from bottom to top."""
+
+    base: float
+    height: float
+    least: float
+    """Bytes at the base."""
+    most: float
+    """Bytes at the top."""
+
+    def y(self, held: T) -> T:
+        """Of a number of bytes, or of many."""
+        return self.base - (held - self.least) * (self.height / (self.most - self.least))
 
 
 def _strip_height(number: int) -> float:
@@ -55,49 +92,43 @@ def _title(frame: Frame, text: str) -> str:
     return f'<text class="s" x="{frame.left:g}" y="{frame.memory_top + 10:g}">{escape(text)}</text>'
 
 
-def _strip(trace: MemoryTrace, frame: Frame, name: str, base: float, height: float, scale: float) -> Iterator[str]:
-    """Memory as an area on ``base``, ``scale`` pixels for a byte."""
-    always = min(trace.baseline_bytes, trace.peak_bytes) * scale
+def _strip(name: str, trace: MemoryTrace, frame: Frame, at: _Scale) -> Iterator[str]:
+    """Memory as an area."""
     moments, held = _sampled(trace, frame)
-    line = _line(moments, base - held * scale)
+    line = _line(moments, at.y(held))
     width = frame.right - frame.left
-    yield f'<path class="tr" d="M{frame.left:g} {base - height:.4g}h{width:.4g}v{height:.4g}h-{width:.4g}z"/>'
-    yield f'<path class="ma" d="{line}V{base:.4g}H{moments[0]:.1f}z"/>'
-    yield f'<path class="mb" d="M{moments[0]:.1f} {base:.4g}V{base - always:.1f}H{moments[-1]:.1f}V{base:.4g}z"/>'
+    yield f'<path class="tr" d="M{frame.left:g} {at.base - at.height:.4g}h{width:.4g}v{at.height:.4g}h-{width:.4g}z"/>'
+    yield f'<path class="ma" d="{line}V{at.base:.4g}H{moments[0]:.1f}z"/>'
     yield f'<path class="ml" d="{line}"/>'
-    yield _peak(trace, frame, base, scale)
-    yield f'<text class="s e" x="{frame.left - 8:g}" y="{base - height / 2 + 4:.4g}">{escape(shortened(name, LONGEST_NAME))}</text>'
-    yield (
-        f'<text class="s" x="{frame.right + 8:g}" y="{base - height / 2 + 4:.4g}">'
-        f"{escape(format_bytes(trace.peak_bytes))}</text>"
-    )
+    yield _peak(trace, frame, at)
+    yield from _names(name, trace, frame, at.base - at.height / 2)
 
 
-def _panel(
-    timeline: StepTimeline, bars: Bars, traces: Sequence[MemoryTrace], frame: Frame, base: float, scale: float
-) -> Iterator[str]:
+def _panel(traces: Mapping[str, MemoryTrace], frame: Frame, at: _Scale) -> Iterator[str]:
     """The range of all ranks as a band, and the line of the fullest one."""
     edges = np.linspace(frame.left, frame.x(frame.end), int((frame.right - frame.left) / COLUMN) + 1)
-    held = np.array([_most(trace, (edges - frame.left) / frame.scale) for trace in traces])
-    fullest = int(np.argmax([trace.peak_bytes for trace in traces]))
-    upper, lower = (base - held.max(axis=0) * scale, base - held.min(axis=0) * scale)
+    held = np.array([_most(trace, (edges - frame.left) / frame.scale) for trace in traces.values()])
+    name, fullest = max(traces.items(), key=lambda named: named[1].peak_bytes)
+    upper, lower = at.y(held.max(axis=0)), at.y(held.min(axis=0))
     back = "".join(f"L{x:.1f} {y:.1f}" for x, y in zip(edges[:-1][::-1], lower[::-1], strict=True))
     yield f'<path class="ma" d="{_line(edges[:-1], upper)}{back}z"/>'
-    yield f'<path class="ml" d="{_line(edges[:-1], base - held[fullest] * scale)}"/>'
-    yield f'<path class="g" d="M{frame.left:g} {base:.4g}H{frame.right:g}"/>'
-    yield _peak(traces[fullest], frame, base, scale)
-    name, top = timeline.rank_names[bars.ranks[fullest]], base - traces[fullest].peak_bytes * scale
-    yield f'<text class="s e" x="{frame.left - 8:g}" y="{base + 4:.4g}">0 GB</text>'
-    yield f'<text class="s e" x="{frame.left - 8:g}" y="{top + 4:.4g}">{escape(shortened(name, LONGEST_NAME))}</text>'
-    yield (
-        f'<text class="s" x="{frame.right + 8:g}" y="{top + 4:.4g}">'
-        f"{escape(format_bytes(traces[fullest].peak_bytes))}</text>"
-    )
+    yield f'<path class="ml" d="{_line(edges[:-1], at.y(held[list(traces).index(name)]))}"/>'
+    yield f'<path class="g" d="M{frame.left:g} {at.base:.4g}H{frame.right:g}"/>'
+    least = format_bytes(at.least) if at.least else "0 GB"
+    yield f'<text class="s e" x="{frame.left - 8:g}" y="{at.base + 4:.4g}">{least}</text>'
+    yield _peak(fullest, frame, at)
+    yield from _names(name, fullest, frame, at.y(fullest.peak_bytes))
 
 
-def _peak(trace: MemoryTrace, frame: Frame, base: float, scale: float) -> str:
-    x, y = frame.x(trace.peak_time), base - trace.peak_bytes * scale
-    return f'<circle class="mp" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
+def _names(name: str, trace: MemoryTrace, frame: Frame, middle: float) -> Iterator[str]:
+    """The rank at the left, its peak at the right."""
+    shown, peak = escape(shortened(name, LONGEST_NAME)), escape(format_bytes(trace.peak_bytes))
+    yield f'<text class="s e" x="{frame.left - 8:g}" y="{middle + 4:.4g}">{shown}</text>'
+    yield f'<text class="s" x="{frame.right + 8:g}" y="{middle + 4:.4g}">{peak}</text>'
+
+
+def _peak(trace: MemoryTrace, frame: Frame, at: _Scale) -> str:
+    return f'<circle class="mp" cx="{frame.x(trace.peak_time):.1f}" cy="{at.y(trace.peak_bytes):.1f}" r="2.5"/>'
 
 
 def _sampled(trace: MemoryTrace, frame: Frame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

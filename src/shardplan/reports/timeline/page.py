@@ -1,8 +1,7 @@
 """A step as one page to look around in: all ranks, one rank, one layer; it needs no network.
 
-The page is ``assets/page.html`` with the style sheet, the scripts and the data put in. The data are JSON; their format is
-described in ``assets/data.js``, and the columns of the events are packed so that a step of half a million events is a
-page of a few megabytes.
+The page is ``assets/page.html`` with the style sheet, the scripts and the data put in. The data are JSON, and
+``assets/data.js`` describes them. The columns of the events are packed: half a million events are a small page.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from string import Template
 from typing import Any, Final
@@ -23,7 +23,7 @@ from shardplan.files import shipped_text
 from shardplan.reports.timeline.bars import hues
 from shardplan.reports.timeline.hues import BOUNDS, HUES, PAGES, ink_on, shades
 from shardplan.simulation.pieces import Ints
-from shardplan.simulation.timeline import COMPUTE, EVENT_KINDS, LANES, Events, MemoryTrace, StepTimeline
+from shardplan.simulation.timeline import COMPUTE, EVENT_KINDS, LANES, AlivePart, Events, MemoryTrace, StepTimeline
 from shardplan.units import format_time
 
 ASSETS: Final = Path(__file__).parent / "assets"
@@ -95,7 +95,7 @@ def groups(timeline: StepTimeline) -> list[list[int]]:
     events = timeline.events
     bounds = np.searchsorted(events.rank, np.arange(timeline.num_ranks + 1)).tolist()
     columns = [events.lane, events.start, *(getattr(events, name) for name in COLUMNS if name != "start")]
-    for rank, (first, last) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for rank, (first, last) in enumerate(pairwise(bounds)):
         own = b"".join(np.ascontiguousarray(column[first:last]).tobytes() for column in columns)
         memory = timeline.memory[rank] if timeline.memory else None
         held = memory.times.tobytes() + memory.allocated.tobytes() if memory is not None else b""
@@ -131,23 +131,30 @@ def _memory(traces: Sequence[MemoryTrace], tick: float) -> dict[str, Any]:
 
 
 def _peak(trace: MemoryTrace, tick: float) -> dict[str, Any]:
-    parts = [
-        {"name": part.name, "bytes": part.num_bytes, "note": _note(part.microbatches)}
-        for part in trace.at_peak
-        if part.num_bytes > 0
+    """What is there when most is; chunks that keep the same micro-batches are one entry."""
+    together: dict[tuple[int, ...], list[AlivePart]] = {}
+    for part in trace.at_peak:
+        if part.microbatches:
+            together.setdefault(part.microbatches, []).append(part)
+    whole = [
+        {"name": part.name, "bytes": part.num_bytes, "note": ""} for part in trace.at_peak if not part.microbatches
     ]
-    baseline = trace.baseline_bytes
-    return {"time": round(trace.peak_time / tick), "bytes": trace.peak_bytes, "baseline": baseline, "parts": parts}
+    kept = [
+        {
+            "name": parts[0].name if len(parts) == 1 else f"activations of {len(parts)} model chunks",
+            "bytes": sum(part.num_bytes for part in parts),
+            "note": _note(numbers),
+        }
+        for numbers, parts in together.items()
+    ]
+    return {"time": round(trace.peak_time / tick), "bytes": trace.peak_bytes, "parts": [*whole, *kept]}
 
 
 def _note(microbatches: Sequence[int]) -> str:
     """Whose activations they are."""
-    if not microbatches:
-        return ""
-    some = sorted(set(microbatches))
-    if len(some) == 1:
-        return f"micro-batch {some[0]}"
-    return f"{len(some)} micro-batches, {some[0]} to {some[-1]}"
+    if len(microbatches) == 1:
+        return f"micro-batch {microbatches[0]}"
+    return f"{len(microbatches)} micro-batches, {min(microbatches)} to {max(microbatches)}"
 
 
 def _summary(timeline: StepTimeline) -> str:

@@ -37,6 +37,8 @@ TITLE_CHARACTER: Final = 8.0
 LEAST_HEIGHT_OF_NUMBERS: Final = 11.0
 PER_PIXEL: Final = 2
 """Heights of merged columns that can be told apart in a pixel."""
+IN_COLUMN: Final = 8
+"""Events in a merged column, where columns can be narrow enough: fewer make the picture restless."""
 COLUMNS: Final = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 """Widths of merged columns that are tried. [pixels]"""
 
@@ -50,7 +52,8 @@ def timeline_svg(timeline: StepTimeline, *, theme: Theme = "auto") -> str:
         if len(drawn) <= MOST_BYTES:
             return drawn
     frame = _frame(timeline, bars, is_merged=True)
-    for width in COLUMNS:
+    least = IN_COLUMN * (frame.right - frame.left) * len(bars.ranks) / len(bars.events)
+    for width in (each for each in COLUMNS if each >= min(least, COLUMNS[-3])):
         columns = max(int((frame.right - frame.left) / width), 1)
         note = merged_note(bars, bars.end / columns)
         drawn = _whole(timeline, bars, frame, marks=list(_columns(bars, frame, columns)), note=note, theme=theme)
@@ -90,8 +93,7 @@ def _whole(timeline: StepTimeline, bars: Bars, frame: Frame, *, marks: Sequence[
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {frame.width:g} {height:g}" role="img" '
-        'data-generator="shardplan" '
-        f'aria-label="{escape(timeline.title)}"><title>{escape(timeline.title)}</title>'
+        f'data-generator="shardplan" aria-label="{escape(timeline.title)}"><title>{escape(timeline.title)}</title>'
         f"<style>{sheet(bars.num_chunks, theme)}</style>{_hatching()}"
         f"{''.join((*_heading(timeline, frame), *legend(entries(bars, is_merged=is_merged), HEAD)))}"
         f"{''.join((*_rows(timeline, bars, frame), *_axis(frame), *marks, *memory))}{shown}</svg>\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardplan.reports.timeline.hues import HUES, PAGES, Page, ink_on, shades
+from shardplan.reports.timeline.hues import HUES, PAGES, Backdrop, ink_on, shades
 
 FONT = "system-ui,-apple-system,Segoe UI,Roboto,Helvetica,Arial,sans-serif"
 
@@ -34,9 +34,9 @@ def _rules(num_chunks: int, theme: str) -> str:
     return "".join(rules)
 
 
-def _page_rules(page: Page) -> str:
+def _page_rules(page: Backdrop) -> str:
     return (
         f".t{{fill:{page.text}}}.s{{fill:{page.faint}}}.g{{stroke:{page.line}}}.k{{stroke:{page.text}}}"
-        f".tr{{fill:{page.track}}}.ma{{fill:{page.area}}}.mb{{fill:{page.base}}}.ml{{stroke:{page.faint}}}"
+        f".tr{{fill:{page.track}}}.ma{{fill:{page.area}}}.ml{{stroke:{page.faint}}}"
         f".mp{{fill:{page.text}}}"
     )

@@ -21,7 +21,10 @@ from shardplan.simulation.timeline import EVENT_KINDS, LANES, Events, MemoryTrac
 SCHEMA: Final = "shardplan/trace/1"
 BLOCK: Final = 1 << 15
 """Events that are in memory as text at a time."""
-SHORT: Final = {"forward": "F", "input gradient": "B", "weight gradient": "W", "backward": "BW", "recomputation": "R"}
+SHORT: Final = {
+    "forward": "F", "input gradient": "B", "weight gradient": "W", "backward": "BW", "recomputation": "R",
+    "send forward": "send F", "send backward": "send B",
+}  # fmt: skip
 """Names of passes in front of their micro-batch; of what has no short one, all of it."""
 MEMORY: Final = "allocated memory"
 MOST_ROWS: Final = 100

@@ -9,8 +9,6 @@ Format: ``torch.distributed.pipelining.schedules``, ``_PipelineScheduleRuntime._
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -20,7 +18,7 @@ from typing import Final, cast
 from shardplan.arrays import Flags
 from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
-from shardplan.files import FileKind, printable, read_text
+from shardplan.files import FileKind, csv_rows, printable, read_text
 from shardplan.schedules.base import ChunkTimes, Kind, Orders, Pass, Pipeline, Place, Schedule
 
 RULE: Final = "a schedule file has a row for every rank, and cells such as 0F0, 0I0, 0W0 and 0B0"
@@ -108,7 +106,7 @@ def order_of_text(text: str, label: str) -> OrderFile:
     """The schedule that ``text`` holds; ``label`` names it in errors. Raises InputError."""
     rows = [
         list(_row(cells, f"{label}, row {number + 1} (rank {number})"))
-        for number, cells in enumerate(csv.reader(io.StringIO(text)))
+        for number, cells in enumerate(csv_rows(text, label, FILE))
     ]
     while rows and not rows[-1]:
         rows.pop()

@@ -45,6 +45,18 @@ class MeasuredAnswer:
         """The rank that computes longest, with which the slowest stage of the prediction compares."""
         return max(self.measurement.profiles, key=lambda one: one.computation_time, default=None)
 
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken for granted, what is not used, and what does not fit together."""
+        passes, found = self.measurement.passes, list(self.measurement.notes)
+        found += [] if passes is None else passes.notes
+        size = None if self.profile is None else self.profile.world_size
+        if self.predicted is not None and size is not None:
+            wanted = self.predicted.priced.question.num_accelerators
+            other = f"The trace is of a run on {size} accelerators, the plan is for {wanted}."
+            found += [] if wanted == size else [other]
+        return tuple(found)
+
     @property
     def breakdown(self) -> dict[str, float]:
         """Terms of the predicted step, which sum to it; empty where no plan is given. [s]"""
@@ -95,7 +107,7 @@ def measured_answer(paths: Sequence[Path], *, step: str | None, predicted: Simul
 
 
 def next_to(measured: StepTimeline, predicted: StepTimeline) -> StepTimeline:
-    """Both steps as one, rank by rank, from the first pass on: rank 0 measured, rank 0 predicted, rank 1 measured ...
+    """Both steps as one, rank by rank, from the first pass on: 0 measured, 0 predicted, 1 measured ...
 
     Without memory, which of a measured step is known at its peak only.
     """
@@ -109,10 +121,9 @@ def next_to(measured: StepTimeline, predicted: StepTimeline) -> StepTimeline:
         for number, (one, later) in enumerate(((measured, first), (predicted, 0.0)))
     ]
     both = Events(**{name: np.concatenate([each[name] for each in columns]) for name in columns[0]})
-    names = zip(measured.rank_names, predicted.rank_names, strict=True)
     return StepTimeline(
-        title=f"{measured.title}; predicted: {predicted.title}",
-        rank_names=tuple(f"{name}, {what}" for pair in names for name, what in zip(pair, STEPS, strict=True)),
+        title=f"{measured.title}, and its prediction",
+        rank_names=tuple(f"{rank} {what}" for rank in range(measured.num_ranks) for what in STEPS),
         events=both.at(np.lexsort((both.start, both.lane, both.rank))),
         step_time=max(measured.step_time, predicted.step_time),
         pipeline_time=max(measured.pipeline_time, predicted.pipeline_time),

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from shardplan.errors import InputError, shown
 
 SPACE: Final = re.compile(r"[ \t\r\n]*")
+COMMA: Final = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 OF_NUMBERS: Final = re.compile(r"[-+.\deE]*")
 """What may go on with a number at the end of a piece."""
 MOST_LENGTH: Final = 64 * 1024 * 1024
@@ -57,10 +58,24 @@ class JsonObject:
             return
         while True:
             yield self._value()
+            yield from self._objects()
             if self._next() == "]":
                 self._expect("]")
                 return
             self._expect(",")
+
+    def _objects(self) -> Iterator[object]:
+        """The next items, as long as they are objects that are whole: the rest of an item is read by ``_value``."""
+        scan = self._decoder.scan_once
+        while (comma := COMMA.match(self._text, self._at)) is not None:
+            try:
+                value, end = scan(self._text, comma.end())
+            except (StopIteration, ValueError, RecursionError):
+                return
+            if not isinstance(value, dict):
+                return
+            self._at = end
+            yield value
 
     def _next(self) -> str:
         """The next character that is not white space; empty at the end of the text."""

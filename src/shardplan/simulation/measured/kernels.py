@@ -22,16 +22,18 @@ CLASSES: Final = (*COMPUTATION, OFFLOAD, *DIMENSIONS, COMMUNICATION)
 """All kinds of work of an accelerator, in the order in which a moment with several is counted."""
 
 NAMES: Final = (
+    (MEMORY_BOUND, re.compile(r"^triton_(?:poi|per|red)_")),
     (COMMUNICATION, re.compile(r"nccl|rccl|nvshmem|deep_ep|symm_mem|two_shot_all_reduce|one_shot_all_reduce")),
-    (ATTENTION, re.compile(r"flash|fmha|sdpa|attn|attention|_dkdv|dq_dk_dv|mha_(?:fwd|bwd)")),
-    (OPTIMIZER, re.compile(r"adam|multi_tensor_apply|multi_tensor_l2norm|lamb_|muon|fused_?sgd")),
+    (ATTENTION, re.compile(r"flash|fmha|sdpa|attn|attention|cudnn::fusion|_dkdv|dq_dk_dv|mha_(?:fwd|bwd)")),
+    (OPTIMIZER, re.compile(r"adam|multi_tensor_apply|multi_tensor_l2norm|lpnorm_cleanup|lamb_|muon|fused_?sgd")),
     (
         MATMUL,
         re.compile(r"gemm|gemv|nvjet|cutlass|cublas|splitk|xmma|cijk_|matmul|\bmm_|_mm_|tensorop|wgmma|grouped_mm"),
     ),
 )
-"""By lower-case name, in the order in which they are tried; all others are limited by memory. cuBLAS and cuBLASLt
-(gemm, nvjet, xmma, splitK), CUTLASS, rocBLAS and hipBLASLt (Cijk), FlashAttention, cuDNN and PyTorch's
+"""By lower-case name, in the order in which they are tried; all others are limited by memory. Pointwise passes and
+reductions of Inductor (triton_poi, per and red) are named after what they are fused with, and come first. cuBLAS and
+cuBLASLt (gemm, nvjet, xmma, splitK), CUTLASS, rocBLAS and hipBLASLt (Cijk), FlashAttention, cuDNN and PyTorch's
 memory-efficient attention (fmha, sdpa), NCCL and RCCL (nccl), NVSHMEM and DeepEP."""
 
 GROUPS: Final = (

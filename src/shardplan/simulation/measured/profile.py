@@ -48,6 +48,8 @@ class ProfiledStep:
 
     label: str
     rank: int
+    world_size: int | None
+    """Ranks of the run, where the trace says it."""
     step: str
     step_time: float
     """From its first kernel to that of the next step; where there is none, to the end of its last kernel. [s]"""
@@ -140,6 +142,7 @@ def profiled_step(trace: Trace, step: str) -> ProfiledStep:
     return ProfiledStep(
         label=trace.label,
         rank=trace.rank,
+        world_size=trace.world_size,
         step=step,
         step_time=float((last.max() if is_open else end) - first),
         is_open=is_open,

@@ -92,7 +92,7 @@ def _kind(path: Path) -> str:
         is_dump = primus.NAME.fullmatch(path.name) or ITERATIONS.match(head)
         return primus.SOURCE if is_dump else trace_file.SOURCE
     first = head.lstrip().partition("\n")[0]
-    if table.is_table(first):
+    if table.is_table(head):
         return table.SOURCE
     if ORDER.match(first):
         raise InputError(

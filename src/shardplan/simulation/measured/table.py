@@ -2,19 +2,18 @@
 
 Columns: ``rank``, ``kind`` (F forward pass, B input gradient, W weight gradient, BW both gradients in one piece),
 ``chunk`` (which of the rank's chunks; 0 where the column is left out), ``microbatch``, ``start_s`` and ``end_s``; and
-``step``, where the table has several steps. All numbers count from 0.
+``step``, where the table has several steps. All numbers count from 0. Lines that begin with # are comments.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from shardplan.errors import InputError, shown
+from shardplan.files import FileKind, csv_rows
 from shardplan.simulation.measured.ranks import MOST_PASSES, MOST_RANK, MOST_TIME, RankPasses
 from shardplan.simulation.pieces import KINDS
 
@@ -22,28 +21,31 @@ SOURCE: Final = "table of passes"
 NEEDED: Final = ("rank", "kind", "microbatch", "start_s", "end_s")
 OPTIONAL: Final = {"chunk": "0", "step": "0"}
 RULE: Final = f"a table of passes has the columns {', '.join(NEEDED)}, and may have {' and '.join(OPTIONAL)}"
+FILE: Final = FileKind("the table of passes", 256 * 1024 * 1024, RULE)
+COMMENT: Final = "#"
 MOST: Final = {"rank": MOST_RANK, "chunk": MOST_RANK, "microbatch": MOST_PASSES, "step": 10**9}
 
 Row = tuple[int, int, int, int, int, float, float]
 """Step, rank, kind, chunk, micro-batch, start and end."""
 
 
-def is_table(header: str) -> bool:
-    """Whether the first line of a file is that of such a table."""
+def is_table(text: str) -> bool:
+    """Whether the beginning of a file is that of such a table: its first line that is no comment."""
+    header = next((line for line in text.splitlines() if line.strip() and not line.startswith(COMMENT)), "")
     return {"rank", "kind"} <= {name.strip() for name in header.split(",")}
 
 
 def ranks_of(text: str, label: str) -> dict[str, list[RankPasses]]:
     """The ranks of every step, steps by their number. Raises ``InputError``."""
-    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-    given = [str(name).strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = given
+    numbered = enumerate(csv_rows(text, label, FILE), start=1)
+    (_, first), *lines = [each for each in numbered if each[1] and not each[1][0].startswith(COMMENT)] or [(1, [""])]
+    given = [name.strip() for name in first]
     missing = [name for name in NEEDED if name not in given]
     unknown = [name for name in given if name not in (*NEEDED, *OPTIONAL)]
     if missing or unknown:
         what = f"lacks the column {missing[0]}" if missing else f"has the column {shown(unknown[0])}"
         raise _wrong(f"{label} {what}", "write the columns that the rule names")
-    rows = [_row(row, f"{label}, row {number}") for number, row in enumerate(reader, start=2)]
+    rows = [_row(given, line, f"{label}, row {number}") for number, line in lines]
     if not rows:
         raise _wrong(f"{label} has no passes", "write a row for every pass")
     if len(rows) > MOST_PASSES:
@@ -71,12 +73,13 @@ def _ranks(rows: Sequence[Row], label: str) -> list[RankPasses]:
     ]
 
 
-def _row(row: dict[str, str | None], where: str) -> Row:
-    values = {**OPTIONAL, **{name: (text or "").strip() for name, text in row.items() if name is not None}}
+def _row(names: Sequence[str], cells: Sequence[str], where: str) -> Row:
+    if len(cells) != len(names):
+        raise _wrong(f"{where} has {len(cells)} cells for {len(names)} columns", "write a cell for every column")
+    values = {**OPTIONAL, **dict(zip(names, map(str.strip, cells), strict=True))}
     kind = values["kind"].upper()
-    if kind not in KINDS or None in row:
-        why = f"kind is {shown(values['kind'])}" if kind not in KINDS else "there are more cells than columns"
-        raise _wrong(f"{where}: {why}", f"write one of {', '.join(KINDS)} as the kind, and a cell for every column")
+    if kind not in KINDS:
+        raise _wrong(f"{where}: kind is {shown(values['kind'])}", f"write one of {', '.join(KINDS)}")
     step, rank, chunk, microbatch = (
         _whole(values[name], name, where) for name in ("step", "rank", "chunk", "microbatch")
     )

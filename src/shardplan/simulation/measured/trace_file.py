@@ -1,6 +1,6 @@
 """Traces of the PyTorch profiler (Kineto): what the accelerator did, and the annotations of steps and passes.
 
-A trace is a JSON object, plain or compressed with gzip. Read are ``distributedInfo`` (``rank``),
+A trace is a JSON object, plain or compressed with gzip. Read are ``distributedInfo`` (``rank``, ``world_size``),
 ``baseTimeNanoseconds`` and, of ``traceEvents``, the complete events (``ph`` X, with ``ts`` and ``dur`` in microseconds)
 of the categories ``kernel``, ``gpu_memcpy`` and ``gpu_memset``, and the annotations ``gpu_user_annotation`` and
 ``user_annotation``. It is read as a stream: only times, names and classes of these events stay in memory.
@@ -59,6 +59,8 @@ class Trace:
 
     label: str
     rank: int
+    world_size: int | None
+    """Ranks of the run, where the trace says it."""
     base_ns: int
     """What the times count from. [ns]"""
     kind: Ints
@@ -83,6 +85,8 @@ def read_trace(path: Path, rank: int) -> Trace:
                 reading.add(value)
         elif name == "distributedInfo" and isinstance(value, dict):
             rank = _whole(value.get("rank", rank), "rank", label, MOST_RANK)
+            if "world_size" in value:
+                reading.world_size = _whole(value["world_size"], "world_size", label, MOST_RANK + 1)
         elif name == "baseTimeNanoseconds":
             reading.base_ns = _whole(value, name, label, 10**19)
     return reading.trace(rank)
@@ -93,6 +97,7 @@ class _Reading:
 
     def __init__(self, label: str) -> None:
         self.label, self.base_ns, self.number = label, 0, 0
+        self.world_size: int | None = None
         self.kinds, self.groups = array("b"), array("i")
         self.starts, self.durations = array("d"), array("d")
         self.collectives: dict[tuple[str, str], int] = {}
@@ -167,6 +172,7 @@ class _Reading:
         return Trace(
             label=f"rank {rank} ({self.label})",
             rank=rank,
+            world_size=self.world_size,
             base_ns=self.base_ns,
             kind=np.frombuffer(self.kinds, dtype=np.int8).astype(np.int64),
             collective=np.frombuffer(self.groups, dtype=np.int32).astype(np.int64),

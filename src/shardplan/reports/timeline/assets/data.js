@@ -12,7 +12,7 @@
 //   columns                           kind, chunk, microbatch, start, duration, critical: one integer for each event, sorted
 //                                     by rank, lane and start; -1 where an event has no chunk or no micro-batch
 //   memory                            null, or {unit_bytes, counts, columns: {times, allocated}, peaks}; peaks holds
-//                                     {time, bytes, baseline, parts: [{name, bytes, note}]} for every rank
+//                                     {time, bytes, parts: [{name, bytes, note}]} for every rank
 //   layer                             operators of one layer: {name, direction, time_s, exposed_time_s, bound}
 //
 // A column is base64 of a zlib stream of 32-bit integers, low byte first, each the difference from the one before.
@@ -61,11 +61,13 @@ async function loaded(raw) {
   const parts = new Set();
   for (let i = 0; i < count; i++) parts.add(2 * step.hue[i] + 1 - step.critical[i]);
   step.parts = [...parts].sort((one, other) => one - other); // hues that occur, critical and not
+  step.digits = String(step.microbatch.reduce((most, each) => Math.max(most, each), 0)).length;
   step.hasCritical = step.critical.includes(1);
   step.usedLanes = raw.lanes.map((_, lane) => lane).filter((lane) =>
     lane === 0 || raw.rank_names.some((_, rank) => raw.counts[rank * raw.lanes.length + lane] > 0));
   if (raw.memory) {
     step.memory = { ...raw.memory, ...(await unpacked(raw.memory.columns)), bounds: bounds(raw.memory.counts) };
+    step.memory.least = step.memory.allocated.reduce((least, each) => Math.min(least, each)) * raw.memory.unit_bytes;
   }
   return step;
 }

@@ -3,7 +3,7 @@
 
 const DENSE = 3; // pixels of a typical piece below which shares are drawn
 const IN_COLUMN = 8; // pieces in a column of shares
-const WIDEST = 6; // pixels of such a column
+const [NARROWEST, WIDEST] = [2, 6]; // pixels of such a column
 const WHOLE = 2048; // columns of the whole step that are kept for each lane
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
 const DIM = 0.25; // of what is off the critical path
@@ -99,14 +99,14 @@ function drawPieces(sheet, step, view, palette, lane, begin, end, y, height, mar
   context.globalAlpha = 1;
 }
 
-// The number of the micro-batch where it fits; the work too where there is room.
+// The number of the micro-batch where every number would fit; the work too where there is room.
 function label(sheet, step, event, x, wide, middle, ink, height) {
   const number = String(step.microbatch[event]);
   const size = height >= 14 ? 11 : 9;
   const name = step.kinds[step.kind[event]].name;
   const long = `${name} ${number}`;
   const text = height >= 20 && wide > long.length * 6.2 + 8 ? long : number;
-  if (wide < text.length * size * 0.58 + 3) return;
+  if (wide < (text === number ? step.digits : text.length) * size * 0.58 + 3) return;
   sheet.text(text, x + wide / 2, middle, ink, { align: "center", size });
 }
 
@@ -119,7 +119,7 @@ function drawMerged(sheet, step, view, palette, marksCritical) {
   const colours = partColours(step, palette, marksCritical);
   let rows = 0;
   for (const lane of sheet.merged) {
-    const column = Math.min(Math.max(Math.ceil((IN_COLUMN * wide) / (lane.end - lane.begin)), 1), WIDEST * sheet.ratio);
+    const column = Math.min(Math.max((IN_COLUMN * wide) / (lane.end - lane.begin), NARROWEST * sheet.ratio), WIDEST * sheet.ratio);
     lane.columns = wide / column;
     lane.top = rows;
     lane.high = Math.max(Math.round(lane.height * sheet.ratio), 1);

@@ -42,12 +42,12 @@ function tipText(view, id, x, y) {
   if (id === "memory") {
     if (x < view.left) return "";
     const moment = Math.min(Math.max(view.moment(x), 0), step.last);
-    return `${step.rank_names[view.rank]}\n${bytesText(heldAt(step.memory, view.rank, moment))}\nat ${timeText(moment * step.tick_s)}`;
+    return `${step.rank_names[view.rank]}\n${bytesText(heldAt(step.memory, view.rank, moment))}\nat ${momentText(moment * step.tick_s, ((view.to - view.from) * step.tick_s) / 100)}`;
   }
   const { rank, moment, event } = under(view, id, x, y);
   if (event >= 0) return eventText(step, event, rank).join("\n");
   const bubble = `${step.rank_names[rank]}\nbubble ${(100 * step.bubble_rates[rank]).toFixed(1)} % of its time`;
-  return x < view.left ? bubble : `${step.rank_names[rank]} waits\nat ${timeText(moment * step.tick_s)}`;
+  return x < view.left ? bubble : `${step.rank_names[rank]} waits\nat ${momentText(moment * step.tick_s, ((view.to - view.from) * step.tick_s) / 100)}`;
 }
 
 function listen(view, id, tip) {

@@ -13,6 +13,13 @@ function timeText(seconds) {
   return `${threeDigits(seconds)} s`;
 }
 
+// A moment, to a tenth of a duration.
+function momentText(seconds, duration) {
+  const [factor, unit] = seconds >= 20 ? [1, "s"] : seconds >= 1e-4 ? [1e-3, "ms"] : [1e-6, "us"];
+  const digits = duration > 0 ? Math.min(Math.max(1 - Math.floor(Math.log10(duration / factor)), 0), 6) : 3;
+  return `${(seconds / factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`;
+}
+
 function bytesText(bytes) {
   for (const [factor, unit] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
     if (bytes >= factor) return `${threeDigits(bytes / factor)} ${unit}`;
@@ -44,8 +51,10 @@ function eventText(step, event, rank) {
   const kind = step.kinds[step.kind[event]].name;
   const lines = [`${sentence(kind)} on ${step.rank_names[rank]}`];
   if (step.microbatch[event] >= 0) lines.push(`micro-batch ${step.microbatch[event]}, chunk ${step.chunk[event]}`);
-  lines.push(timeText(step.duration[event] * step.tick_s));
-  lines.push(`from ${timeText(step.start[event] * step.tick_s)} to ${timeText(step.stop[event] * step.tick_s)}`);
+  const duration = step.duration[event] * step.tick_s;
+  lines.push(timeText(duration));
+  const [start, stop] = [step.start[event], step.stop[event]].map((moment) => momentText(moment * step.tick_s, duration));
+  lines.push(`from ${start} to ${stop}`);
   if (step.critical[event]) lines.push("on the critical path");
   return lines;
 }

@@ -3,6 +3,8 @@
 
 const LEAST_TICKS = 200; // of the narrowest window
 
+const ALMOST_ALL = 0.6; // share of the peak that is always there, from which on the axis of memory does not begin at 0
+
 class View {
   constructor(step) {
     this.step = step;
@@ -113,7 +115,7 @@ class View {
     if (this.step.memory) this.drawMemory();
     const { tick_s: tick } = this.step;
     document.getElementById("window").textContent =
-      this.to - this.from >= this.step.last ? "" : `Shown: ${timeText(this.from * tick)} to ${timeText(this.to * tick)}`;
+      this.to - this.from >= this.step.last ? "" : `Shown: ${[this.from, this.to].map((moment) => momentText(moment * tick, (this.to - this.from) * tick)).join(" to ")}`;
     this.frames.push(performance.now() - begin);
     if (this.frames.length > 200) this.frames.shift();
   }
@@ -124,7 +126,7 @@ class View {
     axis.clear(30);
     const { left, width } = this.frame;
     const tick = this.step.tick_s;
-    for (const [moment, text] of axisTicks(this.from * tick, this.to * tick, width / 90)) {
+    for (const [moment, text] of axisTicks(this.from * tick, this.to * tick, Math.max(width / 90, 4))) {
       const x = this.x(moment / tick);
       axis.context.fillStyle = page.line;
       axis.context.fillRect(x, 20, 1, 6);
@@ -221,13 +223,15 @@ class View {
     const [top, high] = [14, 120];
     sheet.clear(top + high + 6);
     const most = Math.max(...memory.peaks.map((peak) => peak.bytes));
-    const place = (bytes) => top + high - (bytes / most) * high;
+    const low = memory.least > ALMOST_ALL * most && memory.least < most ? memory.least : 0;
+    const place = (bytes) => top + high - ((bytes - low) / (most - low)) * high;
     const { left, width } = this.frame;
     for (const share of [0, 0.5, 1]) {
       sheet.context.fillStyle = page.line;
-      sheet.context.fillRect(left, place(share * most), width, 1);
-      const text = bytesText(share * most);
-      sheet.text(this.isNarrow ? text.split(" ")[0] : text, left - 8, place(share * most), page.faint, { align: "right", size: 11 });
+      const bytes = low + share * (most - low);
+      sheet.context.fillRect(left, place(bytes), width, 1);
+      const text = bytes ? bytesText(bytes) : "0 GB";
+      sheet.text(this.isNarrow ? text.split(" ")[0] : text, left - 8, place(bytes), page.faint, { align: "right", size: 11 });
     }
     names.forEach((_, rank) => { if (rank !== this.rank && names.length <= 16) this.memoryLine(sheet, rank, place, page.line, 1); });
     this.memoryLine(sheet, this.rank, place, page.text, 1.5, page.area, top + high);

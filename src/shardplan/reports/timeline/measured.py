@@ -25,7 +25,7 @@ def measured_record(answer: MeasuredAnswer) -> Record:
         "plan": None if answer.predicted is None else plain(answer.predicted.plan),
         "passes": None if passes is None else _passes(passes, answer.passes),
         "profiles": [_profile(answer, profile) for profile in measurement.profiles],
-        "notes": [*measurement.notes, *(() if passes is None else passes.notes)],
+        "notes": [*answer.notes],
     }
 
 

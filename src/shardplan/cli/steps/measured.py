@@ -82,7 +82,7 @@ def measured_timeline(
     _check(files, flags, others, pick=pick, schedule=schedule)
     stages = JsonTarget(flags.stages_out, "--stages-out", kind=CSV, is_forced=target.is_forced)
     stages.check(flags.against, *files, other=target)
-    from shardplan.reports.measured import measured_record
+    from shardplan.reports.timeline.measured import measured_record
     from shardplan.simulation.measured.answer import measured_answer
     from shardplan.simulation.step import UNDISTURBED
 
