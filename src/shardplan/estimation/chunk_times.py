@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, scaled
 from shardplan.estimation.layout import Chunk
-from shardplan.estimation.load import Around, Loads, StageWork
+from shardplan.estimation.load import Around, Loads
 from shardplan.estimation.question import Question
 from shardplan.estimation.times import WorkTimes
 from shardplan.inputs.plan import Plan
@@ -48,26 +51,29 @@ def chunk_times(
     loads: Loads,
     around: Around,
     *,
+    of_plan: Callable[[Numbers], float],
     stages: Stage,
     times: WorkTimes,
     sharded: Numbers,
 ) -> ChunkTimes:
     """Seconds of one micro-batch in every chunk, so that those of a rank sum to ``times`` of its stage and ``sharded``.
 
+    ``loads`` and ``around`` may be columns over plans, of which ``of_plan`` takes the number of this one;
     ``stages``, ``times`` and ``sharded`` have an element for every rank. What comes between chunks and ``sharded``
     (the exposed exchange of sharded states in a micro-batch), as far as they keep the rank busy, are shared by its
     chunks and by forward and backward pass; the rest of a transfer takes time on its way.
     """
     stages_of_chunks = chunk_stages(question, plan)
-    alike = {stage: StageWork.of(stage, loads.blocks).sum for stage in dict.fromkeys(stages_of_chunks)}
-    chunks = [alike[stage] for stage in stages_of_chunks]
+    places = {stage: place for place, stage in enumerate(dict.fromkeys(stages_of_chunks))}
+    place_of_chunk = np.array([places[stage] for stage in stages_of_chunks])
     ranks = chunk_ranks(plan, numbers)
 
     def of_rank(values: Numbers) -> NDArray[np.float64]:
         return np.broadcast_to(np.asarray(values, dtype=np.float64), (plan.pp,))[ranks]
 
     def of_chunk(name: str) -> NDArray[np.float64]:
-        return np.array([float(getattr(work, name)) for work in chunks])
+        work = attrgetter(name)
+        return np.array([of_plan(loads.blocks.total(stage, work)) for stage in places])[place_of_chunk]
 
     share = of_rank(applied_share(stages.num_layers, numbers))
     between = of_rank(times.transfer + times.offload + times.overhead + sharded) / plan.vp / 2
@@ -79,7 +85,7 @@ def chunk_times(
         forward=of_chunk("forward") + between,
         input_gradient=backward - weight_gradient,
         weight_gradient=weight_gradient,
-        transfer=np.maximum(of_rank(around.handover_time) - exposed, 0.0),
+        transfer=np.maximum(of_plan(around.handover_time) - exposed, 0.0),
         recomputed=recomputed,
         sending=exposed,
         exchanging=of_rank(sharded) / plan.vp / 2,

@@ -121,30 +121,36 @@ class PlanColumns:
 
     # Of a single plan.
 
-    def chunk_times_of(self, plan: Plan) -> ChunkTimes:
-        """Seconds of one micro-batch in every chunk of the only plan: the prices that its step is the sum of."""
+    def chunk_times_of(self, number: int, plan: Plan, numbers: PlanNumbers) -> ChunkTimes:
+        """Seconds of one micro-batch in every chunk of one of the plans: the prices that its step is the sum of."""
+        rows = self._rows_of(number)
+        passed = numbers.num_microbatches + waits(numbers)
         return chunk_times(
             self.question,
             plan,
-            self.numbers,
+            numbers,
             self._loads,
             self._around,
-            stages=self.rows.stages.stages,
-            times=self._times,
-            sharded=self._state_times.sharded / (self.numbers.num_microbatches + waits(self.numbers)),
+            of_plan=lambda values: float(self._each(values)[number]),
+            stages=gather(self.rows.stages.stages, rows),
+            times=gather(self._times, rows),
+            sharded=self.rows.stages.each(self._state_times.sharded)[rows] / passed,
         )
 
-    @property
-    def once_a_step(self) -> OnceAStep:
-        """What the only plan takes once a step."""
-        each, states = self.rows.stages.each, self._state_times
+    def once_a_step_of(self, number: int) -> OnceAStep:
+        """What one of the plans takes once a step."""
+        each, states, rows = self.rows.stages.each, self._state_times, self._rows_of(number)
         return OnceAStep(
-            gather=each(states.gather),
-            reduce=each(states.reduce),
-            update=each(states.update),
+            gather=each(states.gather)[rows],
+            reduce=each(states.reduce)[rows],
+            update=each(states.update)[rows],
             fixed=float(fixed_time(self.question)),
             straggler_factor=float(straggler_factor(self.question)),
         )
+
+    def _rows_of(self, number: int) -> Index:
+        """Rows of the stages of one of the plans."""
+        return np.flatnonzero(self.rows.stages.plan == number)
 
     def memory_parts_of(self, plan: Plan) -> MemoryParts:
         """What the ranks of the only plan hold, and when."""

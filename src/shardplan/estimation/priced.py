@@ -120,12 +120,12 @@ class PricedPlan:
     @property
     def chunk_times(self) -> ChunkTimes:
         """Seconds of one micro-batch in every model chunk: the prices that the step is the sum of."""
-        return self._alone.chunk_times_of(self.plan)
+        return self.columns.chunk_times_of(self.number, self.plan, self.numbers)
 
     @property
     def once_a_step(self) -> OnceAStep:
         """What every rank takes besides its micro-batches."""
-        return self._alone.once_a_step
+        return self.columns.once_a_step_of(self.number)
 
     @property
     def memory_parts(self) -> MemoryParts:

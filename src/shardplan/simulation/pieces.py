@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Final
@@ -104,7 +105,7 @@ class _Table:
 
         def numbers(*kinds: int) -> Ints:
             table = np.full(shape, NOTHING)
-            (found,) = np.nonzero(np.isin(kind, kinds))
+            (found,) = np.nonzero(any_of(kind, kinds))
             twice = np.bincount(microbatch[found] * shape[1] + position[found], minlength=1) > 1
             if twice.any():
                 raise _wrong_work(int(np.argmax(twice)), shape[1], KINDS[kinds[0]], "runs more than once")
@@ -173,6 +174,14 @@ def _places(schedule: Schedule, at: Pipeline) -> tuple[Ints, Ints]:
     positions = np.full((num_paths, pp, int(chunks.max()) + 1), NOTHING)
     positions[np.arange(num_paths)[:, None], ranks, chunks] = np.arange(ranks.shape[1])
     return np.broadcast_to(ranks, (m, ranks.shape[1])), np.broadcast_to(positions, (m, *positions.shape[1:]))
+
+
+def any_of(kind: Ints, kinds: Sequence[int]) -> NDArray[np.bool_]:
+    """Which pieces are of one of some kinds; faster than ``np.isin`` for so few."""
+    found = kind == kinds[0]
+    for other in kinds[1:]:
+        found = found | (kind == other)
+    return found
 
 
 def _blocks(joined: NDArray[np.bool_]) -> Ints:

@@ -74,7 +74,8 @@ class ReplicaSteps:
     @property
     def spans(self) -> Seconds:
         """Time from the first piece of every rank to its last, in the replica where that is longest. [s]"""
-        return np.max([[rank.span for rank in step.ranks] for step in self.steps.values()], axis=0)
+        spans: Seconds = np.max([step.spans for step in self.steps.values()], axis=0)
+        return spans
 
     @property
     def longest_wait(self) -> float:

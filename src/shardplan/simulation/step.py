@@ -14,7 +14,7 @@ from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.simulation.clock import Seconds, run
-from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, NOTHING, WEIGHT_GRADIENT, Pieces
+from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, NOTHING, WEIGHT_GRADIENT, Pieces, any_of
 
 LEAST_FACTOR: Final = 0.01
 MOST_FACTOR: Final = 100.0
@@ -92,13 +92,13 @@ class SimulatedStep:
     @cached_property
     def step_time(self) -> float:
         """Longest time from the first piece of a rank to its last. [s]"""
-        return float(self._spans.max())
+        return float(self.spans.max())
 
     @property
     def bubble_rate(self) -> float:
         """1 - work / span, for the rank with the longest span."""
-        longest = int(np.argmax(self._spans))
-        span = float(self._spans[longest])
+        longest = int(np.argmax(self.spans))
+        span = float(self.spans[longest])
         return max(1 - float(self._busy[longest]) / span, 0.0) if span else 0.0
 
     @cached_property
@@ -106,7 +106,7 @@ class SimulatedStep:
         """What every rank does."""
         in_flight = self._peaks((INPUT_GRADIENT, BACKWARD))
         kept = self._peaks((WEIGHT_GRADIENT, BACKWARD))
-        columns = (self._busy.tolist(), self._spans.tolist(), in_flight.tolist(), kept.tolist())
+        columns = (self._busy.tolist(), self.spans.tolist(), in_flight.tolist(), kept.tolist())
         return tuple(
             RankActivity(
                 busy_time=busy,
@@ -119,7 +119,8 @@ class SimulatedStep:
         )
 
     @cached_property
-    def _spans(self) -> Seconds:
+    def spans(self) -> Seconds:
+        """Time from the first piece of every rank to its last. [s]"""
         first, last = self.pieces.bounds[:-1], self.pieces.bounds[1:] - 1
         return self.end[last] - self.start[first]
 
@@ -130,7 +131,7 @@ class SimulatedStep:
     def _peaks(self, freeing: Sequence[int]) -> NDArray[np.int64]:
         """Most forward passes of every rank that wait for one of the ``freeing`` pieces."""
         kind, bounds = self.pieces.kind, self.pieces.bounds
-        kept = np.cumsum((kind == FORWARD).astype(np.int64) - np.isin(kind, freeing))
+        kept = np.cumsum((kind == FORWARD).astype(np.int64) - any_of(kind, freeing))
         before = np.concatenate(([0], kept))[bounds[:-1]]
         return np.maximum.reduceat(kept, bounds[:-1]) - before
 
