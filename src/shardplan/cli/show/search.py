@@ -56,7 +56,7 @@ def _show_fastest(page: Page, found: Recommendation) -> None:
 def _show_simulated(page: Page, ties: Ties, found: Recommendation) -> None:
     """The simulated step of the plan to take."""
     if ties.retimed is not None and found.estimate.plan in ties.retimed.step_time:
-        page.labelled("Simulated", f"{format_time(ties.time_of(found.estimate))} a step, event by event")
+        page.labelled("Events", f"{format_time(ties.time_of(found.estimate))} a step, simulated event by event")
 
 
 def show_no_answer(page: Page, result: SearchResult, flags: DetailFlags) -> None:
