@@ -51,7 +51,7 @@ def right() -> str:
 
     errors = " ".join(generate_readme.accuracy().split())
     runs = len(validate.validate().predictions)
-    return f"{runs:,} published training runs; on runs whose family the fit never saw, the estimate has {errors}"
+    return f"{runs:,} measured training runs, all but 27 of them published; on runs whose family the fit never saw, the estimate has {errors}"
 
 
 def runnable() -> str:
