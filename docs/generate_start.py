@@ -50,8 +50,10 @@ def right() -> str:
     from shardplan.calibration import validate
 
     errors = " ".join(generate_readme.accuracy().split())
-    runs = len(validate.validate().predictions)
-    return f"{runs:,} measured training runs, all but 27 of them published; on runs whose family the fit never saw, the estimate has {errors}"
+    runs = [prediction.run for prediction in validate.validate().predictions]
+    own = sum("measured for shardplan" in (run.source or "") for run in runs)
+    counted = f"{len(runs):,} measured training runs, {own} of them our own and the others published"
+    return f"{counted}; on runs whose family the fit never saw, the estimate has {errors}"
 
 
 def runnable() -> str:
