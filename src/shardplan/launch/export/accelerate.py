@@ -58,7 +58,7 @@ def _document(case: Case, values: dict[str, Any]) -> dict[str, Any]:
         "rdzv_backend": "c10d" if case.num_nodes > 1 else "static",
         "main_training_function": "main",
         "use_cpu": False,
-        **{name: value for name, value in values.items() if name != "use_parallelism_config"},
+        **values,
     }
 
 

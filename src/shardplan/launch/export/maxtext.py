@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.launch.export.case import Case
+from shardplan.launch.export.megatron_core import unkept
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, Script, Word, bash
 from shardplan.launch.export.words import pairs
@@ -31,7 +32,7 @@ _TPU: Final = "Google"
 def export(case: Case) -> Export:
     """The launch script, and what MaxText does not express."""
     lost = (*_layers(case), *losses(case, said=SAID, features=FEATURES[_block(case)]))
-    relied = ("the activation function is SiLU with a gate; other gates are not told apart",)
+    relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
     script = Script(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),

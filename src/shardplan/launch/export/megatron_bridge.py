@@ -1,7 +1,8 @@
 """A plan as a launch script of Megatron-Bridge: a bare recipe, and every field of the plan and the model over it.
 
 Names: ``src/megatron/bridge/recipes/gpt/h100/vanilla_gpt.py``, ``training/config.py`` and
-``scripts/training/run_recipe.py`` at 067f987d; fields of ``model`` are those of Megatron Core.
+``scripts/training/run_recipe.py`` at 067f987d, ``launch_with_sbatch.sh`` there for the environment; fields of ``model``
+are those of Megatron Core.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def export(case: Case) -> Export:
     script = Script(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),
-        environment=core.environment(case),
+        environment={"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", **core.environment(case)},
         options={
             "Recipe": [["--recipe", _recipe(case)], ["--mode", "pretrain"]],
             "Model": _model(case),
@@ -123,4 +124,4 @@ def _relies_on(case: Case) -> tuple[str, ...]:
     found = [f"the rest is that of the recipe {_recipe(case)}"]
     if case.decoder.gated:
         found.append("the gate's function is SiLU; other gates (GeGLU) are not told apart")
-    return tuple(found)
+    return (*found, *core.unkept(case.decoder))

@@ -34,7 +34,7 @@ def features(decoder: Decoder) -> tuple[str, ...]:
 
 
 def model_fields(case: Case) -> dict[str, Any]:
-    """Dimensions of the model. A bool is a switch; fields at their default are left out where that is the same."""
+    """Dimensions of the model. A bool is a switch, a tuple a number for every layer (or the two of a window)."""
     d, model = case.decoder, case.model
     dropout = {} if case.job.dropout else {"attention_dropout": 0.0, "hidden_dropout": 0.0}
     return {
@@ -54,7 +54,7 @@ def model_fields(case: Case) -> dict[str, Any]:
 def kernel_fields(case: Case) -> dict[str, Any]:
     """How the framework computes it: attention, loss, exchange among experts."""
     software = case.job.software
-    fields: dict[str, Any] = {"attention_backend": "unfused" if case.job.attention == "unfused" else "auto"}
+    fields: dict[str, Any] = {"attention_backend": "unfused"} if case.job.attention == "unfused" else {}
     if software.loss_kernel == "single":
         fields |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"}
     if case.model.is_moe:
@@ -97,9 +97,9 @@ def _windows(d: Decoder) -> dict[str, Any]:
     if len(sizes) == 1:
         found["window_size"] = (max(sizes) - 1, 0)
         if None in d.windows:
-            found["window_attn_skip_freq"] = pattern([int(each is not None) for each in d.windows])
+            found["window_attn_skip_freq"] = tuple(int(each is not None) for each in d.windows)
     if not all(d.rotary) and any(d.rotary):
-        found["no_rope_freq"] = pattern([int(not each) for each in d.rotary])
+        found["no_rope_freq"] = tuple(int(not each) for each in d.rotary)
     return found
 
 
@@ -108,7 +108,7 @@ def _experts(d: Decoder, e: MixtureOfExperts) -> dict[str, Any]:
         "num_moe_experts": e.num_experts,
         "moe_router_topk": e.top_k,
         "moe_ffn_hidden_size": e.intermediate_size,
-        "moe_layer_freq": 1 if all(d.has_experts) else pattern([int(each) for each in d.has_experts]),
+        "moe_layer_freq": 1 if all(d.has_experts) else tuple(map(int, d.has_experts)),
     }
     if e.shared_intermediate_size:
         fields["moe_shared_expert_intermediate_size"] = e.shared_intermediate_size
@@ -122,7 +122,7 @@ def _experts(d: Decoder, e: MixtureOfExperts) -> dict[str, Any]:
 
 
 def pattern(values: Sequence[int]) -> str:
-    """A list of zeros and ones as Megatron reads it.
+    """A list of zeros and ones as options of Megatron-LM have it.
 
     >>> pattern([0, 0, 0, 1, 1])
     '([0]*3+[1]*2)'
@@ -146,7 +146,7 @@ def environment(case: Case) -> dict[str, str]:
     Blackwell; it is above 1 or unset with sharded weights, and 1 or 32 where expert exchange overlaps. Fine-grained
     offload needs NVTE_CPU_OFFLOAD_V1.
     """
-    plan, found = case.plan, {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1"}
+    plan, found = case.plan, dict[str, str]()
     is_before_blackwell = case.cluster.accelerator.generation in ("volta", "turing", "ampere", "ada", "hopper")
     if is_before_blackwell and plan.sharding in ("ddp", "zero1") and (plan.tp > 1 or plan.cp > 1):
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "32" if plan.overlap_ep and plan.ep > 1 else "1"
@@ -155,6 +155,13 @@ def environment(case: Case) -> dict[str, str]:
     if case.job.software.blocking_launches:
         found["CUDA_LAUNCH_BLOCKING"] = "1"
     return found
+
+
+def unkept(d: Decoder) -> tuple[str, ...]:
+    """Details of a model that no cost depends on, and that shardplan does not keep."""
+    rotary = ("scaling of rotary positions",) if any(d.rotary) else ()
+    router = ("the router's score function, scaling and balancing",) if d.experts is not None else ()
+    return tuple(f"{each}: set it as the model has it" for each in (*rotary, *router))
 
 
 def is_gqa(d: Decoder) -> bool:

@@ -48,10 +48,16 @@ def export(case: Case) -> Export:
 def options_of_fields(fields: Mapping[str, Any]) -> list[Sequence[Word]]:
     """Fields of Megatron Core as options; switches that are off are left out."""
     return [
-        [f"--{_NAMES.get(name, name).replace('_', '-')}", *([] if value is True else [str(value)])]
+        [f"--{_NAMES.get(name, name).replace('_', '-')}", *([] if value is True else [_text(name, value)])]
         for name, value in fields.items()
         if value is not False
     ]
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        return str(value) if name == "window_size" else core.pattern(value)
+    return str(value)
 
 
 def _model(case: Case) -> list[Sequence[Word]]:
@@ -149,8 +155,10 @@ def _relies_on(case: Case) -> tuple[str, ...]:
         found.append(f"expert tensor parallelism is {case.plan.tp}, the tensor-parallel degree, where it is not given")
     if case.plan.recompute == "none":
         found.append("nothing is recomputed")
+    if case.job.attention != "unfused":
+        found.append("--attention-backend auto: Transformer Engine chooses among fused kernels")
     if case.job.precision == "fp32":
         found.append("numbers are fp32 where no precision is given")
     if case.decoder.gated:
         found.append("--swiglu: the gate's function is SiLU; other gates (GeGLU) are not told apart")
-    return tuple(found)
+    return (*found, *core.unkept(case.decoder))

@@ -12,6 +12,7 @@ import yaml
 
 from shardplan.inputs.layers import Attention
 from shardplan.launch.export.case import Case
+from shardplan.launch.export.megatron_core import unkept
 from shardplan.launch.export.shell import Given, Script, bash
 from shardplan.launch.export.words import keys, nested
 from shardplan.launch.export.written import END, START, Export, Placeholder, head, losses
@@ -32,7 +33,7 @@ PLACES: Final = {
 def export(case: Case) -> Export:
     """The YAML file with its launch script, and what they do not express."""
     lost = (*_head_size(case), *losses(case, said=SAID, features=_features(case)))
-    relied = ("the activation function is SiLU with a gate; other gates are not told apart",)
+    relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
     name = f"{case.stem}.yaml"
     script = Script(
         head=head(case, lost, relied),

@@ -18,13 +18,16 @@ from shardplan.launch.export.shell import Given, Launcher, Script, Word, bash
 from shardplan.launch.export.words import pairs
 from shardplan.launch.export.written import Export, Placeholder, head, losses
 
-SAID: Final = ("attention", "dropout", "grad_dtype", "moe_dispatcher", "blocking_launches", "loss_kernel")
+SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
+_NEWER: Final = ("vocab_size", "moe_flex_dispatcher_backend")
+"""Fields of later versions of Megatron Core, or of the tokenizer."""
 
 
 def export(case: Case) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
     features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
-    lost, relied = losses(case, said=SAID, features=features), _relies_on(case)
+    said = SAID if case.job.software.moe_dispatcher == "hybridep" else (*SAID, "moe_dispatcher")
+    lost, relied = losses(case, said=said, features=features), _relies_on(case)
     script = Script(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),
@@ -60,7 +63,9 @@ def _recipe(case: Case) -> str:
 
 
 def _model(case: Case) -> list[Sequence[Word]]:
-    values = {name: value for name, value in model_values(case).items() if name != "vocab_size"}
+    values = {name: value for name, value in model_values(case).items() if name not in _NEWER}
+    if case.model.is_moe and case.job.software.moe_dispatcher == "deepep":
+        values["moe_enable_deepep"] = True
     return [
         *([f"model.config.{name}={text(value)}"] for name, value in values.items()),
         *([[Given("ROTARY_BASE", "model.config.rotary_base=")]] if any(case.decoder.rotary) else []),
@@ -96,4 +101,5 @@ def _relies_on(case: Case) -> tuple[str, ...]:
         f"data and tokenizer are those of the recipe {_recipe(case)}, which trains on mock data: name your data module",
         f"the tokenizer decides the vocabulary; the plan is for {case.model.vocab_size} tokens",
         "the activation function is that of the recipe",
+        *core.unkept(case.decoder),
     )

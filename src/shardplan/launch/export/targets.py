@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -102,8 +103,7 @@ def stack_name(to: str) -> str:
 
 def stack_of(target: Target, version: str | None) -> Stack:
     """What the framework can run, in the version that is meant. Raises ``InputError``."""
-    where = _ONLY_HERE.get(target.name)
-    stack = load_stack(target.name) if where is None else load_stack(where)
+    stack = _newest(target.name)
     if version is None:
         return stack
     found = stack.at_version(version)
@@ -115,3 +115,9 @@ def stack_of(target: Target, version: str | None) -> Stack:
             hint=f"set --version to {' or '.join(target.versions)}, or leave it out",
         )
     return found
+
+
+@cache
+def _newest(name: str) -> Stack:
+    """The framework in the newest version on record."""
+    return load_stack(_ONLY_HERE.get(name, name))
