@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
-    from shardplan.api.calls import estimate, search, search_frameworks
+    from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from shardplan.inputs.software import Software
+    from shardplan.launch.export.written import Export
     from shardplan.planner.related.frameworks import FrameworkAnswer
     from shardplan.planner.related.many import search_many
     from shardplan.planner.result import SearchResult, Suggestion
@@ -52,6 +53,7 @@ __all__ = [
     "Cluster",
     "Deadline",
     "Estimate",
+    "Export",
     "FrameworkAnswer",
     "InputError",
     "Job",
@@ -77,6 +79,7 @@ __all__ = [
     "cluster_of_accelerator",
     "default_job",
     "estimate",
+    "export",
     "list_accelerators",
     "list_clusters",
     "list_models",
@@ -94,7 +97,7 @@ __all__ = [
 _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
-    "api.calls": ("estimate", "search", "search_frameworks"),
+    "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
@@ -115,6 +118,7 @@ _MODULES = {
     "inputs.plan": ("Plan",),
     "inputs.profile": ("Profile", "load_profile"),
     "inputs.software": ("Software",),
+    "launch.export.written": ("Export",),
     "planner.related.frameworks": ("FrameworkAnswer",),
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),

@@ -46,6 +46,13 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan estimate --from examples/plans.json --pick 2 --micro-batch-size 2",
         ),
     ),
+    "export": CommandEntry(
+        "Write a plan as launch files of a training framework.",
+        (
+            "shardplan export examples/plans.json --to megatron-lm --out launch.sh",
+            "shardplan export examples/plans.json --to nemo --pick 2",
+        ),
+    ),
     "compare": CommandEntry(
         "Put two or more plans side by side, term by term.",
         (
