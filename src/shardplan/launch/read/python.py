@@ -11,3 +11,8 @@ from shardplan.launch.read.facts import Document
 def read_python(path: Path, entry: str | None = None, *, env: Mapping[str, str] | None = None) -> Document:
     """What the module at ``path`` sets, or what its function ``entry`` returns. Raises ``InputError``."""
     raise NotImplementedError
+
+
+def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping[str, str] | None = None) -> Document:
+    """What a module given as text sets. Raises ``InputError``."""
+    raise NotImplementedError
