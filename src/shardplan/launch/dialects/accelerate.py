@@ -38,8 +38,11 @@ def is_accelerate(settings: Settings) -> bool:
     return "distributed_type" in settings and ("num_processes" in settings or "compute_environment" in settings)
 
 
-def accelerate_facts(facts: Facts, config: Settings) -> None:
-    """A configuration of accelerate; the file of DeepSpeed that it may name is read by the caller."""
+def accelerate_facts(facts: Facts, config: Settings, *, program: str = "") -> None:
+    """A configuration of accelerate; the file of DeepSpeed that it may name is read by the caller.
+
+    ``program``: what is launched with it, which may set the precision itself.
+    """
     _world(facts, config)
     kind = str(config.value("distributed_type") or "").upper()
     if kind == "MEGATRON_LM":
@@ -56,7 +59,9 @@ def accelerate_facts(facts: Facts, config: Settings) -> None:
         facts.state("precision", "fp32", setting.place, "mixed_precision")
     else:
         state(facts, "precision", setting, precision)
-    if kind != "DEEPSPEED" and setting is None:
+    if program and kind != "DEEPSPEED" and "precision" not in facts:
+        facts.miss("precision", (f"the program {program}",))
+    elif kind != "DEEPSPEED" and setting is None:
         facts.assume("precision", "fp32", "mixed_precision is no; the training script may say otherwise")
 
 

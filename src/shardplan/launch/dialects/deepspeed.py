@@ -6,7 +6,7 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Setting, Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.values import degree, optimizer, switch, text, whole, zero_stage
+from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole, zero_stage
 
 NAME: Final = "deepspeed"
 VERSION: Final = "0.19.8"
@@ -21,7 +21,7 @@ def is_deepspeed(settings: Settings) -> bool:
 
 TRAINER: Final[Table] = {
     "micro_batch_size": (
-        ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", "train_batch_size_per_gpu"),
+        ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", "per_device_training_batch_size", "train_batch_size_per_gpu"),
         degree,
     ),
     "gradient_accumulation": (("gradient_accumulation_steps",), degree),
@@ -43,6 +43,7 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
             facts.state("precision", word, setting.place, name)
         elif setting is not None and setting.needs:
             facts.miss("precision", setting.needs)
+    state(facts, "precision", options.first("mixed_precision"), precision)
     state(facts, "precision", options.first("dtype"), lambda value: {"fp16": "fp16", "bf16": "bf16"}.get(str(value)))
     checkpointing = options.first("gradient_checkpointing", "actor_gradient_checkpointing", "activation_checkpointing")
     if checkpointing is not None and switch(checkpointing.value) is not None:
@@ -77,8 +78,7 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     _precision(facts, config)
     _offload(facts, config)
     _partial(facts, config)
-    auto = lambda value: degree(value)  # noqa: E731
-    state(facts, "tp", config.first("tensor_parallel.autotp_size"), auto)
+    state(facts, "tp", config.first("tensor_parallel.autotp_size"), degree)
     state(facts, "optimizer", _word(config, "optimizer.type"), optimizer)
     overlap = config.first("zero_optimization.overlap_comm")
     if overlap is not None and switch(overlap.value) is not None:

@@ -51,6 +51,8 @@ class Launch:
     """Names in the order of the line."""
     options: Mapping[str, Option] = field(default_factory=dict)
     """Options of the launchers; the last one with a name counts."""
+    open: tuple[str, ...] = ()
+    """What decides words of the launchers that may be further options."""
     command: Command
     """The whole line."""
 
@@ -83,6 +85,7 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
         words=tuple(words[place + skip :]),
         launchers=names,
         options=_front_options(front),
+        open=_open_front(front),
         command=command,
     )
 
@@ -97,6 +100,7 @@ def _with_front(words: list[Word], launch: Launch | None) -> Launch | None:
         words=launch.words,
         launchers=(*_launchers(words[:-1]), *launch.launchers),
         options={**around, **launch.options},
+        open=(*_open_front(words[:-1]), *launch.open),
         command=launch.command,
     )
 
@@ -165,19 +169,34 @@ def _front_options(words: Sequence[Word]) -> dict[str, Option]:
     return dict(found.given)
 
 
+def _open_front(words: Sequence[Word]) -> tuple[str, ...]:
+    """What decides undecided words that may hold options of a launcher."""
+    return tuple(need for word in options_of(words).open for need in word.needs or (word.shown,))
+
+
 def world(facts: Facts, launch: Launch | None, script: Script) -> None:
     """Nodes and processes: of the launcher, else of the scheduler's directives, else of the variables that it reads."""
     options = {} if launch is None else launch.options
     total = _first(options, TOTAL)
+    for key in ("nodes", "per_node", "num_accelerators") if launch is not None and launch.open else ():
+        facts.miss(key, launch.open if launch is not None else ())
     _nodes(facts, options, script)
-    _per_node(facts, options, script, launch)
     if total is not None and "accelerate" in (launch.launchers if launch else ()):
         take(facts, "num_accelerators", total, degree)
+        _share(facts)
+    _per_node(facts, options, script, launch)
     nodes, each = facts.number("nodes"), facts.number("per_node")
     if nodes and each:
         facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} processes")
     elif total is not None:
         take(facts, "num_accelerators", total, degree)
+
+
+def _share(facts: Facts) -> None:
+    """Processes of a node where the total is given."""
+    total, nodes = facts.number("num_accelerators"), facts.number("nodes")
+    if total and nodes and total % nodes == 0:
+        facts.derive("per_node", total // nodes, f"{total} processes / {nodes} nodes")
 
 
 def _first(options: Mapping[str, Option], names: Sequence[str]) -> Option | None:
@@ -199,7 +218,8 @@ def _per_node(facts: Facts, options: Mapping[str, Option], script: Script, launc
         if "nodes" not in facts:
             facts.assume_because("nodes", 1, "the launcher runs on one node where none are given")
         return
-    for name in ("ntasks-per-node", "gpus-per-node", "gres", "gpus-per-task"):
+    tasks = ("ntasks-per-node",) if launch is None or not set(launch.launchers) - {"srun", "mpirun"} else ()
+    for name in (*tasks, "gpus-per-node", "gres"):
         if name in script.directives and _directive(facts, "per_node", script.directives[name]):
             return
 

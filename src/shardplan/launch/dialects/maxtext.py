@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardplan.calibration.runs.option_remat import POLICIES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, state, state_all
 from shardplan.launch.dialects.values import degree, number, optimizer, text, whole
+from shardplan.words import folded
 
 NAME: Final = "maxtext"
 VERSION: Final = "main of 2026-08 (e591f30c)"
@@ -31,15 +33,6 @@ TABLE: Final[Table] = {
     "num_experts_per_tok": (("num_experts_per_tok",), degree),
     "vp": (("num_pipeline_repeats",), degree),
 }
-
-POLICIES: Final = {
-    "full": "full",
-    "none": "none",
-    "minimal": "minimal",
-    "minimal_with_context": "layernorm,activation",
-    "minimal_flash": "layernorm,activation",
-}
-"""Policies of rematerialisation that have a counterpart."""
 
 CATALOGUE: Final = {
     "llama2-7b": "llama-2-7b", "llama2-13b": "llama-2-13b", "llama2-70b": "llama-2-70b", "llama3-8b": "llama-3-8b",
@@ -174,7 +167,7 @@ def _batch(facts: Facts, config: Settings) -> None:
     """``per_device_batch_size`` counts for every device; its group is a data-parallel rank."""
     setting = config.first("per_device_batch_size")
     each = 12.0 if setting is None else number(setting.value)
-    if each is None:
+    if each is None or (setting is None and "micro_batch_size" in facts.missing):
         facts.miss("micro_batch_size", () if setting is None else setting.needs or (setting.place,))
         facts.miss("global_batch_size", ("per_device_batch_size",))
         return
@@ -198,13 +191,18 @@ def _batch(facts: Facts, config: Settings) -> None:
         facts.derive("micro_batch_size", int(size), f"{place}: {each:g} x tp x cp = {ranks} devices", "per_device_batch_size")
 
 
+def _policy(name: str) -> str | None:
+    """What a policy computes again; None where activations go to the host too, or the policy is not known."""
+    return None if "offload" in name else POLICIES.get(folded(name))
+
+
 def _remat(facts: Facts, config: Settings) -> None:
     setting = config.first("remat_policy")
     if setting is None:
         facts.assume("recompute", "full", "remat_policy")
         facts.assume("offload", "none")
         return
-    state(facts, "recompute", setting, lambda value: POLICIES.get(str(value).lower()))
+    state(facts, "recompute", setting, lambda value: _policy(str(value)))
     if "offload" in str(setting.value):
         facts.miss("offload", (f"{setting.place} = {setting.value}: parts of the activations go to the host",))
     facts.assume("offload", "none")

@@ -28,7 +28,7 @@ class Option:
     @property
     def place(self) -> str:
         """File, line and name."""
-        return f"{self.file}:{self.line} --{self.name}"
+        return f"{self.file.rpartition('/')[2]}:{self.line} --{self.name}"
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def options_of(words: Iterable[Word], *, bare: frozenset[str] = frozenset(), fol
         name, value = _flag(word)
         if name is not None:
             found.append((name.replace("_", "-") if fold else name, [] if value is None else [value], word))
-        elif word.text is None and word.splits:
+        elif word.text is None and word.splits and not (found and _takes_value(found[-1], bare)):
             undecided.append(word)
         elif found and found[-1][0] not in bare and not _has_value_attached(found[-1]):
             found[-1][1].append(word)
@@ -103,6 +103,11 @@ def _flag(word: Word) -> tuple[str | None, Word | None]:
     known = None if word.text is None else value
     attached = Word(text=known, shown=value, line=word.line, file=word.file, needs=word.needs)
     return name.lstrip("-"), attached
+
+
+def _takes_value(entry: tuple[str, list[Word], Word], bare: frozenset[str]) -> bool:
+    """Whether an option still waits for its value."""
+    return not entry[1] and entry[0] not in bare
 
 
 def _has_value_attached(entry: tuple[str, list[Word], Word]) -> bool:

@@ -14,7 +14,7 @@ from shardplan.launch.dialects.launchers import Launch, launches, world
 from shardplan.launch.dialects.megatron_names import BARE
 from shardplan.launch.dialects.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of
-from shardplan.launch.dialects.reading import Facts, Reading
+from shardplan.launch.dialects.reading import GIVEN, Facts, Reading
 from shardplan.launch.dialects.settings import Setting, Settings, batch_of, state, world_of
 from shardplan.launch.dialects.tables import TABLES
 from shardplan.launch.dialects.values import degree
@@ -22,6 +22,13 @@ from shardplan.launch.read import Document, Script, Word, read_document, read_py
 
 SHELL: Final = (".sh", ".bash", ".slurm", ".sbatch", ".sub", "")
 DOCUMENTS: Final = (".yaml", ".yml", ".json", ".toml", ".jsonc", ".ini", ".cfg")
+
+
+OF_DEEPSPEED: Final = ("tp", "sharding", "precision", "offload", "optimizer", "overlap_dp", "micro_batch_size",
+                       "global_batch_size", "gradient_accumulation")  # fmt: skip
+"""What a configuration of DeepSpeed may state: open where the file is not read."""
+MOST_FOLLOWED: Final = 3
+"""Scripts that start one another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +69,7 @@ def _stated(facts: Facts, ask: Ask) -> None:
     """What the user says comes first."""
     for key, text in ask.given.items():
         number = degree(text)
-        facts.state(key, text if number is None else number, "given by you")
+        facts.state(key, text if number is None else number, GIVEN)
 
 
 def _facts(ask: Ask, framework: str, version: str) -> Facts:
@@ -202,16 +209,36 @@ def _python(ask: Ask) -> Facts:
     return facts
 
 
-def _script(ask: Ask) -> Facts:
-    """A shell script: the launch that trains."""
+def _script(ask: Ask, followed: int = 0) -> Facts:
+    """A shell script: the launch that trains, in it or in a script next to it that it starts."""
     script = read_script(ask.path, env=ask.env, arguments=ask.arguments)
     found = launches(script)
     launch = _chosen(found)
+    other = _other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None
+    if other is not None:
+        facts = _script(other, followed + 1)
+        facts.note(f"{ask.path.name} starts {other.path.name}, which was read next to it")
+        return facts
     facts = _of_launch(ask, script, launch) if launch is not None else _fragment(ask, script)
     if len(found) > 1 and launch is not None:
         facts.note(f"{len(found)} programs are started; line {launch.command.line} is read: {launch.program}")
     _of_script(facts, script, launch)
     return facts
+
+
+def _other_script(ask: Ask, script: Script) -> Ask | None:
+    """The script next to this one that it starts last."""
+    for command in reversed(script.commands):
+        texts = [word.text for word in command.words]
+        place = next((i for i, each in enumerate(texts[:8]) if each is not None and each.endswith((".sh", ".slurm"))), None)
+        if place is None or not (place == 0 or texts[0] in {"bash", "sh", "sbatch", "exec", "nohup"}):
+            continue
+        path = ask.path.parent / str(texts[place]).rpartition("/")[2]
+        if path.is_file() and _is_inside(path, ask.path.parent) and path != ask.path:
+            env = {**ask.env, **{k: w.text for k, w in command.exported.items() if w.text is not None}}
+            arguments = tuple(word.text if word.text is not None else word.shown for word in command.words[place + 1 :])
+            return Ask(path=path, env=env, arguments=arguments, entry=ask.entry, given=ask.given)
+    return None
 
 
 def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:
@@ -276,7 +303,8 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options) -> Fac
     if document is not None:
         deepspeed.deepspeed_facts(facts, Settings.of(document))
     elif config is not None:
-        facts.miss("sharding", (f"the file of {config.place}",))
+        for key in OF_DEEPSPEED:
+            facts.miss(key, (f"the file of {config.place}",))
     _batch(facts)
     return facts
 
@@ -393,8 +421,8 @@ def _leave_open(facts: Facts, key: str, settings: Settings, text: str) -> None:
         facts.miss(key, (f"file:{text}",))
 
 
-def _accelerate(facts: Facts, ask: Ask, settings: Settings, written: Mapping[str, Document]) -> None:
-    accelerate.accelerate_facts(facts, settings)
+def _accelerate(facts: Facts, ask: Ask, settings: Settings, written: Mapping[str, Document], program: str = "") -> None:
+    accelerate.accelerate_facts(facts, settings, program=program)
     named = settings.first("deepspeed_config.deepspeed_config_file")
     if named is not None:
         _deepspeed_file(facts, ask, named, written)
@@ -411,7 +439,7 @@ def _accelerate(facts: Facts, ask: Ask, settings: Settings, written: Mapping[str
 def _deepspeed_file(facts: Facts, ask: Ask, named: Setting, written: Mapping[str, Document]) -> None:
     document = _named_document(facts, ask, named, written)
     if document is None:
-        for key in ("sharding", "precision", "offload"):
+        for key in OF_DEEPSPEED:
             facts.miss(key, (f"file:{named.value}",))
     else:
         deepspeed.deepspeed_facts(facts, Settings.of(document))
@@ -434,7 +462,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
             for key in ("sharding", "precision", "num_accelerators"):
                 facts.miss(key, (f"file:{config.value}",))
         else:
-            _accelerate(facts, ask, Settings.of(document), script.documents)
+            _accelerate(facts, ask, Settings.of(document), script.documents, launch.program)
     named = options.first("deepspeed_config", "deepspeed")
     if named is not None and named.value is not True:
         _deepspeed_file(facts, ask, named, script.documents)

@@ -21,6 +21,10 @@ WORLD_KEYS: Final = ("num_accelerators", "nodes", "per_node", "dp", "gradient_ac
 """Keys that are neither of the model nor of a job or a plan."""
 
 
+GIVEN: Final = "given by you"
+"""The reason of a value that comes with the question."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fact:
     """A value and where it comes from."""
@@ -175,6 +179,9 @@ class Facts:
         )
 
     def _put(self, key: str, fact: Fact, option: str) -> None:
+        before = self.facts.get(key)
+        if before is not None and before.why == GIVEN and fact.origin == "stated" and before.value != fact.value:
+            self.note(f"{key} is {before.value} as given; the file says {fact.value} ({fact.why})")
         if key in self:
             return
         self.facts[key] = fact

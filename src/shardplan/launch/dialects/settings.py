@@ -34,7 +34,7 @@ class Settings(dict[str, Setting]):
         return cls(
             {
                 key.removeprefix(prefix): Setting(
-                    name=key, value=each.value, place=f"{each.file}:{each.line} {key}", needs=each.needs
+                    name=key, value=each.value, place=f"{each.file.rpartition('/')[2]}:{each.line} {key}", needs=each.needs
                 )
                 for key, each in document.values.items()
                 if key.startswith(prefix)

@@ -7,7 +7,7 @@ from typing import Final
 
 from shardplan.inputs.words import SCHEDULES
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, state, state_all
+from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all
 from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole
 from shardplan.schedules.registry import INTERLEAVED
 from shardplan.words import folded
@@ -78,6 +78,7 @@ def torchtitan_facts(facts: Facts, settings: Settings) -> None:
     _precision(facts, settings)
     _recompute(facts, settings)
     _rest(facts, settings)
+    batch_of(facts)
     for helper in HELPERS:
         facts.facts.pop(helper, None)
         facts.missing.pop(helper, None)
