@@ -17,6 +17,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
+    from shardplan.api.audits import AuditAnswer, audit
     from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
@@ -50,6 +51,7 @@ __version__ = VERSION
 
 __all__ = [
     "Accelerator",
+    "AuditAnswer",
     "Cluster",
     "Deadline",
     "Estimate",
@@ -76,6 +78,7 @@ __all__ = [
     "Ties",
     "UnitError",
     "UnknownNameError",
+    "audit",
     "cluster_of_accelerator",
     "default_job",
     "estimate",
@@ -97,6 +100,7 @@ __all__ = [
 _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
+    "api.audits": ("AuditAnswer", "audit"),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),

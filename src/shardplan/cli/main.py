@@ -53,6 +53,14 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan export examples/plans.json --to nemo --pick 2",
         ),
     ),
+    "audit": CommandEntry(
+        "Say what a launch script runs, which rules it breaks, and what would be better.",
+        (
+            "shardplan audit launch.sh --cluster dgx-h100 --gpus 512",
+            'shardplan audit launch.sh --cluster dgx-h100 --env NODES=64 --observed "step 7.9s"',
+            "shardplan audit ds_config.json --model llama-3.1-8b --cluster dgx-h100 --gpus 64 --given sequence_length=4096",
+        ),
+    ),
     "compare": CommandEntry(
         "Put two or more plans side by side, term by term.",
         (

@@ -1,0 +1,1 @@
+"""Launch scripts and configurations of training frameworks: read, audited and written."""

@@ -1,0 +1,67 @@
+"""``shardplan.audit``: a launch file understood, judged and improved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
+from shardplan.api.saving import save_record
+from shardplan.launch.audit import answer
+from shardplan.launch.dialects.read import Ask
+from shardplan.reports.audit import audit_record
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditAnswer(answer.Audit):
+    """What a launch file runs, the rules it breaks, its estimate, and what would be better."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of `shardplan audit --json` (docs/output.md names every key; units are in the keys)."""
+        return audit_record(self)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Writes the record as JSON. Raises InputError."""
+        return save_record(self.to_dict(), path, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        state = "runs" if self.runs else "does not run as written"
+        return f"<AuditAnswer: {self.reading.framework}, {state}>"
+
+
+def audit(
+    file: str | os.PathLike[str],
+    *,
+    model: ModelLike | None = None,
+    cluster: ClusterLike | None = None,
+    num_accelerators: int | None = None,
+    env: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    entry: str | None = None,
+    given: Mapping[str, object] | None = None,
+    observed: Sequence[str] | str = (),
+    keep: Sequence[str] = (),
+) -> AuditAnswer:
+    """Reads a launch file without running it: ``audit("launch.sh", cluster="dgx-h100", num_accelerators=512)``.
+
+    ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in Python;
+    ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements such as
+    ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that improvements
+    leave as they are. Raises ``InputError`` for a file that is not read and for wrong arguments; a plan that breaks a
+    rule is an answer.
+    """
+    stated = {key: str(value) for key, value in (given or {}).items()}
+    if num_accelerators is not None:
+        stated["num_accelerators"] = str(num_accelerators)
+    ask = Ask(path=Path(file), env=dict(env or {}), arguments=tuple(arguments), entry=entry, given=stated)
+    found = answer.audit_launch(
+        ask,
+        model=None if model is None else model_of(model),
+        cluster=None if cluster is None else cluster_of(cluster),
+        keep=tuple(keep),
+        observed=(observed,) if isinstance(observed, str) else tuple(observed),
+    )
+    return AuditAnswer(**{each.name: getattr(found, each.name) for each in fields(found)})

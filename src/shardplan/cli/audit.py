@@ -1,0 +1,139 @@
+"""``shardplan audit``: a launch script or configuration, understood, judged and improved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import DetailFlags, OutputFlags
+from shardplan.cli.numbers import whole
+
+if TYPE_CHECKING:
+    from shardplan.inputs.cluster import Cluster
+    from shardplan.inputs.model import ModelConfig
+
+
+def _option(text: str, panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Script or configuration. It is read, never run.", show_default=False)
+]
+ArgsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGS...]", help="Arguments of the script, after --.", show_default=False),
+]
+ModelFlag = Annotated[
+    str | None,
+    _option("Model, where the file does not have its dimensions: name or path.", "Question", metavar="NAME|FILE"),
+]
+ClusterFlag = Annotated[
+    str | None, _option("Cluster: name (see `shardplan clusters`) or path of a file.", "Question", metavar="NAME|FILE")
+]
+GpusFlag = Annotated[
+    str | None,
+    _option(
+        "Number of accelerators, where the file does not state it.",
+        "Question",
+        "--gpus",
+        "--num-accelerators",
+        metavar="N",
+    ),
+]
+EnvFlag = Annotated[
+    list[str] | None, _option("Value of an environment variable. Can be repeated.", "Question", metavar="NAME=VALUE")
+]
+GivenFlag = Annotated[
+    list[str] | None,
+    _option("Value that the file leaves open: vocab_size=128256. Can be repeated.", "Question", metavar="KEY=VALUE"),
+]
+EntryFlag = Annotated[str | None, _option("Function of a configuration in Python.", "Question", metavar="NAME")]
+ObservedFlag = Annotated[
+    list[str] | None,
+    _option('Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
+            "Question", metavar="TEXT"),
+]  # fmt: skip
+KeepFlag = Annotated[
+    str | None, _option("Fields of the plan that improvements leave as they are: tp,pp.", "Question", metavar="FIELDS")
+]
+
+
+@with_flags
+def audit(
+    *,
+    file: FileArgument,
+    args: ArgsArgument = None,
+    model: ModelFlag = None,
+    cluster: ClusterFlag = None,
+    gpus: GpusFlag = None,
+    env: EnvFlag = None,
+    given: GivenFlag = None,
+    entry: EntryFlag = None,
+    observed: ObservedFlag = None,
+    keep: KeepFlag = None,
+    output: OutputFlags,
+    details: DetailFlags,
+) -> int:
+    """Say what a launch script runs, which rules it breaks, what it takes, and what would be better.
+
+    Nothing of the file is executed. Exits with 1 if a broken rule stops the run or it does not fit in memory.
+    """
+    target = output.target()
+    target.check(file, model, cluster)
+    from shardplan.launch.audit.answer import audit_launch
+    from shardplan.launch.dialects.read import Ask
+    from shardplan.reports.audit import audit_record
+
+    values = dict(_pairs("--given", given))
+    if gpus is not None:
+        values["num_accelerators"] = str(whole(gpus, "--gpus", most=10_000_000))
+    ask = Ask(path=file, env=dict(_pairs("--env", env)), arguments=tuple(args or ()), entry=entry, given=values)
+    found = audit_launch(
+        ask,
+        model=_model(model),
+        cluster=_cluster(cluster),
+        keep=tuple(name.strip() for name in (keep or "").split(",") if name.strip()),
+        observed=tuple(observed or ()),
+    )
+    target.write(audit_record(found))
+    if not target.is_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.audit import show_audit
+
+        show_audit(Page(), found, details)
+    return 0 if found.runs else 1
+
+
+def _pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
+    """``NAME=VALUE`` as two texts; the value may be empty. Raises InputError."""
+    from shardplan.errors import InputError, shown
+
+    found = []
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not name.strip() or not equals:
+            raise InputError(
+                f"{flag} is {shown(text)}; it takes NAME=VALUE",
+                rule=f"{flag} takes NAME=VALUE",
+                hint=f"write {flag} NODES=64",
+            )
+        found.append((name.strip(), value))
+    return found
+
+
+def _model(name: str | None) -> ModelConfig | None:
+    from shardplan.cli.question import model_argument
+    from shardplan.inputs.readers.catalog import load_model
+
+    return None if name is None else load_model(model_argument(name))
+
+
+def _cluster(name: str | None) -> Cluster | None:
+    from shardplan.inputs.readers.catalog import load_cluster
+
+    return None if name is None else load_cluster(name)

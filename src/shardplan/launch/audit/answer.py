@@ -1,0 +1,77 @@
+"""The audit of a launch file, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardplan.errors import ShardplanError
+from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.model import ModelConfig
+from shardplan.launch.audit.improve import Improvement, check_keep, improvements
+from shardplan.launch.audit.observed import Explanation, explain, parse_observed
+from shardplan.launch.audit.question import Put, put
+from shardplan.launch.audit.violations import stops, violations
+from shardplan.launch.dialects.read import Ask, read_launch
+from shardplan.launch.dialects.reading import Break, Reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What runs, whether it is valid, what it takes, and what would be better."""
+
+    reading: Reading
+    """What the file says."""
+    put: Put
+    """The question and the plan, as far as they are known."""
+    violations: tuple[Break, ...]
+    """Rules that are broken, what stops the run first."""
+    estimate: Estimate | None
+    """Memory and time; None where something is missing or the plan is not valid."""
+    improvements: tuple[Improvement, ...] = ()
+    """The most valuable changes."""
+    observed: tuple[Explanation, ...] = ()
+    """Measurements next to the prediction."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether nothing that is known stops the run: no broken rule, and enough memory."""
+        return not stops(self.violations) and (self.estimate is None or self.estimate.feasible)
+
+
+def audit_launch(
+    ask: Ask,
+    *,
+    model: ModelConfig | None = None,
+    cluster: Cluster | None = None,
+    keep: Sequence[str] = (),
+    observed: Sequence[str] = (),
+) -> Audit:
+    """Reads and judges a launch file. Raises InputError for a file that is not read, and for wrong arguments."""
+    kept, measured = check_keep(keep), [parse_observed(text) for text in observed]
+    reading = read_launch(ask)
+    asked = put(reading, model, cluster)
+    found = violations(reading, asked)
+    now = _estimate(asked)
+    better = () if asked.question is None or asked.plan is None else improvements(
+        asked.question, asked.plan, None if stops(found) else now, asked.stack, kept
+    )  # fmt: skip
+    explained = () if now is None else tuple(_explained(asked, now, each) for each in measured)
+    return Audit(reading=reading, put=asked, violations=found, estimate=now, improvements=better, observed=explained)
+
+
+def _explained(asked: Put, now: Estimate, measured: object) -> Explanation:
+    assert asked.question is not None
+    assert asked.plan is not None
+    return explain(asked.question, asked.plan, now, measured)  # type: ignore[arg-type]
+
+
+def _estimate(asked: Put) -> Estimate | None:
+    """The estimate of the plan as it stands; None where it is incomplete or breaks a rule."""
+    if asked.question is None or asked.plan is None:
+        return None
+    try:
+        return in_framework(estimate_plan(asked.question, asked.plan), asked.stack, asked.question)
+    except ShardplanError:  # the broken rule is among the violations
+        return None

@@ -1,0 +1,168 @@
+"""The most valuable changes of a plan: found by the search near it, told apart by what each changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from shardplan.errors import InputError, ShardplanError
+from shardplan.estimation.estimate import Estimate, estimate_plans
+from shardplan.estimation.question import Question
+from shardplan.frameworks.options import options_of
+from shardplan.frameworks.runnable import refusals
+from shardplan.frameworks.stack import Stack
+from shardplan.inputs.degrees import Setting
+from shardplan.inputs.plan import Plan
+from shardplan.planner.search import search_question
+from shardplan.validity.rules import broken_rules
+
+MOST: Final = 3
+LEAST_GAIN: Final = 0.01
+"""Gain in step time from which a change is worth a line."""
+DEGREES: Final = ("tp", "pp", "cp", "ep")
+KEEPABLE: Final = frozenset(each.name for each in fields(Plan))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improvement:
+    """A change with what it is predicted to give."""
+
+    change: dict[str, tuple[object, object]]
+    """Old and new value of every field that changes."""
+    removed: tuple[str, ...]
+    """Options to take out, as the framework calls them."""
+    added: tuple[str, ...]
+    """Options to put in."""
+    estimate: Estimate
+    """The changed plan."""
+    gain: float | None
+    """Share of the step time that is saved; None where the plan as it is does not run."""
+
+
+def check_keep(keep: Sequence[str]) -> tuple[str, ...]:
+    """The fields that stay. Raises InputError for a name that no plan has."""
+    for name in keep:
+        if name not in KEEPABLE:
+            raise InputError(
+                f"--keep has {name[:40]}, which is no field of a plan",
+                rule="--keep names fields of a plan",
+                hint="such as --keep tp,pp,micro_batch_size",
+            )
+    return tuple(keep)
+
+
+def improvements(
+    question: Question, plan: Plan, now: Estimate | None, stack: Stack | None, keep: Sequence[str]
+) -> tuple[Improvement, ...]:
+    """At most three changes that run, fit, and are faster; where the plan does not run, the fastest that do."""
+    candidates = [*_single(question, plan, stack, keep), *_searched(question, plan, stack, keep)]
+    base = now.step_time if now is not None and now.feasible else None
+    worth = [each for each in candidates if base is None or each.step_time < base * (1 - LEAST_GAIN)]
+    found: list[Improvement] = []
+    for estimate in sorted(worth, key=lambda each: each.step_time):
+        change = changes(plan, estimate.plan)
+        if change and all(set(change) - set(other.change) or len(change) < len(other.change) for other in found):
+            found.append(_improvement(question, plan, estimate, stack, base, change))
+    return _best(found)
+
+
+def _best(found: list[Improvement]) -> tuple[Improvement, ...]:
+    """The fastest, then those that change fewest fields for their gain; the most valuable first."""
+    if len(found) <= MOST:
+        return tuple(found)
+    simple = sorted(found[1:], key=lambda each: (len(each.change), each.estimate.step_time))
+    kept = [found[0], *simple[: MOST - 1]]
+    return tuple(sorted(kept, key=lambda each: each.estimate.step_time))
+
+
+def changes(old: Plan, new: Plan) -> dict[str, tuple[object, object]]:
+    """Fields that differ, with both values; the schedule by its effect."""
+    found = {each.name: (getattr(old, each.name), getattr(new, each.name)) for each in fields(Plan)}
+    found["schedule"] = (old.effective_schedule, new.effective_schedule)
+    silent = (
+        {"overlap_pp"} | ({"sequence_parallel"} if new.tp == 1 else set()) | ({"overlap_tp"} if new.tp == 1 else set())
+    )
+    return {key: pair for key, pair in found.items() if pair[0] != pair[1] and key not in silent}
+
+
+def _improvement(  # noqa: PLR0917
+    question: Question, plan: Plan, estimate: Estimate, stack: Stack | None, base: float | None,
+    change: dict[str, tuple[object, object]],
+) -> Improvement:  # fmt: skip
+    before, after = _options(question, plan, stack), _options(question, estimate.plan, stack)
+    return Improvement(
+        change=change,
+        removed=tuple(each for each in before if each not in after),
+        added=tuple(each for each in after if each not in before),
+        estimate=estimate,
+        gain=None if base is None else 1 - estimate.step_time / base,
+    )
+
+
+def _options(question: Question, plan: Plan, stack: Stack | None) -> tuple[str, ...]:
+    if stack is None:
+        return ()
+    found = options_of(stack, _setting(question), plan)
+    return () if found is None else found.options
+
+
+def _setting(question: Question) -> Setting:
+    return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
+
+
+def _single(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Estimate]:
+    """Plans that differ in one field, or in one degree with what must follow."""
+    setting = _setting(question)
+    near = list(dict.fromkeys(each for each in _neighbours(question, plan) if not set(changes(plan, each)) & set(keep)))
+    valid = [each for each, rule in zip(near, broken_rules(setting, near), strict=True) if rule is None] if near else []
+    runs = [each for each in valid if stack is None or not refusals(stack, each, setting)]
+    return [each for each in estimate_plans(question, runs) if each.feasible] if runs else []
+
+
+def _neighbours(question: Question, plan: Plan) -> Iterator[Plan]:
+    """One field to another value each."""
+    choices: dict[str, Sequence[Any]] = {
+        "recompute": ("none", "selective", "full"),
+        "micro_batch_size": (plan.micro_batch_size * 2, max(plan.micro_batch_size // 2, 1), 1, 2, 4),
+        "vp": (1, 2, 3, 4, 5, 6, 8, 10),
+        "sharding": ("zero1", "zero2", "zero3"),
+        "overlap_dp": (True,),
+        "overlap_tp": (True,),
+        "overlap_ep": (True,),
+        "sequence_parallel": (True,),
+        "tp": (plan.tp * 2, max(plan.tp // 2, 1)),
+        "pp": (plan.pp * 2, max(plan.pp // 2, 1)),
+        "cp": (plan.cp * 2, max(plan.cp // 2, 1)),
+        "ep": (plan.ep * 2, max(plan.ep // 2, 1)),
+        "etp": (1,),
+    }
+    for name, values in choices.items():
+        for value in values:
+            if value != getattr(plan, name) and not (name == "vp" and plan.pp == 1):
+                yield _changed(plan, name, value)
+
+
+def _changed(plan: Plan, name: str, value: object) -> Plan:
+    """The plan with one field changed, and what depends on it left open."""
+    others: dict[str, Any] = {name: value}
+    if name in {"vp", "pp"}:
+        others |= {"schedule": None, "stage_layers": None, "microbatch_group_size": None, "overlap_pp": None}
+    if name == "recompute":
+        others["recompute_num_layers"] = None
+    if name == "sharding":
+        others["sharding_degree"] = None
+    return replace(plan, **others)
+
+
+def _searched(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> Iterator[Estimate]:
+    """The best plans with the degrees as they are, and with those that are kept alone."""
+    for names in ({*DEGREES, *keep}, set(keep)):
+        fixed = {name: getattr(plan, name) for name in sorted(names) if getattr(plan, name) is not None}
+        try:
+            result = search_question(question, top=3, fix=fixed, stack=stack, suggestions=False)
+        except ShardplanError:  # what is kept contradicts the question
+            continue
+        yield from (each for each in result.estimates if each.feasible)
+        if result.recommended is not None and result.recommended.feasible:
+            yield result.recommended

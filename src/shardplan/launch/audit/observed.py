@@ -1,0 +1,294 @@
+"""What a user measured, held against the prediction: which causes bridge the gap, each by pricing the plan with it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final, Literal
+
+from shardplan.errors import InputError, ShardplanError, shown
+from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.files import shipped_document
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.overrides import override
+
+Kind = Literal["step_time", "tokens_per_second", "flops", "mfu", "out_of_memory"]
+MOST_CAUSES: Final = 8
+LEAST_SHARE: Final = 0.03
+"""Share of the gap from which a cause is listed."""
+
+_NUMBER: Final = r"(?P<n>\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?)\s*(?P<k>[kKMG]?)"
+_FORMS: Final = (
+    ("step_time", re.compile(rf"(?:step|iteration|iter)?\s*(?:time)?\s*[:=]?\s*{_NUMBER}\s*(?P<u>ms|s|sec|seconds|min)(?:/(?:step|it|iter))?", re.IGNORECASE)),
+    ("tokens_per_second", re.compile(rf"{_NUMBER}\s*(?:tok|tokens?)\s*(?:/|per)\s*(?:s|sec|second)(?P<u>\s*(?:/|per)\s*(?:gpu|device|accelerator|chip))?", re.IGNORECASE)),
+    ("flops", re.compile(rf"{_NUMBER}\s*(?P<u>T|P|G)FLOPs?(?:/s|ps)?(?:/(?:gpu|device))?", re.IGNORECASE)),
+    ("mfu", re.compile(rf"MFU\s*[:=]?\s*{_NUMBER}\s*(?P<u>%?)", re.IGNORECASE)),
+    ("out_of_memory", re.compile(r"(?:CUDA )?(?:OOM|out of memory)(?:\s*(?:on|at)?\s*rank\s*(?P<n>\d+))?(?P<k>)(?P<u>)", re.IGNORECASE)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """A measurement."""
+
+    text: str
+    kind: Kind
+    value: float
+    """Seconds, tokens per second, FLOP per second, a share, or a rank (-1: any)."""
+    per_accelerator: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """What may explain a gap."""
+
+    cause: str
+    """As a sentence."""
+    change: dict[str, object]
+    """What was priced in place of the plan's own."""
+    explains: float
+    """Share of the gap that it bridges: 1 is all, above 1 more than was measured."""
+    step_time: float | None
+    """With it. [s]"""
+    peak_memory_bytes: float | None
+    """With it. [bytes]"""
+    check: str
+    """What confirms it, or rules it out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """A measurement next to the prediction."""
+
+    observed: Observed
+    meaning: str
+    """What the measurement is in step time or memory, and how it was read."""
+    ratio: float | None
+    """Measured step time over the predicted one."""
+    is_in_band: bool
+    """Whether the prediction's band covers it."""
+    causes: tuple[Cause, ...]
+    """The one that explains most first."""
+
+
+def parse_observed(text: str) -> Observed:
+    """A measurement as people write it: ``step 7.9s``, ``1500tok/s``, ``120 TFLOP/s``, ``MFU 38%``, ``OOM rank 0``.
+
+    Raises ``InputError``.
+    """
+    for kind, form in _FORMS:
+        match = form.fullmatch(text.strip()[:200])
+        if match is not None:
+            return _observed(text.strip(), kind, match)  # type: ignore[arg-type]
+    raise _wrong(text)
+
+
+def _wrong(text: str) -> InputError:
+    return InputError(
+        f"--observed is {shown(text)}",
+        rule="--observed is a step time, a rate, an MFU or an out-of-memory error",
+        hint='write "step 7.9s", "1500tok/s", "1500tok/s/gpu", "120 TFLOP/s", "MFU 38%" or "OOM rank 0"',
+    )
+
+
+def _observed(text: str, kind: Kind, match: re.Match[str]) -> Observed:
+    if kind == "out_of_memory":
+        return Observed(text=text, kind=kind, value=float(match["n"] or -1))
+    try:
+        number = float(match["n"].replace(",", ""))
+    except ValueError:
+        raise _wrong(text) from None
+    number *= {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}.get(match["k"], 1.0)
+    unit = (match["u"] or "").lower().strip()
+    scale = {"ms": 1e-3, "min": 60.0, "t": 1e12, "p": 1e15, "g": 1e9, "%": 0.01}.get(unit, 1.0)
+    if kind == "mfu" and not unit and number > 1:
+        scale = 0.01
+    if not 0 < number * scale < math.inf:
+        raise _wrong(text)
+    return Observed(
+        text=text, kind=kind, value=number * scale, per_accelerator=kind == "tokens_per_second" and bool(unit)
+    )
+
+
+def explain(question: Question, plan: Plan, now: Estimate, observed: Observed) -> Explanation:
+    """Which causes bridge the gap between ``now`` and what was observed."""
+    if observed.kind == "out_of_memory":
+        return _explain_memory(question, plan, now, observed)
+    measured, meaning = _step_time(question, now, observed)
+    ratio = measured / now.step_time
+    causes = (
+        [] if abs(math.log(ratio)) < math.log1p(LEAST_SHARE / 3) else _time_causes(question, plan, now, ratio, observed)
+    )
+    return Explanation(
+        observed=observed,
+        meaning=meaning,
+        ratio=ratio,
+        is_in_band=now.step_time_p10 <= measured <= now.step_time_p90,
+        causes=tuple(causes[:MOST_CAUSES]),
+    )
+
+
+def _step_time(question: Question, now: Estimate, observed: Observed) -> tuple[float, str]:
+    """The step time that a measurement means. [s]"""
+    tokens, total = question.job.tokens_per_step, question.num_accelerators
+    if observed.kind == "step_time":
+        return observed.value, f"a step of {observed.value:.4g} s"
+    if observed.kind == "tokens_per_second":
+        each = now.tokens_per_second_per_accelerator
+        is_each = observed.per_accelerator or abs(math.log(observed.value / each)) < abs(
+            math.log(observed.value / each / total)
+        )
+        rate = observed.value * (total if is_each else 1)
+        how = "per accelerator" if is_each else "of all accelerators"
+        guessed = "" if observed.per_accelerator or total == 1 else ", which is nearer to the prediction"
+        return tokens / rate, f"read as a rate {how}{guessed}: a step of {tokens / rate:.4g} s"
+    flops = observed.value * (now.peak_flops if observed.kind == "mfu" else 1.0)
+    time = now.model_flops_per_token * tokens / total / flops
+    return (
+        time,
+        f"{flops / 1e12:.4g} TFLOP/s of an accelerator, counted as here ({now.flops_convention}): a step of {time:.4g} s",
+    )
+
+
+def _time_causes(question: Question, plan: Plan, now: Estimate, ratio: float, observed: Observed) -> list[Cause]:
+    """Causes in the direction of the gap, the ones that bridge most of it first."""
+    found = list(_counting(now, ratio, observed))
+    for entry in _entries():
+        changed = _repriced(question, plan, entry)
+        if changed is None:
+            continue
+        share = math.log(changed.step_time / now.step_time) / math.log(ratio)
+        if share >= LEAST_SHARE:
+            found.append(_cause(entry, changed, share))
+    found += _known_runs(now)
+    return sorted(found, key=lambda each: -min(each.explains, 1 / max(each.explains, 1e-9)))
+
+
+def _cause(entry: Mapping[str, Any], changed: Estimate, share: float) -> Cause:
+    return Cause(
+        cause=str(entry["cause"]),
+        change=dict(entry["change"]),
+        explains=share,
+        step_time=changed.step_time,
+        peak_memory_bytes=changed.peak_memory_bytes,
+        check=str(entry["check"]),
+    )
+
+
+def _counting(now: Estimate, ratio: float, observed: Observed) -> Iterator[Cause]:
+    """A rate that is counted otherwise: against the sparse peak, or with FLOP that are not the model's."""
+    if observed.kind == "mfu":
+        yield Cause(
+            cause="the MFU was divided by the peak with sparsity, which is twice the dense one",
+            change={"peak": "2 x"},
+            explains=math.log(2) / math.log(ratio),
+            step_time=now.step_time,
+            peak_memory_bytes=None,
+            check=f"divide by the dense peak, {now.peak_flops / 1e12:.0f} TFLOP/s of {now.peak_format}",
+        )
+    if observed.kind in {"mfu", "flops"} and now.hfu > now.mfu:
+        yield Cause(
+            cause="the FLOP of recomputation were counted too (HFU)",
+            change={"flops": "with recomputation"},
+            explains=math.log(now.mfu / now.hfu) / math.log(ratio),
+            step_time=now.step_time,
+            peak_memory_bytes=None,
+            check="count forward and backward of the model once",
+        )
+
+
+def _known_runs(now: Estimate) -> Iterator[Cause]:
+    """Causes that measured runs nearby are known to have; they are listed last, since nothing is priced."""
+    from fnmatch import fnmatchcase
+
+    near = [run.id for run in now.evidence if run.distance < 1]
+    for entry in _document("measured_runs/causes.yaml")["step_time"]:
+        runs = [run for run in near if any(fnmatchcase(run, pattern) for pattern in entry["runs"])]
+        if runs:
+            yield Cause(
+                cause=f"known of the measured run {runs[0]} nearby: {entry['cause']}",
+                change={},
+                explains=0.0,
+                step_time=None,
+                peak_memory_bytes=None,
+                check=f"state {entry['state']}",
+            )
+
+
+def _explain_memory(question: Question, plan: Plan, now: Estimate, observed: Observed) -> Explanation:
+    """Causes by the bytes that they add, as a share of what is free."""
+    free = now.usable_memory_bytes - now.peak_memory_bytes
+    causes = []
+    for entry in _entries():
+        changed = _repriced(question, plan, entry)
+        added = 0.0 if changed is None else changed.peak_memory_bytes - now.peak_memory_bytes
+        if changed is not None and added > LEAST_SHARE * now.peak_memory_bytes:
+            causes.append(_cause(entry, changed, added / max(free, 1.0) if free > 0 else 1.0))
+    rank = "" if observed.value < 0 else f" (rank {observed.value:.0f})"
+    verdict = (
+        "the prediction does not fit either" if free <= 0 else f"{free / 1e9:.1f} GB more than predicted are needed"
+    )
+    return Explanation(
+        observed=observed,
+        meaning=f"out of memory{rank}: {verdict}",
+        ratio=None,
+        is_in_band=now.peak_memory_p90_bytes >= now.usable_memory_bytes,
+        causes=tuple(sorted(causes, key=lambda each: -min(each.explains, 1 / max(each.explains, 1e-9)))[:MOST_CAUSES]),
+    )
+
+
+def _repriced(question: Question, plan: Plan, entry: Mapping[str, Any]) -> Estimate | None:
+    """The estimate with a cause in effect; None where it is in effect already, or does not apply."""
+    try:
+        other, changed = _with(question, plan, entry["change"])
+        if other == question and changed == plan:
+            return None
+        return estimate_plan(other, changed)
+    except ShardplanError:
+        return None
+
+
+def _with(question: Question, plan: Plan, change: Mapping[str, Any]) -> tuple[Question, Plan]:
+    """Question and plan with the values of ``change``: ``software.x``, ``job.x``, ``plan.x``, ``cluster.x``."""
+    by_room: dict[str, dict[str, Any]] = {"software": {}, "job": {}, "plan": {}, "cluster": {}}
+    for key, value in change.items():
+        room, _, name = key.partition(".")
+        by_room[room][name] = value
+    software = replace(question.job.software, **by_room["software"])
+    job = replace(question.job, software=software, **by_room["job"])
+    cluster = (
+        override(question.cluster, _scaled(question, by_room["cluster"])) if by_room["cluster"] else question.cluster
+    )
+    return replace(question, job=job, cluster=cluster), replace(plan, **by_room["plan"])
+
+
+def _scaled(question: Question, factors: Mapping[str, float]) -> Any:
+    """Bandwidths and peaks times factors."""
+    tiers = question.cluster.tiers
+    values: dict[str, Any] = {}
+    for name, factor in factors.items():
+        if name == "inter_node_bandwidth" and len(tiers) > 1:
+            values[name] = tiers[1].bandwidth * factor
+        elif name == "intra_node_bandwidth":
+            values[name] = tiers[0].bandwidth * factor
+        elif name == "peak_flops":
+            peaks = question.cluster.accelerator.peak_flops
+            values[name] = {key: value * factor for key, value in peaks.items()}
+    return values
+
+
+@cache
+def _document(name: str) -> Mapping[str, Any]:
+    from shardplan.files import DATA
+
+    return shipped_document(DATA / name)
+
+
+@cache
+def _entries() -> tuple[Mapping[str, Any], ...]:
+    """The causes that ship, in the order of the file."""
+    return tuple(_document("observed_causes.yaml")["causes"])

@@ -1,0 +1,1 @@
+"""What each training framework's names mean: commands and documents to a :class:`Reading`, one file per framework."""

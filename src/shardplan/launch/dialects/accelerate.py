@@ -1,0 +1,124 @@
+"""Hugging Face accelerate: its YAML, alone or behind ``accelerate launch --config_file``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Settings, Table, state, state_all, words_of
+from shardplan.launch.dialects.values import degree, precision, switch
+
+NAME: Final = "accelerate"
+VERSION: Final = "1.15"
+
+STRATEGIES: Final = words_of(
+    {
+        "full_shard": "zero3", "1": "zero3", "shard_grad_op": "zero2", "2": "zero2", "no_shard": "ddp", "3": "ddp",
+        "hybrid_shard": "hsdp", "4": "hsdp", "hybrid_shard_zero2": "hsdp", "5": "hsdp",
+    }
+)  # fmt: skip
+"""Names and numbers of ``fsdp_sharding_strategy``."""
+
+MEGATRON: Final[Table] = {
+    "tp": (("megatron_lm_tp_degree",), degree),
+    "pp": (("megatron_lm_pp_degree",), degree),
+    "gradient_accumulation": (("megatron_lm_num_micro_batches",), degree),
+    "sequence_parallel": (("megatron_lm_sequence_parallelism",), switch),
+}
+PARALLELISM: Final[Table] = {
+    "replicate": (("parallelism_config_dp_replicate_size",), degree),
+    "shard": (("parallelism_config_dp_shard_size",), degree),
+    "tp": (("parallelism_config_tp_size",), degree),
+    "cp": (("parallelism_config_cp_size", "parallelism_config_sp_size"), degree),
+}
+
+
+def is_accelerate(settings: Settings) -> bool:
+    """Whether a document is accelerate's."""
+    return "distributed_type" in settings and ("num_processes" in settings or "compute_environment" in settings)
+
+
+def accelerate_facts(facts: Facts, config: Settings, *, program: str = "") -> None:
+    """A configuration of accelerate; the file of DeepSpeed that it may name is read by the caller.
+
+    ``program``: what is launched with it, which may set the precision itself.
+    """
+    _world(facts, config)
+    kind = str(config.value("distributed_type") or "").upper()
+    if kind == "MEGATRON_LM":
+        _megatron(facts, _section(config, "megatron_lm_config"))
+    elif kind == "FSDP":
+        _fsdp(facts, config)
+    elif kind in {"MULTI_GPU", "NO", "MULTI_CPU", "MULTI_NPU"}:
+        facts.derive("sharding", "ddp", f"distributed_type {kind}", "distributed_type")
+    elif kind not in {"DEEPSPEED", ""}:
+        facts.doubt(f"distributed_type {kind}")
+        facts.miss("sharding", (f"distributed_type {kind}",))
+    setting = config.first("mixed_precision")
+    if setting is not None and str(setting.value).lower() in {"no", "false"}:
+        facts.state("precision", "fp32", setting.place, "mixed_precision")
+    else:
+        state(facts, "precision", setting, precision)
+    if program and kind != "DEEPSPEED" and "precision" not in facts:
+        facts.miss("precision", (f"the program {program}",))
+    elif kind != "DEEPSPEED" and setting is None:
+        facts.assume("precision", "fp32", "mixed_precision is no; the training script may say otherwise")
+
+
+def _section(config: Settings, name: str) -> Settings:
+    """The keys of a section, without its name."""
+    return Settings({key.removeprefix(f"{name}."): each for key, each in config.items() if key.startswith(f"{name}.")})
+
+
+def _world(facts: Facts, config: Settings) -> None:
+    """``num_processes`` is the total over all machines."""
+    state(facts, "num_accelerators", config.first("num_processes"), degree)
+    state(facts, "nodes", config.first("num_machines"), degree)
+    total, nodes = facts.number("num_accelerators"), facts.number("nodes")
+    if total and nodes and total % nodes == 0:
+        facts.derive("per_node", total // nodes, f"num_processes {total} / num_machines {nodes}")
+
+
+def _megatron(facts: Facts, section: Settings) -> None:
+    state_all(facts, section, MEGATRON)
+    optimizer = section.first("megatron_lm_use_distributed_optimizer")
+    if optimizer is not None:
+        state(facts, "sharding", optimizer, lambda value: {True: "zero1", False: "ddp"}.get(switch(value)))  # type: ignore[call-overload]
+    facts.assume("sharding", "ddp")
+    recompute = section.first("megatron_lm_recompute_activations")
+    if recompute is not None:
+        state(facts, "recompute", recompute, lambda value: {True: "selective", False: "none"}.get(switch(value)))  # type: ignore[call-overload]
+    facts.assume("recompute", "none")
+
+
+def _fsdp(facts: Facts, config: Settings) -> None:
+    """FSDP 1 by strategy, FSDP 2 by whether weights are resharded; degrees of ``parallelism_config``."""
+    section = _section(config, "fsdp_config")
+    state_all(facts, _section(config, "parallelism_config"), PARALLELISM)
+    replicate, shard, cp = (facts.number(key) for key in ("replicate", "shard", "cp"))
+    _strategy(facts, section, replicate or 1, (shard or 1) * (cp or 1))
+    for helper in ("replicate", "shard"):
+        facts.facts.pop(helper, None)
+    checkpointing = section.first("fsdp_activation_checkpointing")
+    state(facts, "recompute", checkpointing, lambda value: {True: "full", False: "none"}.get(switch(value)))  # type: ignore[call-overload]
+    offload = section.first("fsdp_offload_params", "fsdp_cpu_offload")
+    if offload is not None and switch(offload.value):
+        facts.state("offload", "optimizer", offload.place, offload.name)
+        facts.doubt(f"{offload.place}: weights in host memory are not priced")
+
+
+def _strategy(facts: Facts, section: Settings, replicate: int, group: int) -> None:
+    strategy, reshard = section.first("fsdp_sharding_strategy"), section.first("fsdp_reshard_after_forward")
+    if replicate > 1 and group > 1:
+        facts.derive(
+            "sharding", "hsdp", f"replicate {replicate}, shard {group}", "parallelism_config_dp_replicate_size"
+        )
+        facts.derive("sharding_degree", group, "dp_shard_size x cp_size", "parallelism_config_dp_shard_size")
+    elif strategy is not None:
+        state(facts, "sharding", strategy, STRATEGIES)
+    elif reshard is not None and isinstance(switch(reshard.value), bool):
+        word = "zero3" if switch(reshard.value) else "zero2"
+        facts.state("sharding", word, reshard.place, reshard.name)
+    elif reshard is not None:
+        state(facts, "sharding", reshard, STRATEGIES)
+    facts.assume("sharding", "zero3", "FULL_SHARD")

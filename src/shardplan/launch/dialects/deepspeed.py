@@ -1,0 +1,204 @@
+"""DeepSpeed's JSON, and the options of trainers that use it (Hugging Face Trainer, DeepSpeed-Chat and others)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Setting, Settings, Table, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole, zero_stage
+
+NAME: Final = "deepspeed"
+VERSION: Final = "0.19.8"
+
+SECTIONS: Final = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "fp16", "bf16")
+
+
+def is_deepspeed(settings: Settings) -> bool:
+    """Whether a document is a configuration of DeepSpeed."""
+    return sum(settings.has(section) for section in SECTIONS) >= 2 or settings.has("zero_optimization")  # noqa: PLR2004
+
+
+TRAINER: Final[Table] = {
+    "micro_batch_size": (
+        (
+            "per_device_train_batch_size",
+            "per_gpu_train_batch_size",
+            "micro_batch_size",
+            "per_device_training_batch_size",
+            "train_batch_size_per_gpu",
+        ),
+        degree,
+    ),
+    "gradient_accumulation": (("gradient_accumulation_steps",), degree),
+    "sequence_length": (
+        ("model_max_length", "max_seq_len", "max_seq_length", "max_length", "cutoff_len", "sequence_length"),
+        degree,
+    ),
+    "model": (("model_name_or_path", "model_name", "model_id", "model"), text),
+    "optimizer": (("optim",), optimizer),
+    "sharding": (("zero_stage", "actor_zero_stage"), zero_stage),
+    "global_batch_size": (("batch_size", "global_batch_size"), degree),
+}
+"""Options of trainers, with underscores."""
+
+
+def trainer_facts(facts: Facts, options: Settings) -> None:
+    """Options of a training script in the manner of Hugging Face's Trainer."""
+    state_all(facts, options, {key: entry for key, entry in TRAINER.items() if key != "global_batch_size"})
+    for name, word in (("bf16", "bf16"), ("fp16", "fp16")):
+        setting = options.first(name)
+        if setting is not None and switch(setting.value):
+            facts.state("precision", word, setting.place, name)
+        elif setting is not None and setting.needs:
+            facts.miss("precision", setting.needs)
+    state(facts, "precision", options.first("mixed_precision"), precision)
+    state(facts, "precision", options.first("dtype"), lambda value: {"fp16": "fp16", "bf16": "bf16"}.get(str(value)))
+    checkpointing = options.first("gradient_checkpointing", "actor_gradient_checkpointing", "activation_checkpointing")
+    if checkpointing is not None and switch(checkpointing.value) is not None:
+        word = "full" if switch(checkpointing.value) else "none"
+        facts.state("recompute", word, checkpointing.place, checkpointing.name)
+    _fsdp(facts, options)
+    if options.first("lora_dim", "use_lora", "lora_r") is not None:
+        rank = options.first("lora_dim", "lora_r")
+        facts.note("low-rank adapters are given; whether all weights train besides depends on the script")
+        if rank is not None and whole(rank.value):
+            facts.note(f"{rank.place} {rank.value}")
+
+
+def _fsdp(facts: Facts, options: Settings) -> None:
+    """``--fsdp "full_shard auto_wrap offload"``."""
+    setting = options.first("fsdp")
+    words = str(setting.value).split() if setting is not None and setting.value is not None else []
+    strategies = {"full_shard": "zero3", "shard_grad_op": "zero2", "hybrid_shard": "hsdp", "no_shard": "ddp"}
+    for word, value in strategies.items():
+        if word in words and setting is not None:
+            facts.state("sharding", value, setting.place, "fsdp")
+    if "offload" in words and setting is not None:
+        facts.state("offload", "optimizer", setting.place, "fsdp")
+
+
+def deepspeed_facts(facts: Facts, config: Settings) -> None:
+    """A configuration of DeepSpeed; ``facts`` may know world, degrees and the trainer's options already."""
+    _batch(facts, config)
+    state(facts, "sharding", config.first("zero_optimization.stage"), zero_stage)
+    if "sharding" not in facts:
+        facts.assume("sharding", "ddp", "stage 0")
+    _precision(facts, config)
+    _offload(facts, config)
+    _partial(facts, config)
+    state(facts, "tp", config.first("tensor_parallel.autotp_size"), degree)
+    state(facts, "optimizer", _word(config, "optimizer.type"), optimizer)
+    overlap = config.first("zero_optimization.overlap_comm")
+    if overlap is not None and switch(overlap.value) is not None:
+        facts.state("overlap_dp", switch(overlap.value), overlap.place, overlap.name)
+    facts.assume("overlap_dp", facts.value("sharding") == "zero3", "overlap_comm")
+    for key in ("tp", "pp", "cp", "ep"):
+        facts.assume(key, 1)
+
+
+def finish(facts: Facts) -> None:
+    """What follows once all files are read, and the identity of the batch."""
+    for key in ("tp", "pp", "cp", "ep", "vp"):
+        facts.assume(key, 1)
+    world_of(facts)
+    batch_of(facts)
+    gbs, mbs = facts.number("global_batch_size"), facts.number("micro_batch_size")
+    accumulation, dp = facts.number("gradient_accumulation"), facts.number("dp")
+    if gbs and mbs and accumulation and dp and gbs != mbs * accumulation * dp:
+        facts.breaks_rule(
+            "train_batch_size = micro-batch x accumulation x ranks",
+            f"{gbs} is not {mbs} x {accumulation} x {dp} = {mbs * accumulation * dp}",
+            "leave one of the three out",
+        )
+    for key, need in (
+        ("num_accelerators", "the launcher's host file: --gpus"),
+        ("micro_batch_size", "the training script"),
+        ("sequence_length", "the training script"),
+        ("model", "the training script: --model"),
+    ):
+        facts.miss(key, (need,))
+    if "global_batch_size" not in facts:
+        needs = [
+            need
+            for key in ("micro_batch_size", "gradient_accumulation", "num_accelerators")
+            for need in facts.missing.get(key, ())
+        ]
+        facts.miss("global_batch_size", needs or ("the training script",))
+
+
+def _word(config: Settings, name: str) -> Setting | None:
+    found = config.first(name)
+    return None if found is None or found.value == "auto" else found
+
+
+def _batch(facts: Facts, config: Settings) -> None:
+    """Two of the three sizes give the third; ``auto`` takes the trainer's."""
+    for key, name in (
+        ("global_batch_size", "train_batch_size"),
+        ("micro_batch_size", "train_micro_batch_size_per_gpu"),
+        ("gradient_accumulation", "gradient_accumulation_steps"),
+    ):
+        setting = config.first(name)
+        if setting is None:
+            continue
+        if setting.value == "auto":
+            if key not in facts.facts and key != "global_batch_size":
+                facts.miss(key, (f"{setting.place} = auto: the training script",))
+            continue
+        _check_same(facts, key, setting)
+        state(facts, key, setting, degree)
+
+
+def _check_same(facts: Facts, key: str, setting: Setting) -> None:
+    """The line and the file must agree."""
+    before, value = facts.facts.get(key), whole(setting.value)
+    if before is not None and value is not None and before.value != value:
+        facts.breaks_rule(
+            "the line and the configuration agree",
+            f"{before.why} is {before.value}, {setting.place} is {value}",
+            "make them equal",
+        )
+
+
+def _precision(facts: Facts, config: Settings) -> None:
+    """``enabled`` of the sections; fp32 without any."""
+    for name in ("bf16", "fp16"):
+        setting = config.first(f"{name}.enabled")
+        if setting is None:
+            continue
+        if setting.value == "auto":
+            if "precision" not in facts.facts:
+                facts.miss("precision", (f"{setting.place} = auto: the training script",))
+        elif switch(setting.value):
+            facts.state("precision", name, setting.place, setting.name)
+        elif setting.needs:
+            facts.miss("precision", setting.needs)
+    if "precision" not in facts:
+        facts.assume("precision", "fp32", "neither bf16 nor fp16 is enabled")
+
+
+def _offload(facts: Facts, config: Settings) -> None:
+    """Optimizer states in host memory; ``none`` is no offload. Offloaded weights are not priced."""
+    optimizer_device = config.first("zero_optimization.offload_optimizer.device")
+    weights = config.first("zero_optimization.offload_param.device")
+    if optimizer_device is not None and str(optimizer_device.value) in {"cpu", "nvme"}:
+        facts.state("offload", "optimizer", optimizer_device.place, optimizer_device.name)
+    elif switch(config.value("zero_optimization.cpu_offload")):
+        facts.state(
+            "offload", "optimizer", config["zero_optimization.cpu_offload"].place, "zero_optimization.cpu_offload"
+        )
+    if weights is not None and str(weights.value) in {"cpu", "nvme"}:
+        facts.doubt(f"{weights.place} = {weights.value}: weights in host memory are not priced")
+    facts.assume("offload", "none")
+
+
+def _partial(facts: Facts, config: Settings) -> None:
+    """Secondary shards of ZeRO++ and groups of MiCS."""
+    for name, kind in (("zero_hpz_partition_size", "hpz"), ("mics_shard_size", "hsdp")):
+        setting = config.first(f"zero_optimization.{name}")
+        size = None if setting is None else whole(setting.value)
+        if setting is not None and size is not None and size > 1 and facts.value("sharding") == "zero3":
+            fact = facts.facts.pop("sharding")
+            facts.derive("sharding", kind, f"{setting.place} with {fact.why}", name)
+            facts.state("sharding_degree", size, setting.place, name)

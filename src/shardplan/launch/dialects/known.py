@@ -1,0 +1,80 @@
+"""Frameworks that are recognised but not read: a file of theirs is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from shardplan.errors import InputError
+from shardplan.launch.dialects.launchers import Launch
+from shardplan.launch.dialects.settings import Settings
+
+READ: Final = (
+    "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, MaxText, "
+    "GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, Megatron-Bridge and NeMo 2 recipes"
+)
+"""Frameworks whose files are read."""
+
+MARKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "verl": ("actor_rollout_ref", "algorithm.adv_estimator"),
+    "NeMo RL": ("policy.megatron_cfg", "grpo"),
+    "levanter": (
+        "trainer.train_batch_size",
+        "trainer.tensor_parallel_axes",
+        "trainer.fsdp_axis",
+        "trainer.axis_resources",
+    ),
+    "torchtune": ("model._component_", "tokenizer._component_"),
+    "OLMo-core": ("train_module", "data_loader.global_batch_size"),
+    "OLMo": ("device_train_microbatch_size", "max_duration"),
+    "lingua": ("distributed.fsdp_type", "distributed.dp_shard"),
+    "InternEvo": ("parallel.zero1", "parallel.tensor", "hybrid_zero_optimizer"),
+    "FlagScale": ("system.tensor_model_parallel_size", "train.system"),
+    "fms-fsdp": ("sharding_strategy", "fsdp_activation_checkpointing"),
+    "Primus": ("modules.pre_trainer", "work_group"),
+    "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
+}
+"""Keys by which a file is recognised."""
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "colossalai": "ColossalAI",
+    "flagscale": "FlagScale",
+    "levanter": "levanter",
+    "lingua": "lingua",
+    "verl": "verl",
+    "openrlhf": "OpenRLHF",
+    "olmo_core": "OLMo-core",
+    "tune": "torchtune",
+}
+"""Programs and launchers by which a line is recognised."""
+
+
+def refuse(path: Path, settings: Settings) -> InputError:
+    """What to say of a configuration that no dialect reads."""
+    named = next((name for name, marks in MARKS.items() if any(settings.has(mark) for mark in marks)), None)
+    return _error(path, named)
+
+
+def refused_command(program: str, launchers: Sequence[str]) -> str | None:
+    """The framework of a line that is recognised but not read."""
+    for mark, name in COMMANDS.items():
+        if mark in launchers or program.lower().startswith(mark) or f"/{mark}/" in program.lower():
+            return name
+    return None
+
+
+def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:
+    """What to say of a launch line that is recognised but not read."""
+    return _error(path, name, f" (line {launch.command.line})")
+
+
+def _error(path: Path, name: str | None, where: str = "") -> InputError:
+    what = (
+        f"a launch file of {name}, which is recognised but not read{where}" if name else "of no framework that is read"
+    )
+    return InputError(
+        f"{path} is {what}",
+        rule="a launch file is of a framework that is read",
+        hint=f"read are {READ}; or put the plan by flags to `shardplan estimate`",
+    )

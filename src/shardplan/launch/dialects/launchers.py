@@ -1,0 +1,236 @@
+"""Launch lines: which program runs with which arguments, on how many nodes and processes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of, take
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.values import degree
+from shardplan.launch.read.facts import Command, Script, Word
+
+LAUNCHERS: Final = {
+    "torchrun": "torchrun",
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "deepspeed": "deepspeed",
+    "accelerate": "accelerate",
+    "accelerate.commands.launch": "accelerate",
+    "srun": "srun",
+    "mpirun": "mpirun",
+    "mpiexec": "mpirun",
+    "composer": "composer",
+    "colossalai": "colossalai",
+    "swift": "swift",
+    "megatron": "swift",
+    "llamafactory-cli": "llamafactory",
+    "axolotl": "axolotl",
+    "flagscale": "flagscale",
+}
+"""Programs that start others, or that are a framework's own."""
+
+OWN: Final = frozenset({"swift", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
+SHELLS: Final = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
+NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
+PER_NODE: Final = ("nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node")
+TOTAL: Final = ("num_processes", "ntasks", "n", "np")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A program with its arguments, and the launchers in front of it."""
+
+    program: str
+    """File or module; empty where it is not decidable."""
+    words: tuple[Word, ...]
+    """Its arguments."""
+    launchers: tuple[str, ...] = ()
+    """Names in the order of the line."""
+    options: Mapping[str, Option] = field(default_factory=dict)
+    """Options of the launchers; the last one with a name counts."""
+    open: tuple[str, ...] = ()
+    """What decides words of the launchers that may be further options."""
+    command: Command
+    """The whole line."""
+
+    def parsed(self, *, bare: frozenset[str] = frozenset(), fold: bool = False) -> Options:
+        """The options of the program."""
+        return options_of(self.words, bare=bare, fold=fold)
+
+    def pairs(self) -> dict[str, Option]:
+        """Its ``key=value`` arguments."""
+        return pairs_of(self.words)
+
+
+def launches(script: Script) -> tuple[Launch, ...]:
+    """The commands of ``script`` that run a Python program or a framework's own command."""
+    found = (_launch(command, list(command.words)) for command in script.commands)
+    return tuple(each for each in found if each is not None)
+
+
+def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | None:
+    """The program in ``words``; a shell's ``-c`` text is read as words of its own."""
+    start = _program(words)
+    if start is None:
+        inner = None if depth > 2 else _inner(words)
+        return None if inner is None else _with_front(words, _launch(command, inner, depth + 1))
+    place, skip = start
+    front = words[:place]
+    names = _launchers(front + words[place : place + 1])
+    return Launch(
+        program=_program_text(words[place]),
+        words=tuple(words[place + skip :]),
+        launchers=names,
+        options=_front_options(front),
+        open=_open_front(front),
+        command=command,
+    )
+
+
+def _with_front(words: list[Word], launch: Launch | None) -> Launch | None:
+    """The launch inside a shell's text, with the options of the line around it."""
+    if launch is None:
+        return None
+    around = _front_options(words[:-1])
+    return Launch(
+        program=launch.program,
+        words=launch.words,
+        launchers=(*_launchers(words[:-1]), *launch.launchers),
+        options={**around, **launch.options},
+        open=(*_open_front(words[:-1]), *launch.open),
+        command=launch.command,
+    )
+
+
+def _inner(words: Sequence[Word]) -> list[Word] | None:
+    """The words of the text that a shell runs with ``-c``."""
+    for place, word in enumerate(words[:-1]):
+        if word.text in SHELLS:
+            rest = [
+                each for each in words[place + 1 :] if each.text is None or " " in each.text or each.text[:1] != "-"
+            ]
+            return _split(rest[0]) if rest else None
+    if len(words) > 1 and (words[0].text == "eval" or (words[0].text in LAUNCHERS and " " in (words[-1].text or ""))):
+        return [each for word in words[1:] for each in _split(word)]
+    return None
+
+
+def _split(word: Word) -> list[Word]:
+    text = word.text if word.text is not None else word.shown
+    try:
+        parts = shlex.split(text, comments=True)
+    except ValueError:
+        parts = text.split()
+    return [_piece(part, word) for part in parts]
+
+
+def _piece(part: str, word: Word) -> Word:
+    """A word of a text; it is open where a mark of something undecided is in it."""
+    opens = [need for need in word.needs if f"<{need}>" in part]
+    return Word(text=None if opens else part, shown=part, line=word.line, file=word.file, needs=tuple(opens))
+
+
+def _program(words: Sequence[Word]) -> tuple[int, int] | None:
+    """Place of the program's word, and how many words lead up to its arguments."""
+    for place, word in enumerate(words):
+        text = _program_text(word)
+        if not text or text.startswith("-"):
+            continue
+        if text.endswith(".py") and " " not in text and "=" not in text:
+            return place, 1
+        before = words[place - 1].text if place else None
+        if before in {"-m", "--module"} and text not in LAUNCHERS and _runs_python(words[: place - 1]):
+            return place, 1
+        if LAUNCHERS.get(text.rsplit("/", 1)[-1]) in OWN and (place == 0 or not text.startswith("/")):
+            if any(_program_text(each).endswith(".py") for each in words[place + 1 :]):
+                continue
+            return place, 1
+    return None
+
+
+def _runs_python(words: Sequence[Word]) -> bool:
+    texts = [(word.text or word.shown).rsplit("/", 1)[-1] for word in words]
+    return any(text.startswith("python") or text in LAUNCHERS or "<" in text for text in texts)
+
+
+def _program_text(word: Word) -> str:
+    return word.text if word.text is not None else (word.shown if word.shown.endswith(".py") else "")
+
+
+def _launchers(words: Sequence[Word]) -> tuple[str, ...]:
+    names = [LAUNCHERS.get((word.text or "").rsplit("/", 1)[-1]) for word in words]
+    return tuple(name for name in names if name)
+
+
+def _front_options(words: Sequence[Word]) -> dict[str, Option]:
+    """Options of launchers; each takes one value."""
+    found = options_of(words)
+    return dict(found.given)
+
+
+def _open_front(words: Sequence[Word]) -> tuple[str, ...]:
+    """What decides undecided words that may hold options of a launcher."""
+    return tuple(need for word in options_of(words).open for need in word.needs or (word.shown,))
+
+
+def world(facts: Facts, launch: Launch | None, script: Script) -> None:
+    """Nodes and processes: of the launcher, else of the scheduler's directives, else of the variables that it reads."""
+    options = {} if launch is None else launch.options
+    total = _first(options, TOTAL)
+    for key in ("nodes", "per_node", "num_accelerators") if launch is not None and launch.open else ():
+        facts.miss(key, launch.open if launch is not None else ())
+    _nodes(facts, options, script)
+    if total is not None and "accelerate" in (launch.launchers if launch else ()):
+        take(facts, "num_accelerators", total, degree)
+        _share(facts)
+    _per_node(facts, options, script, launch)
+    nodes, each = facts.number("nodes"), facts.number("per_node")
+    if nodes and each:
+        facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} processes")
+    elif total is not None:
+        take(facts, "num_accelerators", total, degree)
+
+
+def _share(facts: Facts) -> None:
+    """Processes of a node where the total is given."""
+    total, nodes = facts.number("num_accelerators"), facts.number("nodes")
+    if total and nodes and total % nodes == 0:
+        facts.derive("per_node", total // nodes, f"{total} processes / {nodes} nodes")
+
+
+def _first(options: Mapping[str, Option], names: Sequence[str]) -> Option | None:
+    return next((options[name] for name in names if name in options), None)
+
+
+def _nodes(facts: Facts, options: Mapping[str, Option], script: Script) -> None:
+    if take(facts, "nodes", _first(options, NODES), degree):
+        return
+    directive = script.directives.get("nodes")
+    if directive is not None:
+        _directive(facts, "nodes", directive)
+    elif "standalone" in options:
+        facts.derive("nodes", 1, "--standalone")
+
+
+def _per_node(facts: Facts, options: Mapping[str, Option], script: Script, launch: Launch | None) -> None:
+    if take(facts, "per_node", _first(options, PER_NODE), degree):
+        if "nodes" not in facts:
+            facts.assume_because("nodes", 1, "the launcher runs on one node where none are given")
+        return
+    tasks = ("ntasks-per-node",) if launch is None or not set(launch.launchers) - {"srun", "mpirun"} else ()
+    for name in (*tasks, "gpus-per-node", "gres"):
+        if name in script.directives and _directive(facts, "per_node", script.directives[name]):
+            return
+
+
+def _directive(facts: Facts, key: str, word: Word) -> bool:
+    """A value of the scheduler's directives; ``gpu:h100:8`` ends in the number."""
+    value = None if word.text is None else degree(word.text.rsplit(":", 1)[-1])
+    if value is None:
+        facts.miss(key, word.needs or (f"{word.file}:{word.line} {word.shown}",))
+        return False
+    facts.state(key, value, f"{word.file}:{word.line} #SBATCH")
+    return True

@@ -1,0 +1,284 @@
+"""Megatron-LM and its forks: the options of a launch line, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from shardplan.inputs.words import RECOMPUTE_WORDS
+from shardplan.launch.dialects.megatron_model import model_rules
+from shardplan.launch.dialects.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
+from shardplan.launch.dialects.megatron_stages import stages
+from shardplan.launch.dialects.options import Option, Options, take
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.values import number, whole
+from shardplan.words import folded
+
+NAME: Final = "megatron-lm"
+
+
+def is_megatron(options: Options) -> bool:
+    """Whether options are of Megatron-LM or a fork."""
+    own = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "num-attention-heads", "model-parallel-size")
+    return any(name in options for name in own) and any(
+        name in options for name in ("micro-batch-size", "num-layers", "hidden-size", "seq-length", *own)
+    )
+
+
+def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) -> None:
+    """Reads ``options`` into ``facts``, which may know the world size already."""
+    for key, (names, convert) in VALUES.items():
+        take(facts, key, options.get(*names), convert)
+    for rule in RULES:
+        rule(facts, options)
+    model_rules(facts, options)
+    stages(facts, options)
+    _late_rules(facts, options, fragment=fragment)
+    _oddities(facts, options)
+
+
+def _switch(facts: Facts, options: Options, key: str, name: str, value: object = True, default: object = False) -> None:
+    """A bare option that sets ``key``; its default where it is not given."""
+    option = options.get(name)
+    if option is None:
+        facts.assume(key, default, f"without --{name}")
+    else:
+        facts.state(key, value, option.place, name)
+
+
+def _precision(facts: Facts, options: Options) -> None:
+    """``--bf16`` or ``--fp16``, and the formats of low precision on top; fp32 without any."""
+    low = options.get("fp4-format"), options.get("fp8-format", "fp8-hybrid", "fp8-e4m3")
+    if low[0] is not None:
+        facts.state("precision", "nvfp4", low[0].place, "fp4-format")
+    elif low[1] is not None:
+        _fp8(facts, low[1], options.get("fp8-recipe"))
+    for name in ("bf16", "fp16"):
+        option = options.get(name)
+        if option is not None:
+            facts.state("precision", name, option.place, name)
+    facts.assume("precision", "fp32", "neither --bf16 nor --fp16")
+
+
+def _fp8(facts: Facts, option: Option, recipe: Option | None) -> None:
+    if recipe is not None and recipe.value is None:
+        facts.miss("precision", recipe.needs or (recipe.place,))
+        return
+    word = "mxfp8" if recipe is not None and recipe.value == "mxfp8" else "fp8"
+    facts.state("precision", word, option.place, option.name)
+    if recipe is not None and recipe.value == "blockwise":
+        facts.note("fp8 with blockwise scaling is priced as fp8")
+
+
+def _sharding(facts: Facts, options: Options) -> None:
+    """``--use-megatron-fsdp`` with its strategy, ``--use-torch-fsdp2``, ``--zero-stage``, the distributed optimizer."""
+    fsdp, strategy = options.get("use-megatron-fsdp", "use-custom-fsdp"), options.get("data-parallel-sharding-strategy")
+    if fsdp is not None and strategy is not None:
+        take(facts, "sharding", strategy, lambda value: SHARDINGS.get(str(value)))
+    elif fsdp is not None:
+        facts.derive("sharding", "zero3", f"{fsdp.place}: optim_grads_params is its default strategy", fsdp.name)
+    torch = options.get("use-torch-fsdp2")
+    if torch is not None:
+        facts.state("sharding", "zero3", torch.place, torch.name)
+    optimizer = options.get("use-distributed-optimizer", "use-dist-ckpt-optimizer")
+    if optimizer is not None:
+        facts.state("sharding", "zero1", optimizer.place, optimizer.name)
+    take(facts, "sharding", options.get("zero-stage"), _stage)
+    if "sharding" not in facts and "deepspeed_config" not in options and "deepspeed-config" not in options:
+        facts.assume("sharding", "ddp", "without --use-distributed-optimizer")
+
+
+def _stage(value: object) -> str | None:
+    return {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}.get(-1 if (n := whole(value)) is None else n)
+
+
+def _recompute(facts: Facts, options: Options) -> None:
+    """Granularity and modules; ``--recompute-activations`` is selective; old options recompute every layer."""
+    granularity = options.get("recompute-granularity")
+    if granularity is not None and granularity.value == "selective":
+        _modules(facts, granularity, options.get("recompute-modules"))
+    elif granularity is not None:
+        take(facts, "recompute", granularity, lambda value: "full" if value == "full" else None)
+    short = options.get("recompute-activations")
+    if short is not None:
+        _modules(facts, short, options.get("recompute-modules"))
+    old = options.get("checkpoint-activations", "activations-checkpoint-method", "deepspeed-activation-checkpointing")
+    if old is not None:
+        facts.derive("recompute", "full", f"{old.place} recomputes every layer", old.name)
+    facts.assume("recompute", "none")
+    _recomputed_layers(facts, options)
+
+
+def _modules(facts: Facts, granularity: Option, modules: Option | None) -> None:
+    """Modules of selective recomputation; the attention core where none are named."""
+    if modules is None:
+        facts.state("recompute", "selective", granularity.place, granularity.name)
+        return
+    if modules.value is None:
+        facts.miss("recompute", modules.needs or (modules.place,))
+        return
+    words = [RECOMPUTE_WORDS.get(folded(word)) for word in modules.value.replace(",", " ").split()]
+    unknown = [word for word, meant in zip(modules.value.split(), words, strict=False) if meant is None]
+    if unknown:
+        facts.doubt(f"{modules.place} {' '.join(unknown)}")
+        facts.miss("recompute", (modules.place,))
+    else:
+        named = dict.fromkeys(word for word in words if word is not None)
+        facts.state(
+            "recompute", "selective" if list(named) == ["core_attn"] else ",".join(named), modules.place, modules.name
+        )
+
+
+def _recomputed_layers(facts: Facts, options: Options) -> None:
+    """The number of layers counts with the method ``block``; with ``uniform`` it is the size of a piece."""
+    method = options.get("recompute-method", "activations-checkpoint-method")
+    layers = options.get("recompute-num-layers", "activations-checkpoint-num-layers", "checkpoint-num-layers")
+    if facts.value("recompute") != "full" or layers is None:
+        return
+    if method is not None and method.value == "block":
+        take(facts, "recompute_num_layers_per_chunk", layers, whole)
+    elif layers.value is not None and whole(layers.value) not in {1, None}:
+        facts.note(f"{layers.place} {layers.value}: pieces of several layers keep fewer inputs than priced")
+
+
+def _overlap(facts: Facts, options: Options) -> None:
+    _switch(facts, options, "overlap_dp", "overlap-grad-reduce")
+    _switch(facts, options, "overlap_tp", "tp-comm-overlap")
+    _switch(facts, options, "overlap_ep", "overlap-moe-expert-parallel-comm")
+    option = options.get("no-overlap-p2p-communication")
+    if option is not None:
+        facts.state("overlap_pp", value=False, place=option.place, option=option.name)
+
+
+def _offload(facts: Facts, options: Options) -> None:
+    for name, value in {
+        "optimizer-cpu-offload": "optimizer",
+        "cpu-optimizer": "optimizer",
+        "fine-grained-activation-offloading": "activations",
+        "cpu-offloading-num-layers": "activations",
+    }.items():
+        option = options.get(name)
+        if option is not None and option.value != "0":
+            facts.state("offload", value, option.place, name)
+    facts.assume("offload", "none")
+
+
+def _dropout(facts: Facts, options: Options) -> None:
+    """Both rates are 0.1 where they are not given."""
+    rates = [options.get(name) for name in ("hidden-dropout", "attention-dropout")]
+    known = [0.1 if each is None else number(each.value) for each in rates]
+    if None in known:
+        facts.miss("dropout", [need for each in rates if each is not None for need in each.needs])
+    elif all(each is None for each in rates):
+        facts.assume("dropout", value=True, why="hidden and attention dropout are 0.1")
+    else:
+        facts.derive("dropout", any(known), " ".join(each.place for each in rates if each is not None))
+
+
+def _batch_schedule(facts: Facts, options: Options) -> None:
+    """A batch that grows: the plan is judged at the last size."""
+    schedule = options.get("step-batch-size-schedule")
+    if schedule is not None and schedule.value is not None:
+        words = " ".join([schedule.value, *(word.text or "" for word in ())]).replace(",", " ").split()
+        sizes = [whole(word.rpartition(":")[2]) for word in words]
+        if sizes and None not in sizes:
+            facts.derive("global_batch_size", sizes[-1], f"{schedule.place}: the last size", schedule.name)
+        facts.note(f"the batch grows: {schedule.value}; the plan is judged at the last size")
+    ramp = options.get("rampup-batch-size")
+    if ramp is not None:
+        facts.note(f"{ramp.place} {ramp.value or ''}: the batch grows; the plan is judged at the full size")
+
+
+def _mixed(facts: Facts, options: Options) -> None:
+    """Formats of gradients, dispatch, graphs, placement."""
+    short = options.get("grad-reduce-in-bf16")
+    if short is not None:
+        facts.state("grad_dtype", "bf16", short.place, short.name)
+    if facts.value("num_experts"):
+        dispatcher = options.get("moe-token-dispatcher-type")
+        deep = options.get("moe-enable-deepep", "moe-flex-dispatcher-backend")
+        if deep is not None:
+            value = "hybridep" if deep.value == "hybridep" else "deepep"
+            facts.state("software.moe_dispatcher", value, deep.place, deep.name)
+        elif dispatcher is not None:
+            words = {"allgather": "alltoall", "alltoall": "alltoall", "alltoall_seq": "alltoall", "flex": "deepep"}
+            take(facts, "software.moe_dispatcher", dispatcher, lambda value: words.get(str(value)))
+        else:
+            facts.assume("software.moe_dispatcher", "alltoall", "allgather, priced as alltoall")
+        if "moe-grouped-gemm" not in options:
+            facts.note("without --moe-grouped-gemm the experts run one after the other; priced as grouped products")
+    order = options.get("use-tp-pp-dp-mapping")
+    if order is not None:
+        facts.state("placement", "tp-cp-ep-pp-dp", order.place, order.name)
+
+
+RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
+    _precision,
+    _sharding,
+    _recompute,
+    _overlap,
+    _offload,
+    _dropout,
+    _batch_schedule,
+    _mixed,
+)
+
+
+def _late_rules(facts: Facts, options: Options, *, fragment: bool) -> None:
+    """Defaults that need other values."""
+    for key in ("tp", "pp", "cp", "ep", "vp"):
+        facts.assume(key, 1)
+    if "sequence-parallel" in options:
+        option = options.given["sequence-parallel"]
+        facts.state("sequence_parallel", value=True, place=option.place, option=option.name)
+        if facts.value("tp") == 1:
+            facts.breaks_rule(
+                "sequence parallelism needs tensor parallelism",
+                "--sequence-parallel with tp 1: Megatron switches it off",
+                "leave --sequence-parallel out, or raise --tensor-model-parallel-size",
+                "changes",
+            )
+    facts.assume("sequence_parallel", value=False, why="without --sequence-parallel")
+    if "num_experts" in facts:
+        if "tp" in facts.facts:
+            facts.assume("etp", facts.value("tp"), "expert tensor parallelism is tp where it is not given")
+        else:
+            facts.miss("etp", facts.missing.get("tp", ()))
+    facts.assume("optimizer", "adam")
+    chunk = facts.number("recompute_num_layers_per_chunk")
+    vp = facts.number("vp")
+    if chunk is not None and vp is not None:
+        facts.derive("recompute_num_layers", chunk * vp, "method block counts the layers of a chunk")
+    if "cp_comm" not in facts:
+        take(facts, "cp_comm", options.get("cp-comm-type"), lambda value: _cp_comm(str(value)))
+    if fragment:
+        facts.note("a fragment: no launch line; options are read from variables")
+
+
+def _cp_comm(value: str) -> str | None:
+    return {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "allgather": "allgather", "a2a+p2p": "p2p"}.get(
+        value
+    )
+
+
+def _oddities(facts: Facts, options: Options) -> None:
+    """What is given twice, what only old versions know, what is not decidable."""
+    for name, those in options.repeated.items():
+        values = ", ".join(f"{each.value} (line {each.line})" for each in those)
+        facts.breaks_rule(
+            "an option is given once", f"--{name}: {values}; the last one counts", "remove the others", "notice"
+        )
+    for name in sorted(OLD & options.given.keys()):
+        facts.breaks_rule(
+            "options exist in the framework's version",
+            f"--{name} ({options.given[name].place}) is of versions up to 2022; {VERSION} does not know it",
+            "use the version it was written for, or replace the option",
+            "notice",
+        )
+    for word in options.open:
+        facts.doubt(f"{word.file}:{word.line} {word.shown} may hold further options")
+    for word in options.loose:
+        facts.doubt(f"{word.file}:{word.line} {word.shown}")
+    for name in BARE & options.given.keys():
+        if any(each.words for each in (options.given[name],) if each.value not in {"True", "true", None}):
+            facts.doubt(f"{options.given[name].place} {options.given[name].value}")

@@ -1,0 +1,124 @@
+"""Dimensions of a model in Megatron's options: what is given, and the rules where it is not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardplan.launch.dialects.megatron_names import TOKENIZERS
+from shardplan.launch.dialects.options import Options, take
+from shardplan.launch.dialects.patterns import layer_pattern
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.values import degree
+
+UNSUPPORTED: Final = {
+    "hybrid-layer-pattern": "a hybrid of Mamba and attention layers",
+    "hybrid-override-pattern": "a hybrid of Mamba and attention layers",
+    "decoder-num-layers": "an encoder with a decoder",
+    "decoder-seq-length": "an encoder with a decoder",
+}
+"""Options of models whose dimensions are not read into layers: ``--model`` names them."""
+
+
+def model_rules(facts: Facts, options: Options) -> None:
+    """Widths, heads and switches of the layers."""
+    _hybrid(facts, options)
+    _heads(facts, options)
+    _width(facts, options)
+    _experts(facts, options)
+    _switches(facts, options)
+    for name, what in UNSUPPORTED.items():
+        if name in options:
+            facts.note(f"{options.given[name].place}: {what}; its layers are not built from options: give --model")
+            facts.miss("model", (f"{what}: --model",))
+            break
+    if options.get("use-checkpoint-args", "use-mp-args-from-checkpoint-args") is not None:
+        facts.note("dimensions of a checkpoint replace those of the line (--use-checkpoint-args)")
+
+
+def _hybrid(facts: Facts, options: Options) -> None:
+    """The letters of a hybrid pattern are its layers."""
+    option = options.get("hybrid-layer-pattern", "hybrid-override-pattern")
+    if option is None or option.value is None:
+        return
+    letters = option.value.split("/", maxsplit=1)[0].replace("|", "")
+    facts.derive("num_hidden_layers", len(letters), f"{option.place}: its letters", option.name)
+
+
+def _heads(facts: Facts, options: Options) -> None:
+    """Key-value heads count only with ``--group-query-attention``."""
+    grouped, groups = options.get("group-query-attention"), options.get("num-query-groups", "num-key-value-heads")
+    if groups is not None and (grouped is not None or groups.name == "num-key-value-heads"):
+        take(facts, "num_key_value_heads", groups, degree)
+    elif groups is not None and groups.value not in {None, "1"}:
+        facts.breaks_rule(
+            "query groups need grouped attention",
+            f"{groups.place} {groups.value} without --group-query-attention: every head has its own keys and values",
+            "add --group-query-attention",
+            "changes",
+        )
+    elif grouped is not None:
+        facts.assume("num_key_value_heads", 1, "--group-query-attention without --num-query-groups")
+    kind = options.get("attention-head-type")
+    if kind is not None and kind.value == "multiquery":
+        facts.state("num_key_value_heads", 1, kind.place, kind.name)
+    heads = facts.number("num_attention_heads")
+    if heads is not None:
+        facts.assume("num_key_value_heads", heads, "as many as heads, without --group-query-attention")
+
+
+def _width(facts: Facts, options: Options) -> None:
+    """Four times the hidden size; with ``--swiglu`` two thirds of it, in whole 64s."""
+    hidden = facts.number("hidden_size")
+    if hidden is None:
+        return
+    if "swiglu" in options:
+        facts.assume("intermediate_size", int(4 * hidden * 2 / 3 / 64) * 64, "int(8 h / 3 / 64) x 64 with --swiglu")
+    else:
+        facts.assume("intermediate_size", 4 * hidden, "4 h")
+
+
+def _experts(facts: Facts, options: Options) -> None:
+    if "num_experts" not in facts:
+        return
+    facts.assume("num_experts_per_tok", 2)
+    width = facts.number("intermediate_size")
+    if width is not None:
+        facts.assume("moe_intermediate_size", width, "as wide as the dense layers")
+    frequency = options.get("moe-layer-freq", "expert-interval")
+    take(facts, "moe_layer_freq", frequency, lambda value: layer_pattern(str(value)))
+    facts.assume("moe_layer_freq", 1)
+
+
+def _switches(facts: Facts, options: Options) -> None:
+    """Activation, biases, tying, norms and positions."""
+    for key, name, when_given in (
+        ("gated", "swiglu", True),
+        ("bias", "disable-bias-linear", False),
+        ("tie_word_embeddings", "untie-embeddings-and-output-weights", False),
+        ("qk_norm", "qk-layernorm", True),
+        ("qkv_bias", "add-qkv-bias", True),
+        ("latent_attention", "multi-latent-attention", True),
+    ):
+        option = options.get(name)
+        if option is not None:
+            facts.state(key, when_given, option.place, name)
+        else:
+            facts.assume(key, not when_given, f"without --{name}")
+    facts.assume("normalization", "LayerNorm")
+    rotary = options.get("use-rotary-position-embeddings")
+    if rotary is not None:
+        facts.state("position_embedding_type", "rope", rotary.place, rotary.name)
+    facts.assume("position_embedding_type", "learned_absolute")
+    _vocabulary(facts, options)
+
+
+def _vocabulary(facts: Facts, options: Options) -> None:
+    """From the tokenizer, where its kind says it; otherwise it is missing."""
+    kind = facts.value("tokenizer_type")
+    if kind in TOKENIZERS and "vocab_size" not in facts:
+        facts.assume_because("vocab_size", TOKENIZERS[str(kind)], f"the usual vocabulary of {kind}")
+    if "vocab_size" not in facts:
+        name = options.get("tokenizer-model", "tokenizer-name-or-path", "vocab-file")
+        facts.miss(
+            "vocab_size", (f"the tokenizer {'' if name is None else name.value or ' '.join(name.needs)}".strip(),)
+        )

@@ -1,0 +1,126 @@
+"""GPT-NeoX: YAML flow mappings that look like JSON, with hyphens or underscores."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardplan.launch.dialects.deepspeed import deepspeed_facts
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.values import degree, precision, switch, text, whole
+
+NAME: Final = "gpt-neox"
+VERSION: Final = "main of 2025 (ea7aefd8)"
+
+TABLE: Final[Table] = {
+    "tp": (("model_parallel_size",), degree),
+    "num_hidden_layers": (("num_layers",), degree),
+    "hidden_size": (("hidden_size",), degree),
+    "num_attention_heads": (("num_attention_heads",), degree),
+    "num_key_value_heads": (("num_kv_heads",), degree),
+    "sequence_length": (("seq_length",), degree),
+    "max_position_embeddings": (("max_position_embeddings",), degree),
+    "num_experts": (("moe_num_experts",), degree),
+    "num_experts_per_tok": (("moe_top_k",), degree),
+    "sequence_parallel": (("sequence_parallel",), switch),
+    "precision": (("precision",), precision),
+    "tokenizer_type": (("tokenizer_type",), text),
+}
+
+
+def is_neox(settings: Settings) -> bool:
+    """Whether a document is GPT-NeoX's."""
+    folded = _folded(settings)
+    return any(key in folded for key in ("pipe_parallel_size", "model_parallel_size")) and (
+        "num_layers" in folded or "train_micro_batch_size_per_gpu" in folded
+    )
+
+
+def _folded(settings: Settings) -> Settings:
+    return Settings({key.replace("-", "_"): each for key, each in settings.items()})
+
+
+def neox_facts(facts: Facts, settings: Settings) -> None:
+    """Reads a configuration into ``facts``."""
+    config = _folded(settings)
+    state_all(facts, config, TABLE)
+    _stages(facts, config)
+    _width(facts, config)
+    _recompute(facts, config)
+    if any(
+        config.has(key)
+        for key in ("zero_optimization", "train_micro_batch_size_per_gpu", "fp16", "bf16", "train_batch_size")
+    ):
+        if config.first("gradient_accumulation_steps", "train_batch_size", "gas") is None:
+            facts.assume("gradient_accumulation", 1)
+        state(facts, "gradient_accumulation", config.first("gas"), degree)
+        deepspeed_facts(facts, config)
+    else:
+        facts.note(
+            "only a part of a configuration: no batch, optimizer or precision; other files are merged on the line"
+        )
+        for key in ("micro_batch_size", "global_batch_size", "precision", "sharding", "recompute"):
+            facts.miss(key, ("the other files of the line",))
+    _switches(facts, config)
+    for key in ("tp", "pp", "cp", "ep", "vp"):
+        facts.assume(key, 1)
+    world_of(facts)
+    batch_of(facts)
+
+
+def _stages(facts: Facts, config: Settings) -> None:
+    """0 stages: no pipeline engine, which is one stage here."""
+    setting = config.first("pipe_parallel_size")
+    if setting is not None and whole(setting.value) == 0:
+        facts.derive("pp", 1, f"{setting.place} = 0: no pipeline module", setting.name)
+    else:
+        state(facts, "pp", setting, degree)
+
+
+def _width(facts: Facts, config: Settings) -> None:
+    """``intermediate_size`` of a swiglu model is three times the width of one matrix."""
+    setting, hidden = config.first("intermediate_size"), facts.number("hidden_size")
+    gated = (
+        config.value("activation") in {"swiglu", "geglu", "reglu", "bilinear"} or config.value("mlp_type") == "llama"
+    )
+    size = None if setting is None else whole(setting.value)
+    if setting is not None and size is not None and gated and size % 3 == 0:
+        facts.derive("intermediate_size", size // 3, f"{setting.place} = {size}: a third for each matrix", setting.name)
+    elif setting is not None:
+        state(facts, "intermediate_size", setting, degree)
+    elif hidden is not None and gated:
+        facts.miss("intermediate_size", ("mlp_multiple_of of the activation: the code's rule",))
+    elif hidden is not None:
+        facts.assume("intermediate_size", 4 * hidden, "4 h")
+    (facts.state if "activation" in config else facts.assume)(
+        "gated", gated, config["activation"].place if "activation" in config else ""
+    )
+    heads = facts.number("num_attention_heads")
+    if heads is not None:
+        facts.assume("num_key_value_heads", heads, "as many as heads")
+    if "num_experts" in facts:
+        facts.assume("num_experts_per_tok", 1)
+
+
+def _recompute(facts: Facts, config: Settings) -> None:
+    setting = config.first("checkpoint_activations")
+    if setting is not None:
+        state(facts, "recompute", setting, lambda value: {True: "full", False: "none"}.get(switch(value)))  # type: ignore[call-overload]
+    elif config.has("zero_optimization"):
+        facts.assume("recompute", "none")
+
+
+def _switches(facts: Facts, config: Settings) -> None:
+    rates = [config.value("hidden_dropout"), config.value("attention_dropout")]
+    facts.derive("dropout", any(rate not in {0, 0.0, None} for rate in rates), "hidden_dropout, attention_dropout")
+    facts.assume("sequence_parallel", value=False)
+    tied = config.first("no_weight_tying")
+    state(facts, "tie_word_embeddings", tied, lambda value: None if switch(value) is None else not switch(value))
+    facts.assume("tie_word_embeddings", value=True)
+    norm = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}.get(str(config.value("norm") or "layernorm"))
+    facts.assume("normalization", norm or "LayerNorm")
+    position = "rope" if config.value("pos_emb") == "rotary" else "learned_absolute"
+    facts.assume("position_embedding_type", position)
+    facts.assume("bias", not switch(config.value("use_bias_in_mlp") is False))
+    facts.miss("vocab_size", ("the tokenizer",))
+    facts.miss("num_accelerators", ("the host file: --gpus",))

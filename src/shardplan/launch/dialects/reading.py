@@ -1,0 +1,189 @@
+"""What a launch file says, in the project's words: each value with its origin, and what is open.
+
+A value is *stated* (with its place), *derived* from stated ones (with the rule), or *assumed* (the framework's default, with
+the reason). What the file leaves open is *missing* and carries the names that decide it. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+
+Origin = Literal["stated", "derived", "assumed"]
+
+JOB_KEYS: Final = frozenset(each.name for each in fields(Job)) - {"software"}
+PLAN_KEYS: Final = frozenset(each.name for each in fields(Plan))
+WORLD_KEYS: Final = ("num_accelerators", "nodes", "per_node", "dp", "gradient_accumulation")
+"""Keys that are neither of the model nor of a job or a plan."""
+
+
+GIVEN: Final = "given by you"
+"""The reason of a value that comes with the question."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A value and where it comes from."""
+
+    value: object
+    """In the project's words and units."""
+    origin: Origin
+    """How the file gives it."""
+    why: str
+    """``launch.sh:12 --num-layers``, the rule, or whose default it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Break:
+    """A rule that the file breaks, or something that it sets without effect."""
+
+    rule: str
+    """The rule, as a sentence."""
+    values: str
+    """The values that break it."""
+    knob: str
+    """What to change."""
+    severity: Literal["stops", "changes", "notice"] = "stops"
+    """``stops``: the run does not start or fails; ``changes``: the framework changes it silently; ``notice``: no
+    effect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A launch file, understood."""
+
+    framework: str
+    """Name of the dialect."""
+    version: str
+    """Version whose names and defaults are taken."""
+    file: str
+    """The file that was named."""
+    facts: Mapping[str, Fact]
+    """By key: fields of the model (names of ``config.json``), of the job and of the plan, and :data:`WORLD_KEYS`."""
+    missing: Mapping[str, tuple[str, ...]]
+    """Keys that the file leaves open, with what decides each (``env:NODES``, ``the tokenizer``)."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The option that states a key, as the framework calls it."""
+    not_understood: tuple[str, ...] = ()
+    """Texts that are not read."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know."""
+    breaks: tuple[Break, ...] = ()
+    """Rules that reading alone shows to be broken."""
+
+    def value(self, key: str) -> object:
+        """The value of ``key``; None where there is none."""
+        found = self.facts.get(key)
+        return None if found is None else found.value
+
+    def of(self, keys: Iterable[str]) -> dict[str, object]:
+        """The known values among ``keys``."""
+        return {key: self.facts[key].value for key in sorted(keys) if key in self.facts}
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """Keys that the file states, or that follow from what it states."""
+        return tuple(key for key, fact in self.facts.items() if fact.origin != "assumed")
+
+    @property
+    def assumed(self) -> dict[str, tuple[object, str]]:
+        """Defaults, each with its reason."""
+        return {key: (fact.value, fact.why) for key, fact in self.facts.items() if fact.origin == "assumed"}
+
+
+class Facts:
+    """Collects what a file says; the first word on a key stands."""
+
+    def __init__(self, framework: str, version: str, file: str) -> None:
+        """``framework`` and ``version``: whose names and defaults are taken."""
+        self.framework, self.version, self.file = framework, version, file
+        self.facts: dict[str, Fact] = {}
+        self.missing: dict[str, tuple[str, ...]] = {}
+        self.options: dict[str, str] = {}
+        self.not_understood: list[str] = []
+        self.notes: list[str] = []
+        self.breaks: list[Break] = []
+
+    def __contains__(self, key: str) -> bool:
+        """Whether something is known of ``key``, be it that it is open."""
+        return key in self.facts or key in self.missing
+
+    def value(self, key: str) -> object:
+        """The value so far; None where there is none."""
+        return self.facts[key].value if key in self.facts else None
+
+    def number(self, key: str) -> int | None:
+        """The value so far where it is a whole number."""
+        value = self.value(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def state(self, key: str, value: object, place: str, option: str = "") -> None:
+        """The file says so at ``place``."""
+        self._put(key, Fact(value=value, origin="stated", why=place), option)
+
+    def derive(self, key: str, value: object, rule: str, option: str = "") -> None:
+        """It follows from what is stated."""
+        self._put(key, Fact(value=value, origin="derived", why=rule), option)
+
+    def assume(self, key: str, value: object, why: str = "") -> None:
+        """The default where the file is silent; ``why`` beyond that it is the framework's."""
+        reason = f"default of {self.framework} {self.version}".strip()
+        self._put(key, Fact(value=value, origin="assumed", why=f"{reason}: {why}" if why else reason), "")
+
+    def assume_because(self, key: str, value: object, why: str) -> None:
+        """An assumption that is not the framework's default."""
+        self._put(key, Fact(value=value, origin="assumed", why=why), "")
+
+    def miss(self, key: str, needs: Iterable[str]) -> None:
+        """The file leaves ``key`` open."""
+        if key not in self.facts:
+            self.missing[key] = tuple(dict.fromkeys((*self.missing.get(key, ()), *needs)))
+
+    def replace(self, key: str, fact: Fact) -> None:
+        """Another word on ``key``, which counts instead."""
+        self.missing.pop(key, None)
+        self.facts[key] = fact
+
+    def note(self, text: str) -> None:
+        """What a reader should know, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def doubt(self, text: str) -> None:
+        """A text that is not understood, once."""
+        if text not in self.not_understood:
+            self.not_understood.append(text)
+
+    def breaks_rule(
+        self, rule: str, values: str, knob: str, severity: Literal["stops", "changes", "notice"] = "stops"
+    ) -> None:
+        """A rule that reading alone shows to be broken."""
+        self.breaks.append(Break(rule=rule, values=values, knob=knob, severity=severity))
+
+    def reading(self) -> Reading:
+        """What was collected."""
+        return Reading(
+            framework=self.framework,
+            version=self.version,
+            file=self.file,
+            facts=dict(self.facts),
+            missing=dict(self.missing),
+            options=dict(self.options),
+            not_understood=tuple(self.not_understood),
+            notes=tuple(self.notes),
+            breaks=tuple(self.breaks),
+        )
+
+    def _put(self, key: str, fact: Fact, option: str) -> None:
+        before = self.facts.get(key)
+        if before is not None and before.why == GIVEN and fact.origin == "stated" and before.value != fact.value:
+            self.note(f"{key} is {before.value} as given; the file says {fact.value} ({fact.why})")
+        if key in self:
+            return
+        self.facts[key] = fact
+        if option:
+            self.options[key] = option

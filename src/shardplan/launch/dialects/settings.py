@@ -1,0 +1,145 @@
+"""Keys and values of a configuration, wherever they are written: documents, overrides on the line, options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shardplan.launch.dialects.options import Option, Options
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.values import Convert
+from shardplan.launch.read.facts import Document, Word
+
+Table: TypeAlias = Mapping[str, tuple[tuple[str, ...], Convert]]
+"""Our key: names in the framework, the first that is given counts, and how the value is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A value with its place."""
+
+    name: str
+    value: object
+    place: str
+    needs: tuple[str, ...] = ()
+
+
+class Settings(dict[str, Setting]):
+    """Settings by dotted key."""
+
+    @classmethod
+    def of(cls, document: Document, prefix: str = "") -> Settings:
+        """The values of a document, or of the section under ``prefix``."""
+        return cls(
+            {
+                key.removeprefix(prefix): Setting(
+                    name=key,
+                    value=each.value,
+                    place=f"{each.file.rpartition('/')[2]}:{each.line} {key}",
+                    needs=each.needs,
+                )
+                for key, each in document.values.items()
+                if key.startswith(prefix)
+            }
+        )
+
+    @classmethod
+    def of_options(cls, options: Options | Mapping[str, Option], fold: Callable[[str], str] = str) -> Settings:
+        """Options of a line; a bare one is true."""
+        given = options.given if isinstance(options, Options) else options
+        return cls({fold(name): _of_option(option) for name, option in given.items()})
+
+    def over(self, other: Mapping[str, Setting]) -> Settings:
+        """These, on top of ``other``."""
+        return Settings({**other, **self})
+
+    def first(self, *names: str) -> Setting | None:
+        """The setting under the first of ``names`` that is there and is not null."""
+        found = (self[name] for name in names if name in self)
+        return next((each for each in found if each.value is not None or each.needs), None)
+
+    def value(self, *names: str) -> object:
+        """Its value; None where there is none."""
+        found = self.first(*names)
+        return None if found is None else found.value
+
+    def has(self, prefix: str) -> bool:
+        """Whether a section is there."""
+        return any(key == prefix or key.startswith(f"{prefix}.") for key in self)
+
+
+def _of_option(option: Option) -> Setting:
+    value: object = True if not option.words else option.value
+    return Setting(name=option.name, value=value, place=option.place, needs=option.needs)
+
+
+def state(facts: Facts, key: str, setting: Setting | None, convert: Convert) -> bool:
+    """States ``key`` by ``setting``; whether it is given. What does not convert is missing and not understood."""
+    if setting is None:
+        return False
+    value = None if setting.needs and setting.value is None else convert(setting.value)
+    if value is not None:
+        facts.state(key, value, setting.place, setting.name)
+        return True
+    facts.miss(key, setting.needs or (f"{setting.place} = {_shown(setting.value)}",))
+    if not setting.needs:
+        facts.doubt(f"{setting.place} = {_shown(setting.value)}")
+    return True
+
+
+def state_all(facts: Facts, settings: Settings, table: Table) -> None:
+    """States every key of ``table`` that is given."""
+    for key, (names, convert) in table.items():
+        state(facts, key, settings.first(*names), convert)
+
+
+def assume_all(facts: Facts, defaults: Mapping[str, object]) -> None:
+    """The framework's defaults where nothing is said."""
+    for key, value in defaults.items():
+        facts.assume(key, value)
+
+
+def _shown(value: object) -> str:
+    return str(value)[:80]
+
+
+def world_of(facts: Facts, degrees: Iterable[str] = ("tp", "cp", "pp")) -> None:
+    """Data parallelism from the world and the degrees."""
+    total = facts.number("num_accelerators")
+    values = [facts.number(key) for key in degrees]
+    if total is None or "dp" in facts or None in values:
+        return
+    product = 1
+    for value in values:
+        product *= value or 1
+    if product and total % product == 0:
+        facts.derive("dp", total // product, f"{total} / ({' '.join(degrees)} = {product})")
+
+
+def batch_of(facts: Facts) -> None:
+    """What is left of global batch, micro-batch, accumulation and data parallelism follows from the others."""
+    gbs, mbs = facts.number("global_batch_size"), facts.number("micro_batch_size")
+    accumulation, dp = facts.number("gradient_accumulation"), facts.number("dp")
+    if gbs is None and mbs and accumulation and dp:
+        rule = f"micro-batch {mbs} x accumulation {accumulation} x dp {dp}"
+        facts.missing.pop("global_batch_size", None)
+        facts.derive("global_batch_size", mbs * accumulation * dp, rule)
+    elif gbs and mbs and dp and accumulation is None and gbs % (mbs * dp) == 0:
+        facts.missing.pop("gradient_accumulation", None)
+        facts.derive("gradient_accumulation", gbs // (mbs * dp), f"batch {gbs} / (micro-batch {mbs} x dp {dp})")
+    elif gbs and accumulation and dp and mbs is None and gbs % (accumulation * dp) == 0:
+        facts.missing.pop("micro_batch_size", None)
+        facts.derive(
+            "micro_batch_size", gbs // (accumulation * dp), f"batch {gbs} / (accumulation {accumulation} x dp {dp})"
+        )
+
+
+def words_of(words: Mapping[str, str]) -> Convert:
+    """Reads one of ``words``, in any case of letters."""
+    return lambda value: words.get(str(value).strip().lower())
+
+
+def texts_of(words: Iterable[Word]) -> tuple[str, ...]:
+    """The decided texts of words."""
+    return tuple(word.text for word in words if word.text is not None)

@@ -1,0 +1,277 @@
+"""torchtitan: TOML files up to 0.2.2, options on the line, and configurations in Python since."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final
+
+from shardplan.inputs.words import SCHEDULES
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all
+from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole
+from shardplan.schedules.registry import INTERLEAVED
+from shardplan.words import folded
+
+NAME: Final = "torchtitan"
+TOML, PYTHON = "0.2.2 (TOML)", "main of 2026-08 (Python)"
+
+TABLE: Final[Table] = {
+    "tp": (("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"), degree),
+    "pp": (("parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"), degree),
+    "cp": (("parallelism.context_parallel_degree", "experimental.context_parallel_degree"), degree),
+    "ep": (("parallelism.expert_parallel_degree",), degree),
+    "etp": (("parallelism.expert_tensor_parallel_degree",), degree),
+    "replicate": (("parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"), degree),
+    "shard": (("parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree"), whole),
+    "sequence_length": (("training.seq_len", "training.max_context_length"), degree),
+    "local_batch_size": (("training.local_batch_size", "training.batch_size"), degree),
+    "optimizer": (("optimizer.name",), optimizer),
+    "schedule_word": (("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"), text),
+    "layers_per_stage": (("parallelism.pipeline_parallel_layers_per_stage",), degree),
+    "pipeline_micro_batch": (("parallelism.pipeline_parallel_microbatch_size",), degree),
+    "overlap_tp": (
+        (
+            "parallelism.enable_async_tensor_parallel",
+            "compile.enable_async_tensor_parallel",
+            "experimental.enable_async_tensor_parallel",
+        ),
+        switch,
+    ),
+    "flavor": (("model.flavor",), text),
+    "family": (("model.name",), text),
+}
+
+FLAVORS: Final = {
+    ("llama3", "8B"): "llama-3.1-8b",
+    ("llama3", "70B"): "llama-3.1-70b",
+    ("llama3", "405B"): "llama-3.1-405b",
+    ("deepseek_v3", "16B"): "deepseek-v2-lite",
+    ("deepseek_v3", "671B"): "deepseek-v3",
+    ("llama4", "17bx16e"): "llama-4-scout",
+    ("llama4", "17bx128e"): "llama-4-maverick",
+    ("qwen3", "0.6B"): "qwen3-0.6b",
+    ("qwen3", "8B"): "qwen3-8b",
+    ("qwen3", "32B"): "qwen3-32b",
+    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
+    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
+}
+"""Models of the catalogue by torchtitan's family and flavor (``torchtitan/models/*/__init__.py``)."""
+
+
+def is_torchtitan(settings: Settings) -> bool:
+    """Whether a configuration is torchtitan's."""
+    sections = ("parallelism", "training", "activation_checkpoint", "job", "metrics", "checkpoint")
+    return sum(settings.has(section) for section in sections) >= 3 and settings.has("training")  # noqa: PLR2004
+
+
+def torchtitan_facts(facts: Facts, settings: Settings) -> None:
+    """Reads a configuration into ``facts``, which may know the world size already."""
+    state_all(facts, settings, TABLE)
+    _model(facts, settings)
+    for key in ("tp", "pp", "cp", "ep", "etp", "replicate"):
+        facts.assume(key, 1)
+    facts.assume("shard", -1, "what is left")
+    _world(facts)
+    _sharding(facts, settings)
+    _batch(facts, settings)
+    _stages(facts)
+    _precision(facts, settings)
+    _recompute(facts, settings)
+    _rest(facts, settings)
+    batch_of(facts)
+    for helper in HELPERS:
+        facts.facts.pop(helper, None)
+        facts.missing.pop(helper, None)
+
+
+HELPERS: Final = ("replicate", "shard", "local_batch_size", "schedule_word", "layers_per_stage", "pipeline_micro_batch",
+                  "flavor", "family", "pipelined_batch")  # fmt: skip
+
+
+def _model(facts: Facts, settings: Settings) -> None:
+    """The catalogue's model of a flavor."""
+    family, flavor = facts.value("family"), facts.value("flavor")
+    if family is None or flavor is None:
+        facts.miss("model", ("model.flavor",))
+        return
+    place = settings["model.flavor"].place if "model.flavor" in settings else "the configuration's function"
+    known = FLAVORS.get((str(family), str(flavor)))
+    if known is None:
+        facts.note(f"the dimensions of {family} {flavor} are in torchtitan's code")
+        facts.state("model_name", f"{family} {flavor}", place)
+        facts.miss("model", (f"the dimensions of {family} {flavor}: --model",))
+    else:
+        facts.state("model_name", f"{family} {flavor}", place)
+        facts.derive("model", known, f"{place}: torchtitan's {family} {flavor}", "model.flavor")
+
+
+def _world(facts: Facts) -> None:
+    """The product of all degrees, unless one is -1; then what is left is sharded."""
+    names = ("replicate", "shard", "tp", "cp", "pp")
+    values = [facts.number(name) for name in names]
+    if None in values:
+        return
+    product = 1
+    for value in values:
+        product *= value or 1
+    if product > 0:
+        facts.derive("num_accelerators", product, "replicate x shard x tp x cp x pp")
+    facts.miss("num_accelerators", ("the launch line: --gpus",))
+    total = facts.number("num_accelerators")
+    rest = abs(product)
+    if total is not None and (total != rest if product > 0 else total % rest):
+        facts.breaks_rule(
+            "the degrees multiply to the accelerators",
+            f"dp_replicate x dp_shard x tp x cp x pp = {rest} for {total} accelerators",
+            "change a degree or the number of accelerators",
+        )
+    elif total is not None:
+        dense = (facts.number("tp") or 1) * (facts.number("cp") or 1) * (facts.number("pp") or 1)
+        facts.derive("dp", total // dense, f"{total} / (tp cp pp = {dense})")
+
+
+def _sharding(facts: Facts, settings: Settings) -> None:
+    """FSDP over shard x cp; hybrid with replicas."""
+    replicate, shard = facts.number("replicate"), facts.number("shard")
+    cp, dp = facts.number("cp"), facts.number("dp")
+    if replicate is None or shard is None or cp is None:
+        facts.miss("sharding", ("data_parallel_shard_degree",))
+        return
+    groups = shard * cp if shard > 0 else None if dp is None else dp // replicate * cp
+    never = settings.value("parallelism.fsdp_reshard_after_forward") == "never"
+    rule = f"replicate {replicate}, shard {shard}"
+    if groups == 1 and shard == 1:
+        facts.derive("sharding", "ddp", rule, "parallelism.data_parallel_shard_degree")
+    elif replicate == 1:
+        facts.derive("sharding", "zero2" if never else "zero3", rule, "parallelism.data_parallel_shard_degree")
+    else:
+        facts.derive("sharding", "hsdp", rule, "parallelism.data_parallel_replicate_degree")
+        if groups is None:
+            facts.miss("sharding_degree", ("num_accelerators",))
+        else:
+            facts.derive("sharding_degree", groups, rule)
+
+
+def _batch(facts: Facts, settings: Settings) -> None:
+    """Sequences of a rank, or tokens of it; a pipeline splits them into micro-batches."""
+    _tokens(facts, settings)
+    facts.assume("local_batch_size", 8)
+    local, pp = facts.number("local_batch_size"), facts.number("pp")
+    if pp == 1 and local is not None:
+        fact = facts.facts["local_batch_size"]
+        facts._put("micro_batch_size", fact, "training.local_batch_size")  # noqa: SLF001
+    elif pp is not None and local is not None:
+        facts.assume("pipeline_micro_batch", 1)
+        if "pipeline_micro_batch" in facts.facts:
+            facts._put("micro_batch_size", facts.facts["pipeline_micro_batch"], "")  # noqa: SLF001
+    else:
+        facts.miss("micro_batch_size", facts.missing.get("local_batch_size", ("training.local_batch_size",)))
+    stated = settings.first("training.global_batch_size")
+    if stated is not None and whole(stated.value) not in {-1, None}:
+        state(facts, "global_batch_size", stated, degree)
+    elif stated is not None and stated.needs:
+        facts.miss("global_batch_size", stated.needs)
+    dp = facts.number("dp")
+    if dp is not None and local is not None and "global_batch_size" not in facts:
+        facts.derive("global_batch_size", local * dp, f"local batch {local} x dp {dp}")
+    facts.miss("global_batch_size", ("num_accelerators",))
+
+
+def _tokens(facts: Facts, settings: Settings) -> None:
+    """Batch in tokens, since 2026."""
+    tokens, length = settings.first("training.num_tokens_per_microbatch_per_dp_rank"), facts.number("sequence_length")
+    if tokens is None:
+        return
+    count = whole(tokens.value)
+    if count is None or length is None or count % length:
+        facts.miss("local_batch_size", tokens.needs or (tokens.place,))
+        return
+    facts.derive("local_batch_size", count // length, f"{tokens.place}: {count} tokens / {length}")
+    step = whole(settings.value("training.num_tokens_per_train_step"))
+    if step is not None and step > 0 and step % length == 0:
+        facts.derive("global_batch_size", step // length, f"{step} tokens a step / {length}")
+
+
+def _stages(facts: Facts) -> None:
+    """The schedule, and virtual stages where it has several."""
+    word, pp = facts.value("schedule_word"), facts.number("pp")
+    if pp == 1:
+        if word is not None and folded(str(word)) not in {"1f1b", ""}:
+            facts.breaks_rule("a schedule needs a pipeline", f"{word} with pipeline degree 1", "leave it out", "notice")
+        facts.assume("vp", 1)
+        return
+    meant = None if word is None else SCHEDULES.get(folded(str(word)))
+    if word is None and "schedule_word" not in facts:
+        facts.assume("schedule", "1f1b")
+        facts.assume("vp", 1)
+    elif meant is None:
+        facts.miss("schedule", facts.missing.get("schedule_word", (f"pipeline schedule {word}",)))
+    else:
+        facts.state("schedule", meant, facts.facts["schedule_word"].why, "parallelism.pipeline_parallel_schedule")
+        if meant in {"1f1b", "gpipe"}:
+            facts.derive("vp", 1, f"{word} has one stage per rank")
+        elif facts.number("layers_per_stage") is not None:
+            facts.miss("vp", ("the layers of the model over layers_per_stage",))
+        else:
+            facts.assume("vp", 2, f"{word} with two stages per rank")
+        if meant == INTERLEAVED.name:
+            facts.note("interleaved schedules of torchtitan count embedding and head as layers where stages are cut")
+
+
+def _precision(facts: Facts, settings: Settings) -> None:
+    """Mixed precision of FSDP; float8 and mx where a converter turns them on."""
+    converters = settings.value("model.converters")
+    named = [str(each) for each in converters] if isinstance(converters, tuple | list) else [str(converters or "")]
+    for word, value in (("mx", "mxfp8"), ("float8", "fp8")):
+        if any(word in each.lower() for each in named):
+            facts.state("precision", value, settings["model.converters"].place, "model.converters")
+    if settings.has("float8") and "precision" not in facts:
+        facts.breaks_rule(
+            "float8 needs its converter",
+            '[float8] without model.converters = ["float8"]',
+            "add it, or remove the section",
+            "notice",
+        )
+    state(facts, "precision", settings.first("training.mixed_precision_param", "training.dtype"), precision)
+    facts.assume("precision", "bf16", "mixed_precision_param")
+
+
+def _recompute(facts: Facts, settings: Settings) -> None:
+    """Full, by operator, or every n-th layer."""
+    mode = settings.first("activation_checkpoint.mode", "activation_checkpoint")
+    word = "selective" if mode is None else str(mode.value).rsplit(".", 1)[-1].lower()
+    place = "default mode" if mode is None else mode.place
+    option = settings.value("activation_checkpoint.selective_ac_option")
+    if word in {"none", "full", "fullac"}:
+        facts.state("recompute", "full" if "full" in word else "none", place, "activation_checkpoint.mode")
+    elif word == "selectiveac" or (word == "selective" and option == "op"):
+        facts.state("recompute", "op_sac", place, "activation_checkpoint.mode")
+    elif word == "selective":
+        _every(facts, option if option is not None else "2", place)
+    else:
+        facts.miss("recompute", () if mode is None else mode.needs or (mode.place,))
+
+
+def _every(facts: Facts, option: object, place: str) -> None:
+    """Every n-th layer whole."""
+    every, layers = degree(option), facts.number("num_hidden_layers")
+    pp, vp = facts.number("pp"), facts.number("vp")
+    facts.derive("recompute", "full", f"{place}: every {option}. layer", "activation_checkpoint.selective_ac_option")
+    if every is None or layers is None or pp is None or vp is None:
+        facts.derive("recompute_every", every, place)
+    else:
+        facts.derive("recompute_num_layers", ceil(layers / pp / every), f"every {every}. layer")
+
+
+def _rest(facts: Facts, settings: Settings) -> None:
+    tp = facts.number("tp")
+    if tp is not None and settings.value("parallelism.enable_sequence_parallel") is not False:
+        facts.derive("sequence_parallel", value=True, rule="tensor parallelism of torchtitan splits the sequence")
+    facts.assume("optimizer", "adam")
+    facts.assume("overlap_tp", value=False)
+    facts.assume("offload", "none")
+    facts.assume("overlap_dp", value=True)
+    facts.assume("sequence_length", 2048)
+    compiled = settings.first("compile.enable", "training.compile")
+    if compiled is not None and switch(compiled.value) is not None:
+        facts.state("software.kernels", "fused" if switch(compiled.value) else "eager", compiled.place, compiled.name)

@@ -1,0 +1,72 @@
+"""Texts and plain values of launch files as the project's values; None where a text is not understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from shardplan.inputs.words import OPTIMIZERS, PRECISIONS, SCHEDULES
+from shardplan.words import FLAGS, folded
+
+Convert = Callable[[object], object]
+"""A value of a file as one of ours; None where it is not one."""
+
+_WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
+
+
+def whole(value: object) -> int | None:
+    """A whole number; ``10_000`` is one in YAML 1.1 and TOML, ``4.0`` where a file writes it so."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    text = str(value).strip().replace("_", "")
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def degree(value: object) -> int | None:
+    """A whole number from 1."""
+    number = whole(value)
+    return number if number is not None and number >= 1 else None
+
+
+def number(value: object) -> float | None:
+    """Any finite number."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        found = float(str(value))
+    except ValueError:
+        return None
+    return found if abs(found) < float("inf") else None
+
+
+def switch(value: object) -> bool | None:
+    """A switch in any of its spellings."""
+    return value if isinstance(value, bool) else FLAGS.get(folded(str(value)))
+
+
+def text(value: object) -> str | None:
+    """A text that is not empty."""
+    return str(value).strip() or None if isinstance(value, str | int | float) else None
+
+
+def precision(value: object) -> str | None:
+    """A precision under any of its names."""
+    return PRECISIONS.get(folded(str(value)))
+
+
+def optimizer(value: object) -> str | None:
+    """An optimizer under any of its names; the last part of a path such as ``torch.optim.AdamW``."""
+    return OPTIMIZERS.get(folded(str(value).rsplit(".", 1)[-1]))
+
+
+def schedule(value: object) -> str | None:
+    """A pipeline schedule under any of its names."""
+    return SCHEDULES.get(folded(str(value)))
+
+
+def zero_stage(value: object) -> str | None:
+    """The sharding of a stage of ZeRO."""
+    return {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}.get(-1 if (stage := whole(value)) is None else stage)

@@ -1,0 +1,607 @@
+"""Commands of the shell itself: assignment, functions, arguments, files that are sourced, text that is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
+from shardplan.launch.read.bash.branches import Branches, as_outcome
+from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
+from shardplan.launch.read.bash.context import Context
+from shardplan.launch.read.bash.expansion import Field
+from shardplan.launch.read.bash.state import Variable, flat
+from shardplan.launch.read.bash.syntax import Source, arguments, children
+from shardplan.launch.read.bash.text import EMPTY, Text, joined, literal, undecided
+from shardplan.launch.read.facts import Command, Word
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?=)")
+_STATED: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_CHANGED: Final = re.compile(
+    r"(?<![\w$-])([A-Za-z_]\w*)(?:\[[^\]]*\])?\s*(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)"
+)
+_SILENT: Final = frozenset(
+    {":", "true", "pwd", "cd", "pushd", "popd", "trap", "umask", "ulimit", "shopt", "module", "hash", "wait", "alias"}
+)
+_QUERIES: Final = frozenset(
+    {"command", "which", "type", "hash", "grep", "egrep", "fgrep", "pgrep", "diff", "cmp", "ping", "kill", "nvidia-smi",
+     "timeout", "nc", "curl", "wget"}
+)  # fmt: skip
+"""Commands whose status is a question; others are expected to succeed in ``a && b``."""
+
+
+class Builtins(Branches):
+    """Runs simple commands."""
+
+    def __init__(self, context: Context, open_file: Callable[[str], tuple[str, str] | None]) -> None:
+        super().__init__(context)
+        context.capture = self.capture_output
+        self.source = Source(b"", context.file, 1)
+        self.capturing: list[Text] | None = None
+        self.texts: dict[str, Text] = {}
+        self.not_read: list[tuple[str, int]] = []
+        self._open_file = open_file
+        self._locals: list[dict[str, Variable | None]] = []
+
+    def capture_output(self, source: str, line: int) -> Text:
+        """What a command prints; the evaluator has it."""
+        raise NotImplementedError
+
+    def run_source(self, text: str, file: str, first_line: int = 1) -> None:
+        """Runs a text; the evaluator has it."""
+        raise NotImplementedError
+
+    def run(self, node: Node) -> None:
+        """Runs a statement; the evaluator has it."""
+        raise NotImplementedError
+
+    def compute(self, source: str, line: int) -> None:
+        """Computes ``(( source ))``; the evaluator has it."""
+        raise NotImplementedError
+
+    def run_command(self, node: Node, nodes: list[Node]) -> None:
+        """A simple command: prefixes, name and words."""
+        line = self.source.line(node)
+        prefixes = [child for child in node.children if child.type == "variable_assignment"]
+        fields = [field for source, at in self.source.words(nodes) for field in self.expansion.fields(source, at)]
+        saved = {name: self.state.variables.get(name) for name in map(self._name_of, prefixes)}
+        exported = set(self.state.exported)
+        for prefix in prefixes:
+            self.assign_node(prefix)
+        if fields:
+            values = {
+                name: flat(self.state.variables.get(name) or EMPTY).word(line, self.source.file) for name in saved
+            }
+            self._call(fields, values, line)
+            for name, value in saved.items():
+                self.state.variables[name] = value
+                if value is None and name not in exported:
+                    del self.state.variables[name]
+        else:
+            self.status = HOLDS
+
+    def _name_of(self, node: Node) -> str:
+        found = _ASSIGNMENT.match(self.source.text(node))
+        return found[1] if found else ""
+
+    def _call(self, fields: list[Field], prefixes: Mapping[str, Word], line: int) -> None:
+        name = fields[0].text.known or ""
+        if name in self.state.functions and fields[0].text.known is not None:
+            self._call_function(name, [field.text for field in fields[1:]], line)
+        elif name in _BUILTINS:
+            _BUILTINS[name](self, fields[1:], line)
+        elif name in _SILENT:
+            self.status = HOLDS if name not in ("pwd",) or self.capturing is None else Outcome(None, (f"cmd:{name}",))
+            if self.capturing is not None and name == "pwd":
+                self.emit(fields, prefixes, line)
+        else:
+            self.emit(fields, prefixes, line)
+
+    def emit(self, fields: list[Field], prefixes: Mapping[str, Word], line: int) -> None:
+        """Notes a command that would run."""
+        file = self.source.file
+        words = tuple(field.text.word(line, file, splits=field.splits) for field in fields)
+        self.context.budget.spend(len(words) + len(self.state.exported) // 8)
+        self.context.budget.write(sum(len(word.shown) for word in words))
+        self.commands.append(
+            Command(
+                words=words,
+                assignments=dict(prefixes),
+                line=line,
+                file=file,
+                when=tuple(self.when),
+                exported=self.exports(line),
+            )
+        )
+        need = f"cmd:{' '.join(word.shown for word in words)[:80]}"
+        self.status = Outcome(None, (need,), expected=words[0].text not in _QUERIES)
+
+    def exports(self, line: int) -> dict[str, Word]:
+        """Exported variables as they are now."""
+        found: dict[str, Word] = {}
+        for name in sorted(self.state.exported):
+            value = self.state.variables.get(name)
+            if value is not None:
+                found[name] = flat(value).word(line, self.source.file)
+        return found
+
+    def assign_node(self, node: Node, *, is_export: bool = False) -> str:
+        """``NAME=value``, ``NAME+=value``, ``NAME[i]=value``, ``NAME=(words)``; the name."""
+        source, line = self.source.text(node), self.source.line(node)
+        found = _ASSIGNMENT.match(source)
+        if not found:
+            self.context.note(f"line {line}: an assignment that is not read")
+            self.forget_assigned(source, line)
+            return ""
+        name, adds = found[1], found[2] == "+="
+        array = next((child for child in node.children if child.type == "array"), None)
+        if array is not None:
+            self._assign_array(name, array, line, adds=adds)
+        else:
+            text = self.expansion.single(source[found.end() :], line)
+            index = source[len(name) : found.start(2)]
+            self._assign_text(name, index, text, line, adds=adds)
+        if is_export:
+            self.state.exported.add(name)
+        return name
+
+    def _assign_text(self, name: str, index: str, text: Text, line: int, *, adds: bool) -> None:
+        if index:
+            key = self.expansion.single(index[1:-1], line)
+            if key.known is None:
+                self.context.assign(name, undecided(key.needs, line, self.source.file))
+                return
+            before = self.context.at(self.context.look_up(name, line), key.known, line) if adds else EMPTY
+            self.context.set_element(name, key.known, joined((before, text)), line)
+            return
+        value = self.state.variables.get(name)
+        if adds and isinstance(value, tuple) and not isinstance(value, Text):
+            self.context.assign(name, (joined((value[0] if value else EMPTY, text)), *value[1:]))
+            return
+        if adds:
+            text = joined((flat(self.context.look_up(name, line)), text))
+            self.context.budget.write(sum(len(piece.text) for piece in text.pieces))
+            self.context.budget.spend(len(text.pieces) // 16)
+        self.context.assign(name, text)
+
+    def _assign_array(self, name: str, node: Node, line: int, *, adds: bool) -> None:
+        entries = [entry for entry in self.source.words(children(node))]
+        if name in self.state.tables or isinstance(self.state.variables.get(name), dict):
+            self._assign_table(name, entries, line, adds=adds)
+            return
+        if any(re.match(r"\[[^\]]+\]=", source) for source, _ in entries):
+            self.context.assign(name, undecided((f"code:{name}=([index]=value)",), line, self.source.file))
+            return
+        texts = tuple(
+            Text((piece._replace(undecided=piece.undecided._replace(splits=True)),), field.text.assumes)
+            if field.splits and len(field.text.pieces) == 1 and (piece := field.text.pieces[0]).undecided
+            else field.text
+            for source, at in entries
+            for field in self.expansion.fields(source, at)
+        )
+        before = self.state.variables.get(name) if adds else None
+        old = (before,) if isinstance(before, Text) else before if isinstance(before, tuple) else ()
+        self.context.budget.spend(1 + len(old) // 16)
+        self.context.assign(name, (*old, *texts))
+
+    def _assign_table(self, name: str, entries: list[tuple[str, int]], line: int, *, adds: bool) -> None:
+        before = self.state.variables.get(name)
+        table = dict(before) if adds and isinstance(before, dict) else {}
+        for source, at in entries:
+            found = re.match(r"\[(.*?)\]=", source, re.DOTALL)
+            key = self.expansion.single(found[1], at).known if found else None
+            if not found or key is None:
+                self.context.assign(name, undecided((f"code:{name}[...]",), line, self.source.file))
+                return
+            table[key] = self.expansion.single(source[found.end() :], at)
+        self.context.assign(name, table)
+
+    def declare(self, node: Node) -> None:
+        """``export``, ``declare``, ``local``, ``readonly`` and ``typeset``."""
+        kind = node.children[0].type
+        line, flags = self.source.line(node), ""
+        self.status = HOLDS
+        for child in node.children[1:]:
+            source = self.source.text(child)
+            if child.type == "word" and re.match(r"[-+]\w", source):
+                flags += source[1:]
+                continue
+            is_export = kind == "export" or "x" in flags
+            name = self._name_of(child) if child.type == "variable_assignment" else source
+            if child.type in ("variable_assignment", "variable_name"):
+                self._declare_name(
+                    name,
+                    flags,
+                    is_local=kind == "local"
+                    or (kind != "export" and bool(self._locals) and "g" not in flags and kind != "readonly"),
+                )
+            if child.type == "variable_assignment":
+                self.assign_node(child, is_export=is_export)
+            elif child.type == "variable_name":
+                self.state.exported.update({name} if is_export and "n" not in flags else ())
+            elif child.is_named and child.type != "comment":
+                self._declare_fields(self.expansion.fields(source, line), line, is_export=is_export)
+        if "i" in flags or ("n" in flags and kind != "export"):
+            self.context.note(f"line {line}: declare -{flags} is not followed")
+            self.forget_assigned(self.source.text(node), line)
+
+    def _declare_name(self, name: str, flags: str, *, is_local: bool) -> None:
+        if is_local and self._locals and name not in self._locals[-1]:
+            self._locals[-1][name] = self.state.variables.get(name)
+            self.state.variables[name] = EMPTY
+        if "A" in flags:
+            self.state.tables.add(name)
+
+    def _declare_fields(self, fields: list[Field], line: int, *, is_export: bool) -> None:
+        for field in fields:
+            found = _STATED.fullmatch(field.text.known or "")
+            if found:
+                self.context.assign(found[1], literal(found[2], line, self.source.file))
+                self.state.exported.update({found[1]} if is_export else ())
+            elif is_export and re.fullmatch(r"[A-Za-z_]\w*", field.text.known or ""):
+                self.state.exported.add(field.text.known or "")
+            elif stated := re.match(r"([A-Za-z_]\w*)=", field.text.shown):
+                self.context.assign(stated[1], undecided(field.text.needs, line, self.source.file))
+            elif field.text.known is None:
+                self.context.note(f"line {line}: which variables are exported is not decidable: {field.text.shown}")
+
+    def unset(self, name: str) -> None:
+        """``unset NAME``."""
+        self.context.assign(name, None)
+        self.state.exported.discard(name)
+        self.state.functions.pop(name, None)
+
+    def forget_assigned(self, source: str, line: int) -> None:
+        """Makes undecided what a text that is not read may assign."""
+        for found in _CHANGED.finditer(source):
+            name = found[1] or found[2]
+            self.context.assign(name, undecided((f"code:line {line}",), line, self.source.file))
+
+    def _call_function(self, name: str, arguments: list[Text], line: int) -> None:
+        body, source = self.state.functions[name]
+        self.context.budget.enter()
+        saved = self.state.positional, self.state.counts_arguments
+        outer_source, outer_file, outer = self.source, self.context.file, self.pending
+        self.state.positional, self.state.counts_arguments = tuple(arguments), True
+        self.source, self.context.file, self.pending = source, source.file, []
+        self._locals.append({})
+        self.run(body)
+        self.catch(("return",), outer, line)
+        for local, value in self._locals.pop().items():
+            if value is None:
+                self.state.variables.pop(local, None)
+            else:
+                self.state.variables[local] = value
+        self.state.positional, self.state.counts_arguments = saved
+        self.source, self.context.file = outer_source, outer_file
+        self.context.budget.leave()
+
+    # Files
+
+    def _source_file(self, fields: list[Field], line: int) -> None:
+        if not fields:
+            return
+        target, rest = fields[0].text, [field.text for field in fields[1:]]
+        opened = self._open_file(target.known) if target.known else None
+        if opened is None:
+            self.context.note(
+                f"line {line}: sources {target.shown}, which was not read; variables that it sets are asked for"
+            )
+            self.status = HOLDS
+            return
+        text, file = opened
+        self.context.budget.read(len(text))
+        saved = self.state.positional, self.state.counts_arguments
+        if rest:
+            self.state.positional, self.state.counts_arguments = tuple(rest), True
+        outer, self.pending = self.pending, []
+        self.run_source(text, file)
+        self.catch(("return",), outer, line)
+        if rest:
+            self.state.positional, self.state.counts_arguments = saved
+        self.status = HOLDS
+
+    def target(self, redirects: list[Node]) -> Text | None:
+        """The file that output goes to: of ``>``, ``>>`` or of ``tee``."""
+        for redirect in redirects:
+            if redirect.type == "file_redirect":
+                signs = [child.type for child in redirect.children if not child.is_named]
+                destination = redirect.child_by_field_name("destination")
+                descriptor = redirect.child_by_field_name("descriptor")
+                if (
+                    destination is not None
+                    and signs[-1:]
+                    and signs[-1] in (">", ">>", "&>", ">|")
+                    and descriptor is None
+                ):
+                    return self.expansion.single(self.source.text(destination), self.source.line(destination))
+            elif redirect.type == "heredoc_redirect":
+                found = self.target(redirect.children) or self._tee(redirect)
+                if found:
+                    return found
+        return None
+
+    def _tee(self, redirect: Node) -> Text | None:
+        pipeline = next((child for child in redirect.children if child.type == "pipeline"), None)
+        command = next((child for child in children(pipeline) if child.type == "command"), None) if pipeline else None
+        words = list(self.source.words(arguments(command))) if command is not None else []
+        if not words or words[0][0] != "tee":
+            return None
+        names = [word for word in words[1:] if not word[0].startswith("-")]
+        return self.expansion.single(*names[0]) if names else None
+
+    def appends(self, redirects: list[Node]) -> bool:
+        """Whether output is added to the file."""
+        return any(child.type == ">>" for redirect in redirects for child in redirect.children) or any(
+            self.appends([child])
+            for redirect in redirects
+            for child in redirect.children
+            if child.type == "file_redirect"
+        )
+
+    def write(self, here: Node, target: Text | None, words: list[Node]) -> None:
+        """``cat <<EOF > file``: keeps the text by the name of the file."""
+        text, line = self.here_text(here), self.source.line(here)
+        named = [word for word, _ in self.source.words(words[1:]) if not word.startswith("-")]
+        if target is None and named and self.source.text(words[0]) == "tee":
+            target = self.expansion.single(named[0], line)
+        self.status = HOLDS
+        if target is not None:
+            self.keep(target, text, line, appends=self.appends([here]))
+        elif self.capturing is not None:
+            self.capturing.append(text)
+
+    def here_text(self, here: Node) -> Text:
+        """The text of a here-document."""
+        start = next((child for child in here.children if child.type == "heredoc_start"), None)
+        body = next((child for child in here.children if child.type == "heredoc_body"), None)
+        if start is None or body is None:
+            return EMPTY
+        text, line = self.source.text(body), self.source.line(body)
+        if any(child.type == "<<-" for child in here.children):
+            text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+        if re.search(r"['\"\\]", self.source.text(start)):
+            return literal(text, line, self.source.file)
+        return self.expansion.here(text, line)
+
+    def keep(self, target: Text, text: Text, line: int, *, appends: bool) -> None:
+        """Keeps what is written to a file."""
+        name = str(PurePosixPath(target.shown)) if target.shown else ""
+        if not name or name.startswith("/dev/"):
+            return
+        if self.when:
+            label = "; ".join(self.when)
+            self.context.note(f"line {line}: {name} is written only if: {label}")
+            if name in self.texts:
+                text = undecided((f"code:{label}",), line, self.source.file)
+        before = self.texts.get(name, EMPTY) if appends else EMPTY
+        self.texts[name] = joined((before, text))
+        if len(self.texts) > 200:
+            self.texts.pop(next(iter(self.texts)))
+
+    # Commands of the shell
+
+    def _echo(self, fields: list[Field], line: int) -> None:
+        ends, escapes = "\n", False
+        while fields and re.fullmatch(r"-[neE]+", fields[0].text.known or ""):
+            flag = fields[0].text.known or ""
+            ends = "" if "n" in flag else ends
+            escapes = "e" in flag or escapes
+            fields = fields[1:]
+        text = joined((joined((field.text for field in fields), " "), literal(ends)))
+        if escapes and any("\\" in piece.text for piece in text.pieces):
+            text = undecided(("code:echo -e",), line, self.source.file)
+        self._print(text)
+
+    def _print(self, text: Text) -> None:
+        if self.capturing is not None:
+            self.context.budget.write(sum(len(piece.text) for piece in text.pieces))
+            self.capturing.append(text)
+        self.status = HOLDS
+
+    def _printf(self, fields: list[Field], line: int) -> None:
+        template = fields[0].text.known if fields else ""
+        if template == "-v" and len(fields) > 2 and fields[1].text.known:
+            self.context.assign(fields[1].text.known, undecided(("code:printf",), line, self.source.file))
+            self.status = HOLDS
+        elif template in ("%s", "%s\n", "%s\\n") and len(fields) == 2:
+            self._print(joined((fields[1].text, literal("\n" if "n" in template[2:] or "\n" in template else ""))))
+        else:
+            self._print(undecided(("code:printf",), line, self.source.file))
+
+    def _path(self, fields: list[Field], line: int, part: Callable[[str], str], name: str) -> None:
+        known = fields[0].text.known if len(fields) == 1 else None
+        if known is None or self.capturing is None:
+            self.emit([Field(literal(name, line, self.source.file), False), *fields], {}, line)
+        else:
+            self._print(literal(part(known) + "\n", line, self.source.file))
+
+    def _dirname(self, fields: list[Field], line: int) -> None:
+        self._path(fields, line, lambda path: str(PurePosixPath(path).parent), "dirname")
+
+    def _basename(self, fields: list[Field], line: int) -> None:
+        if (
+            len(fields) == 2
+            and fields[0].text.known is not None
+            and fields[1].text.known is not None
+            and self.capturing is not None
+        ):
+            suffix = fields[1].text.known
+            name = PurePosixPath(fields[0].text.known).name
+            shorter = name[: -len(suffix)] if suffix and name.endswith(suffix) and name != suffix else name
+            self._print(literal(shorter + "\n", line, self.source.file))
+            return
+        self._path(fields, line, lambda path: PurePosixPath(path).name, "basename")
+
+    def _seq(self, fields: list[Field], line: int) -> None:
+        known = [field.text.known or "" for field in fields]
+        if (
+            self.capturing is None
+            or not 0 < len(known) < 4
+            or not all(re.fullmatch(r"-?\d{1,6}", each) for each in known)
+        ):
+            self.emit([Field(literal("seq", line, self.source.file), False), *fields], {}, line)
+            return
+        numbers = [int(each) for each in known]
+        first, step, last = (
+            (1, 1, numbers[0]) if len(numbers) == 1 else (numbers[0], 1, numbers[1]) if len(numbers) == 2 else numbers
+        )
+        made = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
+        self.context.budget.spend(len(made))
+        self._print(literal("".join(f"{each}\n" for each in made), line, self.source.file))
+
+    def _expr(self, fields: list[Field], line: int) -> None:
+        known = [field.text.known or "" for field in fields]
+        if (
+            self.capturing is None
+            or not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", each) for each in known)
+            or not known
+        ):
+            self.emit([Field(literal("expr", line, self.source.file), False), *fields], {}, line)
+            return
+        try:
+            self._print(literal(f"{self.context.number(' '.join(known), line)}\n", line, self.source.file))
+        except ArithmeticUndecidedError as error:
+            self._print(undecided(error.needs, line, self.source.file))
+
+    def _exit(self, fields: list[Field], line: int) -> None:
+        self.state.flow = "exit"
+
+    def _return(self, fields: list[Field], line: int) -> None:
+        self._status_of(fields)
+        self.state.flow = "return"
+
+    def _status_of(self, fields: list[Field]) -> None:
+        known = fields[0].text.known if fields else "0"
+        if fields and known is not None:
+            self.status = HOLDS if known == "0" else FAILS
+        elif fields:
+            self.status = Outcome(None, fields[0].text.needs)
+
+    def _break(self, fields: list[Field], line: int) -> None:
+        self._leave("break", fields, line)
+
+    def _continue(self, fields: list[Field], line: int) -> None:
+        self._leave("continue", fields, line)
+
+    def _leave(self, kind: str, fields: list[Field], line: int) -> None:
+        if fields and fields[0].text.known != "1":
+            self.context.note(f"line {line}: {kind} out of several loops is read as out of one")
+        self.state.flow = kind
+
+    def _shift(self, fields: list[Field], line: int) -> None:
+        known = fields[0].text.known if fields else "1"
+        number = int(known) if known and known.isdecimal() and len(known) < 6 else 1
+        if len(self.state.positional) < number and not self.state.counts_arguments:
+            self.state.positional = ()
+        elif len(self.state.positional) >= number:
+            self.state.positional = self.state.positional[number:]
+        self.status = HOLDS if number else FAILS
+
+    def _set(self, fields: list[Field], line: int) -> None:
+        self.status = HOLDS
+        known = [field.text.known for field in fields]
+        if "-a" in known or ("-o" in known and "allexport" in known):
+            self.state.exports_all = True
+        elif "+a" in known:
+            self.state.exports_all = False
+        if "--" in known:
+            rest = fields[known.index("--") + 1 :]
+        elif known and known[0] is not None and not known[0].startswith(("-", "+")):
+            rest = fields
+        else:
+            return
+        self.state.positional, self.state.counts_arguments = tuple(field.text for field in rest), True
+
+    def _eval(self, fields: list[Field], line: int) -> None:
+        text = joined((field.text for field in fields), " ")
+        if text.known is not None:
+            self.run_source(text.known, self.source.file, line)
+            return
+        marked, needs = list[str](), dict[str, Text]()
+        for piece in text.pieces:
+            if piece.undecided:
+                name = f"__undecided_{len(needs)}"
+                needs[name] = Text((piece,), text.assumes)
+                marked.append(f"${{{name}}}")
+            else:
+                marked.append(piece.text)
+        self.state.variables.update(needs)
+        self.run_source("".join(marked), self.source.file, line)
+        for name in needs:
+            self.state.variables.pop(name, None)
+
+    def _read(self, fields: list[Field], line: int) -> None:
+        for field in fields:
+            if re.fullmatch(r"[A-Za-z_]\w*", field.text.known or ""):
+                self.context.assign(field.text.known or "", undecided(("cmd:read",), line, self.source.file))
+        self.status = Outcome(None, ("cmd:read",))
+
+    def _let(self, fields: list[Field], line: int) -> None:
+        for field in fields:
+            self.compute(field.text.known or "", line)
+
+    def _exec(self, fields: list[Field], line: int) -> None:
+        if fields:
+            self._call(fields, {}, line)
+            self.state.flow = "exit"
+
+    def _false(self, fields: list[Field], line: int) -> None:
+        self.status = FAILS
+
+    def _test_builtin(self, fields: list[Field], line: int) -> None:
+        self.status = self.conditions.single([field.text for field in fields], line)
+
+    def _local_words(self, fields: list[Field], line: int) -> None:
+        self._declare_fields(fields, line, is_export=False)
+        self.status = HOLDS
+
+    def _unset_words(self, fields: list[Field], line: int) -> None:
+        for field in fields:
+            self.unset(field.text.known or "")
+        self.status = HOLDS
+
+    def _getopts(self, fields: list[Field], line: int) -> None:
+        self._read(fields[1:2], line)
+        self.context.assign("OPTARG", undecided(("arg:1",), line, self.source.file))
+        if not self.state.positional:
+            self.status = Outcome(False, ("arg:1",), () if self.state.counts_arguments else ("arg:#=0",))
+            if not self.state.counts_arguments:
+                self.context.note(f"line {line}: no arguments were given, so that options keep their defaults")
+                self.status = FAILS
+        else:
+            self.status = Outcome(None, ("code:getopts",))
+
+
+_BUILTINS: Final[Mapping[str, Callable[[Builtins, list[Field], int], None]]] = {
+    "source": Builtins._source_file,
+    ".": Builtins._source_file,
+    "echo": Builtins._echo,
+    "printf": Builtins._printf,
+    "dirname": Builtins._dirname,
+    "basename": Builtins._basename,
+    "seq": Builtins._seq,
+    "expr": Builtins._expr,
+    "exit": Builtins._exit,
+    "return": Builtins._return,
+    "break": Builtins._break,
+    "continue": Builtins._continue,
+    "shift": Builtins._shift,
+    "set": Builtins._set,
+    "eval": Builtins._eval,
+    "read": Builtins._read,
+    "mapfile": Builtins._read,
+    "readarray": Builtins._read,
+    "let": Builtins._let,
+    "exec": Builtins._exec,
+    "false": Builtins._false,
+    "test": Builtins._test_builtin,
+    "local": Builtins._local_words,
+    "unset": Builtins._unset_words,
+    "getopts": Builtins._getopts,
+}

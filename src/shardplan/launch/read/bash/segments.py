@@ -1,0 +1,52 @@
+"""Stretches of a word between which quoting changes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shardplan.launch.read.bash.text import Piece, Text, Undecided, unique
+
+
+class Segment(NamedTuple):
+    """Characters, or something undecided, of an expanded word."""
+
+    text: str
+    quoted: bool
+    splits: bool
+    """Whether it comes from an unquoted expansion, so that blanks end the word."""
+    line: int
+    file: str
+    undecided: Undecided | None = None
+    assumes: tuple[str, ...] = ()
+    is_break: bool = False
+    """Between two elements of ``"$@"`` or ``"${A[@]}"``: the next word begins."""
+    is_gone: bool = False
+    """Where ``"$@"`` has no elements: quotes around it alone make no word."""
+
+    @property
+    def piece(self) -> Piece:
+        """The text as a piece of a word."""
+        return Piece(self.text, self.line, self.file, self.undecided)
+
+
+BREAK = Segment("", False, False, 0, "", is_break=True)
+GONE = Segment("", False, False, 0, "", is_gone=True)
+
+
+def of_text(text: Text, *, quoted: bool, splits: bool = False) -> list[Segment]:
+    """The segments of expanded text."""
+    found = [
+        Segment(piece.text, quoted, splits, piece.line, piece.file, piece.undecided, text.assumes)
+        for piece in text.pieces
+    ]
+    return found or [Segment("", False, False, 0, "", None, text.assumes)]
+
+
+def to_text(segments: list[Segment]) -> Text:
+    """All segments as one text, elements of arrays joined by blanks."""
+    pieces = [
+        Piece(" ", 0, "") if segment.is_break else segment.piece
+        for segment in segments
+        if segment.text or segment.undecided or segment.is_break
+    ]
+    return Text(tuple(pieces), unique(each for segment in segments for each in segment.assumes))

@@ -1,0 +1,167 @@
+"""Text that may hold pieces that reading alone does not decide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from shardplan.errors import shortened
+from shardplan.launch.read.facts import Word
+
+_MOST_SHOWN: Final = 80
+_WORDS: Final = re.compile(r"\s+|\S+")
+
+
+class Undecided(NamedTuple):
+    """Something that reading alone does not decide."""
+
+    needs: tuple[str, ...]
+    """What would decide it."""
+    is_unset: bool = False
+    """Whether it is a variable or an argument that nobody gave: tests for empty text assume that there is none."""
+    splits: bool = False
+    """Whether it may be several words or none, even in quotes: elements that an array has in one branch only."""
+
+
+class Piece(NamedTuple):
+    """A run of characters, or something undecided, with the place where it is written."""
+
+    text: str
+    line: int
+    file: str
+    undecided: Undecided | None = None
+
+    @property
+    def shown(self) -> str:
+        """The characters; what is undecided in angle brackets."""
+        if self.undecided is None:
+            return self.text
+        return f"<{shortened(', '.join(self.undecided.needs), _MOST_SHOWN)}>"
+
+
+class Text(NamedTuple):
+    """What a variable or a word holds."""
+
+    pieces: tuple[Piece, ...]
+    assumes: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> str | None:
+        """The characters; None where some are undecided."""
+        if any(piece.undecided for piece in self.pieces):
+            return None
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What decides the undecided pieces."""
+        return unique(need for piece in self.pieces if piece.undecided for need in piece.undecided.needs)
+
+    @property
+    def shown(self) -> str:
+        """The characters, undecided pieces in angle brackets."""
+        return "".join(piece.shown for piece in self.pieces)
+
+    @property
+    def splits(self) -> bool:
+        """Whether this may be several words or none even in quotes."""
+        return any(piece.undecided.splits for piece in self.pieces if piece.undecided)
+
+    @property
+    def is_unset(self) -> bool:
+        """Whether this is nothing but variables that nobody gave."""
+        return bool(self.pieces) and all(piece.undecided and piece.undecided.is_unset for piece in self.pieces)
+
+    def word(self, line: int, file: str, *, splits: bool = False) -> Word:
+        """The word of a command or the value of a variable that this is."""
+        place = next(((piece.line, piece.file) for piece in self.pieces if piece.line), (line, file))
+        return Word(
+            text=self.known,
+            shown=self.shown,
+            line=place[0],
+            file=place[1],
+            needs=self.needs,
+            assumes=self.assumes,
+            splits=splits or self.splits,
+        )
+
+
+EMPTY: Final = Text(())
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """``names``, each once, in order."""
+    return tuple(dict.fromkeys(names))
+
+
+def literal(text: str, line: int = 0, file: str = "", assumes: tuple[str, ...] = ()) -> Text:
+    """Known text."""
+    return Text((Piece(text, line, file),) if text else (), assumes)
+
+
+def undecided(
+    needs: Iterable[str],
+    line: int = 0,
+    file: str = "",
+    *,
+    is_unset: bool = False,
+    splits: bool = False,
+    assumes: tuple[str, ...] = (),
+) -> Text:
+    """Text of which only is known what would decide it."""
+    return Text((Piece("", line, file, Undecided(unique(needs), is_unset, splits)),), assumes)
+
+
+def joined(texts: Iterable[Text], separator: str = "") -> Text:
+    """``texts`` after each other."""
+    pieces: list[Piece] = []
+    assumes: list[str] = []
+    for number, text in enumerate(texts):
+        if number and separator:
+            pieces.append(Piece(separator, 0, ""))
+        pieces.extend(text.pieces)
+        assumes.extend(text.assumes)
+    return Text(tuple(pieces), unique(assumes))
+
+
+def either(texts: Sequence[Text], needs: tuple[str, ...], line: int, file: str) -> Text:
+    """What is in all of ``texts``, and something undecided between the first and the last word that differ."""
+    lists = [_tokens(text) for text in texts]
+    shortest = min(len(tokens) for tokens in lists)
+    first = lists[0]
+    head = 0
+    while head < shortest and all(_same(tokens[head], first[head]) for tokens in lists):
+        head += 1
+    tail = 0
+    while tail < shortest - head and all(_same(tokens[-1 - tail], first[-1 - tail]) for tokens in lists):
+        tail += 1
+    middle = unique(
+        need for tokens in lists for p in tokens[head : len(tokens) - tail] if p.undecided for need in p.undecided.needs
+    )
+    gap = Piece("", line, file, Undecided(unique((*needs, *middle)), splits=True))
+    differ = ["".join(p.shown for p in tokens[head : len(tokens) - tail]) for tokens in lists]
+    blank = (Piece(" ", line, file),)
+    before = blank if all(not text or text[0].isspace() for text in differ) else ()
+    after = blank if all(not text or text[-1].isspace() for text in differ) else ()
+    end = tuple(first[len(first) - tail :])
+    return Text((*first[:head], *before, gap, *after, *end), unique(each for text in texts for each in text.assumes))
+
+
+def _tokens(text: Text) -> list[Piece]:
+    found: list[Piece] = []
+    for piece in text.pieces:
+        if piece.undecided:
+            found.append(piece)
+        else:
+            found.extend(piece._replace(text=each) for each in _WORDS.findall(piece.text))
+    return found
+
+
+def _same(left: Piece, right: Piece) -> bool:
+    return left.text == right.text and left.undecided == right.undecided
+
+
+def same_text(left: Text, right: Text) -> bool:
+    """Whether two texts hold the same, wherever it was written."""
+    return left.shown == right.shown and left.needs == right.needs

@@ -1,0 +1,147 @@
+"""YAML, JSON, TOML and INI files as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from shardplan.errors import InputError
+from shardplan.files import printable, read_text
+from shardplan.launch.read.bash.text import Text
+from shardplan.launch.read.facts import Document, DocumentKind
+from shardplan.launch.read.includes import Includes, Opener
+from shardplan.launch.read.interpolation import Interpolation
+from shardplan.launch.read.json_tree import json_tree
+from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, Budget, refuse
+from shardplan.launch.read.tables import ini_tree, toml_tree
+from shardplan.launch.read.trees import Branch, Leaf, Tree, document
+from shardplan.launch.read.yaml_tree import yaml_tree
+
+SUFFIXES: Final[Mapping[str, DocumentKind]] = {
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".jsonc": "jsonc", ".toml": "toml", ".ini": "ini", ".cfg": "ini",
+    ".py": "python",
+}  # fmt: skip
+_READERS: Final[Mapping[str, Callable[[str, str], tuple[Tree, list[str]]]]] = {
+    "yaml": yaml_tree,
+    "json": lambda text, file: json_tree(text, file, is_loose=False),
+    "jsonc": lambda text, file: json_tree(text, file, is_loose=True),
+    "toml": toml_tree,
+    "ini": ini_tree,
+}
+_MARK: Final = "undecided\ue000"
+
+
+def read_document(path: Path, kind: DocumentKind | None = None, *, env: Mapping[str, str] | None = None) -> Document:
+    """The document in the file at ``path``; ``kind`` goes by the suffix where it is not given.
+
+    Files that a YAML document builds on are read where they are in its folder. Raises ``InputError``.
+    """
+    kind = kind or SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise InputError(
+            f"the kind of {printable(str(path))} is not known from its suffix",
+            rule=f"a configuration ends in one of {', '.join(SUFFIXES)}",
+            hint="rename the file",
+        )
+    if kind == "python":
+        from shardplan.launch.read.python import read_python
+
+        return read_python(path, env=env)
+    budget = Budget(printable(str(path)))
+    text = read_text(path, LAUNCH_FILE)
+    return _document(text, kind, printable(str(path)), env or {}, budget, _opener(path, budget))
+
+
+def parse_document(text: str, kind: DocumentKind, file: str, *, env: Mapping[str, str] | None = None) -> Document:
+    """The document that ``text`` holds; ``file`` names it. Files that it builds on are not opened. Raises ``InputError``."""
+    if kind == "python":
+        from shardplan.launch.read.python import parse_python
+
+        return parse_python(text, file, env=env)
+    return _document(text, kind, printable(file), env or {}, Budget(printable(file)), lambda _: None)
+
+
+def _document(
+    text: str, kind: DocumentKind, file: str, env: Mapping[str, str], budget: Budget, open_file: Opener
+) -> Document:
+    budget.read(len(text))
+    if len(text) > MOST_BYTES:
+        refuse(file, f"has more than {MOST_BYTES:,} characters", LAUNCH_FILE.rule)
+    tree, notes = _READERS[kind](text, file)
+    if not isinstance(tree, Branch) or tree.is_list:
+        refuse(file, "holds no fields with values", "a configuration holds named fields")
+    if kind == "yaml":
+        includes = Includes(open_file)
+        tree = Interpolation(includes.join(tree), env, budget).resolve()
+        notes = [*notes, *includes.notes]
+    return document(tree, kind, file, tuple(notes))
+
+
+def _opener(path: Path, budget: Budget) -> Opener:
+    """Opens YAML files in the folder of ``path``."""
+    root = path.resolve().parent
+
+    def open_file(name: str) -> tuple[Branch, bool] | None:
+        names = [name] if name.endswith((".yaml", ".yml")) else [f"{name}.yaml", f"{name}.yml"]
+        for each in names:
+            try:
+                found = (root / each).resolve()
+                if not found.is_relative_to(root) or not found.is_file():
+                    continue
+                text = read_text(found, LAUNCH_FILE)
+            except (OSError, RuntimeError, ValueError):
+                continue
+            budget.read(len(text))
+            tree, _ = yaml_tree(text, printable(str(path.parent / each)))
+            if isinstance(tree, Branch) and not tree.is_list:
+                return tree, "@package _global_" in text[:200]
+        return None
+
+    return open_file
+
+
+def document_of_text(text: Text, name: str) -> Document | None:
+    """The document that a script writes to the file ``name``; None where the text is none.
+
+    What the script does not decide is marked while the text is parsed, so that the values that it touches are undecided.
+    """
+    marked, needs = _marked(text)
+    stripped = marked.strip()
+    kind = SUFFIXES.get(Path(name).suffix.lower())
+    if kind == "python" or (kind is None and stripped[:1] != "{"):
+        return None
+    try:
+        budget = Budget(name)
+        tree, notes = _READERS[kind or "json"](marked, name)
+        if not isinstance(tree, Branch) or tree.is_list:
+            return None
+        _unmark(tree, needs)
+        if kind == "yaml":
+            tree = Interpolation(tree, {}, budget).resolve()
+        return document(tree, kind or "json", name, tuple(notes))
+    except InputError:
+        return None
+
+
+def _marked(text: Text) -> tuple[str, dict[str, tuple[str, ...]]]:
+    needs: dict[str, tuple[str, ...]] = {}
+    made = ""
+    for piece in text.pieces:
+        if piece.undecided is None:
+            made += piece.text
+            continue
+        mark = f"{_MARK}{len(needs)}\ue001"
+        needs[mark] = piece.undecided.needs
+        line = made.rpartition("\n")[2].replace('\\"', "")
+        made += mark if line.count('"') % 2 else f'"{mark}"'
+    return made, needs
+
+
+def _unmark(tree: Branch, needs: Mapping[str, tuple[str, ...]]) -> None:
+    for key, item in tree.items.items():
+        if isinstance(item, Branch):
+            _unmark(item, needs)
+        elif isinstance(item.value, str) and _MARK in item.value:
+            found = [need for mark, names in needs.items() if mark in str(item.value) for need in names]
+            tree.items[key] = Leaf(value=None, line=item.line, file=item.file, needs=tuple(dict.fromkeys(found)))

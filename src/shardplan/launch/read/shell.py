@@ -1,0 +1,166 @@
+"""Shell scripts: the commands that they run, by reading alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from shardplan.errors import InputError
+from shardplan.files import printable, read_text
+from shardplan.launch.read.bash.evaluator import Evaluator
+from shardplan.launch.read.bash.context import Context
+from shardplan.launch.read.bash.state import flat
+from shardplan.launch.read.bash.text import Text, literal, unique
+from shardplan.launch.read.documents import document_of_text
+from shardplan.launch.read.facts import Command, Document, Need, Script, Word
+from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, refuse
+
+_SHORT: Final = {
+    "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "p": "partition", "t": "time",
+    "A": "account", "w": "nodelist", "o": "output", "e": "error", "C": "constraint",
+}  # fmt: skip
+_OPTION: Final = re.compile(r"--([a-z][\w-]*)(?:[=\s]+([^\s-]\S*))?|-([A-Za-z])\s*=?\s*([^\s-]\S*)")
+_PLACEHOLDER: Final = re.compile(
+    r"<(?!env:|arg:|cmd:|file:|code:|key:)[\w .\-/]+>|\b(?:your|my)[_-](?:own|path|data|model|token|dir)|/?path/to/|\bTODO\b|\bFIXME\b|\bXXX+\b",
+    re.IGNORECASE,
+)
+_WHY: Final = {
+    "env": "the environment variable is used and not set in the script",
+    "arg": "the script uses this argument, and it was not given",
+    "cmd": "only running this command gives its output",
+    "file": "whether this file exists is not known",
+    "code": "reading alone does not decide this",
+    "key": "the key is not in the file",
+}
+_MOST_NOTED: Final = 20
+
+
+def read_script(
+    path: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    folders: Sequence[Path] = (),
+) -> Script:
+    """What the shell script at ``path`` runs, given environment variables and arguments.
+
+    Files that it sources are read where they are in its folder, or in one of ``folders``. Raises ``InputError``.
+    """
+    text = read_text(path, LAUNCH_FILE)
+    roots = [path.resolve().parent, *(folder.resolve() for folder in folders)]
+    return _evaluated(text, str(path), env or {}, arguments, lambda name: _open_in(roots, path, name))
+
+
+def parse_script(
+    text: str, file: str, *, env: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+) -> Script:
+    """What a script given as text runs; files that it sources are not opened. Raises ``InputError``."""
+    return _evaluated(text, file, env or {}, arguments, lambda _: None)
+
+
+def _open_in(roots: Sequence[Path], script: Path, name: str) -> tuple[str, str] | None:
+    """Text and path of a sourced file; None where it is not there or outside the folders that may be read."""
+    if "\0" in name:
+        return None
+    for candidate in (Path(name), script.parent / name, *(root / name for root in roots)):
+        try:
+            found = candidate.resolve()
+            if found.is_file() and any(found.is_relative_to(root) for root in roots):
+                return read_text(found, LAUNCH_FILE), str(candidate)
+        except (OSError, RuntimeError, InputError):
+            continue
+    return None
+
+
+def _evaluated(
+    text: str,
+    file: str,
+    env: Mapping[str, str],
+    arguments: Sequence[str],
+    open_file: Callable[[str], tuple[str, str] | None],
+) -> Script:
+    file = printable(file)
+    if len(text) > MOST_BYTES or "\0" in text:
+        refuse(file, "is too long, or holds null characters", LAUNCH_FILE.rule)
+    directives = dict(_directives(text, file))
+    context = Context(file, env, directives)
+    evaluator = Evaluator(context, open_file)
+    context.state.positional = tuple(literal(argument) for argument in arguments)
+    context.state.counts_arguments = bool(arguments)
+    context.state.exported = set(env)
+    if "\r\n" in text:
+        text = text.replace("\r\n", "\n")
+        context.note("the lines end as on Windows; bash does not run such a script")
+    try:
+        context.budget.read(len(text))
+        evaluator.run_source(text, file)
+    except RecursionError:
+        refuse(file, "is nested too deep", "a launch script is shallow")
+    return _script(file, evaluator)
+
+
+def _script(file: str, evaluator: Evaluator) -> Script:
+    context = evaluator.context
+    commands = tuple(evaluator.commands)
+    texts = {name: text.word(0, file) for name, text in evaluator.texts.items()}
+    documents = dict(_documents(evaluator.texts))
+    words = [word for command in commands for word in (*command.words, *command.assignments.values())]
+    environment = {
+        name: flat(value).word(0, file) for name, value in context.state.variables.items() if value is not None
+    }
+    return Script(
+        file=file,
+        commands=commands,
+        environment=environment,
+        exported=frozenset(name for name in context.state.exported if name in environment),
+        directives=context.directives,
+        documents=documents,
+        texts=texts,
+        needs=_needs([*words, *texts.values(), *context.directives.values()]),
+        notes=tuple(_notes(evaluator, words)),
+    )
+
+
+def _needs(words: Sequence[Word]) -> tuple[Need, ...]:
+    found: dict[str, Need] = {}
+    for word in words:
+        for name in word.needs:
+            if name not in found:
+                found[name] = Need(name=name, file=word.file, line=word.line, why=_WHY[name.partition(":")[0]])
+    return tuple(found.values())
+
+
+def _documents(texts: Mapping[str, Text]) -> Iterator[tuple[str, Document]]:
+    for name, text in texts.items():
+        document = document_of_text(text, name)
+        if document is not None:
+            yield name, document
+
+
+def _notes(evaluator: Evaluator, words: Sequence[Word]) -> Iterator[str]:
+    context = evaluator.context
+    yield from context.notes
+    placeholders = unique(
+        f"line {word.line}: a placeholder: {word.shown[:100]}" for word in words if _PLACEHOLDER.search(word.shown)
+    )
+    yield from placeholders[:_MOST_NOTED]
+    unused = sorted(
+        name for name in context.state.variables if name not in context.used and name not in context.state.exported
+    )
+    if unused:
+        yield f"set and never used: {', '.join(unused[:_MOST_NOTED])}"
+
+
+def _directives(text: str, file: str) -> Iterator[tuple[str, Word]]:
+    """Options of ``#SBATCH`` lines; Slurm stops at the first command."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            return
+        if stripped.startswith("#SBATCH"):
+            for found in _OPTION.finditer(stripped.removeprefix("#SBATCH").partition(" #")[0]):
+                name = found[1] or _SHORT.get(found[3], found[3])
+                value = (found[2] or found[4] or "").strip("\"'")
+                yield name, literal(value, number, file).word(number, file)
