@@ -27,8 +27,9 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import Listed, best_plans, outcomes
 from shardplan.planner.points import families
+from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Restrictions, declare, divisors
+from shardplan.planner.space import declare
 from shardplan.validity.rules import broken_rule
 
 

@@ -27,8 +27,8 @@ from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
 from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
+from shardplan.planner.restrictions import Given
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Given
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 

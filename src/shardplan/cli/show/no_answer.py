@@ -18,7 +18,9 @@ def show_no_answer(page: Page, result: SearchResult) -> None:
         need = (result.smallest.reason or "").partition(": ")[0]  # what follows are flags of `estimate`
         verdict.append(f"Of the plan that needs least memory, {need}.")
     elif not result.num_plans_evaluated:
-        verdict.append("Every combination of the declared space breaks a rule.")
+        most = next(iter(result.rejected), None)
+        often = "" if most is None else f"; most often: {most}"
+        verdict.append(f"Every combination of the declared space breaks a rule{often}.")
     page.line(verdict, indent=0)
     if result.smallest is not None:
         show_plan(page, result.smallest, "Least")

@@ -14,9 +14,9 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.restrictions import Given
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Given
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 from shardplan.validity.rules import broken_rule

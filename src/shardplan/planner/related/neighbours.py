@@ -25,8 +25,10 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
-from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import survey_of
 
@@ -102,6 +104,8 @@ def _found(
     known, found = known or KnownPipelines(), []
     for number, batch in pairs:
         other = _asked_with(question, (number, batch))
+        if not can_have_plans(other, restrictions):
+            continue
         try:
             space = declare(other, restrictions, stack)
         except ShardplanError:  # the count contradicts a restriction

@@ -16,8 +16,10 @@ from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.neighbours import nearest_with_plans
+from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import SearchResult, Suggestion
-from shardplan.planner.space import Restrictions, declare, divisors
+from shardplan.planner.space import declare
 from shardplan.planner.survey import Survey, survey_of
 
 Change = tuple[str, Question, Restrictions]
@@ -159,6 +161,8 @@ def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
 def _best(
     known: KnownPipelines, stack: Stack | None, question: Question, restrictions: Restrictions
 ) -> Suggestion | None:
+    if not can_have_plans(question, restrictions):
+        return None
     try:
         space = declare(question, restrictions, stack)
         if next(families(question, space, Counter()), None) is None:
