@@ -114,7 +114,7 @@ def search_frameworks(
     stop: Stop | None = None,
     **fields: Unpack[JobFields],
 ) -> tuple[FrameworkAnswer, ...]:
-    """The best plan of each framework that runs on the accelerator, the fastest first; those that have none come last.
+    """The plan to take of each framework that runs on the accelerator, fastest first; those that have none come last.
 
     ``stacks``: the frameworks; without it those that are published. Other arguments are those of :func:`search`. Raises
     as it does, but not for what a framework cannot run: that is an answer.
