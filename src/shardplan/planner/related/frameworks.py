@@ -36,7 +36,7 @@ class FrameworkAnswer:
     refused: NotRunnableError | None = None
     """Why it runs nothing of what is asked."""
     missing: tuple[Refusal, ...] = ()
-    """Rules of the framework that the first plan breaks: the one to take of the framework that is fastest with its own."""
+    """Rules of the framework that the first plan breaks: that of the framework that is fastest with its own."""
     first: Estimate | None = None
     """The first plan as this framework runs it; None where it cannot."""
 

@@ -21,6 +21,7 @@ from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.space import declare
 from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.taken import plan_to_take
 
 Change = tuple[str, Question, Restrictions]
 """In words with its flags, and what is asked then."""
@@ -31,7 +32,7 @@ MOST_TRIALS = 48
 
 
 Trial = Callable[[Question, Restrictions], "Suggestion | None"]
-"""The best plan of a changed question that fits, if any."""
+"""The plan to take of a changed question, if one fits."""
 
 
 def suggest(
@@ -170,7 +171,7 @@ def _best(
         survey = survey_of(question, space, known=known)
     except ShardplanError:  # the change contradicts a restriction
         return None
-    estimate = survey.best_where()
+    estimate = plan_to_take(survey)
     return (
         None
         if estimate is None
