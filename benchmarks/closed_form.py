@@ -27,7 +27,8 @@ from shardplan.frameworks.usual_stack import usual_stack
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
 from shardplan.planner.listed import listed_of, outcomes
-from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
 from shardplan.schedules.names import BUILT_IN
 from shardplan.schedules.registry import load_schedule

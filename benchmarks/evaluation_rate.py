@@ -19,7 +19,8 @@ from shardplan.estimation.estimate import estimate_plan
 from shardplan.inputs.plan import Plan
 from shardplan.planner.family import Family
 from shardplan.planner.points import families
-from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
 
 QUESTIONS = (

@@ -15,7 +15,8 @@ from questions import question_of
 
 from shardplan.estimation.question import Question
 from shardplan.planner.ranking import different_cells
-from shardplan.planner.space import Choices, Restrictions, declare
+from shardplan.planner.restrictions import Choices, Restrictions
+from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
 
 DENSE, EXPERTS = "dense", "mixture of experts"

@@ -127,6 +127,29 @@ def test_frameworks_side_by_side(tmp_path: Path) -> None:
         assert not known or record["plans"][each["place"] - 1]["framework"] == each["framework"]
 
 
+def test_every_line_is_the_plan_to_take_of_its_framework() -> None:
+    record = answer("plan", *SMALL, *FEW, "--stack", "all")
+    for each in record["frameworks"][:4]:
+        own = answer("plan", *SMALL, *FEW, "--stack", each["stack"])
+        taken = own["recommended"]["plan"]
+        assert record["plans"][each["place"] - 1]["step_time_s"] == taken["step_time_s"]
+        assert each["fastest_step_time_s"] == min(plan["step_time_s"] for plan in own["plans"])
+
+
+def test_reasons_and_assumptions_of_all_frameworks() -> None:
+    text = unwrapped(run("plan", *SMALL, *FEW, "--stack", "all", "--explain", "--assumptions").stdout)
+    assert "Why these plans" in text
+    assert "You set limit pp=1,2" in text
+    assert text.count("as usual in deepspeed") == 1
+    assert "Why these plans" not in run("plan", *SMALL, *FEW, "--stack", "all").stdout
+
+
+def test_one_plan_of_each_framework_cannot_be_three() -> None:
+    result = run("plan", *SMALL, "--stack", "all", "--top", "3")
+    assert result.exit_code == 2
+    assert "leave --top out" in unwrapped(result.stderr)
+
+
 def test_all_frameworks_are_compared_by_a_search_alone() -> None:
     result = run("estimate", *SMALL, "--stack", "all")
     assert result.exit_code == 2

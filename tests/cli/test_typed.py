@@ -37,7 +37,8 @@ def test_lengths_with_a_suffix() -> None:
 
 @pytest.mark.parametrize("flag", ["--gpus", "--nodes", "--global-batch-size"])
 def test_counts_with_a_suffix_may_mean_two_things(flag: str) -> None:
-    result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, flag, "2k")
+    enough = () if flag == "--gpus" else ("--gpus", 8)
+    result = run("plan", "llama-3.2-1b", "--cluster", "dgx-h100", *enough, flag, "2k")
     assert result.exit_code == 2
     assert "may be 2,000 or 2,048" in unwrapped(result.stderr)
 

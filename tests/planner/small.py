@@ -20,7 +20,8 @@ from shardplan.planner.family import Family
 from shardplan.planner.layouts import Layouts
 from shardplan.planner.objective import Objective, PlanOutcome
 from shardplan.planner.points import families
-from shardplan.planner.space import Restrictions, Space, declare
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.space import Space, declare
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {
     "tp": (1, 2, 4, 8, 3),

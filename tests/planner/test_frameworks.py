@@ -63,7 +63,10 @@ def test_each_framework_has_the_best_plan_of_its_own_search() -> None:
     for each in answers:
         own = shardplan.search(SMALL, cluster(), 16, job=JOB, stack=each.stack, top=1)
         assert each.best is not None
-        assert each.best.plan == own.estimates[0].plan
+        assert own.recommended is not None
+        assert each.best.plan == own.recommended.plan
+        assert each.fastest is not None
+        assert each.fastest.plan == own.estimates[0].plan
         assert each.best.framework == each.stack.label
     assert answers[0].missing == ()
 

@@ -15,7 +15,8 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines, Layouts
 from shardplan.planner.points import families
-from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.space import declare
 from shardplan.workload.stage import Stage, kinds_of_stage, stages
 
 

@@ -20,7 +20,8 @@ from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.planner.points import ANOTHER_DP, DUPLICATE, NEEDS, families
-from shardplan.planner.space import GRID, Degree, Filling, Restrictions, Space, declare
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.space import GRID, Degree, Filling, Space, declare
 from shardplan.validity.rules import RULES, Rule, broken_rule
 
 FIRST = (

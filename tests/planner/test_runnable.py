@@ -23,8 +23,9 @@ from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.planner.points import families
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
-from shardplan.planner.space import GRID, Restrictions, Space, declare
+from shardplan.planner.space import GRID, Space, declare
 
 STACKS = ("megatron-lm", "torchtitan", "deepspeed", "nanotron", "maxtext", "mindspeed-llm", "internevo")
 DENSE, MOE = MODELS = ("llama-3.2-1b", "qwen3-30b-a3b")

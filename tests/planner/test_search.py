@@ -27,8 +27,9 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import evaluate
 from shardplan.planner.listed import Listed, best_plans, outcomes
 from shardplan.planner.points import families
+from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Restrictions, declare, divisors
+from shardplan.planner.space import declare
 from shardplan.validity.rules import broken_rule
 
 
@@ -391,3 +392,12 @@ def test_model_chunks_of_deep_models_are_bounded(num_layers: int, most: int) -> 
 def test_that_more_model_chunks_are_not_searched_is_said(num_layers: int, times: int) -> None:
     result = search(deep(num_layers), cluster(), 8, job=DEEP_JOB, top=1, limit={"pp": (1, 2)})
     assert sum("not searched: vp above 128" in text for text in result.estimates[0].assumptions) == times
+
+
+def test_a_suggestion_is_the_plan_that_its_own_search_recommends() -> None:
+    asked = question(8, model=LLAMA_70B)
+    (larger,) = [each for each in search_question(asked).suggestions if each.num_accelerators > 8]
+    own = search_question(replace(asked, num_accelerators=larger.num_accelerators)).recommended
+    assert own is not None
+    assert larger.estimate.plan == own.plan
+    assert larger.estimate.step_time == own.step_time

@@ -31,8 +31,8 @@ from shardplan.launch.export.saving import ExportTarget
 from shardplan.launch.export.targets import export_plan, target_named, version_meant
 from shardplan.launch.export.written import Export
 from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
+from shardplan.planner.restrictions import Given
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Given
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 
@@ -156,7 +156,7 @@ def search_frameworks(
     stop: Stop | None = None,
     **fields: Unpack[JobFields],
 ) -> tuple[FrameworkAnswer, ...]:
-    """The best plan of each framework that runs on the accelerator, the fastest first; those that have none come last.
+    """The plan to take of each framework that runs on the accelerator, fastest first; those that have none come last.
 
     ``stacks``: the frameworks; without it those that are published. Other arguments are those of :func:`search`. Raises
     as it does, but not for what a framework cannot run: that is an answer.

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shardplan.cli.flags.records import DETAILS
+from shardplan.cli.flags.repeated import check_given_once
 from shardplan.errors import UnknownNameError
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
@@ -121,7 +122,10 @@ class Command(TyperCommand):
         """As typer's; texts are read as they are, and ``--help-all`` is help that leaves nothing out."""
         _read_plainly(self.get_params(ctx))
         ctx.meta[HELP_ALL] = HELP_ALL in args
-        return super().parse_args(ctx, ["--help" if arg == HELP_ALL else arg for arg in args])
+        args = ["--help" if arg == HELP_ALL else arg for arg in args]
+        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        check_given_once(order, args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes arguments and flags under the titles of their groups; those that few people need by name alone."""

@@ -74,7 +74,7 @@ def plan(
         of_none = replace(flags, stack=flags.stack or ANY)
         return plan_with_method(method, lambda: ask(model, of_none), search, target)
     if (stack or "").lower() == ALL:
-        return _compare_frameworks(model, flags, search, target)
+        return _compare_frameworks(model, flags, search, details, target)
     asked = ask(model, flags)
     result, of_stack = _search(asked, search)
     stated = result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack))
@@ -84,22 +84,20 @@ def plan(
     return 0 if result.estimates else 1
 
 
-def _compare_frameworks(model: str | None, flags: QuestionFlags, search: SearchFlags, target: JsonTarget) -> int:
-    """The best plan of every published framework, side by side."""
+def _compare_frameworks(
+    model: str | None, flags: QuestionFlags, search: SearchFlags, details: DetailFlags, target: JsonTarget
+) -> int:
+    """The plan to take of every published framework, side by side."""
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import ask
+    from shardplan.cli.question import ask, given_by_user
     from shardplan.frameworks.defaults import switches_in_stack
     from shardplan.frameworks.usual_stack import ANY, published_stacks
     from shardplan.planner.related.frameworks import answers_of
     from shardplan.reports.frameworks import frameworks_record
 
-    if search.simulate_top is not None:
-        raise InputError(
-            "both --stack all and --simulate-top are given",
-            rule="the simulation ranks the plans of one framework",
-            hint="name a framework with --stack, or leave --simulate-top out",
-        )
-    question = ask(model, replace(flags, stack=ANY)).question
+    _refuse_what_is_of_one_framework(search)
+    asked = ask(model, replace(flags, stack=ANY))
+    question = asked.question
     fix, limit, exclude = _restrictions(search)
     fields = {*fix, *limit, *exclude}
 
@@ -116,8 +114,22 @@ def _compare_frameworks(model: str | None, flags: QuestionFlags, search: SearchF
         from shardplan.cli.layout import Page
         from shardplan.cli.show.frameworks import show_frameworks
 
-        show_frameworks(Page(), question, answers)
+        show_frameworks(Page(), question, answers, details, (*given_by_user(flags, search), *asked.warnings))
     return 0 if any(each.best is not None for each in answers) else 1
+
+
+def _refuse_what_is_of_one_framework(search: SearchFlags) -> None:
+    """Raises InputError for flags that ``--stack all`` has no use for."""
+    for flag, value, rule in (
+        ("--simulate-top", search.simulate_top, "the simulation ranks the plans of one framework"),
+        ("--top", search.top, "frameworks are compared by one plan each"),
+    ):
+        if value is not None:
+            raise InputError(
+                f"both --stack all and {flag} are given",
+                rule=rule,
+                hint=f"name a framework with --stack, or leave {flag} out",
+            )
 
 
 def _restrictions(flags: SearchFlags) -> tuple[dict[str, tuple[str, ...]], ...]:

@@ -74,8 +74,8 @@ class Step:
     .. math:: T = \left(\max_r \left[M t_r + idle_r + (M + w) s_r + e_r\right] + t_0\right)(1 + g \log_2 (N/8))
 
     with M micro-batches of time t, pipeline idle time, exposed sharding s (also of the w micro-batches that a rank
-    waits for: p - 1 in 1F1B), end-of-step time e, fixed time and growth by stragglers. Computed when read: where
-    read: where nothing fits, nobody asks for the time.
+    waits for: p - 1 in 1F1B), end-of-step time e, fixed time and growth by stragglers. Each is computed when read:
+    where nothing fits, nobody asks for the time.
     """
 
     work: WorkOfStages

@@ -20,7 +20,7 @@ class Suggestion:
     change: str
     """The change as text, with the flags that make it."""
     estimate: Estimate
-    """The fastest plan that fits then."""
+    """The plan to take then."""
     num_accelerators: int
     """World size under the change."""
 

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
-from typing import Any, Final
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import domain_size
-from shardplan.errors import InputError, UnknownNameError, check_kind
+from shardplan.errors import InputError
 from shardplan.estimation.question import Question
-from shardplan.fields import dataclass, described
+from shardplan.fields import dataclass
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting, heads_of
 from shardplan.inputs.layers import MLP, LatentAttention, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan, schedule_meant
+from shardplan.inputs.plan import DEFAULT_PLACEMENT
 from shardplan.inputs.recurrent import SelectiveScan, ShortConvolution
 from shardplan.inputs.sharding import kinds_that
 from shardplan.planner.framework_axes import closes_by_cost, framework_axes, runnable_axes
+from shardplan.planner.restrictions import Restrictions, divisors, values_excluded, values_given
 from shardplan.schedules.registry import load_schedule
-from shardplan.words import FLAGS, folded
-
-Choices = Mapping[str, Sequence[object]]
-Given = Mapping[str, object]
-"""The same as a user may give it: a value that is not a list stands for a list of it."""
-"""Values by field, as given on the command line (text) or in Python."""
 
 PLACEMENTS = (DEFAULT_PLACEMENT, "tp-cp-ep-pp-dp")
 """Orders of Megatron-LM: data parallelism inside the pipeline, or the pipeline inside data parallelism."""
@@ -65,37 +60,6 @@ class Filling:
 
 Degree = int | Filling | None
 """Ranks over which states are sharded; None: all replicas."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Restrictions:
-    """What the user says about the space."""
-
-    fix: Choices = field(default_factory=dict)
-    """The one value of a field."""
-    limit: Choices = field(default_factory=dict)
-    """The candidates of a field."""
-    exclude: Choices = field(default_factory=dict)
-    """Values taken from the candidates of a field."""
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Fields that are restricted."""
-        return tuple(dict.fromkeys((*self.fix, *self.limit, *self.exclude)))
-
-    def without(self, name: str) -> Restrictions:
-        """All but those of one field."""
-        kept = ({key: values for key, values in choices.items() if key != name} for choices in self._all)
-        return Restrictions(**dict(zip(("fix", "limit", "exclude"), kept, strict=True)))
-
-    def fixing(self, name: str, value: object) -> Restrictions:
-        """The same with a field fixed to another value."""
-        others = self.without(name)
-        return replace(others, fix={**others.fix, name: (value,)})
-
-    @property
-    def _all(self) -> tuple[Choices, Choices, Choices]:
-        return self.fix, self.limit, self.exclude
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,8 +197,8 @@ def declare(question: Question, restrictions: Restrictions, stack: Stack | None 
 
     Raises InputError for unknown fields or values, and where the framework runs nothing of what is asked for.
     """
-    given = _given(restrictions.fix, restrictions.limit)
-    excluded = {name: _values(name, values) for name, values in restrictions.exclude.items()}
+    given = values_given(restrictions, question)
+    excluded = values_excluded(restrictions, question)
     axes = _defaults(question, given.get("tp_kind", ("1d",)))
     if stack is not None:
         axes |= framework_axes(stack, _setting(question), axes, restrictions.fields)
@@ -262,12 +226,6 @@ def declare(question: Question, restrictions: Restrictions, stack: Stack | None 
 
 def _setting(question: Question) -> Setting:
     return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors, ascending."""
-    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
-    return tuple(sorted({*small, *(number // n for n in small)}))
 
 
 def _defaults(question: Question, tp_kinds: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
@@ -316,33 +274,6 @@ def _policies(model: ModelConfig, *, fused: bool) -> tuple[str, ...]:
     return (*dict.fromkeys(policies), "full")
 
 
-def as_lists(given: Given | None) -> Choices:
-    """Values of every field as a list."""
-    if given is not None:
-        check_kind("each of fix, limit and exclude", given, Mapping, hint='{"tp": [4, 8]}')
-    alone = (str, Mapping)
-    return {
-        name: values if isinstance(values, Sequence) and not isinstance(values, alone) else (values,)
-        for name, values in (given or {}).items()
-    }
-
-
-def _given(fix: Choices, limit: Choices) -> dict[str, tuple[Any, ...]]:
-    both = [name for name in fix if name in limit]
-    if both:
-        raise InputError(
-            f"{both[0]} is fixed and limited", rule="a field is fixed or limited, not both", hint="drop one"
-        )
-    for name, values in fix.items():
-        if len(values) != 1:
-            raise InputError(
-                f"{name} is fixed to {len(values)} values",
-                rule="a field is fixed to one value",
-                hint=f"--limit {name}=...",
-            )
-    return {name: _values(name, values) for name, values in {**limit, **fix}.items()}
-
-
 def _without(name: str, candidates: tuple[Any, ...], excluded: tuple[Any, ...]) -> tuple[Any, ...]:
     left = tuple(value for value in candidates if value not in excluded)
     if not left:
@@ -352,67 +283,3 @@ def _without(name: str, candidates: tuple[Any, ...], excluded: tuple[Any, ...]) 
             hint=f"exclude fewer values of {name}",
         )
     return left
-
-
-def _values(name: str, values: Sequence[object]) -> tuple[Any, ...]:
-    """Values of a field in its own type. Raises ``InputError``."""
-    known = ["dp", *(each.name for each in fields(Plan))]
-    if name not in known:
-        raise UnknownNameError("field of a plan", name, known, hint="`shardplan estimate --help` lists them all")
-    if isinstance(values, str) or not values:
-        raise InputError(f"{name} has no values", rule="a choice lists values", hint=f"{name}=value,value")
-    default = getattr(USUAL, name, None)
-    checked = {_checked(name, _typed(name, value)) for value in values}
-    return tuple(sorted(checked, key=lambda value: (_is_switch(value) and value != default, *_in_order(value))))
-
-
-USUAL: Final = Plan()
-
-
-def _is_switch(value: Any) -> bool:
-    """Whether the default of a field comes first: where a switch does nothing, a plan is named by its first value."""
-    return isinstance(value, bool | str)
-
-
-def _in_order(value: Any) -> tuple[bool, str, Any]:
-    """Numbers by size, names by letter: the order in which they were given changes no answer."""
-    return value is not None, type(value).__name__, 0 if value is None else value
-
-
-def _checked(name: str, value: Any) -> Any:
-    """A value that ``Plan`` accepts. dp follows from the other degrees, but it is a degree like them."""
-    own_name = "tp" if name == "dp" else name
-    if name == "schedule" and isinstance(value, str):
-        load_schedule(str(schedule_meant(value)))
-    try:
-        return getattr(replace(Plan(), **{own_name: value}), own_name)
-    except InputError as error:
-        message = error.message.replace("tp is", f"{name} is")
-        raise InputError(
-            message,
-            rule=error.rule.replace("tp is", f"{name} is"),
-            hint=f"--fix {name}=VALUE or --limit {name}=VALUE,VALUE"
-            + (f"; {error.hint}" if isinstance(error, UnknownNameError) else ""),
-        ) from None
-
-
-MOST_DIGITS = 20
-
-
-def _typed(name: str, value: object) -> object:
-    """What a text means for a field: numbers, yes and no; '+' joins the parts of a list that ',' would take apart."""
-    if not isinstance(value, str):
-        return value
-    text, kind = value.strip(), described(Plan)["tp" if name == "dp" else name].kind
-    if name == "recompute":
-        return text.replace("+", ",")
-    if kind.base is tuple and text.lower() != "none":
-        return tuple(_number(part.strip()) for part in text.replace(",", "+").split("+"))
-    if kind.choices:
-        return text
-    switch = FLAGS.get(folded(text)) if kind.base is bool else None
-    return switch if switch is not None else None if text.lower() == "none" else _number(text)
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.isdecimal() and len(text) < MOST_DIGITS else text

@@ -148,7 +148,9 @@ class SearchFlags:
     """The declared space of the search. All three can be repeated, or take several fields: tp=4,pp=2."""
 
     fix: Annotated[list[str] | None, _search("Fix a field: tp=4, recompute=full.", metavar="FIELD=VALUE")] = None
-    limit: Annotated[list[str] | None, _search("Search these values only: pp=1,2,4,8.", metavar="FIELD=VALUES")] = None
+    limit: Annotated[
+        list[str] | None, _search("Search these values only: pp=1,2,4 or pp=1..4.", metavar="FIELD=VALUES")
+    ] = None
     exclude: Annotated[list[str] | None, _search("Leave these values out: sharding=zero3.", metavar="FIELD=VALUES")] = (
         None
     )

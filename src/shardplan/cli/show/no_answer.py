@@ -6,8 +6,10 @@ from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_memory, show_plan
+from shardplan.cli.show.plans import FULL, memory_text
 from shardplan.planner.result import SearchResult
-from shardplan.units import format_bytes, format_time
+from shardplan.planner.robustness import has_headroom
+from shardplan.units import format_time
 
 
 def show_no_answer(page: Page, result: SearchResult) -> None:
@@ -18,7 +20,9 @@ def show_no_answer(page: Page, result: SearchResult) -> None:
         need = (result.smallest.reason or "").partition(": ")[0]  # what follows are flags of `estimate`
         verdict.append(f"Of the plan that needs least memory, {need}.")
     elif not result.num_plans_evaluated:
-        verdict.append("Every combination of the declared space breaks a rule.")
+        most = next(iter(result.rejected), None)
+        often = "" if most is None else f"; most often: {most}"
+        verdict.append(f"Every combination of the declared space breaks a rule{often}.")
     page.line(verdict, indent=0)
     if result.smallest is not None:
         show_plan(page, result.smallest, "Least")
@@ -26,13 +30,15 @@ def show_no_answer(page: Page, result: SearchResult) -> None:
     if not result.suggestions:
         page.line("None of the changes that were tried (more accelerators, offload, fewer restrictions) fits.")
         return
-    page.heading("What would fit", "each checked by the estimate")
+    page.heading("What would fit", "the plan to take of each change")
     best = [each.estimate for each in result.suggestions]
     page.table(
         [
             Column(title="step", cells=[format_time(e.step_time) for e in best]),
-            Column(title="memory", cells=[format_bytes(e.peak_memory_bytes) for e in best]),
+            Column(title="memory", cells=[memory_text(e) for e in best]),
             Column(title="accelerators", cells=[f"{e.num_accelerators:,}" for e in result.suggestions], rank=1),
             Column(title="change", cells=[each.change for each in result.suggestions], is_text=True),
         ]
     )
+    if not all(has_headroom(each) for each in best):
+        page.line(f"{FULL} may not fit", style="dim")

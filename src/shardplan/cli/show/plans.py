@@ -38,7 +38,7 @@ def show_plans(page: Page, result: SearchResult, found: Recommendation, most: in
             Column(title="lost", cells=lost, rank=3),
             Column(title=WORST, cells=[_worst(e, ties) for e in listed], rank=5),
             Column(title="MFU", cells=[percent(e.mfu) for e in listed], rank=2),
-            Column(title="memory", cells=[_memory(e) for e in listed]),
+            Column(title="memory", cells=[memory_text(e) for e in listed]),
             *_degrees(listed),
             *_switches(listed),
             Column(title="sharding", cells=[short_sharding(e.plan) for e in listed], is_text=True, rank=1),
@@ -75,7 +75,7 @@ def _worst(estimate: Estimate, ties: Ties) -> str:
     return "" if found is None else format_time(found.pessimistic_time)
 
 
-def _memory(estimate: Estimate) -> str:
+def memory_text(estimate: Estimate) -> str:
     """Peak memory, marked where it might not fit."""
     return format_bytes(estimate.peak_memory_bytes) + (" " if has_headroom(estimate) else FULL)
 

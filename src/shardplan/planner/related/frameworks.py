@@ -1,4 +1,4 @@
-"""One question asked of several training frameworks: the best plan of each, and what each cannot do."""
+"""One question asked of several training frameworks: the plan to take of each, and what each cannot do."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.restrictions import Given
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Given
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 from shardplan.validity.rules import broken_rule
@@ -36,13 +36,18 @@ class FrameworkAnswer:
     refused: NotRunnableError | None = None
     """Why it runs nothing of what is asked."""
     missing: tuple[Refusal, ...] = ()
-    """Rules of the framework that the fastest plan of all breaks."""
-    fastest: Estimate | None = None
-    """The fastest plan of all as this framework runs it; None where it cannot."""
+    """Rules of the framework that the first plan breaks: that of the framework that is fastest with its own."""
+    first: Estimate | None = None
+    """The first plan as this framework runs it; None where it cannot."""
 
     @property
     def best(self) -> Estimate | None:
-        """Its fastest plan that fits."""
+        """The plan to take: that which its own search recommends; None where nothing fits."""
+        return None if self.result is None else self.result.recommended
+
+    @property
+    def fastest(self) -> Estimate | None:
+        """The fastest plan of its own search, which may be another; None where nothing fits."""
         return self.result.estimates[0] if self.result is not None and self.result.estimates else None
 
 
@@ -74,19 +79,19 @@ def answers_of(
 
 
 def _compared(answers: Sequence[FrameworkAnswer]) -> tuple[FrameworkAnswer, ...]:
-    """The same, fastest first, with what keeps each from running the fastest."""
+    """The same, by the times of the plans to take, with what each makes of the first of these plans."""
     ordered = sorted(answers, key=lambda each: float("inf") if each.best is None else each.best.step_time)
     if not ordered or ordered[0].best is None:
         return tuple(ordered)
-    return tuple(_beside(each, ordered[0].best.plan) for each in ordered)
+    return tuple(_with_first(each, ordered[0].best.plan) for each in ordered)
 
 
-def _beside(answer: FrameworkAnswer, fastest: Plan) -> FrameworkAnswer:
-    """An answer with what the framework makes of the fastest plan of all."""
+def _with_first(answer: FrameworkAnswer, first: Plan) -> FrameworkAnswer:
+    """An answer with what the framework makes of the first plan."""
     if answer.result is None:
         return answer
     question = answer.result.question
     setting = Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-    missing = refusals(answer.stack, fastest, setting)
-    is_valid = not missing and broken_rule(setting, fastest) is None
-    return replace(answer, missing=missing, fastest=estimate_plan(question, fastest) if is_valid else None)
+    missing = refusals(answer.stack, first, setting)
+    is_valid = not missing and broken_rule(setting, first) is None
+    return replace(answer, missing=missing, first=estimate_plan(question, first) if is_valid else None)

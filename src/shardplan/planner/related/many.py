@@ -9,9 +9,9 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import stack_for
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.restrictions import Given
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Given
 from shardplan.planner.stopping import Stop
 
 

@@ -12,7 +12,7 @@ asked for are searched, those nearest to it first, and offered where they train 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil, gcd
 from typing import Final
@@ -25,10 +25,13 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
-from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
-from shardplan.planner.survey import survey_of
+from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.taken import plan_to_take
 
 FEWEST: Final = 0.75
 """Share of the accelerators that an offer uses at least: a power of two, or three of them, is never much further."""
@@ -80,7 +83,8 @@ def nearest_with_plans(
     stop: Stop | None = None,
 ) -> Offer | None:
     """Where no plan is valid: the neighbouring pair that trains most tokens a second, if any has plans that fit."""
-    found = _found(question, _promising(question), restrictions, stack, known=known, stop=stop)
+    pairs = _promising(question)
+    found = _found(question, pairs, restrictions, stack, known=known, stop=stop, find=plan_to_take)
     return max(found, key=_rate, default=None)
 
 
@@ -97,16 +101,19 @@ def _found(
     *,
     known: KnownPipelines | None,
     stop: Stop | None,
+    find: Callable[[Survey], Estimate | None] = Survey.best_where,
 ) -> list[Offer]:
-    """The fastest plan of each pair that has one."""
+    """The fastest plan of each pair that has one, or another that ``find`` finds."""
     known, found = known or KnownPipelines(), []
     for number, batch in pairs:
         other = _asked_with(question, (number, batch))
+        if not can_have_plans(other, restrictions):
+            continue
         try:
             space = declare(other, restrictions, stack)
         except ShardplanError:  # the count contradicts a restriction
             continue
-        best = survey_of(other, space, known=known, stop=stop).best_where()
+        best = find(survey_of(other, space, known=known, stop=stop))
         if best is not None:
             found.append(Offer(num_accelerators=number, global_batch_size=batch, gain=0.0, estimate=best))
     return found

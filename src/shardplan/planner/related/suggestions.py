@@ -16,9 +16,12 @@ from shardplan.planner.objective import SMALLEST
 from shardplan.planner.points import families
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.neighbours import nearest_with_plans
+from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import SearchResult, Suggestion
-from shardplan.planner.space import Restrictions, declare, divisors
+from shardplan.planner.space import declare
 from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.taken import plan_to_take
 
 Change = tuple[str, Question, Restrictions]
 """In words with its flags, and what is asked then."""
@@ -29,7 +32,7 @@ MOST_TRIALS = 48
 
 
 Trial = Callable[[Question, Restrictions], "Suggestion | None"]
-"""The best plan of a changed question that fits, if any."""
+"""The plan to take of a changed question, if one fits."""
 
 
 def suggest(
@@ -159,6 +162,8 @@ def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
 def _best(
     known: KnownPipelines, stack: Stack | None, question: Question, restrictions: Restrictions
 ) -> Suggestion | None:
+    if not can_have_plans(question, restrictions):
+        return None
     try:
         space = declare(question, restrictions, stack)
         if next(families(question, space, Counter()), None) is None:
@@ -166,7 +171,7 @@ def _best(
         survey = survey_of(question, space, known=known)
     except ShardplanError:  # the change contradicts a restriction
         return None
-    estimate = survey.best_where()
+    estimate = plan_to_take(survey)
     return (
         None
         if estimate is None
