@@ -18,6 +18,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.calls import estimate, search, search_frameworks
+    from shardplan.api.decisions import ScaleAnswer, scale
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -65,6 +66,7 @@ __all__ = [
     "Profile",
     "Question",
     "Robustness",
+    "ScaleAnswer",
     "SearchAnswer",
     "SearchResult",
     "SearchStopped",
@@ -86,6 +88,7 @@ __all__ = [
     "load_model",
     "load_profile",
     "question",
+    "scale",
     "search",
     "search_frameworks",
     "search_many",
@@ -95,6 +98,7 @@ _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.calls": ("estimate", "search", "search_frameworks"),
+    "api.decisions": ("ScaleAnswer", "scale"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),

@@ -53,6 +53,14 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan compare examples/plans.json --pick 1,3",
         ),
     ),
+    "scale": CommandEntry(
+        "Plan one job on clusters of several sizes, and say where more accelerators stop paying.",
+        (
+            "shardplan scale llama-3.1-70b --cluster dgx-h100 --gpus 64..4096",
+            "shardplan scale llama-3.1-8b --cluster dgx-h100 --gpus 8,16,32,48 --csv scale.csv --html scale.html",
+        ),
+        "decisions.scale",
+    ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SearchFlags, SoftwareFlags
+from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SoftwareFlags, SpaceFlags
 from shardplan.cli.flags.records import Given, assigned, values_of
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, UnknownNameError, shown
@@ -126,7 +126,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
     )
 
 
-def given_by_user(flags: QuestionFlags, search: SearchFlags | None = None) -> tuple[str, ...]:
+def given_by_user(flags: QuestionFlags, search: SpaceFlags | None = None) -> tuple[str, ...]:
     """What is not the cluster's, the framework's or the search's own: as text, for the first lines of an answer."""
     values = {name.replace("_", " "): value for name, value in asdict(flags.overrides).items() if value is not None}
     texts = [f"{name} {value}" for name, value in values.items()]
