@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.calls import estimate, search, search_frameworks
-    from shardplan.api.decisions import ScaleAnswer, scale
+    from shardplan.api.decisions import FitAnswer, ScaleAnswer, fit, scale
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -53,6 +53,7 @@ __all__ = [
     "Cluster",
     "Deadline",
     "Estimate",
+    "FitAnswer",
     "FrameworkAnswer",
     "InputError",
     "Job",
@@ -79,6 +80,7 @@ __all__ = [
     "cluster_of_accelerator",
     "default_job",
     "estimate",
+    "fit",
     "list_accelerators",
     "list_clusters",
     "list_models",
@@ -98,7 +100,7 @@ _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.calls": ("estimate", "search", "search_frameworks"),
-    "api.decisions": ("ScaleAnswer", "scale"),
+    "api.decisions": ("FitAnswer", "ScaleAnswer", "fit", "scale"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),

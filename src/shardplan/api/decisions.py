@@ -1,4 +1,4 @@
-"""``shardplan.scale``: decisions that need many searches."""
+"""``shardplan.scale``, ``fit``: decisions that need many searches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from shardplan.api.questions import (
     ask,
     choices_of,
 )
+from shardplan.decisions import largest as fits
 from shardplan.decisions import scale as scales
 from shardplan.decisions.searching import Progress, Searches
+from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.frameworks.usual_stack import USUAL
 from shardplan.inputs.job import Job
 from shardplan.planner.space import Given
 from shardplan.planner.stopping import Stop
+from shardplan.reports.decisions.fit import fit_record, fit_rows
 from shardplan.reports.decisions.scale import scale_record, scale_rows
 
 
@@ -85,6 +88,70 @@ def scale(
     searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
     found = scales.scaling(asked.question, ordered, searches, least_gain=least_gain, progress=progress)
     return ScaleAnswer(**values_of(scales.Scaling, replace(found, assumptions=assumed)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitAnswer(fits.Fit, AsTables):
+    """The largest or smallest that fits: :class:`shardplan.decisions.largest.Fit`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``shardplan fit --json`` writes."""
+        return fit_record(self)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each value that was tried."""
+        return fit_rows(self)
+
+
+def fit(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int | None = None,
+    *,
+    largest: str | None = None,
+    smallest: str | None = None,
+    job: Job | Mapping[str, Any] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stack: StackLike = USUAL,
+    profile: ProfileLike | None = None,
+    stop: Stop | None = None,
+    **fields: Unpack[JobFields],
+) -> FitAnswer:
+    """The largest that fits: ``fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")``, with its plan.
+
+    ``largest`` is ``sequence_length``, ``micro_batch_size`` or ``layers``; ``smallest`` is ``gpus``, and no
+    number of accelerators is given. Where the batch is not given, it is the usual one of each length and size. Other arguments are those
+    of :func:`search`. Raises as it does, and where what is sought is given.
+    """
+    sought = _sought(largest, smallest)
+    given = {
+        "gpus": num_accelerators is not None,
+        "sequence_length": "sequence_length" in fields or isinstance(job, Job),
+    }
+    if given.get(sought, False) or (sought != "gpus" and num_accelerators is None):
+        raise InputError(
+            f"{sought} is sought; num_accelerators is {num_accelerators}, given fields: {', '.join(fields) or 'none'}",
+            rule="what is sought is not given, and the number of accelerators is given unless it is sought",
+            hint='write fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")',
+        )
+    asked = ask(model, cluster, num_accelerators or 1, job=job, profile=profile, stack=stack, **fields)
+    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
+    keeps = "global_batch_size" in (*fields, *(job if isinstance(job, Mapping) else ())) or isinstance(job, Job)
+    found = fits.fitted(asked.question, sought, searches, keeps_batch=keeps)
+    return FitAnswer(**values_of(fits.Fit, replace(found, assumptions=fits.still_assumed(sought, assumed))))
+
+
+def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
+    """What is sought. Raises InputError."""
+    if (largest is None) == (smallest is None):
+        raise InputError(
+            f"largest is {shown(largest)} and smallest is {shown(smallest)}",
+            rule="one of largest and smallest is given",
+            hint=f"give largest={fits.LARGEST[0]!r}, or smallest={fits.SMALLEST[0]!r}",
+        )
+    return fits.sought_of(largest or smallest or "", is_largest=largest is not None)
 
 
 def _searches(asked: PutQuestion, stop: Stop | None, **choices: Given | None) -> tuple[Searches, tuple[str, ...]]:

@@ -61,6 +61,14 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ),
         "decisions.scale",
     ),
+    "fit": CommandEntry(
+        "Find the largest sequence, micro-batch or model, or the smallest cluster, that fits, with its plan.",
+        (
+            "shardplan fit llama-3.1-8b --cluster dgx-h100 --gpus 8 --largest sequence_length",
+            "shardplan fit llama-3.1-70b --cluster dgx-h100 --smallest gpus",
+        ),
+        "decisions.fit",
+    ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (

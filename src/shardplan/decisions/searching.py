@@ -91,14 +91,14 @@ class Searches:
         restrictions = Restrictions(fix=as_lists(self.fix), limit=as_lists(self.limit), exclude=as_lists(self.exclude))
         return survey_of(question, declare(question, restrictions, self.stack), stop=self.stop, known=self.known)
 
-    def fits(self, question: Question) -> bool:
-        """Whether any plan fits."""
+    def survey_if_any(self, question: Question) -> Survey | None:
+        """The same; None where the restrictions or the framework rule the question out."""
         try:
-            return self.survey(question).num_feasible > 0
+            return self.survey(question)
         except SearchStopped:
             raise
         except ShardplanError:
-            return False
+            return None
 
     def limiting(self, **limit: object) -> Searches:
         """The same with more fields limited."""
