@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.calls import estimate, search, search_frameworks
-    from shardplan.api.decisions import FitAnswer, ScaleAnswer, fit, scale
+    from shardplan.api.decisions import FitAnswer, ScaleAnswer, WhatIfAnswer, fit, scale, whatif
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -77,6 +77,7 @@ __all__ = [
     "Ties",
     "UnitError",
     "UnknownNameError",
+    "WhatIfAnswer",
     "cluster_of_accelerator",
     "default_job",
     "estimate",
@@ -94,13 +95,14 @@ __all__ = [
     "search",
     "search_frameworks",
     "search_many",
+    "whatif",
 ]
 
 _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.calls": ("estimate", "search", "search_frameworks"),
-    "api.decisions": ("FitAnswer", "ScaleAnswer", "fit", "scale"),
+    "api.decisions": ("FitAnswer", "ScaleAnswer", "WhatIfAnswer", "fit", "scale", "whatif"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),

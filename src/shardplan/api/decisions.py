@@ -1,13 +1,14 @@
-"""``shardplan.scale``, ``fit``: decisions that need many searches."""
+"""``shardplan.scale``, ``fit`` and ``whatif``: decisions that need many searches."""
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from shardplan.api.answers import frame_of, values_of
+from shardplan.api.answers import PlanAnswer, SearchAnswer, frame_of, load, values_of
 from shardplan.api.questions import (
     ClusterLike,
     JobFields,
@@ -20,16 +21,18 @@ from shardplan.api.questions import (
 )
 from shardplan.decisions import largest as fits
 from shardplan.decisions import scale as scales
+from shardplan.decisions import whatif as what_ifs
 from shardplan.decisions.searching import Progress, Searches
 from shardplan.errors import InputError, shown
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import switches_in_stack
-from shardplan.frameworks.usual_stack import USUAL
+from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.inputs.job import Job
 from shardplan.planner.space import Given
 from shardplan.planner.stopping import Stop
 from shardplan.reports.decisions.fit import fit_record, fit_rows
 from shardplan.reports.decisions.scale import scale_record, scale_rows
+from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
 
 
 class AsTables:
@@ -122,8 +125,8 @@ def fit(
     """The largest that fits: ``fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")``, with its plan.
 
     ``largest`` is ``sequence_length``, ``micro_batch_size`` or ``layers``; ``smallest`` is ``gpus``, and no
-    number of accelerators is given. Where the batch is not given, it is the usual one of each length and size. Other arguments are those
-    of :func:`search`. Raises as it does, and where what is sought is given.
+    number of accelerators is given. Where the batch is not given, it is the usual one of each length and size. Other
+    arguments are those of :func:`search`. Raises as it does, and where what is sought is given.
     """
     sought = _sought(largest, smallest)
     given = {
@@ -152,6 +155,56 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
             hint=f"give largest={fits.LARGEST[0]!r}, or smallest={fits.SMALLEST[0]!r}",
         )
     return fits.sought_of(largest or smallest or "", is_largest=largest is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIfAnswer(what_ifs.WhatIf, AsTables):
+    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``shardplan whatif --json`` writes."""
+        return whatif_record(self)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for the question as it was, and one after each change."""
+        return whatif_rows(self)
+
+
+def whatif(
+    plan: SearchAnswer | PlanAnswer | str | os.PathLike[str],
+    changes: Mapping[str, Any],
+    *,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stack: StackLike = USUAL,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> WhatIfAnswer:
+    """Plans anew after changes: ``whatif("plans.json", {"inter_node_bandwidth": "100", "precision": "fp8"})``.
+
+    ``plan``: an answer of :func:`search` or :func:`estimate`, or a plan file. ``changes`` are made one after the other;
+    their names are those of ``shardplan whatif --change``. A bandwidth as text is in GB/s per accelerator and
+    direction, as a number in bytes/s. ``stack``: without it, the framework that the plan is for. Raises ``InputError`` for what is
+    unknown and for a change that changes nothing.
+    """
+    answer = load(plan) if isinstance(plan, str | os.PathLike) else plan
+    if not isinstance(answer, SearchAnswer | PlanAnswer):
+        raise InputError(
+            f"plan is {shown(plan)}",
+            rule="plan is an answer of search or estimate, or the path of a plan file",
+            hint='write plan="plans.json"',
+        )
+    before = answer if isinstance(answer, PlanAnswer) else answer.recommended
+    if before is None:
+        raise InputError(
+            "the answer has no plan: nothing fits", rule="a plan is changed", hint="give an answer with a plan"
+        )
+    vendor = answer.question.cluster.accelerator.vendor
+    framework = stack_of_label(before.framework) if stack == USUAL else stack_for(stack, vendor)
+    searches = Searches(stack=framework, stop=stop, **choices_of(fix=fix, limit=limit, exclude=exclude))
+    found = what_ifs.what_if(answer.question, before.plan, changes, searches, progress=progress)
+    return WhatIfAnswer(**values_of(what_ifs.WhatIf, found))
 
 
 def _searches(asked: PutQuestion, stop: Stop | None, **choices: Given | None) -> tuple[Searches, tuple[str, ...]]:

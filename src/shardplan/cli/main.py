@@ -69,6 +69,14 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ),
         "decisions.fit",
     ),
+    "whatif": CommandEntry(
+        "Change the cluster or the job of a plan, plan anew, and compare term by term.",
+        (
+            "shardplan whatif examples/plans.json --change inter_node_bandwidth=100 --change memory=141GB",
+            "shardplan whatif examples/plans.json --change precision=fp8 --html whatif.html",
+        ),
+        "decisions.whatif",
+    ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (
