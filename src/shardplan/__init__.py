@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.audits import AuditAnswer, audit
     from shardplan.api.calls import estimate, export, search, search_frameworks
+    from shardplan.api.decisions import FitAnswer, ScaleAnswer, WhatIfAnswer, fit, scale, whatif
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -56,6 +57,7 @@ __all__ = [
     "Deadline",
     "Estimate",
     "Export",
+    "FitAnswer",
     "FrameworkAnswer",
     "InputError",
     "Job",
@@ -69,6 +71,7 @@ __all__ = [
     "Profile",
     "Question",
     "Robustness",
+    "ScaleAnswer",
     "SearchAnswer",
     "SearchResult",
     "SearchStopped",
@@ -78,11 +81,13 @@ __all__ = [
     "Ties",
     "UnitError",
     "UnknownNameError",
+    "WhatIfAnswer",
     "audit",
     "cluster_of_accelerator",
     "default_job",
     "estimate",
     "export",
+    "fit",
     "list_accelerators",
     "list_clusters",
     "list_models",
@@ -92,9 +97,11 @@ __all__ = [
     "load_model",
     "load_profile",
     "question",
+    "scale",
     "search",
     "search_frameworks",
     "search_many",
+    "whatif",
 ]
 
 _MODULES = {
@@ -102,6 +109,7 @@ _MODULES = {
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.audits": ("AuditAnswer", "audit"),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
+    "api.decisions": ("FitAnswer", "ScaleAnswer", "WhatIfAnswer", "fit", "scale", "whatif"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),

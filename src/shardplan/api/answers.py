@@ -35,7 +35,7 @@ class PlanAnswer(priced.Estimate):
     @classmethod
     def of(cls, estimate: priced.Estimate, question: Question) -> PlanAnswer:
         """``estimate``, which answers ``question``."""
-        return cls(**_values(priced.Estimate, estimate), question=question)
+        return cls(**values_of(priced.Estimate, estimate), question=question)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan file of this estimate as a mapping (docs/output.md names every key; units are in the keys)."""
@@ -43,7 +43,7 @@ class PlanAnswer(priced.Estimate):
 
     def to_frame(self, library: str | None = None) -> Any:
         """One row, as :meth:`SearchAnswer.to_frame` gives them. Raises InputError."""
-        return _frame(plan_rows((self,)), library)
+        return frame_of(plan_rows((self,)), library)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Writes the plan file, which :func:`shardplan.load` and the command line read. Raises InputError."""
@@ -63,7 +63,7 @@ class SearchAnswer(searched.SearchResult):
     @classmethod
     def of(cls, result: searched.SearchResult) -> SearchAnswer:
         """``result`` with estimates that know their question."""
-        question, values = result.question, _values(searched.SearchResult, result)
+        question, values = result.question, values_of(searched.SearchResult, result)
 
         def lifted(estimate: priced.Estimate | None) -> PlanAnswer | None:
             return None if estimate is None else PlanAnswer.of(estimate, question)
@@ -74,7 +74,7 @@ class SearchAnswer(searched.SearchResult):
             "best_where": lambda **wanted: lifted(values["best_where"](**wanted)),
             "best_of_each": lambda wanted: [lifted(each) for each in best_of_each(wanted)],
         }
-        return cls(**_values(searched.SearchResult, found) | alike)
+        return cls(**values_of(searched.SearchResult, found) | alike)
 
     @property
     def fastest(self) -> PlanAnswer | None:
@@ -91,7 +91,7 @@ class SearchAnswer(searched.SearchResult):
 
         ``library``: ``polars`` or ``pandas``; the first of them that is installed where not given. Raises InputError.
         """
-        return _frame(self.to_rows(), library)
+        return frame_of(self.to_rows(), library)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The rows of the frame as mappings."""
@@ -119,16 +119,16 @@ def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:
     file = read_plan_file(Path(path))
     if file.search is None:
         return PlanAnswer.of(file.estimates[0], file.question)
-    account = _values(SearchAccount, file.search)
+    account = values_of(SearchAccount, file.search)
     return SearchAnswer.of(searched.SearchResult(question=file.question, estimates=file.estimates, **account))
 
 
-def _values(record: type[Any], value: Any) -> dict[str, Any]:
+def values_of(record: type[Any], value: Any) -> dict[str, Any]:
     """The fields of ``record`` that ``value`` has."""
     return {each.name: getattr(value, each.name) for each in fields(record)}
 
 
-def _frame(rows: Sequence[Mapping[str, Any]], library: str | None) -> Any:
+def frame_of(rows: Sequence[Mapping[str, Any]], library: str | None) -> Any:
     """The rows as a data frame. Raises InputError where no such library is installed."""
     wanted = FRAMES if library is None else (library,)
     for name in wanted:

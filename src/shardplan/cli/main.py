@@ -68,6 +68,30 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan compare examples/plans.json --pick 1,3",
         ),
     ),
+    "scale": CommandEntry(
+        "Plan one job on clusters of several sizes, and say where more accelerators stop paying.",
+        (
+            "shardplan scale llama-3.1-70b --cluster dgx-h100 --gpus 64..4096",
+            "shardplan scale llama-3.1-8b --cluster dgx-h100 --gpus 8,16,32,48 --csv scale.csv --html scale.html",
+        ),
+        "decisions.scale",
+    ),
+    "fit": CommandEntry(
+        "Find the largest sequence, micro-batch or model, or the smallest cluster, that fits, with its plan.",
+        (
+            "shardplan fit llama-3.1-8b --cluster dgx-h100 --gpus 8 --largest sequence_length",
+            "shardplan fit llama-3.1-70b --cluster dgx-h100 --smallest gpus",
+        ),
+        "decisions.fit",
+    ),
+    "whatif": CommandEntry(
+        "Change the cluster or the job of a plan, plan anew, and compare term by term.",
+        (
+            "shardplan whatif examples/plans.json --change inter_node_bandwidth=100 --change memory=141GB",
+            "shardplan whatif examples/plans.json --change precision=fp8 --html whatif.html",
+        ),
+        "decisions.whatif",
+    ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SearchFlags, SoftwareFlags
+from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SoftwareFlags, SpaceFlags
 from shardplan.cli.flags.records import Given, assigned, values_of
 from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, UnknownNameError, shown
@@ -126,7 +126,7 @@ def ask_again(file: PlanFile, flags: QuestionFlags, framework: str | None = None
     )
 
 
-def given_by_user(flags: QuestionFlags, search: SearchFlags | None = None) -> tuple[str, ...]:
+def given_by_user(flags: QuestionFlags, search: SpaceFlags | None = None) -> tuple[str, ...]:
     """What is not the cluster's, the framework's or the search's own: as text, for the first lines of an answer."""
     values = {name.replace("_", " "): value for name, value in asdict(flags.overrides).items() if value is not None}
     texts = [f"{name} {value}" for name, value in values.items()]
@@ -146,7 +146,7 @@ def _word(value: object) -> str:
 def software_of(flags: SoftwareFlags) -> dict[str, Any]:
     """Behaviour of the framework by field from ``--software``; switches are read. Raises InputError."""
     pairs = [pair for text in flags.software or () for pair in text.split(",")]
-    return dict(assigned(Software, name, text) for name, text in _pairs("--software", pairs))
+    return dict(assigned(Software, name, text) for name, text in pairs_of("--software", pairs))
 
 
 def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:
@@ -287,7 +287,7 @@ def _cluster(flags: ClusterFlags, overrides: OverrideFlags) -> Cluster:
 def _overrides(flags: OverrideFlags) -> Overrides:
     values = given(flags)
     if "peak_flops" in values:
-        values["peak_flops"] = dict(_pairs("--peak-flops", values["peak_flops"].split(",")))
+        values["peak_flops"] = dict(pairs_of("--peak-flops", values["peak_flops"].split(",")))
     return cast(Overrides, values)  # the flags are named like its keys
 
 
@@ -303,7 +303,7 @@ def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]
     those of ``stage_layers=3,4`` a list. The search checks fields and values. Raises InputError.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for name, value in _pairs(flag, [part for text in texts or () for part in _each_field(text)]):
+    for name, value in pairs_of(flag, [part for text in texts or () for part in _each_field(text)]):
         field = _field(name)
         if field in found:
             raise InputError(
@@ -336,7 +336,8 @@ def _each_field(text: str) -> list[str]:
     return parts
 
 
-def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+def pairs_of(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and values of ``name=value``. Raises InputError."""
     pairs = []
     for text in texts:
         name, equals, value = text.partition("=")

@@ -18,6 +18,11 @@ def matplotlib_parts() -> tuple[Any, Any]:
     return _module("matplotlib.figure").Figure, _module("matplotlib.backends.backend_agg").FigureCanvasAgg
 
 
+def matplotlib_settings(settings: dict[str, Any]) -> Any:
+    """A context in which matplotlib has other settings. Raises ``InputError``."""
+    return _module("matplotlib").rc_context(settings)
+
+
 def _module(name: str) -> Any:
     try:
         return import_module(name)

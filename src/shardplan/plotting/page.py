@@ -38,9 +38,11 @@ def html_page(chart: Panels) -> str:
             trace = _trace(objects, series, is_named=series.name in named or not series.name)
             if series.kind == "bars":
                 trace.update(_bar_place(series, heights, is_stacked=panel.is_stacked))
+            if panel.is_horizontal:
+                trace.update(_lying(trace))
             named.add(series.name)
             figure.add_trace(trace, **at, **({"secondary_y": series.is_on_right} if panel.right is not None else {}))
-            _add_labels(figure, series, at)
+            _add_labels(figure, panel, series, at)
         _set_axes(figure, panel, at)
     width, height = chart.panel_size
     figure.update_layout(
@@ -84,6 +86,8 @@ def _trace(objects: Any, series: Series, *, is_named: bool) -> Any:
 
 def _bar_place(series: Series, heights: dict[float | str, float], *, is_stacked: bool) -> dict[str, Any]:
     """Beside the other series, or on the ``heights`` that they reach: plotly knows one way for all panels of a page."""
+    if series.starts:
+        return {"offsetgroup": "stack", "base": list(series.starts)}
     if not is_stacked:
         return {"offsetgroup": series.name}
     bases = [heights.get(x, 0.0) for x in series.x]
@@ -91,17 +95,22 @@ def _bar_place(series: Series, heights: dict[float | str, float], *, is_stacked:
     return {"offsetgroup": "stack", "base": bases}
 
 
+def _lying(trace: Any) -> dict[str, Any]:
+    """Bars along the other axis."""
+    return {"orientation": "h", "x": trace.y, "y": trace.x}
+
+
 def _positions(series: Series) -> list[float | str]:
     return [x.replace("\n", "<br>") if isinstance(x, str) else x for x in series.x]
 
 
-def _add_labels(figure: Any, series: Series, at: dict[str, int]) -> None:
+def _add_labels(figure: Any, panel: Panel, series: Series, at: dict[str, int]) -> None:
     sides = series.label_sides or ["top right"] * len(series.labels)
     for x, y, label, side in zip(series.x, series.y, series.labels, sides, strict=False):
         is_top, is_right = side.startswith("top"), side.endswith("right")
         figure.add_annotation(
-            x=x,
-            y=y,
+            x=_along(panel.x, x),
+            y=_along(panel.y, y),
             text=label,
             showarrow=False,
             xanchor="left" if is_right else "right",
@@ -109,6 +118,11 @@ def _add_labels(figure: Any, series: Series, at: dict[str, int]) -> None:
             bgcolor="rgba(255, 255, 255, 0.85)",
             **at,
         )
+
+
+def _along(axis: Axis, value: float | str) -> float | str:
+    """Where plotly puts an annotation: on a logarithmic axis by the power of ten."""
+    return math.log10(value) if axis.scale in ("log2", "log10") and not isinstance(value, str) else value
 
 
 def _add_field(figure: Any, objects: Any, panel: Panel, chart: Panels, at: dict[str, int]) -> None:
@@ -137,6 +151,10 @@ def _add_field(figure: Any, objects: Any, panel: Panel, chart: Panels, at: dict[
 
 
 def _set_axes(figure: Any, panel: Panel, at: dict[str, int]) -> None:
+    if panel.is_horizontal:
+        figure.update_xaxes(**_axis(panel.y, _values(panel, "y")), **at)
+        figure.update_yaxes(**_axis(panel.x, ()), autorange="reversed", automargin=True, **at)
+        return
     figure.update_xaxes(**_axis(panel.x, _values(panel, "x")), **at)
     left = {"secondary_y": False} if panel.right is not None else {}
     figure.update_yaxes(**_axis(panel.y, _values(panel, "y", is_on_right=False)), **at, **left)

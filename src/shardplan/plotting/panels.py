@@ -49,6 +49,8 @@ class Series:
     """Text at each point."""
     label_sides: Sequence[Side] = ()
     """On which side of its point each label stands; above and to the right where not given."""
+    starts: Sequence[float] = ()
+    """Where each bar starts; at zero, or on the bars below it, where not given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,8 @@ class Panel:
     is_stacked: bool = False
     """Whether bars stand on each other rather than next to each other."""
     right: Axis | None = None
+    is_horizontal: bool = False
+    """Whether bars lie, and names stand on the left: ``x`` of their series is then along the axis ``y`` of names."""
 
 
 @dataclass(frozen=True, kw_only=True)

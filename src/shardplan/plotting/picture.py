@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.plotting.libraries import matplotlib_parts
+from shardplan.plotting.libraries import matplotlib_parts, matplotlib_settings
 from shardplan.plotting.panels import Axis, Panel, Panels, Series
 
 DPI: Final = 100
@@ -23,6 +23,22 @@ MOST_LEVEL: Final = 8
 
 def png_picture(chart: Panels) -> bytes:
     """The picture as a file's content. Raises ``InputError`` where matplotlib is not installed."""
+    written = io.BytesIO()
+    _drawn(chart).print_png(written, metadata={"Software": "shardplan"})
+    return written.getvalue()
+
+
+def svg_picture(chart: Panels) -> str:
+    """The picture as SVG with its text as text. Raises ``InputError`` where matplotlib is not installed."""
+    canvas, written = _drawn(chart), io.StringIO()
+    with matplotlib_settings({"svg.fonttype": "none", "svg.hashsalt": chart.name}):
+        canvas.figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    text = written.getvalue()
+    return text[text.index("<svg") :].replace("<svg ", '<svg data-generator="shardplan" ', 1)
+
+
+def _drawn(chart: Panels) -> Any:
+    """The canvas with the chart on it."""
     figure_kind, canvas_kind = matplotlib_parts()
     width, height = chart.panel_size
     size = (width * chart.num_columns / DPI, (height * chart.num_rows + MARGIN) / DPI)
@@ -36,9 +52,7 @@ def png_picture(chart: Panels) -> bytes:
     if handles:
         columns = max(min(len(handles), width * chart.num_columns // LEGEND_WIDTH), 1)
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8)
-    written = io.BytesIO()
-    canvas.print_png(written, metadata={"Software": "shardplan"})
-    return written.getvalue()
+    return canvas
 
 
 def _draw(figure: Any, axes: Any, panel: Panel) -> dict[str, Any]:
@@ -72,12 +86,17 @@ class _Bars:
     def __init__(self, panel: Panel, places: dict[str, int]) -> None:
         self.places, self.is_stacked = places, panel.is_stacked
         self.num_series = sum(series.kind == "bars" for series in panel.series)
+        self.is_horizontal = panel.is_horizontal
         self.heights = [0.0] * len(places)
         self.num_drawn = 0
 
     def draw(self, axes: Any, series: Series) -> Any:
         """Draws the bars of the next series; returns what the legend shows."""
         at = [self.places[str(x)] for x in series.x]
+        if series.starts:
+            draw, thick = (axes.barh, "height") if self.is_horizontal else (axes.bar, "width")
+            start = "left" if self.is_horizontal else "bottom"
+            return draw(at, series.y, color=series.colour, **{start: series.starts, thick: 0.7})
         number, self.num_drawn = self.num_drawn, self.num_drawn + 1
         if not self.is_stacked:
             width = 0.8 / self.num_series
@@ -128,6 +147,9 @@ def _draw_field(figure: Any, axes: Any, panel: Panel) -> None:
 def _set_axes(axes: Any, right: Any, panel: Panel, places: dict[str, int]) -> None:
     axes.grid(visible=True, color="#e0e0e0", linewidth=0.6)
     axes.set_axisbelow(True)
+    if panel.is_horizontal:
+        _set_lying_axes(axes, panel, places)
+        return
     axes.set_xlabel(panel.x.title, fontsize=8)
     axes.set_ylabel(panel.y.title, fontsize=8)
     axes.tick_params(labelsize=7)
@@ -143,6 +165,16 @@ def _set_axes(axes: Any, right: Any, panel: Panel, places: dict[str, int]) -> No
         right.tick_params(labelsize=7)
         values = [y for s in panel.series if s.is_on_right for y in s.y]
         _scale(right.yaxis, right.set_yscale, right.set_ylim, panel.right, values)
+
+
+def _set_lying_axes(axes: Any, panel: Panel, places: dict[str, int]) -> None:
+    """Names from the top down on the left, values along the bottom."""
+    axes.set_yticks(list(places.values()), list(places), fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(panel.y.title, fontsize=8)
+    axes.tick_params(labelsize=7)
+    ends = [start + size for s in panel.series for start, size in zip(s.starts or [0.0] * len(s.y), s.y, strict=True)]
+    _scale(axes.xaxis, axes.set_xscale, axes.set_xlim, panel.y, ends)
 
 
 def _scale(axis: Any, set_scale: Any, set_limits: Any, described: Axis, values: Sequence[float | str]) -> None:

@@ -144,7 +144,7 @@ class OverrideFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchFlags:
+class SpaceFlags:
     """The declared space of the search. All three can be repeated, or take several fields: tp=4,pp=2."""
 
     fix: Annotated[list[str] | None, _search("Fix a field: tp=4, recompute=full.", metavar="FIELD=VALUE")] = None
@@ -154,6 +154,12 @@ class SearchFlags:
     exclude: Annotated[list[str] | None, _search("Leave these values out: sharding=zero3.", metavar="FIELD=VALUES")] = (
         None
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchFlags(SpaceFlags):
+    """The space of the search, and what is listed of it."""
+
     top: Annotated[str | None, _search("Number of plans to list. Default: 5, in JSON 10.", metavar="N")] = None
     simulate_top: Annotated[
         str | None,

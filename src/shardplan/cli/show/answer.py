@@ -39,13 +39,13 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def show_question(page: Page, question: Question) -> None:
-    """Model, cluster and job in two lines."""
+def show_question(page: Page, question: Question, *, count: str | None = None) -> None:
+    """Model, cluster and job in two lines. ``count``: the number of accelerators as text, where it is not one."""
     model, cluster, job = question.model, question.cluster, question.job
     parameters = format_count(model.num_parameters)
     if model.is_moe:
         parameters += f" ({format_count(model.num_active_parameters)} active)"
-    where = f"{question.num_accelerators:,} x {cluster.accelerator.full_name}"
+    where = f"{count or f'{question.num_accelerators:,}'} x {cluster.accelerator.full_name}"
     page.line(f"{model.name} on {where}", style="bold", indent=0)
     dot = page.glyph(" \u00b7 ", ", ")
     sequences = "sequence" if job.global_batch_size == 1 else "sequences"

@@ -1,0 +1,214 @@
+"""``shardplan.scale``, ``fit`` and ``whatif``: decisions that need many searches."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Unpack
+
+from shardplan.api.answers import PlanAnswer, SearchAnswer, frame_of, load, values_of
+from shardplan.api.questions import (
+    ClusterLike,
+    JobFields,
+    ModelLike,
+    ProfileLike,
+    PutQuestion,
+    StackLike,
+    ask,
+    choices_of,
+)
+from shardplan.decisions import largest as fits
+from shardplan.decisions import scale as scales
+from shardplan.decisions import whatif as what_ifs
+from shardplan.decisions.searching import Progress, Searches
+from shardplan.errors import InputError, shown
+from shardplan.fields import dataclass
+from shardplan.frameworks.defaults import switches_in_stack
+from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
+from shardplan.inputs.job import Job
+from shardplan.planner.space import Given
+from shardplan.planner.stopping import Stop
+from shardplan.reports.decisions.fit import fit_record, fit_rows
+from shardplan.reports.decisions.scale import scale_record, scale_rows
+from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
+
+
+class AsTables:
+    """Answers that give themselves as mappings and as data frames."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """What ``--json`` writes; units are in the keys."""
+
+    @abstractmethod
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The rows of ``--csv``, units in the names of the columns."""
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """The rows as a data frame of ``polars`` or ``pandas``. Raises InputError where none is installed."""
+        return frame_of(self.to_rows(), library)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleAnswer(scales.Scaling, AsTables):
+    """One job on several sizes: :class:`shardplan.decisions.scale.Scaling`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``shardplan scale --json`` writes."""
+        return scale_record(self)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each size."""
+        return scale_rows(self)
+
+
+def scale(
+    model: ModelLike,
+    cluster: ClusterLike,
+    sizes: Sequence[int],
+    *,
+    job: Job | Mapping[str, Any] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stack: StackLike = USUAL,
+    profile: ProfileLike | None = None,
+    least_gain: float = scales.LEAST_GAIN,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+    **fields: Unpack[JobFields],
+) -> ScaleAnswer:
+    """Plans one job on clusters of several sizes: ``scale("llama-3.1-70b", "dgx-h100", [64, 128, 256])``.
+
+    The batch is the same at every size: that of :func:`search` at the largest, if it is not given. More accelerators
+    pay while each added one brings ``least_gain`` of what one brings at the smallest size (``pays_up_to``). Other
+    arguments are those of :func:`search`. Raises as it does.
+    """
+    ordered = scales.checked_sizes(sizes)
+    asked = ask(model, cluster, ordered[-1], job=job, profile=profile, stack=stack, **fields)
+    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
+    found = scales.scaling(asked.question, ordered, searches, least_gain=least_gain, progress=progress)
+    return ScaleAnswer(**values_of(scales.Scaling, replace(found, assumptions=assumed)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitAnswer(fits.Fit, AsTables):
+    """The largest or smallest that fits: :class:`shardplan.decisions.largest.Fit`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``shardplan fit --json`` writes."""
+        return fit_record(self)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each value that was tried."""
+        return fit_rows(self)
+
+
+def fit(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int | None = None,
+    *,
+    largest: str | None = None,
+    smallest: str | None = None,
+    job: Job | Mapping[str, Any] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stack: StackLike = USUAL,
+    profile: ProfileLike | None = None,
+    stop: Stop | None = None,
+    **fields: Unpack[JobFields],
+) -> FitAnswer:
+    """The largest that fits: ``fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")``, with its plan.
+
+    ``largest`` is ``sequence_length``, ``micro_batch_size`` or ``layers``; ``smallest`` is ``gpus``, and no
+    number of accelerators is given. Where the batch is not given, it is the usual one of each length and size. Other
+    arguments are those of :func:`search`. Raises as it does, and where what is sought is given.
+    """
+    sought = _sought(largest, smallest)
+    given = {
+        "gpus": num_accelerators is not None,
+        "sequence_length": "sequence_length" in fields or isinstance(job, Job),
+    }
+    if given.get(sought, False) or (sought != "gpus" and num_accelerators is None):
+        raise InputError(
+            f"{sought} is sought; num_accelerators is {num_accelerators}, given fields: {', '.join(fields) or 'none'}",
+            rule="what is sought is not given, and the number of accelerators is given unless it is sought",
+            hint='write fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")',
+        )
+    asked = ask(model, cluster, num_accelerators or 1, job=job, profile=profile, stack=stack, **fields)
+    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
+    keeps = "global_batch_size" in (*fields, *(job if isinstance(job, Mapping) else ())) or isinstance(job, Job)
+    found = fits.fitted(asked.question, sought, searches, keeps_batch=keeps)
+    return FitAnswer(**values_of(fits.Fit, replace(found, assumptions=fits.still_assumed(sought, assumed))))
+
+
+def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
+    """What is sought. Raises InputError."""
+    if (largest is None) == (smallest is None):
+        raise InputError(
+            f"largest is {shown(largest)} and smallest is {shown(smallest)}",
+            rule="one of largest and smallest is given",
+            hint=f"give largest={fits.LARGEST[0]!r}, or smallest={fits.SMALLEST[0]!r}",
+        )
+    return fits.sought_of(largest or smallest or "", is_largest=largest is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIfAnswer(what_ifs.WhatIf, AsTables):
+    """What becomes of a plan: :class:`shardplan.decisions.whatif.WhatIf`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``shardplan whatif --json`` writes."""
+        return whatif_record(self)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for the question as it was, and one after each change."""
+        return whatif_rows(self)
+
+
+def whatif(
+    plan: SearchAnswer | PlanAnswer | str | os.PathLike[str],
+    changes: Mapping[str, Any],
+    *,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stack: StackLike = USUAL,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> WhatIfAnswer:
+    """Plans anew after changes: ``whatif("plans.json", {"inter_node_bandwidth": "100", "precision": "fp8"})``.
+
+    ``plan``: an answer of :func:`search` or :func:`estimate`, or a plan file. ``changes`` are made one after the other;
+    their names are those of ``shardplan whatif --change``. A bandwidth as text is in GB/s per accelerator and
+    direction, as a number in bytes/s. ``stack``: without it, the framework that the plan is for. Raises ``InputError`` for what is
+    unknown and for a change that changes nothing.
+    """
+    answer = load(plan) if isinstance(plan, str | os.PathLike) else plan
+    if not isinstance(answer, SearchAnswer | PlanAnswer):
+        raise InputError(
+            f"plan is {shown(plan)}",
+            rule="plan is an answer of search or estimate, or the path of a plan file",
+            hint='write plan="plans.json"',
+        )
+    before = answer if isinstance(answer, PlanAnswer) else answer.recommended
+    if before is None:
+        raise InputError(
+            "the answer has no plan: nothing fits", rule="a plan is changed", hint="give an answer with a plan"
+        )
+    vendor = answer.question.cluster.accelerator.vendor
+    framework = stack_of_label(before.framework) if stack == USUAL else stack_for(stack, vendor)
+    searches = Searches(stack=framework, stop=stop, **choices_of(fix=fix, limit=limit, exclude=exclude))
+    found = what_ifs.what_if(answer.question, before.plan, changes, searches, progress=progress)
+    return WhatIfAnswer(**values_of(what_ifs.WhatIf, found))
+
+
+def _searches(asked: PutQuestion, stop: Stop | None, **choices: Given | None) -> tuple[Searches, tuple[str, ...]]:
+    """How questions are searched, and all that was assumed so far."""
+    given = choices_of(**choices)
+    of_stack = switches_in_stack(asked.stack, {name for each in given.values() for name in each or ()})
+    return Searches(stack=asked.stack, stop=stop, **given), (*asked.assumptions, *of_stack)

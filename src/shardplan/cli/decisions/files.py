@@ -1,0 +1,120 @@
+"""The files of a decision besides its JSON: a table (CSV) and a figure as a page or a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shardplan.cli.figure_files import table_text
+from shardplan.cli.flags.plan import OutputFlags
+from shardplan.errors import InputError
+from shardplan.fields import dataclass
+from shardplan.outputs.target import CSV, HTML, PNG, SVG, JsonTarget
+
+if TYPE_CHECKING:
+    from shardplan.plotting.chart import Chart
+
+
+def _file(text: str) -> Any:
+    return typer.Option(metavar="FILE", help=text, show_default=False, rich_help_panel="Output")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartFlags:
+    """Which files show the answer."""
+
+    csv: Annotated[str | None, _file("Write the answer as a table.")] = None
+    html: Annotated[str | None, _file("Write the figure as a page, one file without a network.")] = None
+    png: Annotated[str | None, _file("Write the figure as a picture (PNG).")] = None
+    svg: Annotated[str | None, _file("Write the figure as a picture (SVG).")] = None
+
+    def files(self, output: OutputFlags) -> ChartFiles:
+        """Where they go, with the answer itself."""
+        return ChartFiles(
+            answer=output.target(),
+            table=output.target(self.csv, "--csv", CSV),
+            page=output.target(self.html, "--html", HTML),
+            picture=output.target(self.png, "--png", PNG),
+            drawing=output.target(self.svg, "--svg", SVG),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartFiles:
+    """The files of an answer; one that no flag names is not written."""
+
+    answer: JsonTarget
+    table: JsonTarget
+    page: JsonTarget
+    picture: JsonTarget
+    drawing: JsonTarget
+
+    @property
+    def targets(self) -> tuple[JsonTarget, ...]:
+        """All of them."""
+        return self.answer, self.table, self.page, self.picture, self.drawing
+
+    @property
+    def are_on_stdout(self) -> bool:
+        """Whether one of them takes the place of the text."""
+        return any(each.is_stdout for each in self.targets)
+
+    @property
+    def written(self) -> list[str]:
+        """Names of the files other than the JSON."""
+        return [str(each.path) for each in self.targets[1:] if each.path is not None]
+
+    def check(self, *reads: str | Path | None) -> None:
+        """Finds out early whether all files can be drawn and written. Raises InputError."""
+        to_stdout = [each.flag for each in self.targets if each.is_stdout]
+        if len(to_stdout) > 1:
+            raise InputError(
+                f"{' and '.join(to_stdout)} are both -",
+                rule="standard output takes one answer",
+                hint=f"give {to_stdout[-1]} a file",
+            )
+        if self.picture.is_stdout:
+            raise InputError("--png is -", rule="--png is a file", hint="give --png a file")
+        self._check_libraries()
+        for number, each in enumerate(self.targets):
+            each.check(*reads, *(other.path for other in self.targets[:number]))
+
+    def _check_libraries(self) -> None:
+        from shardplan.plotting.libraries import matplotlib_parts, plotly_parts
+
+        if self.page.where is not None:
+            plotly_parts()
+        if self.picture.where is not None or self.drawing.where is not None:
+            matplotlib_parts()
+
+    def write(
+        self,
+        record: Mapping[str, Any],
+        rows: Callable[[], Sequence[Mapping[str, Any]]],
+        chart: Callable[[Mapping[str, Any]], Chart],
+    ) -> None:
+        """Writes those that are asked for; figures are drawn from the record. Raises InputError."""
+        self.answer.write(record)
+        if self.table.where is not None:
+            self.table.write_text(table_text(rows()))
+        if any(each.where is not None for each in (self.page, self.picture, self.drawing)):
+            self._draw(chart(record))
+
+    def _draw(self, chart: Chart) -> None:
+        from shardplan.plotting.page import html_page
+        from shardplan.plotting.picture import png_picture, svg_picture
+
+        if self.page.where is not None:
+            self.page.write_text(html_page(chart))
+        if self.picture.where is not None:
+            self.picture.write_bytes(png_picture(chart))
+        if self.drawing.where is not None:
+            self.drawing.write_text(svg_picture(chart))
+
+
+def written_line(names: Iterable[str]) -> str:
+    """What was written, as text."""
+    return f"Written: {', '.join(names)}"

@@ -1,0 +1,120 @@
+"""``shardplan fit``: the largest or smallest that fits, with its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import (
+    ClusterFlags,
+    JobFlags,
+    ModelArgument,
+    OutputFlags,
+    OverrideFlags,
+    ProfileFlag,
+    SoftwareFlags,
+    SpaceFlags,
+    StackFlag,
+)
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    from shardplan.cli.question import Asked, QuestionFlags
+    from shardplan.decisions.largest import Sought
+
+LargestFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What is to be as large as it fits: sequence_length, micro_batch_size or layers.",
+        rich_help_panel="Search",
+    ),
+]
+SmallestFlag = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="What is to be as small as it fits: gpus.", rich_help_panel="Search"),
+]
+
+
+@with_flags
+def fit(
+    *,
+    model: ModelArgument = None,
+    cluster: ClusterFlags,
+    job: JobFlags,
+    software: SoftwareFlags,
+    space: SpaceFlags,
+    overrides: OverrideFlags,
+    output: OutputFlags,
+    charts: ChartFlags,
+    stack: StackFlag = None,
+    profile: ProfileFlag = None,
+    largest: LargestFlag = None,
+    smallest: SmallestFlag = None,
+) -> int:
+    """Find the largest sequence, micro-batch or model, or the smallest cluster, that fits, with its plan.
+
+    Sequence lengths are looked at in steps of 1,024 tokens, clusters in whole nodes.
+    """
+    files = charts.files(output)
+    files.check(model, cluster.cluster, cluster.accelerator, stack, profile)
+    from shardplan.cli.decisions.asking import check_one_stack, searches_of
+    from shardplan.cli.question import QuestionFlags, given_by_user
+    from shardplan.decisions.largest import fitted, still_assumed
+    from shardplan.plotting.decisions.fit import fit_chart
+    from shardplan.reports.decisions.fit import fit_record, fit_rows
+
+    check_one_stack(stack, "fit")
+    sought = sought_of(largest, smallest)
+    flags = QuestionFlags(
+        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
+    )
+    asked = _asked(model, flags, sought)
+    searches, assumed = searches_of(asked, space)
+    found = fitted(asked.question, sought, searches, keeps_batch="global_batch_size" in job)
+    answer = replace(found, assumptions=still_assumed(sought, assumed))
+    files.write(fit_record(answer), lambda: fit_rows(answer), fit_chart)
+    if not files.are_on_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.decisions.fit import show_fit
+
+        show_fit(Page(), answer, (*given_by_user(flags, space), *asked.warnings), files.written)
+    return 0 if answer.value is not None else 1
+
+
+def sought_of(largest: str | None, smallest: str | None) -> Sought:
+    """What is sought. Raises InputError."""
+    from shardplan.decisions.largest import sought_of as sought_named
+
+    if (largest is None) == (smallest is None):
+        given = "neither --largest nor --smallest is given" if largest is None else "--largest and --smallest are given"
+        raise InputError(
+            given,
+            rule="one of --largest and --smallest is given",
+            hint="add --largest sequence_length, micro_batch_size or layers, or --smallest gpus",
+        )
+    return sought_named(largest or smallest or "", is_largest=largest is not None)
+
+
+def _asked(model: str | None, flags: QuestionFlags, sought: Sought) -> Asked:
+    """The question, with a value in place of what is sought. Raises InputError."""
+    from shardplan.cli.question import ask
+
+    given = {
+        "gpus": flags.cluster.num_accelerators is not None or flags.cluster.nodes is not None,
+        "sequence_length": "sequence_length" in flags.job,
+    }
+    if given.get(sought):
+        flag = "--gpus or --nodes" if sought == "gpus" else "--sequence-length"
+        raise InputError(
+            f"{flag} is given, and {sought} is sought",
+            rule="what is sought is not given",
+            hint=f"leave {flag} out",
+        )
+    if sought == "gpus":
+        flags = replace(flags, cluster=replace(flags.cluster, num_accelerators="1"))
+    return ask(model, flags)

@@ -1,0 +1,128 @@
+"""``shardplan scale``: one job on clusters of several sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import (
+    ClusterFlags,
+    JobFlags,
+    ModelArgument,
+    OutputFlags,
+    OverrideFlags,
+    ProfileFlag,
+    SoftwareFlags,
+    SpaceFlags,
+    StackFlag,
+)
+from shardplan.cli.numbers import number, whole
+from shardplan.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from shardplan.cli.question import Asked, QuestionFlags
+
+LeastGainFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE",
+        help="What an added accelerator must bring to pay, relative to one at the smallest size. Default: 0.5.",
+        rich_help_panel="Search",
+    ),
+]
+LAST: str = ".."
+
+
+@with_flags
+def scale(
+    *,
+    model: ModelArgument = None,
+    cluster: ClusterFlags,
+    job: JobFlags,
+    software: SoftwareFlags,
+    space: SpaceFlags,
+    overrides: OverrideFlags,
+    output: OutputFlags,
+    charts: ChartFlags,
+    stack: StackFlag = None,
+    profile: ProfileFlag = None,
+    least_gain: LeastGainFlag = None,
+) -> int:
+    """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
+
+    --gpus and --nodes take a range, whose sizes double (64..4096), or a list (64,96,128). The global batch is the same
+    at every size: that of `plan` at the largest, if --global-batch-size is not given.
+    """
+    files = charts.files(output)
+    files.check(model, cluster.cluster, cluster.accelerator, stack, profile)
+    from shardplan.cli.decisions.asking import check_one_stack, searches_of
+    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.question import QuestionFlags, given_by_user
+    from shardplan.decisions.scale import LEAST_GAIN, scaling
+    from shardplan.plotting.decisions.scale import scale_chart
+    from shardplan.reports.decisions.scale import scale_record, scale_rows
+
+    check_one_stack(stack, "scale")
+    flags = QuestionFlags(
+        cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
+    )
+    least = LEAST_GAIN if least_gain is None else number(least_gain, "--least-gain", most=1.0)
+    asked, sizes = _asked(model, flags)
+    searches, assumed = searches_of(asked, space)
+    with progress_bar("planning each size") as progress:
+        found = scaling(asked.question, sizes, searches, least_gain=least, progress=progress)
+    answer = replace(found, assumptions=assumed)
+    files.write(scale_record(answer), lambda: scale_rows(answer), scale_chart)
+    if not files.are_on_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.decisions.scale import show_scale
+
+        show_scale(Page(), answer, (*given_by_user(flags, space), *asked.warnings), files.written)
+    return 0 if answer.pays_up_to is not None else 1
+
+
+def _asked(model: str | None, flags: QuestionFlags) -> tuple[Asked, list[int]]:
+    """The question at the largest size, and all sizes. Raises InputError."""
+    from shardplan.cli.question import ask
+
+    cluster = flags.cluster
+    if cluster.num_accelerators is None and cluster.nodes is None:
+        return ask(model, flags), []  # which names what is missing
+    if cluster.num_accelerators is not None and cluster.nodes is not None:
+        raise InputError(
+            "--gpus and --nodes are both given",
+            rule="the sizes are given once",
+            hint="leave one of them out",
+        )
+    flag = "--gpus" if cluster.num_accelerators is not None else "--nodes"
+    sizes = sizes_of(cluster.num_accelerators or cluster.nodes or "", flag)
+    last = str(max(sizes))
+    name = "num_accelerators" if flag == "--gpus" else "nodes"
+    asked = ask(model, replace(flags, cluster=replace(cluster, **{name: last})))
+    per_size = 1 if flag == "--gpus" else asked.question.cluster.accelerators_per_node
+    return asked, [size * per_size for size in sizes]
+
+
+def sizes_of(text: str, flag: str) -> list[int]:
+    """The sizes of a range, 64..4096, or of a list, 64,96,128. Raises InputError."""
+    from shardplan.decisions.scale import MOST_SIZES, doubling
+    from shardplan.estimation.question import MAX_NUM_ACCELERATORS
+
+    def size(part: str) -> int:
+        return whole(part, flag, most=MAX_NUM_ACCELERATORS)
+
+    first, is_range, last = text.partition(LAST)
+    if is_range:
+        return doubling(size(first), size(last))
+    parts = text.split(",")
+    if len(parts) > MOST_SIZES:
+        raise InputError(
+            f"{flag} is {shown(text)}; it has {len(parts)} sizes",
+            rule=f"at most {MOST_SIZES} sizes are given",
+            hint=f"give {flag} a range such as 64..4096",
+        )
+    return [size(part) for part in parts]

@@ -1,0 +1,118 @@
+"""``shardplan whatif``: what becomes of a plan where the cluster or the job changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import (
+    ClusterFlags,
+    OutputFlags,
+    OverrideFlags,
+    PickFlag,
+    SoftwareFlags,
+    SpaceFlags,
+    StackFlag,
+)
+from shardplan.cli.flags.records import assigned, values_of
+from shardplan.cli.numbers import picked, whole
+
+FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
+ChangeFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="A value of the cluster or the job, as its flag takes it: inter_node_bandwidth=100, memory=141GB, "
+        "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200. Can be repeated.",
+        rich_help_panel="Change",
+    ),
+]
+
+
+@with_flags
+def whatif(
+    *,
+    file: FileArgument,
+    space: SpaceFlags,
+    output: OutputFlags,
+    charts: ChartFlags,
+    change: ChangeFlag = None,
+    pick: PickFlag = None,
+    stack: StackFlag = None,
+) -> int:
+    """Change the cluster or the job of a plan, plan anew, and compare term by term.
+
+    Changes are made one after the other. Bandwidths are in GB/s per accelerator and direction.
+    """
+    files = charts.files(output)
+    files.check(file, stack)
+    from shardplan.cli.decisions.asking import check_one_stack, searches_of
+    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.question import QuestionFlags, ask_again
+    from shardplan.decisions.whatif import what_if
+    from shardplan.plotting.decisions.whatif import whatif_chart
+    from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
+    from shardplan.reports.plan_file import read_plan_file
+
+    check_one_stack(stack, "whatif")
+    changes = changes_of(change or ())
+    read = read_plan_file(file)
+    before = read.pick(read.best_pick if pick is None else picked(pick))
+    flags = QuestionFlags(
+        cluster=ClusterFlags(), overrides=OverrideFlags(), job={}, software=SoftwareFlags(), stack=stack
+    )
+    asked = ask_again(read, flags, before.framework)
+    searches, assumed = searches_of(asked, space)
+    with progress_bar("planning anew") as progress:
+        found = what_if(asked.question, before.plan, changes, searches, progress=progress)
+    answer = replace(found, assumptions=assumed)
+    files.write(whatif_record(answer), lambda: whatif_rows(answer), whatif_chart)
+    if not files.are_on_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.decisions.whatif import show_whatif
+
+        show_whatif(Page(), answer, asked.warnings, files.written)
+    return 0 if answer.after.estimate is not None else 1
+
+
+def changes_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Values by name from ``name=value``, read as the flags of the same names. Raises InputError."""
+    from shardplan.cli.question import pairs_of
+    from shardplan.decisions.whatif import check_named_once
+
+    found = [(name.strip("-").replace("-", "_"), value) for name, value in pairs_of("--change", texts)]
+    check_named_once([name for name, _ in found])
+    return dict(_change(name, text) for name, text in found)
+
+
+def _change(name: str, text: str) -> tuple[str, Any]:
+    from shardplan.cli.question import pairs_of
+    from shardplan.decisions.whatif import OF_JOB, OF_SOFTWARE, PEAK, SIZES
+    from shardplan.estimation.question import MAX_NUM_ACCELERATORS
+    from shardplan.inputs.job import Job
+    from shardplan.inputs.software import Software
+
+    if name in OF_JOB:
+        return name, _of_job(Job, name, text)
+    if name in OF_SOFTWARE:
+        return assigned(Software, name, text)
+    if name in SIZES:
+        return name, whole(text, "--change gpus", most=MAX_NUM_ACCELERATORS)
+    if name == PEAK:
+        return name, dict(pairs_of("--change peak_flops", text.split(",")))
+    return name, whole(text, "--change node_size", most=MAX_NUM_ACCELERATORS) if name == "node_size" else text
+
+
+def _of_job(record: type[Any], name: str, text: str) -> Any:
+    """The value of a field of the job; switches are on or off."""
+    from shardplan.fields import described
+
+    if described(record)[name].kind.base is bool:
+        return assigned(record, name, text)[1]
+    return values_of(record, {name: text})[name]

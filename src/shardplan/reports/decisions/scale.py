@@ -1,0 +1,52 @@
+"""A job on several sizes, as a record and as rows."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from shardplan.decisions.scale import ScalePoint, Scaling
+from shardplan.reports.decisions.asked import asked_record
+from shardplan.reports.decisions.rows import with_plans
+from shardplan.reports.plan_file import estimate_record
+from shardplan.reports.plan_words import plan_words
+
+SCHEMA: Final = "shardplan/scale/1"
+
+
+def scale_record(scaling: Scaling) -> dict[str, Any]:
+    """The answer as a mapping that JSON can hold; units are in the keys."""
+    return {
+        "schema": SCHEMA,
+        **asked_record(scaling.question, scaling.assumptions),
+        "least_gain": scaling.least_gain,
+        "pays_up_to": scaling.pays_up_to,
+        "stops_paying": scaling.stops,
+        "points": [_record(point) for point in scaling.points],
+    }
+
+
+def _own(point: ScalePoint) -> dict[str, Any]:
+    """What a size has of its own."""
+    estimate = point.answered.estimate
+    return {
+        "num_accelerators": point.num_accelerators,
+        "step_time_s": None if estimate is None else estimate.step_time,
+        "step_time_p10_s": None if estimate is None else estimate.step_time_p10,
+        "step_time_p90_s": None if estimate is None else estimate.step_time_p90,
+        "tokens_per_s": point.answered.tokens_per_second,
+        "efficiency": point.efficiency,
+        "marginal_efficiency": point.marginal_efficiency,
+        "reason": point.answered.reason,
+    }
+
+
+def _record(point: ScalePoint) -> dict[str, Any]:
+    estimate = point.answered.estimate
+    if estimate is None:
+        return {**_own(point), "plan_text": None, "plan": None}
+    return {**_own(point), "plan_text": ", ".join(plan_words(estimate)), "plan": estimate_record(estimate)}
+
+
+def scale_rows(scaling: Scaling) -> list[dict[str, Any]]:
+    """A row for each size."""
+    return with_plans([_own(each) for each in scaling.points], [each.answered.estimate for each in scaling.points])
