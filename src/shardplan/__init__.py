@@ -18,7 +18,9 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.calls import estimate, search, search_frameworks
+    from shardplan.api.decisions import BudgetAnswer, budget
     from shardplan.api.questions import question
+    from shardplan.decisions.operations import Operations
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.evidence import NearRun
@@ -49,6 +51,7 @@ __version__ = VERSION
 
 __all__ = [
     "Accelerator",
+    "BudgetAnswer",
     "Cluster",
     "Deadline",
     "Estimate",
@@ -59,6 +62,7 @@ __all__ = [
     "NearRun",
     "NetworkTier",
     "NotRunnableError",
+    "Operations",
     "Plan",
     "PlanAnswer",
     "PlanError",
@@ -74,6 +78,7 @@ __all__ = [
     "Ties",
     "UnitError",
     "UnknownNameError",
+    "budget",
     "cluster_of_accelerator",
     "default_job",
     "estimate",
@@ -92,9 +97,11 @@ __all__ = [
 ]
 
 _MODULES = {
+    "decisions.operations": ("Operations",),
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.calls": ("estimate", "search", "search_frameworks"),
+    "api.decisions": ("BudgetAnswer", "budget"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),

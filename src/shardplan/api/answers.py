@@ -43,7 +43,7 @@ class PlanAnswer(priced.Estimate):
 
     def to_frame(self, library: str | None = None) -> Any:
         """One row, as :meth:`SearchAnswer.to_frame` gives them. Raises InputError."""
-        return _frame(plan_rows((self,)), library)
+        return frame(plan_rows((self,)), library)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Writes the plan file, which :func:`shardplan.load` and the command line read. Raises InputError."""
@@ -91,7 +91,7 @@ class SearchAnswer(searched.SearchResult):
 
         ``library``: ``polars`` or ``pandas``; the first of them that is installed where not given. Raises InputError.
         """
-        return _frame(self.to_rows(), library)
+        return frame(self.to_rows(), library)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The rows of the frame as mappings."""
@@ -128,7 +128,7 @@ def _values(record: type[Any], value: Any) -> dict[str, Any]:
     return {each.name: getattr(value, each.name) for each in fields(record)}
 
 
-def _frame(rows: Sequence[Mapping[str, Any]], library: str | None) -> Any:
+def frame(rows: Sequence[Mapping[str, Any]], library: str | None) -> Any:
     """The rows as a data frame. Raises InputError where no such library is installed."""
     wanted = FRAMES if library is None else (library,)
     for name in wanted:

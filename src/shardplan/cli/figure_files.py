@@ -59,7 +59,7 @@ class FigureFiles:
         from shardplan.plotting.page import html_page
         from shardplan.plotting.picture import png_picture
 
-        contents = (html_page(chart).encode(), _table(rows).encode(), png_picture(chart))
+        contents = (html_page(chart).encode(), csv_table(rows).encode(), png_picture(chart))
         files = {f"{chart.name}{suffix}": content for suffix, content in zip(KINDS, contents, strict=True)}
         for name, content in files.items():
             self._file(name, KINDS[Path(name).suffix]).check_content(content)
@@ -78,7 +78,7 @@ class FigureFiles:
         return JsonTarget(str(self.folder / name), "--out", kind=kind, is_forced=self.answer.is_forced)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def csv_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Records as CSV for a spreadsheet."""
     written = io.StringIO()
     table = csv.DictWriter(written, list(rows[0]), lineterminator="\n")

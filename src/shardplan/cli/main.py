@@ -53,6 +53,15 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan compare examples/plans.json --pick 1,3",
         ),
     ),
+    "budget": CommandEntry(
+        "Say how many accelerators, days and how much money and energy a training run takes.",
+        (
+            "shardplan budget llama-3.1-405b --cluster dgx-h100 --tokens 15.6T --days 60",
+            "shardplan budget llama-3.1-70b --clusters dgx-h100,dgx-b200 --tokens 15T --gpus 2048",
+            "shardplan budget llama-3.1-8b --cluster dgx-h100 --tokens 1T --money 500k --price 2.5",
+        ),
+        "decisions.budget",
+    ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (
