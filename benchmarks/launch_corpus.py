@@ -18,11 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from shardplan.errors import ShardplanError
+from shardplan.launch.audit.question import put
+from shardplan.launch.audit.violations import stops, violations
 from shardplan.launch.dialects.models import model_of
 from shardplan.launch.dialects.read import Ask, read_launch
 from shardplan.launch.dialects.reading import Reading
-from shardplan.launch.audit.question import put
-from shardplan.launch.audit.violations import stops, violations
 from shardplan.words import folded
 
 COLUMNS: Mapping[str, str] = {
@@ -88,7 +88,11 @@ def _row(row: dict[str, str], folder: Path) -> Iterator[Result]:
     yield from _fits(row, reading)
 
 
-CORRECTED: Mapping[tuple[str, str], str] = {("056", "ffn"): "28672", ("058", "pp"): "1", ("028", "micro_batch_size"): "3"}
+CORRECTED: Mapping[tuple[str, str], str] = {
+    ("056", "ffn"): "28672",
+    ("058", "pp"): "1",
+    ("028", "micro_batch_size"): "3",
+}
 """Values as the notes of the corpus correct them: a third of swiglu's width, no pipeline engine, the file that counts."""
 
 
@@ -133,7 +137,11 @@ def _of_model(column: str, reading: Reading) -> object:
     if column not in {"layers", "hidden", "vocab"} or reading.value("model") is None:
         return None
     model = model_of(reading)
-    return None if model is None else {"layers": model.num_hidden_layers, "hidden": model.hidden_size, "vocab": model.vocab_size}[column]
+    return (
+        None
+        if model is None
+        else {"layers": model.num_hidden_layers, "hidden": model.hidden_size, "vocab": model.vocab_size}[column]
+    )
 
 
 def _same(column: str, wanted: str, found: object) -> bool:

@@ -18,9 +18,11 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.audits import AuditAnswer, audit
+    from shardplan.api.budgets import BudgetAnswer, budget
     from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.decisions import FitAnswer, ScaleAnswer, WhatIfAnswer, fit, scale, whatif
     from shardplan.api.questions import question
+    from shardplan.decisions.operations import Operations
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
     from shardplan.estimation.evidence import NearRun
@@ -53,6 +55,7 @@ __version__ = VERSION
 __all__ = [
     "Accelerator",
     "AuditAnswer",
+    "BudgetAnswer",
     "Cluster",
     "Deadline",
     "Estimate",
@@ -65,6 +68,7 @@ __all__ = [
     "NearRun",
     "NetworkTier",
     "NotRunnableError",
+    "Operations",
     "Plan",
     "PlanAnswer",
     "PlanError",
@@ -83,6 +87,7 @@ __all__ = [
     "UnknownNameError",
     "WhatIfAnswer",
     "audit",
+    "budget",
     "cluster_of_accelerator",
     "default_job",
     "estimate",
@@ -105,11 +110,13 @@ __all__ = [
 ]
 
 _MODULES = {
+    "decisions.operations": ("Operations",),
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.audits": ("AuditAnswer", "audit"),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.decisions": ("FitAnswer", "ScaleAnswer", "WhatIfAnswer", "fit", "scale", "whatif"),
+    "api.budgets": ("BudgetAnswer", "budget"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from shardplan.errors import UnitError
 
-Kind = Literal["bandwidth", "bytes", "time", "count", "flop rate", "power", "price", "fraction"]
+Kind = Literal["bandwidth", "bytes", "time", "count", "flop rate", "power", "energy", "price", "fraction"]
 
 DEFAULT_UNITS: Final[Mapping[Kind, str]] = {
     "bandwidth": "GB/s",
@@ -24,6 +24,7 @@ DEFAULT_UNITS: Final[Mapping[Kind, str]] = {
     "count": "",
     "flop rate": "TFLOP/s",
     "power": "W",
+    "energy": "kWh",
     "price": "USD/h",
     "fraction": "1",
 }
@@ -36,6 +37,7 @@ _UNDERSTOOD: Final[Mapping[Kind, str]] = {
     "count": "16384, 15.6e12, 15.6T, 4M, 100k",
     "flop rate": "989 (TFLOP/s), 989TFLOP/s, 1.2PFLOP/s",
     "power": "700 (W), 700W, 0.7kW",
+    "energy": "5000 (kWh), 5000kWh, 5MWh, 0.005GWh",
     "price": "3.99 (USD/h), 3.99USD/h",
     "fraction": "0.8, 80%",
 }
@@ -47,6 +49,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
     "count": "a count",
     "flop rate": "a compute rate",
     "power": "a power",
+    "energy": "an energy",
     "price": "a price per hour",
     "fraction": "a fraction",
 }
@@ -58,11 +61,12 @@ _LARGEST: Final[Mapping[Kind, float]] = {
     "count": 1e18,
     "flop rate": 1e24,
     "power": 1e9,
+    "energy": 1e21,
     "price": 1e9,
     "fraction": 1.0,
 }
 
-_ABOVE_ZERO: Final = ("bandwidth", "bytes", "flop rate", "power")
+_ABOVE_ZERO: Final = ("bandwidth", "bytes", "flop rate", "power", "energy")
 
 _DECIMAL: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -251,6 +255,7 @@ def _units(kind: Kind) -> Mapping[str, Fraction]:
         "time": _TIMES,
         "count": _prefixed(_DECIMAL, ("",)) | {"B": Fraction(10**9)},
         "power": _prefixed(_DECIMAL, ("W",)),
+        "energy": _prefixed(_DECIMAL, ("Wh",), Fraction(3600)) | _prefixed(_DECIMAL, ("J",)),
         "price": dict.fromkeys(("USD/h", "USD/hour", "$/h"), Fraction(1)),
         "fraction": {"1": Fraction(1), "%": Fraction(1, 100)},
     }

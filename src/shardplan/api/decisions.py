@@ -28,7 +28,7 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.frameworks.usual_stack import USUAL, stack_for, stack_of_label
 from shardplan.inputs.job import Job
-from shardplan.planner.space import Given
+from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 from shardplan.reports.decisions.fit import fit_record, fit_rows
 from shardplan.reports.decisions.scale import scale_record, scale_rows

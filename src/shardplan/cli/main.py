@@ -92,6 +92,15 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ),
         "decisions.whatif",
     ),
+    "budget": CommandEntry(
+        "Say how many accelerators, days and how much money and energy a training run takes.",
+        (
+            "shardplan budget llama-3.1-405b --cluster dgx-h100 --tokens 15.6T --days 60",
+            "shardplan budget llama-3.1-70b --clusters dgx-h100,dgx-b200 --tokens 15T --gpus 2048",
+            "shardplan budget llama-3.1-8b --cluster dgx-h100 --tokens 1T --money 500k --price 2.5",
+        ),
+        "decisions.budget",
+    ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (

@@ -41,15 +41,15 @@ def picked(text: str) -> Pick:
     return whole(text, "--pick", most=MOST_PICK)
 
 
-def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST) -> float:
+def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST, may_be_zero: bool = False) -> float:
     """The number above zero that ``text`` means, and at least ``least``: 70, 0.5, 1e28. Raises InputError."""
     try:
         value = float(text.strip().replace(",", "")) if text.isascii() else math.nan
     except ValueError:
         value = math.nan
-    if 0 < value <= most and value >= least:
+    if (value > 0 or (may_be_zero and value == 0)) and least <= value <= most:
         return value
-    wanted = f"a number {f'from {least:g} to' if least else 'above 0, at most'} {most:g}"
+    wanted = f"a number {f'from {least:g} to' if least or may_be_zero else 'above 0, at most'} {most:g}"
     raise InputError(
         f"{flag} is {shown(text)}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
     )

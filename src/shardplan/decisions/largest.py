@@ -22,7 +22,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.defaults import default_global_batch_size
 from shardplan.inputs.layers import Layer
 from shardplan.planner.objective import SMALLEST as SMALLEST_MEMORY
-from shardplan.planner.space import divisors
+from shardplan.planner.restrictions import divisors
 from shardplan.planner.survey import Survey
 
 Sought = Literal["sequence_length", "micro_batch_size", "layers", "gpus"]

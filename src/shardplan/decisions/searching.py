@@ -11,9 +11,10 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Given, Restrictions, as_lists, declare
+from shardplan.planner.space import declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey, survey_of
 

@@ -12,7 +12,7 @@ import typer
 from shardplan.cli.numbers import number, whole
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import Described, described, wrong
-from shardplan.units import parse_count, parse_whole
+from shardplan.units import Kind, parse_count, parse_quantity, parse_whole
 from shardplan.words import FLAGS, folded
 
 Given = Mapping[str, Any]
@@ -20,6 +20,8 @@ Given = Mapping[str, Any]
 LONGEST = 2**31
 DETAILS = " in detail"
 """Ends the titles of groups of flags that few people need."""
+QUANTITIES: Mapping[str, Kind] = {"s": "time", "bytes/s": "bandwidth"}
+"""Units of fields that are typed with one of their own."""
 METAVARS = {int: "N", float: "N", tuple: "N,N,..."}
 
 
@@ -77,8 +79,13 @@ def _value(field: Described, value: Any) -> Any:
         return whole(value, field.flag, least=least, most=most, is_length=field.about.is_length)
     if field.kind.base is float and field.about.is_count:
         return float(parse_count(value, field=field.flag))
+    if field.about.unit in QUANTITIES:
+        return parse_quantity(value, QUANTITIES[field.about.unit], field=field.flag)
     if field.kind.base is float:
-        return number(value, field.flag, least=field.about.least, most=field.about.most)
+        about = field.about
+        return number(
+            value, field.flag, least=about.least, most=about.most, may_be_zero=about.includes_least and about.least == 0
+        )
     return _whole_numbers(field, value) if field.kind.base is tuple else value
 
 

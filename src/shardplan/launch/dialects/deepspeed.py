@@ -16,7 +16,7 @@ SECTIONS: Final = ("zero_optimization", "train_batch_size", "train_micro_batch_s
 
 def is_deepspeed(settings: Settings) -> bool:
     """Whether a document is a configuration of DeepSpeed."""
-    return sum(settings.has(section) for section in SECTIONS) >= 2 or settings.has("zero_optimization")  # noqa: PLR2004
+    return sum(settings.has(section) for section in SECTIONS) >= 2 or settings.has("zero_optimization")
 
 
 TRAINER: Final[Table] = {

@@ -112,7 +112,7 @@ def _recompute(facts: Facts, config: Settings) -> None:
 
 def _switches(facts: Facts, config: Settings) -> None:
     rates = [config.value("hidden_dropout"), config.value("attention_dropout")]
-    facts.derive("dropout", any(rate not in {0, 0.0, None} for rate in rates), "hidden_dropout, attention_dropout")
+    facts.derive("dropout", any(rate not in {0, None} for rate in rates), "hidden_dropout, attention_dropout")
     facts.assume("sequence_parallel", value=False)
     tied = config.first("no_weight_tying")
     state(facts, "tie_word_embeddings", tied, lambda value: None if switch(value) is None else not switch(value))

@@ -91,7 +91,7 @@ def _noted(facts: Facts, document: Document) -> None:
         facts.note(text)
 
 
-def _settings(ask: Ask, settings: Settings, document: Document | None = None) -> Facts:  # noqa: PLR0911
+def _settings(ask: Ask, settings: Settings, document: Document | None = None) -> Facts:
     """The dialect that owns ``settings``. Raises InputError where none does."""
     overrides = _overrides(ask)
     settings = overrides.over(settings)
@@ -375,7 +375,7 @@ def _pieces(word: Word) -> list[Word]:
 
 
 def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
-    """torchtitan's line: a file or a function, and overrides."""
+    """Torchtitan's line: a file or a function, and overrides."""
     facts = _facts(ask, torchtitan.NAME, torchtitan.TOML if "job.config_file" in options else torchtitan.PYTHON)
     world(facts, launch, script)
     settings = Settings.of_options(options)

@@ -61,7 +61,7 @@ FLAVORS: Final = {
 def is_torchtitan(settings: Settings) -> bool:
     """Whether a configuration is torchtitan's."""
     sections = ("parallelism", "training", "activation_checkpoint", "job", "metrics", "checkpoint")
-    return sum(settings.has(section) for section in sections) >= 3 and settings.has("training")  # noqa: PLR2004
+    return sum(settings.has(section) for section in sections) >= 3 and settings.has("training")
 
 
 def torchtitan_facts(facts: Facts, settings: Settings) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
-from shardplan.launch.read.bash.branches import Branches, as_outcome
+from shardplan.launch.read.bash.branches import Branches
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.expansion import Field

@@ -10,10 +10,10 @@ from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.branches import as_outcome
 from shardplan.launch.read.bash.builtins import Builtins
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
+from shardplan.launch.read.bash.expansion import Field
 from shardplan.launch.read.bash.lexing import split_words
 from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, parse
 from shardplan.launch.read.bash.text import Text, joined, undecided
-from shardplan.launch.read.bash.expansion import Field
 
 if TYPE_CHECKING:
     from tree_sitter import Node

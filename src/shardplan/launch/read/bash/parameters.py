@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shardplan.launch.read.bash import patterns
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.segments import BREAK, GONE, Segment, of_text, to_text
-from shardplan.launch.read.bash.state import Variable, flat
+from shardplan.launch.read.bash.state import Variable
 from shardplan.launch.read.bash.text import EMPTY, Piece, Text, joined, literal, undecided, unique
 
 if TYPE_CHECKING:

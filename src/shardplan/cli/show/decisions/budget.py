@@ -1,0 +1,138 @@
+"""The runs of a budget side by side, and where their time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from shardplan.cli.layout import Column, Page
+from shardplan.cli.show.answer import percent
+from shardplan.decisions.budget import ClusterBudget, Option
+from shardplan.reports.budget import ACCOUNTS
+from shardplan.reports.plan_words import short_recompute, short_sharding
+from shardplan.units import format_bytes, format_count, format_time
+
+DEGREES = ("tp", "cp", "pp", "vp", "ep")
+
+
+def show_budget(page: Page, budgets: Sequence[ClusterBudget], *, states_assumptions: bool) -> None:
+    """Verdict, the runs side by side, and for a single one where its time goes."""
+    options = [each.option for each in budgets if each.option is not None]
+    if options:
+        job = options[0].question.job
+        tokens = format_count(round(job.tokens or 0))
+        page.line(f"{options[0].question.model.name}, {tokens} tokens, {job.precision}", style="bold", indent=0)
+    for each in budgets:
+        _show_verdict(page, each)
+    if options:
+        _show_options(page, options)
+        _show_time(page, options)
+        _show_failures(page, options[0])
+    if not states_assumptions:
+        page.line("--assumptions lists every default that was taken, with its source.", style="dim", indent=0)
+        return
+    for option in options:
+        page.heading("Assumptions", option.question.cluster.name)
+        page.bullets(option.assumptions)
+
+
+def _show_verdict(page: Page, budget: ClusterBudget) -> None:
+    """Whether the limits are met, and by what."""
+    option = budget.option
+    if option is None:
+        page.labelled("No plan", f"{budget.cluster.name}: {budget.reason}", style="bold red")
+        return
+    low, high = (format_time(time) for time in (option.duration.wall_time_p10, option.duration.wall_time_p90))
+    where = f"{option.num_accelerators:,} x {option.question.cluster.accelerator.full_name} ({budget.cluster.name})"
+    text = Text(f"{format_time(option.wall_time)} on {where}", style="bold")
+    text.append(f", {low} to {high} by the band of the step time", style="not bold")
+    label, style = ("Misses", "bold red") if option.shortfalls else ("Takes", "bold green")
+    page.labelled(label, text, style=style)
+    for each in option.shortfalls:
+        page.labelled("", f"This is the nearest; {each}.", style="red")
+
+
+def _show_options(page: Page, options: Sequence[Option]) -> None:
+    """One line for each run."""
+    page.heading("Cost", "of the whole run")
+    money = [_money(each) for each in options]
+    columns = [
+        Column(title="cluster", cells=[each.question.cluster.name for each in options], is_text=True),
+        Column(title="accelerators", cells=[f"{each.num_accelerators:,}" for each in options]),
+        Column(title="time", cells=[format_time(each.wall_time) for each in options]),
+        Column(title="hours", cells=[format_count(round(each.accelerator_hours)) for each in options], rank=2),
+        Column(title="money", cells=money),
+        Column(title="energy", cells=[_energy(each) for each in options]),
+        Column(title="CO2", cells=[_carbon(each) for each in options], rank=1),
+        Column(title="MFU", cells=[percent(each.estimate.mfu) for each in options], rank=1),
+        Column(title="goodput", cells=[percent(each.duration.accounts.goodput) for each in options]),
+    ]
+    page.table(columns)
+    shown = [name for name in DEGREES if any(getattr(each.estimate.plan, name) != 1 for each in options)]
+    page.heading("Plan", "mb: micro-batch size; batch: sequences per step")
+    page.table(
+        [
+            Column(title="cluster", cells=[each.question.cluster.name for each in options], is_text=True),
+            Column(title="step", cells=[format_time(each.estimate.step_time) for each in options]),
+            *(Column(title=name, cells=[str(getattr(each.estimate.plan, name)) for each in options]) for name in shown),
+            Column(title="dp", cells=[str(each.estimate.dp) for each in options], rank=1),
+            Column(title="mb", cells=[str(each.estimate.plan.micro_batch_size) for each in options]),
+            Column(title="batch", cells=[f"{each.question.job.global_batch_size:,}" for each in options], rank=1),
+            Column(title="sharding", cells=[short_sharding(each.estimate.plan) for each in options], is_text=True),
+            Column(title="recompute", cells=[short_recompute(each.estimate.plan) for each in options], is_text=True),
+        ]
+    )
+
+
+def _money(option: Option) -> str:
+    if option.money is None or option.price is None:
+        return "no price"
+    return f"{format_count(round(option.money))} {option.price.currency}"
+
+
+def _energy(option: Option) -> str:
+    return "-" if option.energy is None else f"{option.energy.total / 1e6:.3g} GWh"
+
+
+def _carbon(option: Option) -> str:
+    return "-" if option.carbon is None else f"{option.carbon:,.4g} t"
+
+
+def _show_time(page: Page, options: Sequence[Option]) -> None:
+    """Where the wall time goes."""
+    page.heading("Time", "what it is spent on, in the mean over failures")
+    spent = [each.duration.accounts for each in options]
+    page.table(
+        [
+            Column(title="", cells=[name.replace("_", "-") for name in ACCOUNTS], is_text=True),
+            *(
+                Column(
+                    title=option.question.cluster.name,
+                    cells=[
+                        f"{format_time(getattr(each, name))} {percent(getattr(each, name) / each.wall_time):>7}"
+                        for name in ACCOUNTS
+                    ],
+                )
+                for option, each in zip(options, spent, strict=True)
+            ),
+        ],
+        styles=["green"],
+    )
+
+
+def _show_failures(page: Page, option: Option) -> None:
+    """How often the first run fails, and what it keeps."""
+    recovery = option.duration.recovery
+    rate = recovery.failures_per_second
+    page.heading("Failures", option.question.cluster.name)
+    size = f"Checkpoints of {format_bytes(option.duration.checkpoint_bytes)} take {format_time(recovery.write_time)}"
+    if not rate:
+        page.line("None are assumed.")
+        return
+    page.line(
+        f"One every {format_time(1 / rate)}: {format_count(round(option.duration.num_failures))} in the run. {size} "
+        f"and come every {format_time(recovery.interval)}."
+    )
+    nodes = f"{option.spares_needed:,} spare accelerators replace failed ones without a wait in 99 % of the time"
+    page.line(f"{nodes}; {option.spares:,} are paid for (--spares).")

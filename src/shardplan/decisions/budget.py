@@ -1,0 +1,311 @@
+"""How many accelerators, for how long, for how much: the missing one of days, accelerators, money and energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from shardplan.decisions.duration import Duration, StageRun, check_tokens, duration_of
+from shardplan.decisions.goodput import DAY, spares_needed
+from shardplan.decisions.money import Energy, Price, carbon_of, energy_of, needed_price, price_of
+from shardplan.decisions.operations import Operations
+from shardplan.decisions.ramp import Stage, stages_of
+from shardplan.decisions.sizes import fewest, sizes_of, soonest
+from shardplan.errors import InputError, shown
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
+from shardplan.frameworks.stack import Stack
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.defaults import default_global_batch_size
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.restrictions import Given
+from shardplan.planner.search import search_question
+from shardplan.planner.stopping import Stop
+from shardplan.planner.survey import Progress
+
+USUAL_DAYS: Final = 90.0
+"""Within which a run is done where nothing limits it."""
+HOUR: Final = 3600.0
+
+
+class Asked(NamedTuple):
+    """What is trained, whatever the size."""
+
+    question: Question
+    """With any number of accelerators."""
+    stack: Stack | None
+    """The framework that plans are for."""
+    assumptions: tuple[str, ...]
+    """What was assumed in putting the question."""
+    has_batch: bool
+    """Whether the batch is that of the question; otherwise it is the usual one of the size, as of a search."""
+
+    def on(self, num_accelerators: int, fields: Mapping[str, Any]) -> Question:
+        """The question on so many accelerators, with some fields of the job replaced. Raises InputError."""
+        job = replace(self.question.job, **fields)
+        if not self.has_batch and "global_batch_size" not in fields:
+            job = replace(job, global_batch_size=default_global_batch_size(job.sequence_length, num_accelerators))
+        return replace(self.question, num_accelerators=num_accelerators, job=job)
+
+    def assumed(self, question: Question) -> tuple[str, ...]:
+        """What was assumed, the batch included."""
+        job = question.job
+        tokens = job.global_batch_size * job.sequence_length / 1e6
+        batch = (f"global batch {job.global_batch_size:,} sequences ({tokens:.3g} M tokens)",)
+        return self.assumptions if self.has_batch else (*batch, *self.assumptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a run may take; None: no limit. Raises InputError on what is no positive number."""
+
+    days: float | None = None
+    """Wall time. [days]"""
+    num_accelerators: int | None = None
+    """Accelerators, exactly so many."""
+    money: float | None = None
+    """In the currency of the price."""
+    energy: float | None = None
+    """Of the data centre. [kWh]"""
+
+    def __post_init__(self) -> None:
+        for name in ("days", "money", "energy"):
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (is_number and 0 < value < math.inf):
+                raise InputError(
+                    f"{name} is {shown(value)}",
+                    rule=f"{name} is a number above 0",
+                    hint=f"correct {name}, or leave it out to have it worked out",
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A run on one cluster and size: time, money and energy."""
+
+    question: Question
+    """Of the last stage of the run."""
+    stages: tuple[StageRun, ...]
+    """Pieces of the run, each with one batch and plan; one where the batch does not grow."""
+    duration: Duration
+    spares: int
+    """Accelerators that are paid for and wait."""
+    spares_needed: int
+    """Accelerators that would replace failed ones without a wait in 99 % of the time."""
+    price: Price | None
+    """Of one accelerator for an hour; None where none is known."""
+    energy: Energy | None
+    """None where the power of the accelerator is not known."""
+    carbon: float | None
+    """Carbon dioxide. [t]"""
+    assumptions: tuple[str, ...]
+    shortfalls: tuple[str, ...] = ()
+    """Limits that it breaks, and by how much; empty where it meets all."""
+
+    @property
+    def num_accelerators(self) -> int:
+        """Accelerators at work."""
+        return self.question.num_accelerators
+
+    @property
+    def estimate(self) -> Estimate:
+        """The plan of the last stage."""
+        return self.stages[-1].estimate
+
+    @property
+    def wall_time(self) -> float:
+        """Of the whole run, in the mean. [s]"""
+        return self.duration.accounts.wall_time
+
+    @property
+    def days(self) -> float:
+        """The same. [days]"""
+        return self.wall_time / DAY
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that are kept."""
+        return sum(stage.num_steps for stage in self.stages)
+
+    @property
+    def accelerator_hours(self) -> float:
+        """Hours of all accelerators that are paid for."""
+        return (self.num_accelerators + self.spares) * self.wall_time / HOUR
+
+    @property
+    def money(self) -> float | None:
+        """Price of the accelerators; None where it is not known."""
+        return None if self.price is None else self.price.per_hour * self.accelerator_hours
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterBudget:
+    """The answer for one cluster."""
+
+    cluster: Cluster
+    option: Option | None
+    """The run that meets the limits, or the one that comes nearest; None where no plan fits on any size."""
+    reason: str | None
+    """Why there is no option."""
+    num_sizes: int
+    """Sizes that were looked at, each by a search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restricted:
+    """The plans that are searched."""
+
+    fix: Given | None = None
+    limit: Given | None = None
+    exclude: Given | None = None
+
+
+def budget_of(
+    asked: Asked,
+    limits: Limits,
+    operations: Operations,
+    *,
+    batch_ramp: str | None = None,
+    restricted: Restricted | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> ClusterBudget:
+    """The fewest accelerators that meet the limits; where only money or energy is limited, the run done soonest.
+
+    Where nothing is limited, the run may take ``USUAL_DAYS``. Raises InputError.
+    """
+    cluster = asked.question.cluster
+    if limits.money is not None:
+        needed_price(cluster, operations)
+    runs = _Runs(asked, operations, batch_ramp, restricted or Restricted(), progress, stop)
+    if limits.num_accelerators is not None:
+        found = runs.option(limits.num_accelerators)
+        looked = [] if found is None else [found]
+    else:
+        found, looked = _best(runs, cluster, limits)
+    best = found or _nearest(looked, limits)
+    if best is None:
+        return ClusterBudget(cluster=cluster, option=None, reason=_no_plan(limits), num_sizes=runs.num_searches)
+    missed = tuple(_shortfalls(best, _in_force(limits)))
+    return ClusterBudget(
+        cluster=cluster, option=_stating(best, missed, limits), reason=None, num_sizes=runs.num_searches
+    )
+
+
+def _in_force(limits: Limits) -> Limits:
+    """The limits, with that of time where there is no other."""
+    given = (limits.days, limits.num_accelerators, limits.money, limits.energy)
+    return Limits(days=USUAL_DAYS) if all(each is None for each in given) else limits
+
+
+def _best(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[Option | None, list[Option]]:
+    """The run that meets the limits, and all that were looked at."""
+    sizes, limits = sizes_of(cluster.accelerators_per_node, cluster.max_num_accelerators), _in_force(limits)
+    if limits.days is not None:
+        return fewest(sizes, runs.option, limits.days * DAY)
+    return soonest(sizes, runs.option, lambda option: not [*_shortfalls(option, limits)])
+
+
+def _nearest(looked: Sequence[Option], limits: Limits) -> Option | None:
+    """Where nothing meets the limits: the run done soonest, or that which takes least where time is not limited."""
+    if _in_force(limits).days is not None:
+        return min(looked, key=lambda option: option.wall_time, default=None)
+    return min(looked, key=lambda option: option.accelerator_hours, default=None)
+
+
+def _shortfalls(option: Option, limits: Limits) -> Iterator[str]:
+    """Limits that a run breaks, and by how much."""
+    taken = {
+        "days": (option.days, limits.days, "days"),
+        "money": (option.money, limits.money, option.price.currency if option.price else ""),
+        "energy": (None if option.energy is None else option.energy.total, limits.energy, "kWh"),
+    }
+    for name, (value, most, unit) in taken.items():
+        if most is not None and value is None:
+            yield f"{name} cannot be worked out: the power of {option.question.cluster.accelerator.name} is not known"
+        elif most is not None and value is not None and value > most:
+            yield f"{name}: {value:,.4g} {unit}, {100 * (value / most - 1):.3g} % more than {most:,.4g}"
+
+
+def _no_plan(limits: Limits) -> str:
+    if limits.num_accelerators is not None:
+        return f"no plan fits on {limits.num_accelerators:,} accelerators, or failures leave no time to train"
+    return "no plan fits on any size, or failures leave no time to train"
+
+
+def _stating(option: Option, missed: tuple[str, ...], limits: Limits) -> Option:
+    usual = _in_force(limits) is not limits
+    assumed = (f"done within {USUAL_DAYS:g} days, as nothing else is limited",) if usual else ()
+    return replace(option, shortfalls=missed, assumptions=(*assumed, *option.assumptions))
+
+
+class _Runs:
+    """Runs on any size, each searched once; the pipelines of a search are known to the next."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        asked: Asked,
+        operations: Operations,
+        batch_ramp: str | None,
+        restricted: Restricted,
+        progress: Progress | None,
+        stop: Stop | None,
+    ) -> None:
+        self.asked, self.operations, self.batch_ramp = asked, operations, batch_ramp
+        self.restricted, self.progress, self.stop = restricted, progress, stop
+        self.known, self.num_searches = KnownPipelines(), 0
+
+    def option(self, num_accelerators: int) -> Option | None:
+        """The run on so many accelerators; None where no plan fits, or failures leave no time to train."""
+        question = self.asked.on(num_accelerators, {})
+        tokens = check_tokens(question)
+        runs: list[StageRun] = []
+        for stage in stages_of(self.batch_ramp, tokens):
+            found = self._stage(num_accelerators, stage)
+            if found is None:
+                return None
+            runs.append(found)
+        duration = duration_of(runs, self.operations)
+        return None if duration is None else _option(self.asked, tuple(runs), duration, self.operations)
+
+    def _stage(self, num_accelerators: int, stage: Stage) -> StageRun | None:
+        question = self.asked.on(num_accelerators, stage.fields)
+        self.num_searches += 1
+        result = search_question(
+            question,
+            top=1,
+            fix=self.restricted.fix,
+            limit=self.restricted.limit,
+            exclude=self.restricted.exclude,
+            stop=self.stop,
+            known=self.known,
+            suggestions=False,
+            stack=self.asked.stack,
+            progress=self.progress,
+        )
+        best = result.recommended
+        return None if best is None else StageRun.of(question, best, stage.tokens)
+
+
+def _option(asked: Asked, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> Option:
+    question = runs[-1].question
+    cluster, number, wall_time = question.cluster, question.num_accelerators, duration.accounts.wall_time
+    price = price_of(cluster, operations)
+    energy = energy_of(cluster, number, wall_time, operations)
+    quoted = (f"price {price.per_hour:g} {price.currency}/h: {price.source}",) if price and price.source else ()
+    rate = duration.recovery.failures_per_second
+    return Option(
+        question=question,
+        stages=runs,
+        duration=duration,
+        spares=operations.spares or 0,
+        spares_needed=spares_needed(rate, cluster.accelerators_per_node, operations),
+        price=price,
+        energy=energy,
+        carbon=None if energy is None else carbon_of(energy.total, operations),
+        assumptions=(*operations.assumptions(), *quoted, *asked.assumed(question), *runs[-1].estimate.assumptions),
+    )

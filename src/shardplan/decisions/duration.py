@@ -1,0 +1,138 @@
+"""How long a whole run takes: steps of its stages, failures and checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from shardplan.decisions.goodput import Accounts, Recovery, accounts, best_interval, failures_per_second
+from shardplan.decisions.operations import Operations
+from shardplan.errors import InputError
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.pricing import num_trained_parameters
+from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
+from shardplan.inputs.model import ModelConfig
+
+
+def checkpoint_bytes(question: Question) -> float:
+    """What a checkpoint holds: all weights, and the optimizer's states of those that are trained. [bytes]
+
+    For Adam in mixed precision 14 bytes per parameter: BLOOM's of 176 B parameters had 2.3 TB.
+    """
+    job, trained = question.job, num_trained_parameters(question)
+    return job.recipe.weight_bytes * num_parameters(question.model, trained) + job.optimizer_bytes * trained
+
+
+def num_parameters(model: ModelConfig, trained: float) -> float:
+    """All parameters, of which ``trained`` are trained."""
+    return max(float(model.num_parameters + model.num_mtp_parameters), trained)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRun:
+    """A stage of the run on its plan."""
+
+    num_steps: int
+    estimate: Estimate
+    question: Question
+
+    @classmethod
+    def of(cls, question: Question, estimate: Estimate, tokens: float) -> StageRun:
+        """The stage that trains ``tokens``."""
+        in_a_step = question.job.global_batch_size * question.job.sequence_length
+        return cls(num_steps=math.ceil(tokens / in_a_step), estimate=estimate, question=question)
+
+    def time(self, of: Callable[[Estimate], float]) -> float:
+        """Time of its steps, each as long as ``of`` says. [s]"""
+        return self.num_steps * of(self.estimate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duration:
+    """Wall time of a run, and what it is spent on."""
+
+    accounts: Accounts
+    """By what it is spent on, with the step time in the middle of its band."""
+    wall_time_p10: float
+    """With step times that a tenth of comparable runs undercut. [s]"""
+    wall_time_p90: float
+    """With step times that a tenth of them exceeded. [s]"""
+    recovery: Recovery
+    num_failures: float
+    """Unexpected interruptions, in the mean."""
+    checkpoint_bytes: float
+    """Of one checkpoint. [bytes]"""
+
+
+def recovery_of(question: Question, operations: Operations, step_time: float) -> Recovery:
+    """What a failure costs on as many accelerators as the question has; intervals are whole steps."""
+    number = question.num_accelerators
+    rate = failures_per_second(number, operations)
+    write = checkpoint_bytes(question) / (number * operations.value("checkpoint_bandwidth"))
+    interval = operations.checkpoint_interval
+    if interval is None:
+        interval = best_interval(write, rate)
+    if math.isfinite(interval):
+        interval = step_time * max(round(interval / step_time), 1)
+    return Recovery(
+        failures_per_second=rate,
+        detection_time=operations.value("detection_time"),
+        restart_time=operations.value("start_up_time") + write,
+        write_time=write,
+        interval=interval,
+    )
+
+
+def duration_of(stages: Sequence[StageRun], operations: Operations) -> Duration | None:
+    """How long the run takes; None where failures come so often that it never ends."""
+    last = stages[-1]
+    recovery = recovery_of(last.question, operations, last.estimate.step_time)
+    start_up = operations.value("start_up_time")
+    times = [sum(stage.time(of) for stage in stages) for of in (_middle, _low, _high)]
+    found = [accounts(time, recovery, start_up) for time in times]
+    middle, low, high = found
+    if middle is None or low is None or high is None:
+        return None
+    return Duration(
+        accounts=middle,
+        wall_time_p10=low.wall_time,
+        wall_time_p90=high.wall_time,
+        recovery=recovery,
+        num_failures=num_failures(middle, recovery),
+        checkpoint_bytes=checkpoint_bytes(last.question),
+    )
+
+
+def num_failures(spent: Accounts, recovery: Recovery) -> float:
+    """Unexpected interruptions of a run, in the mean: failures strike while it trains, writes and restarts."""
+    exposed = spent.productive + spent.recomputed + spent.checkpoint + spent.restart
+    return recovery.failures_per_second * exposed
+
+
+def _middle(estimate: Estimate) -> float:
+    return estimate.step_time
+
+
+def _low(estimate: Estimate) -> float:
+    return estimate.step_time_p10
+
+
+def _high(estimate: Estimate) -> float:
+    return estimate.step_time_p90
+
+
+def check_tokens(question: Question) -> float:
+    """The tokens of the run. Raises InputError where none are given, or fewer than a step has."""
+    tokens, in_a_step = question.job.tokens, question.job.global_batch_size * question.job.sequence_length
+    if tokens is None:
+        raise InputError(
+            "no tokens are given", rule="a budget is for a number of tokens", hint="give --tokens, such as 15.6T"
+        )
+    if tokens < in_a_step:
+        raise InputError(
+            f"{tokens:,.0f} tokens are fewer than one step has: {in_a_step:,}",
+            rule="a run has at least one step",
+            hint="give more --tokens, or a smaller --global-batch-size",
+        )
+    return tokens

@@ -1,0 +1,191 @@
+"""How a cluster is run for weeks: failures, restarts, checkpoints, price and energy; the defaults are data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field, fields
+from functools import cache
+from typing import Final, NamedTuple
+
+from shardplan.fields import about, check, dataclass, described
+from shardplan.files import DATA, Document, shipped_document
+from shardplan.units import format_bytes, format_time
+
+MOST_TIME: Final = 1e8
+UNITS: Final = {"GB/s": 1e9, "s": 1.0, "1": 1.0, "kg/kWh": 1.0}
+"""Of the values in ``data/operations.yaml``, in SI units; carbon stays in kg per kWh."""
+
+
+@cache
+def _shipped() -> Document:
+    return shipped_document(DATA / "operations.yaml")
+
+
+def _default(name: str) -> float:
+    stated = _shipped()["values"][name]
+    return float(stated["value"]) * UNITS[stated["unit"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operations:
+    """How the cluster is run. None: the default of ``data/operations.yaml``, or what the run itself sets."""
+
+    failure_rate: float | None = field(
+        default=None,
+        metadata=about(
+            "Unexpected interruptions per 1,000 accelerators and day, at any size; 0 for none. Default: by size, from "
+            "two published runs.",
+            least=0, most=1e6, includes_least=True,
+        ),
+    )  # fmt: skip
+    """Unexpected interruptions per 1,000 accelerators and day."""
+    detection_time: float | None = field(
+        default=None,
+        metadata=about(
+            "From a failure to the restart: 7min.",
+            least=0,
+            most=MOST_TIME,
+            unit="s",
+            metavar="TIME",
+            includes_least=True,
+            is_rare=True,
+        ),
+    )
+    """From a failure to the restart. [s]"""
+    start_up_time: float | None = field(
+        default=None,
+        metadata=about(
+            "From launch to the first step, without reading the checkpoint: 8min.",
+            least=0, most=MOST_TIME, unit="s", metavar="TIME", includes_least=True, is_rare=True,
+        ),
+    )  # fmt: skip
+    """From launch to the first step. [s]"""
+    checkpoint_interval: float | None = field(
+        default=None,
+        metadata=about(
+            "Training between two checkpoints: 30min. Default: the best.",
+            least=0,
+            most=MOST_TIME,
+            unit="s",
+            metavar="TIME",
+            is_rare=True,
+        ),
+    )
+    """Training between two checkpoints. [s]"""
+    checkpoint_bandwidth: float | None = field(
+        default=None,
+        metadata=about(
+            "Writing and reading of checkpoints, per accelerator: 0.15GB/s.",
+            least=0,
+            most=1e15,
+            unit="bytes/s",
+            metavar="VALUE",
+            is_rare=True,
+        ),
+    )
+    """Writing and reading of checkpoints, per accelerator. [bytes/s]"""
+    spares: int | None = field(
+        default=None,
+        metadata=about(
+            "Accelerators that are paid for and wait to replace failed ones. Default: 0 (the answer names a number).",
+            least=0,
+            most=10**7,
+        ),
+    )
+    """Accelerators that wait to replace failed ones."""
+    repair_time: float | None = field(
+        default=None,
+        metadata=about(
+            "Until a failed node is back: 24h.",
+            least=0,
+            most=MOST_TIME,
+            unit="s",
+            metavar="TIME",
+            includes_least=True,
+            is_rare=True,
+        ),
+    )
+    """Until a failed node is back. [s]"""
+    price: float | None = field(
+        default=None,
+        metadata=about(
+            "Price of one accelerator for an hour. Default: a public quote, where one is known.",
+            least=0, most=1e6, includes_least=True, metavar="MONEY",
+        ),
+    )  # fmt: skip
+    """Price of one accelerator for an hour."""
+    currency: str = field(
+        default="USD", metadata=about("Of the price, and so of --money.", metavar="NAME", is_rare=True)
+    )
+    """Of the price, if it is given; public quotes are in USD."""
+    power_share: float | None = field(
+        default=None,
+        metadata=about("Power of an accelerator under load over its limit.", least=0, most=2, is_rare=True),
+    )
+    """Power of an accelerator under load over its limit."""
+    node_overhead: float | None = field(
+        default=None,
+        metadata=about(
+            "Power of a node over that of its accelerators.", least=1, most=10, includes_least=True, is_rare=True
+        ),
+    )
+    """Power of a node over that of its accelerators."""
+    power_usage_effectiveness: float | None = field(
+        default=None,
+        metadata=about(
+            "PUE: power of the data centre over that of its nodes.", least=1, most=10, includes_least=True, is_rare=True
+        ),
+    )
+    """Power of the data centre over that of its nodes."""
+    carbon: float | None = field(
+        default=None,
+        metadata=about("Carbon intensity of the grid. [kg/kWh]", least=0, most=10, includes_least=True),
+    )
+    """Carbon dioxide for a kilowatt hour. [kg/kWh]"""
+
+    def __post_init__(self) -> None:
+        """Checks every value. Raises InputError."""
+        check(self)
+
+    def value(self, name: str) -> float:
+        """A field, or its default where there is one."""
+        given = getattr(self, name)
+        return _default(name) if given is None else float(given)
+
+    def assumptions(self) -> Iterator[str]:
+        """Every default that is taken, with its source."""
+        if self.failure_rate is None:
+            points = "; ".join(f"{each.source}" for each in interruptions())
+            yield f"failures by the number of accelerators, from two runs ({points})"
+        for each in fields(self):
+            if getattr(self, each.name) is None and each.name in _shipped()["values"]:
+                stated = _shipped()["values"][each.name]
+                mark = f", {stated['mark']}" if "mark" in stated else ""
+                yield f"{each.name.replace('_', ' ')} {_text(each.name)}: {stated['source']}{mark}"
+
+
+def _text(name: str) -> str:
+    value = _default(name)
+    match described(Operations)[name].about.unit:
+        case "s":
+            return format_time(value)
+        case "bytes/s":
+            return f"{format_bytes(value)}/s"
+    return f"{value:g}"
+
+
+class Interruptions(NamedTuple):
+    """How often a published run was interrupted."""
+
+    num_accelerators: int
+    per_second: float
+    source: str
+
+
+@cache
+def interruptions() -> tuple[Interruptions, ...]:
+    """The published runs that failure rates come from, in order of size."""
+    return tuple(
+        Interruptions(each["accelerators"], each["count"] / (each["days"] * 86400), each["source"])
+        for each in _shipped()["interruptions"]
+    )
