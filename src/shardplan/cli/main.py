@@ -52,6 +52,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan export examples/plans.json --to megatron-lm --out launch.sh",
             "shardplan export examples/plans.json --to nemo --pick 2",
         ),
+        "launch.export",
     ),
     "audit": CommandEntry(
         "Say what a launch script runs, which rules it breaks, and what would be better.",

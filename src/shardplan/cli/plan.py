@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardplan.cli.export import ExportFlag, asked_export
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import (
     ClusterFlags,
@@ -20,6 +19,7 @@ from shardplan.cli.flags.plan import (
     SoftwareFlags,
     StackFlag,
 )
+from shardplan.cli.launch.export import ExportFlag, asked_export
 from shardplan.cli.numbers import whole
 from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
 from shardplan.errors import InputError

@@ -193,7 +193,7 @@ def test_fields_of_a_job_are_in_the_files_or_named(to: str, name: str) -> None:
     launch = Launch(to, "llama-3.1-8b", "dgx-h100", 64, _usual(to))
     job, plan = launch.question()
     usual = launch.of(job, plan)
-    value = OTHERS[name] if getattr(job, name) != OTHERS[name] else "fp32"
+    value: Any = OTHERS[name] if getattr(job, name) != OTHERS[name] else "fp32"
     other = launch.of(replace(job, **{name: value}), plan)
     assert _stated(other) != _stated(usual) or other.not_expressed != usual.not_expressed
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.hugging_face import MODEL_FEATURES, blocking, placeholders, relies_on, training_options
 from shardplan.launch.export.shell import Given, Launcher, Script, bash, quoted
 from shardplan.launch.export.words import keys, nested
@@ -19,7 +19,7 @@ from shardplan.launch.export.written import Export, head, losses
 SAID: Final = ("blocking_launches",)
 
 
-def export(case: Case) -> Export:
+def export(case: LaunchCase) -> Export:
     """The YAML file with its launch script, and what they do not express."""
     features = [name for name in case.decoder.features if name not in MODEL_FEATURES]
     lost, relied = losses(case, said=SAID, features=features), relies_on(case)
@@ -46,12 +46,11 @@ def export(case: Case) -> Export:
     )
 
 
-def _document(case: Case, values: dict[str, Any]) -> dict[str, Any]:
-    precision = values.pop("mixed_precision")
+def _document(case: LaunchCase, values: dict[str, Any]) -> dict[str, Any]:
     return {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": values.pop("distributed_type"),
-        "mixed_precision": "no" if precision is False else precision,  # YAML reads a bare no as false
+        "mixed_precision": values.pop("mixed_precision"),
         "num_machines": case.num_nodes,
         "num_processes": values.pop("num_processes"),
         "main_process_port": 29500,
@@ -62,7 +61,7 @@ def _document(case: Case, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _launcher(case: Case) -> Launcher:
+def _launcher(case: LaunchCase) -> Launcher:
     words = ["accelerate", "launch", "--config_file", quoted(f"{case.stem}.yaml")]
     if case.num_nodes == 1:
         return Launcher(words=words)

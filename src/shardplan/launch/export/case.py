@@ -19,7 +19,7 @@ from shardplan.launch.export.decoder import Decoder, decoder_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class LaunchCase:
     """One plan for one framework."""
 
     model: ModelConfig

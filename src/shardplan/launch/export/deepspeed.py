@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.hugging_face import MODEL_FEATURES, blocking, placeholders, relies_on, training_options
 from shardplan.launch.export.shell import Given, Script, bash
 from shardplan.launch.export.words import keys, nested
@@ -20,7 +20,7 @@ _NOT_JSON: Final = ("mixed_precision",)
 """Keys of Accelerate, not of DeepSpeed."""
 
 
-def export(case: Case) -> Export:
+def export(case: LaunchCase) -> Export:
     """The JSON file with its launch script, and what they do not express."""
     features = [name for name in case.decoder.features if name not in MODEL_FEATURES]
     lost = (*_in_python(case), *losses(case, said=SAID, features=features))
@@ -42,7 +42,7 @@ def export(case: Case) -> Export:
     )
 
 
-def _document(case: Case) -> dict[str, Any]:
+def _document(case: LaunchCase) -> dict[str, Any]:
     """The DeepSpeed file. ``auto`` is what the Trainer of transformers fills from its own arguments."""
     values = {name: value for name, value in keys(case.options.options).items() if name not in _NOT_JSON}
     document = nested(values)
@@ -55,14 +55,14 @@ def _document(case: Case) -> dict[str, Any]:
     return document
 
 
-def _in_python(case: Case) -> tuple[str, ...]:
+def _in_python(case: LaunchCase) -> tuple[str, ...]:
     """Calls that a training script makes: neither the file nor run_clm.py has them."""
     calls = [each for each in case.options.options if ": " not in each and "gradient_checkpointing" not in each]
     moved = [each for each in case.options.options if each.split(":")[0] in _NOT_JSON]
     return tuple(f"in the training script: {each}" for each in (*calls, *moved))
 
 
-def _script_values(case: Case) -> dict[str, Any]:
+def _script_values(case: LaunchCase) -> dict[str, Any]:
     is_recomputed = "model.gradient_checkpointing_enable()" in case.options.options
     of_rest = "bf16" if case.job.precision == "fp8" else case.job.precision
     formats: dict[str, Any] = {} if of_rest == "fp32" else {of_rest: True}

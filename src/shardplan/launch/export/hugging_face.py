@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Word
 from shardplan.launch.export.written import Placeholder
@@ -32,7 +32,7 @@ def training_options(values: Mapping[str, Any]) -> dict[str, Sequence[Sequence[W
     }
 
 
-def placeholders(case: Case) -> list[Placeholder]:
+def placeholders(case: LaunchCase) -> list[Placeholder]:
     """Names that the script reads."""
     model = case.model
     size = f"{model.num_hidden_layers} layers of hidden size {model.hidden_size}"
@@ -47,12 +47,12 @@ def placeholders(case: Case) -> list[Placeholder]:
     ]
 
 
-def blocking(case: Case) -> dict[str, str]:
+def blocking(case: LaunchCase) -> dict[str, str]:
     """The environment where launches are waited for."""
     return {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
 
 
-def relies_on(case: Case) -> tuple[str, ...]:
+def relies_on(case: LaunchCase) -> tuple[str, ...]:
     """What the script and its model take for granted."""
     model = case.model
     size = f"{model.num_hidden_layers} layers, hidden size {model.hidden_size}, vocabulary {model.vocab_size}"

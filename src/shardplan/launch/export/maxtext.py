@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardplan.inputs.layers import Attention, LatentAttention
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_core import unkept
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, Script, Word, bash
@@ -29,7 +29,7 @@ FEATURES: Final = {
 _TPU: Final = "Google"
 
 
-def export(case: Case) -> Export:
+def export(case: LaunchCase) -> Export:
     """The launch script, and what MaxText does not express."""
     lost = (*_layers(case), *losses(case, said=SAID, features=FEATURES[_block(case)]))
     relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
@@ -53,7 +53,7 @@ def export(case: Case) -> Export:
     )
 
 
-def _block(case: Case) -> str:
+def _block(case: LaunchCase) -> str:
     """The kind of layer."""
     features = case.decoder.features
     if isinstance(case.decoder.attention, LatentAttention):
@@ -62,7 +62,7 @@ def _block(case: Case) -> str:
     return kinds["qk_norm_head" in features, "experts" in features]
 
 
-def _layers(case: Case) -> tuple[str, ...]:
+def _layers(case: LaunchCase) -> tuple[str, ...]:
     """Layers of experts that do not all follow the dense ones."""
     has = case.decoder.has_experts
     in_order = list(has) == sorted(has)
@@ -73,7 +73,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _model(case: Case) -> dict[str, Any]:
+def _model(case: LaunchCase) -> dict[str, Any]:
     model, d = case.model, case.decoder
     return {
         "decoder_block": _block(case),
@@ -89,7 +89,7 @@ def _model(case: Case) -> dict[str, Any]:
     }
 
 
-def _attention(case: Case) -> dict[str, Any]:
+def _attention(case: LaunchCase) -> dict[str, Any]:
     a = case.decoder.attention
     kernel = "dot_product" if case.job.attention == "unfused" else "autoselected"
     found: dict[str, Any] = {"attention": kernel, "base_num_query_heads": a.num_heads}
@@ -111,7 +111,7 @@ def _attention(case: Case) -> dict[str, Any]:
     }
 
 
-def _experts(case: Case) -> dict[str, Any]:
+def _experts(case: LaunchCase) -> dict[str, Any]:
     e = case.decoder.experts
     if e is None:
         return {}
@@ -128,7 +128,7 @@ def _experts(case: Case) -> dict[str, Any]:
     return found
 
 
-def _training(case: Case) -> list[Sequence[Word]]:
+def _training(case: LaunchCase) -> list[Sequence[Word]]:
     hardware = "tpu" if case.cluster.accelerator.vendor == _TPU else "gpu"
     return [
         [f"hardware={hardware}"],
@@ -145,7 +145,7 @@ def _training(case: Case) -> list[Sequence[Word]]:
     ]
 
 
-def _placeholders(case: Case) -> list[Placeholder]:
+def _placeholders(case: LaunchCase) -> list[Placeholder]:
     training = [each for each in training_placeholders(case) if each.name in ("TRAIN_STEPS", "LEARNING_RATE")]
     return [
         Placeholder(name="MAXTEXT", value="/path/to/maxtext/src/maxtext", about="folder of the package maxtext"),
@@ -159,14 +159,14 @@ def _placeholders(case: Case) -> list[Placeholder]:
     ]
 
 
-def _environment(case: Case) -> dict[str, str]:
+def _environment(case: LaunchCase) -> dict[str, str]:
     found = {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
     if case.cluster.accelerator.vendor == _TPU or case.num_nodes == 1:
         return found
     return found | {"JAX_COORDINATOR_PORT": "29500", "NNODES": str(case.num_nodes)}
 
 
-def _launcher(case: Case) -> Launcher:
+def _launcher(case: LaunchCase) -> Launcher:
     """One process for a node, which drives all its accelerators. On TPUs every host runs the script."""
     if case.cluster.accelerator.vendor == _TPU:
         return Launcher(words=[], tasks_per_node=0)

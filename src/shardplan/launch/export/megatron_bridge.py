@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_core as core
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Script, Word, bash
 from shardplan.launch.export.words import pairs
@@ -26,7 +26,7 @@ SAID: Final = ("attention", "dropout", "grad_dtype", "moe_dispatcher", "blocking
 """Fields of a job and of its software that are written, or named by ``_gradients``."""
 
 
-def export(case: Case) -> Export:
+def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-Bridge does not express on its command line."""
     lost = (*_gradients(case), *losses(case, said=SAID, features=core.features(case.decoder)))
     relied = _relies_on(case)
@@ -58,7 +58,7 @@ def text(value: Any) -> str:
     return f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
-def model_values(case: Case) -> dict[str, Any]:
+def model_values(case: LaunchCase) -> dict[str, Any]:
     """Fields of the model as Megatron Core names them, those included that its options derive."""
     d = case.decoder
     return {
@@ -72,11 +72,11 @@ def model_values(case: Case) -> dict[str, Any]:
     }
 
 
-def _recipe(case: Case) -> str:
+def _recipe(case: LaunchCase) -> str:
     return LATENT_RECIPE if isinstance(case.decoder.attention, LatentAttention) else RECIPE
 
 
-def _model(case: Case) -> list[Sequence[Word]]:
+def _model(case: LaunchCase) -> list[Sequence[Word]]:
     values = model_values(case)
     return [
         *([f"model.{name}={text(value)}"] for name, value in values.items()),
@@ -86,7 +86,7 @@ def _model(case: Case) -> list[Sequence[Word]]:
     ]
 
 
-def _gradients(case: Case) -> tuple[str, ...]:
+def _gradients(case: LaunchCase) -> tuple[str, ...]:
     if case.job.grad_dtype == "fp32" or case.job.precision == "fp32":
         return ()
     what = f"gradients in {case.job.grad_dtype}: mixed_precision by name reduces them in fp32"
@@ -107,7 +107,7 @@ def _training() -> list[Sequence[Word]]:
     ]
 
 
-def _placeholders(case: Case) -> list[Placeholder]:
+def _placeholders(case: LaunchCase) -> list[Placeholder]:
     rotary = [Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json")]
     return [
         Placeholder(name="MEGATRON_BRIDGE", value="/path/to/Megatron-Bridge", about="checkout of Megatron-Bridge"),
@@ -120,7 +120,7 @@ def _placeholders(case: Case) -> list[Placeholder]:
     ]
 
 
-def _relies_on(case: Case) -> tuple[str, ...]:
+def _relies_on(case: LaunchCase) -> tuple[str, ...]:
     found = [f"the rest is that of the recipe {_recipe(case)}"]
     if case.decoder.gated:
         found.append("the gate's function is SiLU; other gates (GeGLU) are not told apart")

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.decoder import Decoder
 
 FEATURES: Final = (
@@ -33,7 +33,7 @@ def features(decoder: Decoder) -> tuple[str, ...]:
     return (*FEATURES, "output_bias", "mlp_bias") if has_all else FEATURES
 
 
-def model_fields(case: Case) -> dict[str, Any]:
+def model_fields(case: LaunchCase) -> dict[str, Any]:
     """Dimensions of the model. A bool is a switch, a tuple a number for every layer (or the two of a window)."""
     d, model = case.decoder, case.model
     dropout = {} if case.job.dropout else {"attention_dropout": 0.0, "hidden_dropout": 0.0}
@@ -51,7 +51,7 @@ def model_fields(case: Case) -> dict[str, Any]:
     }
 
 
-def kernel_fields(case: Case) -> dict[str, Any]:
+def kernel_fields(case: LaunchCase) -> dict[str, Any]:
     """How the framework computes it: attention, loss, exchange among experts."""
     software = case.job.software
     fields: dict[str, Any] = {"attention_backend": "unfused"} if case.job.attention == "unfused" else {}
@@ -139,7 +139,7 @@ def positions(d: Decoder) -> str:
     return "learned_absolute" if d.model.num_position_embeddings else "rope" if any(d.rotary) else "none"
 
 
-def environment(case: Case) -> dict[str, str]:
+def environment(case: LaunchCase) -> dict[str, str]:
     """Variables that Megatron checks or that decide its speed.
 
     ``megatron/training/arguments.py``: with tensor or context parallelism CUDA_DEVICE_MAX_CONNECTIONS is 1 before

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from shardplan.launch.export import megatron_core as core
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.shell import Given, Script, Word, bash
 from shardplan.launch.export.words import flags
 from shardplan.launch.export.written import Export, Placeholder, head, losses
@@ -20,7 +20,7 @@ _NAMES: Final = {"num_moe_experts": "num_experts"}
 _ADAM_16: Final = ("bf16", "fp16")
 
 
-def export(case: Case) -> Export:
+def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-LM does not express."""
     lost = losses(case, said=core.SAID, features=core.features(case.decoder))
     relied = _relies_on(case)
@@ -60,7 +60,7 @@ def _text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _model(case: Case) -> list[Sequence[Word]]:
+def _model(case: LaunchCase) -> list[Sequence[Word]]:
     d, fields = case.decoder, core.model_fields(case)
     rotary: list[Sequence[Word]] = [["--rotary-base", Given("ROTARY_BASE")]] if any(d.rotary) else []
     has_bias = fields.pop("add_bias_linear")
@@ -84,7 +84,7 @@ def _model(case: Case) -> list[Sequence[Word]]:
     ]
 
 
-def _numbers(case: Case) -> list[Sequence[Word]]:
+def _numbers(case: LaunchCase) -> list[Sequence[Word]]:
     """Formats of gradients and moments, and kernels."""
     job, found = case.job, options_of_fields(core.kernel_fields(case))
     sixteen = job.precision != "fp32"
@@ -125,7 +125,7 @@ def _training() -> list[Sequence[Word]]:
     ]
 
 
-def _placeholders(case: Case) -> list[Placeholder]:
+def _placeholders(case: LaunchCase) -> list[Placeholder]:
     rotary = [Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json")]
     return [
         Placeholder(name="MEGATRON_LM", value="/path/to/Megatron-LM", about="checkout with pretrain_gpt.py"),
@@ -138,7 +138,7 @@ def _placeholders(case: Case) -> list[Placeholder]:
     ]
 
 
-def training_placeholders(case: Case) -> list[Placeholder]:
+def training_placeholders(case: LaunchCase) -> list[Placeholder]:
     """Steps and learning rates, which a plan does not depend on."""
     steps = str(case.num_steps or 1000)
     return [
@@ -149,7 +149,7 @@ def training_placeholders(case: Case) -> list[Placeholder]:
     ]
 
 
-def _relies_on(case: Case) -> tuple[str, ...]:
+def _relies_on(case: LaunchCase) -> tuple[str, ...]:
     found = [f"the vocabulary is padded to a multiple of {128 * case.plan.tp} (--make-vocab-size-divisible-by 128)"]
     if case.decoder.experts is not None and case.plan.etp == case.plan.tp:
         found.append(f"expert tensor parallelism is {case.plan.tp}, the tensor-parallel degree, where it is not given")

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 from shardplan.inputs.layers import Attention
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_core import unkept
 from shardplan.launch.export.shell import Given, Script, bash
 from shardplan.launch.export.words import keys, nested
@@ -30,7 +30,7 @@ PLACES: Final = {
 """What a user fills in, with the key that holds it."""
 
 
-def export(case: Case) -> Export:
+def export(case: LaunchCase) -> Export:
     """The YAML file with its launch script, and what they do not express."""
     lost = (*_head_size(case), *losses(case, said=SAID, features=_features(case)))
     relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
@@ -51,29 +51,29 @@ def export(case: Case) -> Export:
     )
 
 
-def _environment(case: Case) -> dict[str, str]:
+def _environment(case: LaunchCase) -> dict[str, str]:
     found = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     return found | ({"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {})
 
 
-def _is_qwen(case: Case) -> bool:
+def _is_qwen(case: LaunchCase) -> bool:
     """Whether the model needs the class that has experts, windows, biases and context parallelism."""
     return case.plan.cp > 1 or bool({"experts", "windows", "qkv_bias"} & {*case.decoder.features})
 
 
-def _features(case: Case) -> tuple[str, ...]:
+def _features(case: LaunchCase) -> tuple[str, ...]:
     has_one_window = len(set(case.decoder.windows)) == 1
     return tuple(name for name in FEATURES if name != "windows" or has_one_window)
 
 
-def _head_size(case: Case) -> tuple[str, ...]:
+def _head_size(case: LaunchCase) -> tuple[str, ...]:
     a = case.decoder.attention
     if not isinstance(a, Attention) or a.head_dim * a.num_heads == case.model.hidden_size:
         return ()
     return (f"heads of {a.head_dim}: nanotron takes hidden size / heads",)
 
 
-def _yaml(case: Case, lost: tuple[str, ...]) -> str:
+def _yaml(case: LaunchCase, lost: tuple[str, ...]) -> str:
     comment = "".join(f"# {line}\n" for line in head(case, lost, ()))
     below = "tokens.train_steps, learning_rate_scheduler, rope_theta and rms_norm_eps are yours too"
     block = f"# {START} ({below}).\n{_dump(_yours())}# {END}\n"
@@ -95,7 +95,7 @@ def _yours() -> dict[str, Any]:
     }
 
 
-def _document(case: Case) -> dict[str, Any]:
+def _document(case: LaunchCase) -> dict[str, Any]:
     """Sections that follow from the plan. Options of the plan come last: they win."""
     document: dict[str, Any] = {
         "model": {
@@ -114,7 +114,7 @@ def _merged(first: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
     return {**first, **last, **both}
 
 
-def _model(case: Case) -> dict[str, Any]:
+def _model(case: LaunchCase) -> dict[str, Any]:
     model, a = case.model, case.decoder.attention
     kind = "is_qwen2_config" if _is_qwen(case) else "is_llama_config"
     found: dict[str, Any] = {
@@ -143,7 +143,7 @@ def _model(case: Case) -> dict[str, Any]:
     return found | _experts(case)
 
 
-def _experts(case: Case) -> dict[str, Any]:
+def _experts(case: LaunchCase) -> dict[str, Any]:
     e = case.decoder.experts
     if e is None:
         return {}
@@ -160,7 +160,7 @@ def _experts(case: Case) -> dict[str, Any]:
     }
 
 
-def _optimizer(case: Case) -> dict[str, Any]:
+def _optimizer(case: LaunchCase) -> dict[str, Any]:
     adam = {"adam_beta1": 0.9, "adam_beta2": 0.95, "adam_eps": 1e-8, "torch_adam_is_fused": True}
     schedule = {"lr_warmup_steps": 100, "lr_warmup_style": "linear", "lr_decay_style": "cosine", "min_decay_lr": 3e-5}
     return {

@@ -11,7 +11,7 @@ from typing import Final
 
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_core as core
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, Script, Word, bash
@@ -23,7 +23,7 @@ _NEWER: Final = ("vocab_size", "moe_flex_dispatcher_backend")
 """Fields of later versions of Megatron Core, or of the tokenizer."""
 
 
-def export(case: Case) -> Export:
+def export(case: LaunchCase) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
     features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
     said = SAID if case.job.software.moe_dispatcher == "hybridep" else (*SAID, "moe_dispatcher")
@@ -49,11 +49,11 @@ def export(case: Case) -> Export:
     )
 
 
-def _nodes(case: Case) -> str:
+def _nodes(case: LaunchCase) -> str:
     return f"num_nodes={case.num_nodes}, num_gpus_per_node={case.processes_per_node}"
 
 
-def _recipe(case: Case) -> str:
+def _recipe(case: LaunchCase) -> str:
     """A recipe whose activation and kind of attention are the model's; all sizes are given over it."""
     if isinstance(case.decoder.attention, LatentAttention):
         return "deepseek_v3"
@@ -62,7 +62,7 @@ def _recipe(case: Case) -> str:
     return "llama3_8b" if case.decoder.experts is None else "mixtral_8x7b"
 
 
-def _model(case: Case) -> list[Sequence[Word]]:
+def _model(case: LaunchCase) -> list[Sequence[Word]]:
     values = {name: value for name, value in model_values(case).items() if name not in _NEWER}
     if case.model.is_moe and case.job.software.moe_dispatcher == "deepep":
         values["moe_enable_deepep"] = True
@@ -73,7 +73,7 @@ def _model(case: Case) -> list[Sequence[Word]]:
     ]
 
 
-def _training(case: Case) -> list[Sequence[Word]]:
+def _training(case: LaunchCase) -> list[Sequence[Word]]:
     in_fp32 = "true" if case.job.grad_dtype == "fp32" else "false"
     gradients = [[f"trainer.plugins.grad_reduce_in_fp32={in_fp32}"]] if case.job.precision != "fp32" else []
     return [
@@ -86,7 +86,7 @@ def _training(case: Case) -> list[Sequence[Word]]:
     ]
 
 
-def _placeholders(case: Case) -> list[Placeholder]:
+def _placeholders(case: LaunchCase) -> list[Placeholder]:
     rotary = [Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json")]
     return [
         Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where logs and checkpoints are written"),
@@ -96,7 +96,7 @@ def _placeholders(case: Case) -> list[Placeholder]:
     ]
 
 
-def _relies_on(case: Case) -> tuple[str, ...]:
+def _relies_on(case: LaunchCase) -> tuple[str, ...]:
     return (
         f"data and tokenizer are those of the recipe {_recipe(case)}, which trains on mock data: name your data module",
         f"the tokenizer decides the vocabulary; the plan is for {case.model.vocab_size} tokens",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shardplan.fields import dataclass
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.written import END, START, Placeholder
 
 HEAD_NODE: Final = 'HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
@@ -56,7 +56,7 @@ class Launcher:
     """Lines that name the first node to it."""
 
 
-def bash(case: Case, script: Script, *, launcher: Launcher | None = None) -> str:
+def bash(case: LaunchCase, script: Script, *, launcher: Launcher | None = None) -> str:
     """The text of ``script``; by default torchrun starts the processes of every node."""
     head_node = case.num_nodes > 1 and (launcher is None or launcher.environment)
     parts = [
@@ -72,7 +72,7 @@ def bash(case: Case, script: Script, *, launcher: Launcher | None = None) -> str
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _slurm(case: Case, tasks: int) -> list[str]:
+def _slurm(case: LaunchCase, tasks: int) -> list[str]:
     if tasks == 0:
         return []
     return [
@@ -95,7 +95,7 @@ def _options(groups: Mapping[str, Sequence[Sequence[Word]]]) -> list[str]:
     return [*lines, ")"]
 
 
-def _command(case: Case, script: Script, launcher: Launcher | None) -> list[str]:
+def _command(case: LaunchCase, script: Script, launcher: Launcher | None) -> list[str]:
     program = f'{" ".join(quoted(word) for word in script.program)} "${{OPTIONS[@]}}"'
     if launcher is not None:
         return [" ".join((*launcher.words, program))]

@@ -13,12 +13,12 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.written import Export
 from shardplan.validity.rules import check_plans
 
 
-class Target(NamedTuple):
+class ExportFramework(NamedTuple):
     """A framework that plans are exported to."""
 
     name: str
@@ -31,14 +31,14 @@ class Target(NamedTuple):
 TARGETS: Final = {
     each.name: each
     for each in (
-        Target("megatron-lm", "megatron_lm", ("main",)),
-        Target("megatron-bridge", "megatron_bridge"),
-        Target("nemo", "nemo"),
-        Target("torchtitan", "torchtitan", ("main", "0.3.0")),
-        Target("deepspeed", "deepspeed"),
-        Target("accelerate", "accelerate"),
-        Target("nanotron", "nanotron"),
-        Target("maxtext", "maxtext"),
+        ExportFramework("megatron-lm", "megatron_lm", ("main",)),
+        ExportFramework("megatron-bridge", "megatron_bridge"),
+        ExportFramework("nemo", "nemo"),
+        ExportFramework("torchtitan", "torchtitan", ("main", "0.3.0")),
+        ExportFramework("deepspeed", "deepspeed"),
+        ExportFramework("accelerate", "accelerate"),
+        ExportFramework("nanotron", "nanotron"),
+        ExportFramework("maxtext", "maxtext"),
     )
 }
 """By name."""
@@ -64,7 +64,7 @@ def export_plan(
     and for a model that is no plain decoder, ``PlanError`` for a plan that breaks a rule.
     """
     target = target_named(to)
-    case = Case(
+    case = LaunchCase(
         model=model,
         cluster=cluster,
         num_accelerators=num_accelerators,
@@ -80,7 +80,7 @@ def export_plan(
     return export
 
 
-def target_named(name: str) -> Target:
+def target_named(name: str) -> ExportFramework:
     """The framework of that name. Raises ``UnknownNameError``."""
     if name.strip().lower() not in TARGETS:
         known = ", ".join(TARGETS)
@@ -88,7 +88,7 @@ def target_named(name: str) -> Target:
     return TARGETS[name.strip().lower()]
 
 
-def version_meant(target: Target, framework: str | None) -> str | None:
+def version_meant(target: ExportFramework, framework: str | None) -> str | None:
     """The version that a plan for ``framework`` (``torchtitan 0.3.0``) is written for; None: the newest."""
     name, _, version = (framework or "").partition(" ")
     return version if name == target.name and version else None
@@ -101,7 +101,7 @@ def stack_name(to: str) -> str:
     return target.name if where is None else str(where)
 
 
-def stack_of(target: Target, version: str | None) -> Stack:
+def stack_of(target: ExportFramework, version: str | None) -> Stack:
     """What the framework can run, in the version that is meant. Raises ``InputError``."""
     stack = _newest(target.name)
     if version is None:

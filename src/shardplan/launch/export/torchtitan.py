@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from shardplan.files import DATA, shipped_document
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.shell import Given, Script, Word, bash
 from shardplan.launch.export.words import flags
 from shardplan.launch.export.written import Export, Placeholder, head, losses
@@ -20,7 +20,7 @@ from shardplan.launch.export.written import Export, Placeholder, head, losses
 SAID: Final = ("kernels", "cuda_graphs", "blocking_launches")
 
 
-class Configuration(NamedTuple):
+class KnownConfiguration(NamedTuple):
     """A function of torchtitan that gives a model of a size."""
 
     module: str
@@ -29,7 +29,7 @@ class Configuration(NamedTuple):
     precision: str = ""
 
 
-def export(case: Case) -> Export:
+def export(case: LaunchCase) -> Export:
     """The launch script, and what torchtitan does not express."""
     found = _configuration(case)
     lost = _losses(case, found)
@@ -51,13 +51,13 @@ def export(case: Case) -> Export:
 
 
 @cache
-def configurations() -> tuple[Configuration, ...]:
+def configurations() -> tuple[KnownConfiguration, ...]:
     """Those on record."""
     document = shipped_document(DATA / "launch" / "torchtitan.yaml")
-    return tuple(Configuration(**each) for each in document["configurations"])
+    return tuple(KnownConfiguration(**each) for each in document["configurations"])
 
 
-def _configuration(case: Case) -> Configuration | None:
+def _configuration(case: LaunchCase) -> KnownConfiguration | None:
     """One that trains this model, in this precision where there is one."""
     alike = [each for each in configurations() if _is_same(load_model(each.model), case.model)]
     exact = [each for each in alike if each.precision == case.job.precision]
@@ -68,7 +68,7 @@ def _is_same(known: ModelConfig, model: ModelConfig) -> bool:
     return (known.hidden_size, known.vocab_size, known.layers) == (model.hidden_size, model.vocab_size, model.layers)
 
 
-def _losses(case: Case, found: Configuration | None) -> tuple[str, ...]:
+def _losses(case: LaunchCase, found: KnownConfiguration | None) -> tuple[str, ...]:
     named: tuple[str, ...] = ()
     if found is None:
         d = case.decoder
@@ -79,7 +79,7 @@ def _losses(case: Case, found: Configuration | None) -> tuple[str, ...]:
     return (*named, *losses(case, said=said, features=known))
 
 
-def _options(case: Case, found: Configuration | None) -> dict[str, Sequence[Sequence[Word]]]:
+def _options(case: LaunchCase, found: KnownConfiguration | None) -> dict[str, Sequence[Sequence[Word]]]:
     """The subcommand of activation checkpointing comes last."""
     of_plan = flags(case.options.options)
     last = [words for words in of_plan if words[0].startswith("activation-checkpoint:")]
@@ -94,7 +94,7 @@ def _options(case: Case, found: Configuration | None) -> dict[str, Sequence[Sequ
     }
 
 
-def _kernels(case: Case, of_plan: Sequence[Sequence[str]]) -> list[Sequence[Word]]:
+def _kernels(case: LaunchCase, of_plan: Sequence[Sequence[str]]) -> list[Sequence[Word]]:
     software, found = case.job.software, [["--training.dtype", "float32"]]
     if software.kernels == "fused" and ["--compile.enable"] not in of_plan:
         found.append(["--compile.enable"])
@@ -103,11 +103,11 @@ def _kernels(case: Case, of_plan: Sequence[Sequence[str]]) -> list[Sequence[Word
     return list(found)
 
 
-def _blocking(case: Case) -> dict[str, str]:
+def _blocking(case: LaunchCase) -> dict[str, str]:
     return {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
 
 
-def _placeholders(case: Case, found: Configuration | None) -> list[Placeholder]:
+def _placeholders(case: LaunchCase, found: KnownConfiguration | None) -> list[Placeholder]:
     named = [
         Placeholder(name="MODULE", value="your_package", about="module with your configuration"),
         Placeholder(name="CONFIG", value="your_configuration", about="function in its config_registry"),
@@ -119,7 +119,7 @@ def _placeholders(case: Case, found: Configuration | None) -> list[Placeholder]:
     ]
 
 
-def _relies_on(found: Configuration | None) -> tuple[str, ...]:
+def _relies_on(found: KnownConfiguration | None) -> tuple[str, ...]:
     name = "your configuration" if found is None else f"the configuration {found.config}"
     return (
         f"data set, learning rate, validation and checkpoints are those of {name}: change it in Python",

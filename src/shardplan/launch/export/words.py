@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import yaml
-
 
 def flags(options: Iterable[str]) -> list[Sequence[str]]:
     """Options of a command line, ``--name value ...``, each as its words."""
@@ -27,9 +25,15 @@ def pairs(options: Iterable[str]) -> dict[str, str]:
 
 
 def keys(options: Iterable[str]) -> dict[str, Any]:
-    """Options of the form ``key: value``, the values as YAML reads them."""
+    """Options of the form ``key: value``; switches and whole numbers are read."""
     parted = [option.partition(": ") for option in options]
-    return {key: yaml.safe_load(value) for key, separator, value in parted if separator}
+    return {key: _read(value) for key, separator, value in parted if separator}
+
+
+def _read(value: str) -> bool | int | str:
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if value.isdecimal() else value
 
 
 def nested(values: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from shardplan.errors import visible
 from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.software import Software
-from shardplan.launch.export.case import Case
+from shardplan.launch.export.case import LaunchCase
 
 START: Final = ">>> Fill in"
 END: Final = "<<< All below follows from the plan."
@@ -49,7 +49,7 @@ _NOT_SETTINGS: Final = ("moe_imbalance", "tokens", "software", *_OPTIONS_SAY)
 _ADAPTERS: Final = ("lora_rank", "lora_targets")
 
 
-def losses(case: Case, *, said: Collection[str], features: Collection[str]) -> tuple[str, ...]:
+def losses(case: LaunchCase, *, said: Collection[str], features: Collection[str]) -> tuple[str, ...]:
     """What a framework's files do not say.
 
     ``said``: fields of the plan, the job and its software that the files state besides the options on record;
@@ -65,14 +65,14 @@ def losses(case: Case, *, said: Collection[str], features: Collection[str]) -> t
     )
 
 
-def _of_either(case: Case, name: str) -> Any:
+def _of_either(case: LaunchCase, name: str) -> Any:
     """A field of the plan, or of the job."""
     if name == "stage_layers":
         return case.plan.stage_layers or "shared unevenly"
     return getattr(case.plan, name) if hasattr(case.plan, name) else getattr(case.job, name)
 
 
-def _of_job(case: Case, said: Collection[str]) -> list[str]:
+def _of_job(case: LaunchCase, said: Collection[str]) -> list[str]:
     usual = case.stack.job_fields(case.job.precision)
     adapters = () if case.job.train == "lora" else _ADAPTERS
     found = []
@@ -87,7 +87,7 @@ def _of_job(case: Case, said: Collection[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _of_software(case: Case, said: Collection[str]) -> list[str]:
+def _of_software(case: LaunchCase, said: Collection[str]) -> list[str]:
     usual = case.stack.job_fields(case.job.precision)["software"]
     if not isinstance(usual, Software):
         return []
@@ -100,7 +100,7 @@ def _of_software(case: Case, said: Collection[str]) -> list[str]:
     ]
 
 
-def _of_nodes(case: Case) -> list[str]:
+def _of_nodes(case: LaunchCase) -> list[str]:
     per_node = case.cluster.accelerators_per_node
     if case.num_nodes == 1 or case.processes_per_node == per_node:
         return []
@@ -117,7 +117,7 @@ def _value(value: Any) -> str:
     return ",".join(str(each) for each in value) if isinstance(value, tuple) else visible(str(value))
 
 
-def head(case: Case, losses_: Collection[str], relies_on: Collection[str]) -> list[str]:
+def head(case: LaunchCase, losses_: Collection[str], relies_on: Collection[str]) -> list[str]:
     """Lines that say what a file is and what it leaves out, without the sign of a comment."""
     can = case.stack.can_run
     assert can is not None

@@ -44,8 +44,7 @@ ExportFlag = Annotated[
     typer.Option(
         "--export",
         metavar="NAME[=FILE]",
-        help=f"Write the plan as launch files of a framework: {NAMES}. It is planned for unless --stack says otherwise."
-        " Default of FILE: NAME.sh.",
+        help="Plan for a framework and write its launch files: a NAME of `shardplan export`. FILE: NAME.sh.",
         rich_help_panel="Output",
     ),
 ]
@@ -61,9 +60,9 @@ def export(
     pick: PickFlag = None,
     output: OutputFlags,
 ) -> int:
-    """Write a plan as launch files of a training framework, and say what they do not express.
+    """Write a plan as launch files of a training framework.
 
-    Data, tokenizer and learning rate are in one marked block of the script, to be filled in.
+    What the files do not express is named. Data, tokenizer and learning rate are in one marked block, to be filled in.
     """
     from shardplan.launch.export.saving import ExportTarget
     from shardplan.launch.export.targets import target_named
@@ -80,7 +79,7 @@ def export(
     made = exported(found.question, answer, to, version=version, stem="launch" if files is None else files.stem)
     written = () if files is None else files.write(made)
     if target.where is not None:
-        from shardplan.reports.launch import export_record
+        from shardplan.reports.forms.export import export_record
 
         target.write(export_record(made))
     if not target.is_stdout:
