@@ -2,9 +2,11 @@
 
     python benchmarks/launch_corpus.py CORPUS.csv FOLDER [--wrong] [--rows 001,002]
 
-``CORPUS.csv`` has a row per script with the values that a person reads in it: blank is not stated, ``~x`` the framework's
-default, ``env:NAME`` and ``arg:N`` what the script leaves open. ``FOLDER`` holds the scripts as ``ID/PATH``, with the files
-that they source next to them. A value is *right*, *asked for* (the reader names what it needs), *silent* (no answer) or *wrong*.
+``CORPUS.csv`` has a row per script with the values that a person reads in it: blank is not stated, ``~x`` the
+framework's default, ``env:NAME`` and ``arg:N`` what the script leaves open. ``FOLDER`` holds the scripts as
+``ID/PATH``, with the files that they source. A value is *right*, *asked for* (the reader names what it needs), *silent*
+(no answer), *refused* (the file is not read, with an error) or *wrong*. Where the number of accelerators is asked for,
+it is given, so that what follows from it is counted too.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from shardplan.errors import ShardplanError
-from shardplan.launch.dialects.models import model_of
-from shardplan.launch.dialects.read import Ask, read_launch
-from shardplan.launch.dialects.reading import Reading
 from shardplan.launch.audit.question import put
 from shardplan.launch.audit.violations import stops, violations
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.models import model_of
+from shardplan.launch.dialects.read import read_launch
+from shardplan.launch.dialects.reading import Reading
 from shardplan.words import folded
 
 COLUMNS: Mapping[str, str] = {
@@ -88,8 +91,12 @@ def _row(row: dict[str, str], folder: Path) -> Iterator[Result]:
     yield from _fits(row, reading)
 
 
-CORRECTED: Mapping[tuple[str, str], str] = {("056", "ffn"): "28672", ("058", "pp"): "1", ("028", "micro_batch_size"): "3"}
-"""Values as the notes of the corpus correct them: a third of swiglu's width, no pipeline engine, the file that counts."""
+CORRECTED: Mapping[tuple[str, str], str] = {
+    ("056", "ffn"): "28672",
+    ("058", "pp"): "1",
+    ("028", "micro_batch_size"): "3",
+}
+"""Values as the notes of the corpus correct them: a third of swiglu's width, no pipeline engine, the JSON's own."""
 
 
 def _read(row: Mapping[str, str], path: Path) -> Reading:
@@ -133,7 +140,11 @@ def _of_model(column: str, reading: Reading) -> object:
     if column not in {"layers", "hidden", "vocab"} or reading.value("model") is None:
         return None
     model = model_of(reading)
-    return None if model is None else {"layers": model.num_hidden_layers, "hidden": model.hidden_size, "vocab": model.vocab_size}[column]
+    return (
+        None
+        if model is None
+        else {"layers": model.num_hidden_layers, "hidden": model.hidden_size, "vocab": model.vocab_size}[column]
+    )
 
 
 def _same(column: str, wanted: str, found: object) -> bool:
@@ -152,26 +163,25 @@ def _same(column: str, wanted: str, found: object) -> bool:
 
 
 def _word(column: str, text: str) -> str:
+    """A word of a column in one spelling."""
     low = text.lower()
     if column == "precision":
-        for word in ("nvfp4", "mxfp8", "fp8", "int8", "fp16", "bf16", "fp32"):
-            if word in low:
-                return word
-    if column == "optimizer":
-        return "adam" if "adam" in low else low
-    if column == "offload":
-        return "optimizer" if "optimizer" in low else "none" if low == "none" else low
+        known = ("nvfp4", "mxfp8", "fp8", "int8", "fp16", "bf16", "fp32")
+        return next((word for word in known if word in low), low)
     if column == "recompute":
-        if low in POLICIES_OF_MAXTEXT:
-            return POLICIES_OF_MAXTEXT[low]
-        if low.startswith("full"):
-            return "full"
-        if low.startswith("selective:op") or low == "op_sac" or low == "selective":
-            return "selective" if low == "selective" else "op"
-        if low.startswith("selective:"):
-            return ",".join(sorted(word.replace("moe_act", "activation") for word in low.split(":")[1].split(",")))
-        return ",".join(sorted(low.split(",")))
-    return low
+        return _recompute(low)
+    one = {"optimizer": "adam", "offload": "optimizer"}[column]
+    return one if one in low else low
+
+
+def _recompute(low: str) -> str:
+    """Modules in one order; ``full:uniform:1`` is full."""
+    if low.startswith("full"):
+        return "full"
+    if low in {"selective:op", "op_sac"}:
+        return "op"
+    modules = low.removeprefix("selective:").replace("moe_act", "activation")
+    return POLICIES_OF_MAXTEXT.get(low, ",".join(sorted(modules.split(","))))
 
 
 def _fits(row: dict[str, str], reading: Reading) -> Iterator[Result]:

@@ -29,14 +29,21 @@ ArgsArgument = Annotated[
     typer.Argument(metavar="[-- ARGS...]", help="Arguments of the script, after --.", show_default=False),
 ]
 ModelFlag = Annotated[
-    str | None, _option("Model, where the file does not have its dimensions: name or path.", "Question", metavar="NAME|FILE")
+    str | None,
+    _option("Model, where the file does not have its dimensions: name or path.", "Question", metavar="NAME|FILE"),
 ]
 ClusterFlag = Annotated[
     str | None, _option("Cluster: name (see `shardplan clusters`) or path of a file.", "Question", metavar="NAME|FILE")
 ]
 GpusFlag = Annotated[
     str | None,
-    _option("Number of accelerators, where the file does not state it.", "Question", "--gpus", "--num-accelerators", metavar="N"),
+    _option(
+        "Number of accelerators, where the file does not state it.",
+        "Question",
+        "--gpus",
+        "--num-accelerators",
+        metavar="N",
+    ),
 ]
 EnvFlag = Annotated[
     list[str] | None, _option("Value of an environment variable. Can be repeated.", "Question", metavar="NAME=VALUE")
@@ -48,9 +55,12 @@ GivenFlag = Annotated[
 EntryFlag = Annotated[str | None, _option("Function of a configuration in Python.", "Question", metavar="NAME")]
 ObservedFlag = Annotated[
     list[str] | None,
-    _option('Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
-            "Question", metavar="TEXT"),
-]  # fmt: skip
+    _option(
+        'Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
+        "Question",
+        metavar="TEXT",
+    ),
+]
 KeepFlag = Annotated[
     str | None, _option("Fields of the plan that improvements leave as they are: tp,pp.", "Question", metavar="FIELDS")
 ]
@@ -79,7 +89,7 @@ def audit(
     target = output.target()
     target.check(file, model, cluster)
     from shardplan.launch.audit.answer import audit_launch
-    from shardplan.launch.dialects.read import Ask
+    from shardplan.launch.dialects.ask import Ask
     from shardplan.reports.audit import audit_record
 
     values = dict(_pairs("--given", given))
@@ -111,7 +121,9 @@ def _pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
         name, equals, value = text.partition("=")
         if not name.strip() or not equals:
             raise InputError(
-                f"{flag} is {shown(text)}; it takes NAME=VALUE", rule=f"{flag} takes NAME=VALUE", hint=f"write {flag} NODES=64"
+                f"{flag} is {shown(text)}; it takes NAME=VALUE",
+                rule=f"{flag} takes NAME=VALUE",
+                hint=f"write {flag} NODES=64",
             )
         found.append((name.strip(), value))
     return found

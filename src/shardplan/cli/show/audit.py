@@ -46,13 +46,22 @@ def _what_runs(page: Page, audit: Audit) -> None:
         show_answer.show_question(page, put.question)
     else:
         name = reading.value("model") or reading.value("model_name")
-        dims = [f"{key.replace('_', ' ')} {reading.value(key)}" for key in ("num_hidden_layers", "hidden_size", "num_experts")]
+        dims = [
+            f"{key.replace('_', ' ')} {reading.value(key)}"
+            for key in ("num_hidden_layers", "hidden_size", "num_experts")
+        ]
         known = [each for each in dims if not each.endswith(" None")]
         model = put.model.name if put.model is not None else " ".join(filter(None, [str(name or ""), ", ".join(known)]))
         page.labelled("Model", model or "not stated")
-        page.labelled("Job", ", ".join(f"{key.replace('_', ' ')} {field_text(value)}" for key, value in put.job.items()) or "not stated")
+        page.labelled(
+            "Job",
+            ", ".join(f"{key.replace('_', ' ')} {field_text(value)}" for key, value in put.job.items()) or "not stated",
+        )
     fields = {key: value for key, value in put.fields.items() if value not in (None, False)}
-    page.labelled("Plan", ", ".join(f"{key.replace('_', ' ')} {field_text(value)}" for key, value in fields.items()) or "not stated")
+    page.labelled(
+        "Plan",
+        ", ".join(f"{key.replace('_', ' ')} {field_text(value)}" for key, value in fields.items()) or "not stated",
+    )
     world = world_record(audit)
     total = reading.value("num_accelerators")
     text = f"{total} accelerators" if total is not None else "number of accelerators not stated"
@@ -75,7 +84,9 @@ def _missing(page: Page, audit: Audit) -> None:
     """What must be given."""
     if not audit.put.missing:
         return
-    page.heading("Needed", "the estimate waits for these; give them by --model, --cluster, --gpus, --env or --given KEY=VALUE")
+    page.heading(
+        "Needed", "the estimate waits for these; give them by --model, --cluster, --gpus, --env or --given KEY=VALUE"
+    )
     page.bullets(f"{key.replace('_', ' ')}: {why}" for key, why in audit.put.missing.items())
 
 
@@ -85,7 +96,9 @@ def _improvements(page: Page, found: tuple[Improvement, ...]) -> None:
         return
     page.heading("Better", "predicted, the most valuable first")
     for each in found:
-        change = ", ".join(f"{key.replace('_', ' ')} {field_text(old)} -> {field_text(new)}" for key, (old, new) in each.change.items())
+        change = ", ".join(
+            f"{key.replace('_', ' ')} {field_text(old)} -> {field_text(new)}" for key, (old, new) in each.change.items()
+        )
         gain = "runs and fits" if each.gain is None else f"{100 * each.gain:.0f} % less time"
         time, memory = format_time(each.estimate.step_time), format_bytes(each.estimate.peak_memory_bytes)
         page.line(f"{gain}: {time} a step, {memory}: {change}", style="bold")
@@ -123,5 +136,7 @@ def _assumed(page: Page, audit: Audit) -> None:
     """Defaults that were taken."""
     page.heading("Assumed")
     assumed = {**audit.put.assumed, **audit.reading.assumed}
-    page.bullets((f"{key.replace('_', ' ')} {field_text(value)}: {why}" for key, (value, why) in assumed.items()), style="dim")
+    page.bullets(
+        (f"{key.replace('_', ' ')} {field_text(value)}: {why}" for key, (value, why) in assumed.items()), style="dim"
+    )
     page.bullets(audit.put.assumptions, style="dim")

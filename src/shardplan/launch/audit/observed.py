@@ -21,14 +21,21 @@ MOST_CAUSES: Final = 8
 LEAST_SHARE: Final = 0.03
 """Share of the gap from which a cause is listed."""
 
-_NUMBER: Final = r"(?P<n>\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?)\s*(?P<k>[kKMG]?)"
+_NUMBER: Final = r"(?P<n>\d{1,18}(?:[.,]\d{1,18}){0,6}(?:[eE][+-]?\d{1,3})?)\s*(?P<k>(?-i:[kKMG]?))"
 _FORMS: Final = (
-    ("step_time", re.compile(rf"(?:step|iteration|iter)?\s*(?:time)?\s*[:=]?\s*{_NUMBER}\s*(?P<u>ms|s|sec|seconds|min)(?:/(?:step|it|iter))?", re.IGNORECASE)),
-    ("tokens_per_second", re.compile(rf"{_NUMBER}\s*(?:tok|tokens?)\s*(?:/|per)\s*(?:s|sec|second)(?P<u>\s*(?:/|per)\s*(?:gpu|device|accelerator|chip))?", re.IGNORECASE)),
-    ("flops", re.compile(rf"{_NUMBER}\s*(?P<u>T|P|G)FLOPs?(?:/s|ps)?(?:/(?:gpu|device))?", re.IGNORECASE)),
-    ("mfu", re.compile(rf"MFU\s*[:=]?\s*{_NUMBER}\s*(?P<u>%?)", re.IGNORECASE)),
-    ("out_of_memory", re.compile(r"(?:CUDA )?(?:OOM|out of memory)(?:\s*(?:on|at)?\s*rank\s*(?P<n>\d+))?(?P<k>)(?P<u>)", re.IGNORECASE)),
-)  # fmt: skip
+    (
+        "step_time",
+        rf"(?:step|iteration|iter)?\s*(?:time)?\s*[:=]?\s*{_NUMBER}\s*(?P<u>ms|s|sec|seconds|min)(?:/(?:step|it|iter))?",
+    ),
+    (
+        "tokens_per_second",
+        rf"{_NUMBER}\s*(?:tok|tokens?)\s*(?:/|per)\s*(?:s|sec|second)(?P<u>\s*(?:/|per)\s*(?:gpu|device|chip))?",
+    ),
+    ("flops", rf"{_NUMBER}\s*(?P<u>T|P|G)FLOPs?(?:/s|ps)?(?:/(?:gpu|device))?"),
+    ("mfu", rf"MFU\s*[:=]?\s*{_NUMBER}\s*(?P<u>%?)"),
+    ("out_of_memory", r"(?:CUDA )?(?:OOM|out of memory)(?:\s*(?:on|at)?\s*rank\s*(?P<n>\d{1,9}))?(?P<k>)(?P<u>)"),
+)
+"""What a measurement looks like: a number ``n`` with a prefix ``k`` and a unit ``u``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +88,7 @@ def parse_observed(text: str) -> Observed:
     Raises ``InputError``.
     """
     for kind, form in _FORMS:
-        match = form.fullmatch(text.strip()[:200])
+        match = re.fullmatch(form, text.strip()[:200], re.IGNORECASE)
         if match is not None:
             return _observed(text.strip(), kind, match)  # type: ignore[arg-type]
     raise _wrong(text)
@@ -109,7 +116,9 @@ def _observed(text: str, kind: Kind, match: re.Match[str]) -> Observed:
         scale = 0.01
     if not 0 < number * scale < math.inf:
         raise _wrong(text)
-    return Observed(text=text, kind=kind, value=number * scale, per_accelerator=kind == "tokens_per_second" and bool(unit))
+    return Observed(
+        text=text, kind=kind, value=number * scale, per_accelerator=kind == "tokens_per_second" and bool(unit)
+    )
 
 
 def explain(question: Question, plan: Plan, now: Estimate, observed: Observed) -> Explanation:
@@ -118,7 +127,9 @@ def explain(question: Question, plan: Plan, now: Estimate, observed: Observed) -
         return _explain_memory(question, plan, now, observed)
     measured, meaning = _step_time(question, now, observed)
     ratio = measured / now.step_time
-    causes = [] if abs(math.log(ratio)) < math.log1p(LEAST_SHARE / 3) else _time_causes(question, plan, now, ratio, observed)
+    causes = (
+        [] if abs(math.log(ratio)) < math.log1p(LEAST_SHARE / 3) else _time_causes(question, plan, now, ratio, observed)
+    )
     return Explanation(
         observed=observed,
         meaning=meaning,
@@ -135,14 +146,19 @@ def _step_time(question: Question, now: Estimate, observed: Observed) -> tuple[f
         return observed.value, f"a step of {observed.value:.4g} s"
     if observed.kind == "tokens_per_second":
         each = now.tokens_per_second_per_accelerator
-        is_each = observed.per_accelerator or abs(math.log(observed.value / each)) < abs(math.log(observed.value / each / total))
+        is_each = observed.per_accelerator or abs(math.log(observed.value / each)) < abs(
+            math.log(observed.value / each / total)
+        )
         rate = observed.value * (total if is_each else 1)
         how = "per accelerator" if is_each else "of all accelerators"
         guessed = "" if observed.per_accelerator or total == 1 else ", which is nearer to the prediction"
         return tokens / rate, f"read as a rate {how}{guessed}: a step of {tokens / rate:.4g} s"
     flops = observed.value * (now.peak_flops if observed.kind == "mfu" else 1.0)
     time = now.model_flops_per_token * tokens / total / flops
-    return time, f"{flops / 1e12:.4g} TFLOP/s of an accelerator, counted as here ({now.flops_convention}): a step of {time:.4g} s"
+    return (
+        time,
+        f"{flops / 1e12:.4g} TFLOP/s of an accelerator, counted as here: a step of {time:.4g} s",
+    )
 
 
 def _time_causes(question: Question, plan: Plan, now: Estimate, ratio: float, observed: Observed) -> list[Cause]:
@@ -220,7 +236,9 @@ def _explain_memory(question: Question, plan: Plan, now: Estimate, observed: Obs
         if changed is not None and added > LEAST_SHARE * now.peak_memory_bytes:
             causes.append(_cause(entry, changed, added / max(free, 1.0) if free > 0 else 1.0))
     rank = "" if observed.value < 0 else f" (rank {observed.value:.0f})"
-    verdict = "the prediction does not fit either" if free <= 0 else f"{free / 1e9:.1f} GB more than predicted are needed"
+    verdict = (
+        "the prediction does not fit either" if free <= 0 else f"{free / 1e9:.1f} GB more than predicted are needed"
+    )
     return Explanation(
         observed=observed,
         meaning=f"out of memory{rank}: {verdict}",
@@ -249,7 +267,9 @@ def _with(question: Question, plan: Plan, change: Mapping[str, Any]) -> tuple[Qu
         by_room[room][name] = value
     software = replace(question.job.software, **by_room["software"])
     job = replace(question.job, software=software, **by_room["job"])
-    cluster = override(question.cluster, _scaled(question, by_room["cluster"])) if by_room["cluster"] else question.cluster
+    cluster = (
+        override(question.cluster, _scaled(question, by_room["cluster"])) if by_room["cluster"] else question.cluster
+    )
     return replace(question, job=job, cluster=cluster), replace(plan, **by_room["plan"])
 
 

@@ -1,4 +1,4 @@
-"""From a reading to a question and a plan: what is known, what the framework's defaults fill, what must be asked for."""
+"""From a reading to a question and a plan: what is known, what defaults fill, what must be asked for."""
 
 from __future__ import annotations
 
@@ -137,11 +137,15 @@ def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster
     assert isinstance(total, int)
     filled = () if known.stack is None else tuple(known.stack.job)
     job, of_job = default_job(model, cluster, total, stated_elsewhere=filled, **known.job)
-    software = {key.removeprefix("software."): fact.value for key, fact in reading.facts.items() if key.startswith("software.")}
+    software = {
+        key.removeprefix("software."): fact.value for key, fact in reading.facts.items() if key.startswith("software.")
+    }
     job, of_stack = job_in_stack(job, known.stack, known.job, software)
     question = Question(model=model, cluster=cluster, num_accelerators=total, job=job)
     plan = Plan(**_effective(known.fields))
-    plan, of_plan = plan_in_stack(plan, known.stack, model=model, job=job, num_accelerators=total, given={*known.fields, "vp", "etp"})
+    plan, of_plan = plan_in_stack(
+        plan, known.stack, model=model, job=job, num_accelerators=total, given={*known.fields, "vp", "etp"}
+    )
     return Put(
         model=model,
         job=known.job,

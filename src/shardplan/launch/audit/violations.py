@@ -23,9 +23,14 @@ LAYERS = "layers divide into equal stages"
 def violations(reading: Reading, put: Put) -> tuple[Break, ...]:
     """Every rule that is broken, what stops a run first; each rule once."""
     found = [*reading.breaks, *put.breaks, *_arithmetic(reading), *_rules(put), *_of_framework(put)]
-    unique = list({(each.rule, each.severity, each.values if each.severity == "notice" else ""): each for each in reversed(found)}.values())
+    unique = list(
+        {
+            (each.rule, each.severity, each.values if each.severity == "notice" else ""): each
+            for each in reversed(found)
+        }.values()
+    )
     order = {"stops": 0, "changes": 1, "notice": 2}
-    return tuple(sorted(reversed(unique), key=lambda each: order[each.severity]))
+    return tuple(sorted(unique, key=lambda each: order[each.severity]))
 
 
 def stops(found: Iterable[Break]) -> bool:
@@ -58,9 +63,13 @@ def _arithmetic(reading: Reading) -> Iterator[Break]:
         )
     experts, heads = _whole(reading, "num_experts"), _whole(reading, "num_attention_heads")
     if experts and ep and experts % ep:
-        yield Break(rule=EXPERTS, values=f"ep {ep} with {experts} experts", knob=f"choose ep among the divisors of {experts}")
+        yield Break(
+            rule=EXPERTS, values=f"ep {ep} with {experts} experts", knob=f"choose ep among the divisors of {experts}"
+        )
     if heads and tp and heads % tp:
-        yield Break(rule=HEADS, values=f"tp {tp} with {heads} attention heads", knob=f"choose tp among the divisors of {heads}")
+        yield Break(
+            rule=HEADS, values=f"tp {tp} with {heads} attention heads", knob=f"choose tp among the divisors of {heads}"
+        )
 
 
 def _batch(reading: Reading, dp: int) -> Iterator[Break]:

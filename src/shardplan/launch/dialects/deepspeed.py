@@ -16,16 +16,25 @@ SECTIONS: Final = ("zero_optimization", "train_batch_size", "train_micro_batch_s
 
 def is_deepspeed(settings: Settings) -> bool:
     """Whether a document is a configuration of DeepSpeed."""
-    return sum(settings.has(section) for section in SECTIONS) >= 2 or settings.has("zero_optimization")  # noqa: PLR2004
+    return sum(settings.has(section) for section in SECTIONS) >= 2 or settings.has("zero_optimization")
 
 
 TRAINER: Final[Table] = {
     "micro_batch_size": (
-        ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", "per_device_training_batch_size", "train_batch_size_per_gpu"),
+        (
+            "per_device_train_batch_size",
+            "per_gpu_train_batch_size",
+            "micro_batch_size",
+            "per_device_training_batch_size",
+            "train_batch_size_per_gpu",
+        ),
         degree,
     ),
     "gradient_accumulation": (("gradient_accumulation_steps",), degree),
-    "sequence_length": (("model_max_length", "max_seq_len", "max_seq_length", "max_length", "cutoff_len", "sequence_length"), degree),
+    "sequence_length": (
+        ("model_max_length", "max_seq_len", "max_seq_length", "max_length", "cutoff_len", "sequence_length"),
+        degree,
+    ),
     "model": (("model_name_or_path", "model_name", "model_id", "model"), text),
     "optimizer": (("optim",), optimizer),
     "sharding": (("zero_stage", "actor_zero_stage"), zero_stage),
@@ -110,7 +119,11 @@ def finish(facts: Facts) -> None:
     ):
         facts.miss(key, (need,))
     if "global_batch_size" not in facts:
-        needs = [need for key in ("micro_batch_size", "gradient_accumulation", "num_accelerators") for need in facts.missing.get(key, ())]
+        needs = [
+            need
+            for key in ("micro_batch_size", "gradient_accumulation", "num_accelerators")
+            for need in facts.missing.get(key, ())
+        ]
         facts.miss("global_batch_size", needs or ("the training script",))
 
 
@@ -142,7 +155,9 @@ def _check_same(facts: Facts, key: str, setting: Setting) -> None:
     before, value = facts.facts.get(key), whole(setting.value)
     if before is not None and value is not None and before.value != value:
         facts.breaks_rule(
-            "the line and the configuration agree", f"{before.why} is {before.value}, {setting.place} is {value}", "make them equal"
+            "the line and the configuration agree",
+            f"{before.why} is {before.value}, {setting.place} is {value}",
+            "make them equal",
         )
 
 
@@ -170,7 +185,9 @@ def _offload(facts: Facts, config: Settings) -> None:
     if optimizer_device is not None and str(optimizer_device.value) in {"cpu", "nvme"}:
         facts.state("offload", "optimizer", optimizer_device.place, optimizer_device.name)
     elif switch(config.value("zero_optimization.cpu_offload")):
-        facts.state("offload", "optimizer", config["zero_optimization.cpu_offload"].place, "zero_optimization.cpu_offload")
+        facts.state(
+            "offload", "optimizer", config["zero_optimization.cpu_offload"].place, "zero_optimization.cpu_offload"
+        )
     if weights is not None and str(weights.value) in {"cpu", "nvme"}:
         facts.doubt(f"{weights.place} = {weights.value}: weights in host memory are not priced")
     facts.assume("offload", "none")

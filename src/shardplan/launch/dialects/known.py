@@ -11,15 +11,20 @@ from shardplan.launch.dialects.launchers import Launch
 from shardplan.launch.dialects.settings import Settings
 
 READ: Final = (
-    "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, MaxText, "
-    "GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, Megatron-Bridge and NeMo 2 recipes"
+    "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
+    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, Megatron-Bridge and NeMo 2 recipes"
 )
 """Frameworks whose files are read."""
 
 MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "verl": ("actor_rollout_ref", "algorithm.adv_estimator"),
     "NeMo RL": ("policy.megatron_cfg", "grpo"),
-    "levanter": ("trainer.train_batch_size", "trainer.tensor_parallel_axes", "trainer.fsdp_axis", "trainer.axis_resources"),
+    "levanter": (
+        "trainer.train_batch_size",
+        "trainer.tensor_parallel_axes",
+        "trainer.fsdp_axis",
+        "trainer.axis_resources",
+    ),
     "torchtune": ("model._component_", "tokenizer._component_"),
     "OLMo-core": ("train_module", "data_loader.global_batch_size"),
     "OLMo": ("device_train_microbatch_size", "max_duration"),
@@ -65,7 +70,9 @@ def refuse_by_command(path: Path, name: str, launch: Launch) -> InputError:
 
 
 def _error(path: Path, name: str | None, where: str = "") -> InputError:
-    what = f"a launch file of {name}, which is recognised but not read{where}" if name else "of no framework that is read"
+    what = (
+        f"a launch file of {name}, which is recognised but not read{where}" if name else "of no framework that is read"
+    )
     return InputError(
         f"{path} is {what}",
         rule="a launch file is of a framework that is read",

@@ -109,7 +109,9 @@ def _inner(words: Sequence[Word]) -> list[Word] | None:
     """The words of the text that a shell runs with ``-c``."""
     for place, word in enumerate(words[:-1]):
         if word.text in SHELLS:
-            rest = [each for each in words[place + 1 :] if each.text is None or " " in each.text or each.text[:1] != "-"]
+            rest = [
+                each for each in words[place + 1 :] if each.text is None or " " in each.text or each.text[:1] != "-"
+            ]
             return _split(rest[0]) if rest else None
     if len(words) > 1 and (words[0].text == "eval" or (words[0].text in LAUNCHERS and " " in (words[-1].text or ""))):
         return [each for word in words[1:] for each in _split(word)]

@@ -13,8 +13,18 @@ from shardplan.words import folded
 NAME: Final = "maxtext"
 VERSION: Final = "main of 2026-08 (e591f30c)"
 
-AXES: Final = ("data", "fsdp", "fsdp_transpose", "tensor", "tensor_transpose", "tensor_sequence", "pipeline", "expert",
-               "context", "sequence")  # fmt: skip
+AXES: Final = (
+    "data",
+    "fsdp",
+    "fsdp_transpose",
+    "tensor",
+    "tensor_transpose",
+    "tensor_sequence",
+    "pipeline",
+    "expert",
+    "context",
+    "sequence",
+)
 """Mesh axes, each within a slice (``ici``) and across (``dcn``)."""
 
 TABLE: Final[Table] = {
@@ -35,17 +45,28 @@ TABLE: Final[Table] = {
 }
 
 CATALOGUE: Final = {
-    "llama2-7b": "llama-2-7b", "llama2-13b": "llama-2-13b", "llama2-70b": "llama-2-70b", "llama3-8b": "llama-3-8b",
-    "llama3-70b": "llama-3-70b", "llama3.1-8b": "llama-3.1-8b", "llama3.1-70b": "llama-3.1-70b",
-    "llama3.1-405b": "llama-3.1-405b", "mixtral-8x7b": "mixtral-8x7b", "mixtral-8x22b": "mixtral-8x22b",
-    "deepseek3-671b": "deepseek-v3", "deepseek2-16b": "deepseek-v2-lite", "gpt3-175b": "gpt3-175b",
-}  # fmt: skip
+    "llama2-7b": "llama-2-7b",
+    "llama2-13b": "llama-2-13b",
+    "llama2-70b": "llama-2-70b",
+    "llama3-8b": "llama-3-8b",
+    "llama3-70b": "llama-3-70b",
+    "llama3.1-8b": "llama-3.1-8b",
+    "llama3.1-70b": "llama-3.1-70b",
+    "llama3.1-405b": "llama-3.1-405b",
+    "mixtral-8x7b": "mixtral-8x7b",
+    "mixtral-8x22b": "mixtral-8x22b",
+    "deepseek3-671b": "deepseek-v3",
+    "deepseek2-16b": "deepseek-v2-lite",
+    "gpt3-175b": "gpt3-175b",
+}
 
 
 def is_maxtext(settings: Settings) -> bool:
     """Whether settings are MaxText's."""
     own = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy", "base_config")
-    return any(key in settings for key in own) or any(f"{place}_fsdp_parallelism" in settings for place in ("ici", "dcn"))
+    return any(key in settings for key in own) or any(
+        f"{place}_fsdp_parallelism" in settings for place in ("ici", "dcn")
+    )
 
 
 def maxtext_facts(facts: Facts, config: Settings) -> None:
@@ -58,14 +79,29 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
     _remat(facts, config)
     quantization = config.first("quantization")
     if quantization is not None and quantization.value:
-        word = {"fp8": "fp8", "nanoo_fp8": "fp8", "fp8_full": "fp8", "te_fp8_delayedscaling": "fp8", "te_mxfp8": "mxfp8"}
+        word = {
+            "fp8": "fp8",
+            "nanoo_fp8": "fp8",
+            "fp8_full": "fp8",
+            "te_fp8_delayedscaling": "fp8",
+            "te_mxfp8": "mxfp8",
+        }
         if str(quantization.value).lower() in {"int8", "int4", "intmp"}:
             facts.note(f"{quantization.place} = {quantization.value}: integer products are not priced")
             facts.miss("precision", (f"{quantization.place} = {quantization.value}",))
         state(facts, "precision", quantization, lambda value: word.get(str(value).lower()))
-    state(facts, "precision", config.first("dtype"), lambda value: {"bfloat16": "bf16", "float32": "fp32"}.get(str(value)))
-    for key, value in {"precision": "bf16", "optimizer": "adam", "sequence_length": 2048, "gradient_accumulation": 1, "vp": 1,
-                       "sequence_parallel": True, "overlap_dp": True}.items():  # fmt: skip
+    state(
+        facts, "precision", config.first("dtype"), lambda value: {"bfloat16": "bf16", "float32": "fp32"}.get(str(value))
+    )
+    for key, value in {
+        "precision": "bf16",
+        "optimizer": "adam",
+        "sequence_length": 2048,
+        "gradient_accumulation": 1,
+        "vp": 1,
+        "sequence_parallel": True,
+        "overlap_dp": True,
+    }.items():
         facts.assume(key, value)
 
 
@@ -80,8 +116,14 @@ def _model(facts: Facts, config: Settings) -> None:
     scale = config.first("global_parameter_scale")
     if scale is not None and whole(scale.value) not in {1, None}:
         facts.miss("model", (f"{scale.place} = {scale.value} scales the model in code: --model",))
-    for key, value in {"gated": True, "bias": False, "normalization": "RMSNorm", "position_embedding_type": "rope",
-                       "tie_word_embeddings": False, "head_dim": 128}.items():  # fmt: skip
+    for key, value in {
+        "gated": True,
+        "bias": False,
+        "normalization": "RMSNorm",
+        "position_embedding_type": "rope",
+        "tie_word_embeddings": False,
+        "head_dim": 128,
+    }.items():
         facts.assume(key, value)
 
 
@@ -136,7 +178,15 @@ def _product(
     values = [each for name in names for each in axes[name]]
     given = [name for name in names for place in ("ici", "dcn") if f"{place}_{name}_parallelism" in config]
     if any(each is None or each < 1 for each in values):
-        facts.miss(key, [need for name in names for p in ("ici", "dcn") for need in facts.missing.get(f"{p}_{name}", ("num_accelerators",))])
+        facts.miss(
+            key,
+            [
+                need
+                for name in names
+                for p in ("ici", "dcn")
+                for need in facts.missing.get(f"{p}_{name}", ("num_accelerators",))
+            ],
+        )
         return
     product = 1
     for each in values:
@@ -188,7 +238,9 @@ def _batch(facts: Facts, config: Settings) -> None:
     elif (degrees[2] or 1) > 1:
         facts.miss("micro_batch_size", ("num_pipeline_microbatches",))
     else:
-        facts.derive("micro_batch_size", int(size), f"{place}: {each:g} x tp x cp = {ranks} devices", "per_device_batch_size")
+        facts.derive(
+            "micro_batch_size", int(size), f"{place}: {each:g} x tp x cp = {ranks} devices", "per_device_batch_size"
+        )
 
 
 def _policy(name: str) -> str | None:

@@ -37,13 +37,13 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
     _oddities(facts, options)
 
 
-def _switch(facts: Facts, options: Options, key: str, name: str, value: object = True, default: object = False) -> None:
+def _switch(facts: Facts, options: Options, key: str, name: str) -> None:
     """A bare option that sets ``key``; its default where it is not given."""
     option = options.get(name)
     if option is None:
-        facts.assume(key, default, f"without --{name}")
+        facts.assume(key, value=False, why=f"without --{name}")
     else:
-        facts.state(key, value, option.place, name)
+        facts.state(key, value=True, place=option.place, option=name)
 
 
 def _precision(facts: Facts, options: Options) -> None:
@@ -124,7 +124,9 @@ def _modules(facts: Facts, granularity: Option, modules: Option | None) -> None:
         facts.miss("recompute", (modules.place,))
     else:
         named = dict.fromkeys(word for word in words if word is not None)
-        facts.state("recompute", "selective" if list(named) == ["core_attn"] else ",".join(named), modules.place, modules.name)
+        facts.state(
+            "recompute", "selective" if list(named) == ["core_attn"] else ",".join(named), modules.place, modules.name
+        )
 
 
 def _recomputed_layers(facts: Facts, options: Options) -> None:
@@ -177,7 +179,7 @@ def _batch_schedule(facts: Facts, options: Options) -> None:
     """A batch that grows: the plan is judged at the last size."""
     schedule = options.get("step-batch-size-schedule")
     if schedule is not None and schedule.value is not None:
-        words = " ".join([schedule.value, *(word.text or "" for word in ())]).replace(",", " ").split()
+        words = schedule.value.replace(",", " ").split()
         sizes = [whole(word.rpartition(":")[2]) for word in words]
         if sizes and None not in sizes:
             facts.derive("global_batch_size", sizes[-1], f"{schedule.place}: the last size", schedule.name)
@@ -254,14 +256,18 @@ def _late_rules(facts: Facts, options: Options, *, fragment: bool) -> None:
 
 
 def _cp_comm(value: str) -> str | None:
-    return {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "allgather": "allgather", "a2a+p2p": "p2p"}.get(value)
+    return {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "allgather": "allgather", "a2a+p2p": "p2p"}.get(
+        value
+    )
 
 
 def _oddities(facts: Facts, options: Options) -> None:
     """What is given twice, what only old versions know, what is not decidable."""
     for name, those in options.repeated.items():
         values = ", ".join(f"{each.value} (line {each.line})" for each in those)
-        facts.breaks_rule("an option is given once", f"--{name}: {values}; the last one counts", "remove the others", "notice")
+        facts.breaks_rule(
+            "an option is given once", f"--{name}: {values}; the last one counts", "remove the others", "notice"
+        )
     for name in sorted(OLD & options.given.keys()):
         facts.breaks_rule(
             "options exist in the framework's version",

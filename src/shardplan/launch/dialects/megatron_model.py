@@ -119,4 +119,6 @@ def _vocabulary(facts: Facts, options: Options) -> None:
         facts.assume_because("vocab_size", TOKENIZERS[str(kind)], f"the usual vocabulary of {kind}")
     if "vocab_size" not in facts:
         name = options.get("tokenizer-model", "tokenizer-name-or-path", "vocab-file")
-        facts.miss("vocab_size", (f"the tokenizer {'' if name is None else name.value or ' '.join(name.needs)}".strip(),))
+        facts.miss(
+            "vocab_size", (f"the tokenizer {'' if name is None else name.value or ' '.join(name.needs)}".strip(),)
+        )

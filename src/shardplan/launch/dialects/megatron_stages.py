@@ -19,7 +19,12 @@ def stages(facts: Facts, options: Options) -> None:
     elif chunk is not None:
         _layers_per_chunk(facts, options)
     else:
-        take(facts, "vp", options.get("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size"), degree)
+        take(
+            facts,
+            "vp",
+            options.get("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size"),
+            degree,
+        )
     facts.assume("vp", 1)
     _uneven(facts, options)
     _even(facts)
@@ -85,7 +90,9 @@ def _uneven(facts: Facts, options: Options) -> None:
     place = " ".join(each.place for each in ends) or "room for embedding and loss"
     if counts is None:
         facts.breaks_rule(
-            "the other stages share the layers evenly", f"{place}: {layers} layers on pp {pp}, vp {vp}", "change them or pp"
+            "the other stages share the layers evenly",
+            f"{place}: {layers} layers on pp {pp}, vp {vp}",
+            "change them or pp",
         )
         facts.miss("stage_layers", (place,))
     else:

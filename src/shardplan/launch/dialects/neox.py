@@ -7,7 +7,7 @@ from typing import Final
 from shardplan.launch.dialects.deepspeed import deepspeed_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.values import degree, precision, switch, text, whole
+from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
 
 NAME: Final = "gpt-neox"
 VERSION: Final = "main of 2025 (ea7aefd8)"
@@ -47,13 +47,18 @@ def neox_facts(facts: Facts, settings: Settings) -> None:
     _stages(facts, config)
     _width(facts, config)
     _recompute(facts, config)
-    if any(config.has(key) for key in ("zero_optimization", "train_micro_batch_size_per_gpu", "fp16", "bf16", "train_batch_size")):
+    if any(
+        config.has(key)
+        for key in ("zero_optimization", "train_micro_batch_size_per_gpu", "fp16", "bf16", "train_batch_size")
+    ):
         if config.first("gradient_accumulation_steps", "train_batch_size", "gas") is None:
             facts.assume("gradient_accumulation", 1)
         state(facts, "gradient_accumulation", config.first("gas"), degree)
         deepspeed_facts(facts, config)
     else:
-        facts.note("only a part of a configuration: no batch, optimizer or precision; other files are merged on the line")
+        facts.note(
+            "only a part of a configuration: no batch, optimizer or precision; other files are merged on the line"
+        )
         for key in ("micro_batch_size", "global_batch_size", "precision", "sharding", "recompute"):
             facts.miss(key, ("the other files of the line",))
     _switches(facts, config)
@@ -75,7 +80,9 @@ def _stages(facts: Facts, config: Settings) -> None:
 def _width(facts: Facts, config: Settings) -> None:
     """``intermediate_size`` of a swiglu model is three times the width of one matrix."""
     setting, hidden = config.first("intermediate_size"), facts.number("hidden_size")
-    gated = config.value("activation") in {"swiglu", "geglu", "reglu", "bilinear"} or config.value("mlp_type") == "llama"
+    gated = (
+        config.value("activation") in {"swiglu", "geglu", "reglu", "bilinear"} or config.value("mlp_type") == "llama"
+    )
     size = None if setting is None else whole(setting.value)
     if setting is not None and size is not None and gated and size % 3 == 0:
         facts.derive("intermediate_size", size // 3, f"{setting.place} = {size}: a third for each matrix", setting.name)
@@ -85,7 +92,9 @@ def _width(facts: Facts, config: Settings) -> None:
         facts.miss("intermediate_size", ("mlp_multiple_of of the activation: the code's rule",))
     elif hidden is not None:
         facts.assume("intermediate_size", 4 * hidden, "4 h")
-    (facts.state if "activation" in config else facts.assume)("gated", gated, config["activation"].place if "activation" in config else "")
+    (facts.state if "activation" in config else facts.assume)(
+        "gated", gated, config["activation"].place if "activation" in config else ""
+    )
     heads = facts.number("num_attention_heads")
     if heads is not None:
         facts.assume("num_key_value_heads", heads, "as many as heads")
@@ -96,14 +105,14 @@ def _width(facts: Facts, config: Settings) -> None:
 def _recompute(facts: Facts, config: Settings) -> None:
     setting = config.first("checkpoint_activations")
     if setting is not None:
-        state(facts, "recompute", setting, lambda value: {True: "full", False: "none"}.get(switch(value)))  # type: ignore[call-overload]
+        state(facts, "recompute", setting, on_off("full", "none"))
     elif config.has("zero_optimization"):
         facts.assume("recompute", "none")
 
 
 def _switches(facts: Facts, config: Settings) -> None:
     rates = [config.value("hidden_dropout"), config.value("attention_dropout")]
-    facts.derive("dropout", any(rate not in {0, 0.0, None} for rate in rates), "hidden_dropout, attention_dropout")
+    facts.derive("dropout", any(rate not in {0, None} for rate in rates), "hidden_dropout, attention_dropout")
     facts.assume("sequence_parallel", value=False)
     tied = config.first("no_weight_tying")
     state(facts, "tie_word_embeddings", tied, lambda value: None if switch(value) is None else not switch(value))

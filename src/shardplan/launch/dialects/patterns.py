@@ -27,7 +27,7 @@ def layer_pattern(text: str) -> int | tuple[int, ...] | None:
 
 def _value(node: ast.expr, depth: int) -> int | list[int]:
     """A sum or product of lists and whole numbers."""
-    if depth > 50:  # noqa: PLR2004
+    if depth > 50:
         raise ValueError
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
         return node.value

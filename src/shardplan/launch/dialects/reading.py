@@ -1,7 +1,7 @@
 """What a launch file says, in the project's words: each value with its origin, and what is open.
 
-A value is *stated* (with its place), *derived* from stated ones (with the rule), or *assumed* (the framework's default, with
-the reason). What the file leaves open is *missing* and carries the names that decide it. Nothing is guessed.
+A value is *stated* (with its place), *derived* from stated ones (with the rule), or *assumed* (the framework's default,
+with the reason). What the file leaves open is *missing* and carries the names that decide it. Nothing is guessed.
 """
 
 from __future__ import annotations

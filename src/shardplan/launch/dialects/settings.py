@@ -34,7 +34,10 @@ class Settings(dict[str, Setting]):
         return cls(
             {
                 key.removeprefix(prefix): Setting(
-                    name=key, value=each.value, place=f"{each.file.rpartition('/')[2]}:{each.line} {key}", needs=each.needs
+                    name=key,
+                    value=each.value,
+                    place=f"{each.file.rpartition('/')[2]}:{each.line} {key}",
+                    needs=each.needs,
                 )
                 for key, each in document.values.items()
                 if key.startswith(prefix)
@@ -127,7 +130,9 @@ def batch_of(facts: Facts) -> None:
         facts.derive("gradient_accumulation", gbs // (mbs * dp), f"batch {gbs} / (micro-batch {mbs} x dp {dp})")
     elif gbs and accumulation and dp and mbs is None and gbs % (accumulation * dp) == 0:
         facts.missing.pop("micro_batch_size", None)
-        facts.derive("micro_batch_size", gbs // (accumulation * dp), f"batch {gbs} / (accumulation {accumulation} x dp {dp})")
+        facts.derive(
+            "micro_batch_size", gbs // (accumulation * dp), f"batch {gbs} / (accumulation {accumulation} x dp {dp})"
+        )
 
 
 def words_of(words: Mapping[str, str]) -> Convert:

@@ -61,7 +61,7 @@ FLAVORS: Final = {
 def is_torchtitan(settings: Settings) -> bool:
     """Whether a configuration is torchtitan's."""
     sections = ("parallelism", "training", "activation_checkpoint", "job", "metrics", "checkpoint")
-    return sum(settings.has(section) for section in sections) >= 3 and settings.has("training")  # noqa: PLR2004
+    return sum(settings.has(section) for section in sections) >= 3 and settings.has("training")
 
 
 def torchtitan_facts(facts: Facts, settings: Settings) -> None:
@@ -227,7 +227,10 @@ def _precision(facts: Facts, settings: Settings) -> None:
             facts.state("precision", value, settings["model.converters"].place, "model.converters")
     if settings.has("float8") and "precision" not in facts:
         facts.breaks_rule(
-            "float8 needs its converter", "[float8] without model.converters = [\"float8\"]", "add it, or remove the section", "notice"
+            "float8 needs its converter",
+            '[float8] without model.converters = ["float8"]',
+            "add it, or remove the section",
+            "notice",
         )
     state(facts, "precision", settings.first("training.mixed_precision_param", "training.dtype"), precision)
     facts.assume("precision", "bf16", "mixed_precision_param")
