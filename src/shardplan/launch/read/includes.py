@@ -50,7 +50,7 @@ class Includes:
         return made
 
     def _is_list(self, tree: Tree) -> bool:
-        return isinstance(tree, Branch) and tree.is_list or (isinstance(tree, Leaf) and isinstance(tree.value, str))
+        return (isinstance(tree, Branch) and tree.is_list) or (isinstance(tree, Leaf) and isinstance(tree.value, str))
 
     def _entries(self, tree: Tree) -> list[tuple[str, str]]:
         """(group, name) of each parent."""

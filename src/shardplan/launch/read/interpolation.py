@@ -128,7 +128,11 @@ class Interpolation:
             self._depth -= 1
             return made
         made = self._leaf(found, target)
-        return Leaf(value=made.value, line=at.line, file=at.file, needs=made.needs, assumes=made.assumes) if isinstance(made, Leaf) else made
+        return (
+            Leaf(value=made.value, line=at.line, file=at.file, needs=made.needs, assumes=made.assumes)
+            if isinstance(made, Leaf)
+            else made
+        )
 
     def _environment(self, arguments: list[str], path: tuple[str, ...], at: Leaf) -> Tree:
         name = arguments[0].strip() if arguments else ""
@@ -199,7 +203,9 @@ def _arguments(text: str) -> list[str]:
 
 
 def _shown(value: Scalar) -> str:
-    return {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
+    return (
+        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
+    )
 
 
 def is_interpolated(tree: Branch) -> bool:

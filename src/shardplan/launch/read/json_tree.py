@@ -87,7 +87,9 @@ class _Reader:
     def _branch(self, opening: str, line: int) -> Branch:
         self._depth += 1
         if self._depth > MOST_LEVELS:
-            refuse(self._file, f"is nested deeper than {MOST_LEVELS} levels in line {line}", "a configuration is shallow")
+            refuse(
+                self._file, f"is nested deeper than {MOST_LEVELS} levels in line {line}", "a configuration is shallow"
+            )
         branch = Branch(line=line, file=self._file, is_list=opening == "[")
         closing = "]" if branch.is_list else "}"
         while self._tokens[self._at][1] != closing or self._tokens[self._at][0] != "sign":

@@ -53,7 +53,9 @@ class Budget:
         self.bytes -= characters
         if self.bytes < 0:
             refuse(
-                self.file, f"reads more than {MOST_BYTES:,} bytes with the files that it includes", "launch files are short"
+                self.file,
+                f"reads more than {MOST_BYTES:,} bytes with the files that it includes",
+                "launch files are short",
             )
 
     def enter(self) -> None:
@@ -65,6 +67,11 @@ class Budget:
     def leave(self) -> None:
         """Comes back up."""
         self.depth -= 1
+
+
+def whole_characters(text: str) -> str:
+    """``text`` with a question mark for halves of characters, which no text in UTF-8 has."""
+    return text if text.isascii() else text.encode("utf-8", errors="replace").decode()
 
 
 def refuse(file: str, why: str, rule: str, hint: str = "") -> NoReturn:

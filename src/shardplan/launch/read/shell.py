@@ -9,13 +9,13 @@ from typing import Final
 
 from shardplan.errors import InputError
 from shardplan.files import printable, read_text
-from shardplan.launch.read.bash.evaluator import Evaluator
 from shardplan.launch.read.bash.context import Context
+from shardplan.launch.read.bash.evaluator import Evaluator
 from shardplan.launch.read.bash.state import flat
 from shardplan.launch.read.bash.text import Text, literal, unique
 from shardplan.launch.read.documents import document_of_text
-from shardplan.launch.read.facts import Command, Document, Need, Script, Word
-from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, refuse
+from shardplan.launch.read.facts import Document, Need, Script, Word
+from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, refuse, whole_characters
 
 _SHORT: Final = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "p": "partition", "t": "time",
@@ -23,7 +23,8 @@ _SHORT: Final = {
 }  # fmt: skip
 _OPTION: Final = re.compile(r"--([a-z][\w-]*)(?:[=\s]+([^\s-]\S*))?|-([A-Za-z])\s*=?\s*([^\s-]\S*)")
 _PLACEHOLDER: Final = re.compile(
-    r"<(?!env:|arg:|cmd:|file:|code:|key:)[\w .\-/]+>|\b(?:your|my)[_-](?:own|path|data|model|token|dir)|/?path/to/|\bTODO\b|\bFIXME\b|\bXXX+\b", re.IGNORECASE
+    r"<(?!env:|arg:|cmd:|file:|code:|key:)[\w .\-/]+>|\b(?:your|my)[_-](?:own|path|data|model|token|dir)|/?path/to/|\bTODO\b|\bFIXME\b|\bXXX+\b",
+    re.IGNORECASE,
 )
 _WHY: Final = {
     "env": "the environment variable is used and not set in the script",
@@ -80,7 +81,7 @@ def _evaluated(
     arguments: Sequence[str],
     open_file: Callable[[str], tuple[str, str] | None],
 ) -> Script:
-    file = printable(file)
+    file, text = printable(file), whole_characters(text)
     if len(text) > MOST_BYTES or "\0" in text:
         refuse(file, "is too long, or holds null characters", LAUNCH_FILE.rule)
     directives = dict(_directives(text, file))
@@ -141,7 +142,9 @@ def _documents(texts: Mapping[str, Text]) -> Iterator[tuple[str, Document]]:
 def _notes(evaluator: Evaluator, words: Sequence[Word]) -> Iterator[str]:
     context = evaluator.context
     yield from context.notes
-    placeholders = unique(f"line {word.line}: a placeholder: {word.shown[:100]}" for word in words if _PLACEHOLDER.search(word.shown))
+    placeholders = unique(
+        f"line {word.line}: a placeholder: {word.shown[:100]}" for word in words if _PLACEHOLDER.search(word.shown)
+    )
     yield from placeholders[:_MOST_NOTED]
     unused = sorted(
         name for name in context.state.variables if name not in context.used and name not in context.state.exported

@@ -18,7 +18,10 @@ _INI_KEY: Final = re.compile(r"([^\s#;\[=:][^=:]*?)\s*[=:]")
 
 def toml_tree(text: str, file: str) -> tuple[Tree, list[str]]:
     """The tree of a TOML text. Raises ``InputError``."""
-    if re.search(r"(?:[\[{]\s*){%d}" % MOST_LEVELS, text) or max(map(_dots, text.splitlines()), default=0) > MOST_LEVELS:
+    if (
+        re.search(r"(?:[\[{]\s*){%d}" % MOST_LEVELS, text)
+        or max(map(_dots, text.splitlines()), default=0) > MOST_LEVELS
+    ):
         refuse(file, f"is nested deeper than {MOST_LEVELS} levels", "a configuration is shallow")
     try:
         found = tomllib.loads(text.replace("\r\n", "\n"))
@@ -56,7 +59,9 @@ def _tree(value: object, file: str, lines: Mapping[str, int], name: str, count: 
         refuse(file, f"holds more than {MOST_NODES:,} values", "a configuration is short")
     line = lines.get(name, line)
     if isinstance(value, dict):
-        items = {key: _tree(each, file, lines, f"{name}.{key}" if name else key, count, line) for key, each in value.items()}
+        items = {
+            key: _tree(each, file, lines, f"{name}.{key}" if name else key, count, line) for key, each in value.items()
+        }
         return Branch(line=line or 1, file=file, items=items)
     if isinstance(value, list):
         entries = {str(n): _tree(each, file, lines, name, count, line) for n, each in enumerate(value)}

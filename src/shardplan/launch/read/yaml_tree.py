@@ -28,12 +28,16 @@ class _Builder:
         self._open: list[tuple[Branch, str | None, list[str | None]]] = []
         self._anchors: dict[str, Tree] = {}
         self._nodes = 0
+        self._merged: set[tuple[int, str]] = set()
+        """Keys that a merge key brought in; the mapping's own take their place."""
 
     def count(self, number: int) -> None:
         """Counts nodes. Raises ``InputError`` where there are too many."""
         self._nodes += number
         if self._nodes > MOST_NODES:
-            refuse(self.file, f"holds more than {MOST_NODES:,} values with those that aliases repeat", "a file is short")
+            refuse(
+                self.file, f"holds more than {MOST_NODES:,} values with those that aliases repeat", "a file is short"
+            )
 
     def add(self, item: Tree, key: str | None) -> None:
         """Puts a node at its place; ``key`` is its text where it can be a key."""
@@ -52,7 +56,7 @@ class _Builder:
             if name == "<<":
                 self._merge(branch, item)
             elif name is not None:
-                if name in branch.items:
+                if name in branch.items and (id(branch), name) not in self._merged:
                     self.notes.append(f"line {item.line}: repeats the key {shortened(name, 60)}; the last one counts")
                 branch.items.pop(name, None)
                 branch.items[name] = item
@@ -62,6 +66,7 @@ class _Builder:
         for source in sources:
             if isinstance(source, Branch):
                 self.count(_size(source))
+                self._merged.update((id(branch), name) for name in source.items if name not in branch.items)
                 branch.items = {**source.items, **branch.items}
 
     def start(self, branch: Branch, anchor: str | None) -> None:
@@ -89,7 +94,11 @@ class _Builder:
         """A node that is there already."""
         found = self._anchors.get(anchor)
         if found is None:
-            refuse(self.file, f"uses the alias {shortened(anchor, 40)} in line {line}, which nothing defines before", "YAML")
+            refuse(
+                self.file,
+                f"uses the alias {shortened(anchor, 40)} in line {line}, which nothing defines before",
+                "YAML",
+            )
         self.count(_size(found))
         self.add(found, str(found.value) if isinstance(found, Leaf) else None)
 
@@ -147,7 +156,7 @@ def _leaf(event: yaml.ScalarEvent, line: int, builder: _Builder) -> Leaf:
         text = shortened(f"{event.tag} {event.value}", 80)
         builder.notes.append(f"line {line}: the tag {text} is not followed")
         return undecided_leaf(line, builder.file, f"code:{text}")
-    is_plain = event.implicit[0] and event.style is None
+    is_plain = event.implicit[0] and not event.style
     tag = event.tag if event.tag and event.tag != "!" else ""
     return Leaf(value=scalar(event.value, tag, is_plain=is_plain), line=line, file=builder.file)
 

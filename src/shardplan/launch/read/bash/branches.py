@@ -54,7 +54,9 @@ class Branches:
         if self.state.flow == "exit":
             del self.commands[mark:]
             self.context.state, self.status = before, status
-            self.context.note(f"line {line}: the script ends here unless these are given: {', '.join(outcome.needs or outcome.assumes)}")
+            self.context.note(
+                f"line {line}: the script ends here unless these are given: {', '.join(outcome.needs or outcome.assumes)}"
+            )
             other()
             return
         for name, value in self.state.variables.items():
@@ -95,9 +97,7 @@ class Branches:
                 state.flow = ""
             states = [self.state, *caught] if not self.state.flow else caught
             needs = ("code:an early end that is not decidable",)
-            self.context.state = merge(
-                states, needs, line, self.context.file, self.context.given, self.context.budget
-            )
+            self.context.state = merge(states, needs, line, self.context.file, self.context.given, self.context.budget)
 
     def loop(self, test: Callable[[], Outcome], body: Callable[[], None], label: str, line: int) -> None:
         """``while``: as often as the test holds; once with all undecided that it changes where that is not decidable."""

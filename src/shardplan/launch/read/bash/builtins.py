@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
-from shardplan.launch.read.bash.branches import Branches, as_outcome
+from shardplan.launch.read.bash.branches import Branches
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.expansion import Field
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?=)")
 _STATED: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_CHANGED: Final = re.compile(r"(?<![\w$-])([A-Za-z_]\w*)(?:\[[^\]]*\])?\s*(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)")
-_SILENT: Final = frozenset({":", "true", "pwd", "cd", "pushd", "popd", "trap", "umask", "ulimit", "shopt", "module", "hash", "wait", "alias"})
+_CHANGED: Final = re.compile(
+    r"(?<![\w$-])([A-Za-z_]\w*)(?:\[[^\]]*\])?\s*(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)"
+)
+_SILENT: Final = frozenset(
+    {":", "true", "pwd", "cd", "pushd", "popd", "trap", "umask", "ulimit", "shopt", "module", "hash", "wait", "alias"}
+)
 _QUERIES: Final = frozenset(
     {"command", "which", "type", "hash", "grep", "egrep", "fgrep", "pgrep", "diff", "cmp", "ping", "kill", "nvidia-smi",
      "timeout", "nc", "curl", "wget"}
@@ -70,7 +74,9 @@ class Builtins(Branches):
         for prefix in prefixes:
             self.assign_node(prefix)
         if fields:
-            values = {name: flat(self.state.variables.get(name) or EMPTY).word(line, self.source.file) for name in saved}
+            values = {
+                name: flat(self.state.variables.get(name) or EMPTY).word(line, self.source.file) for name in saved
+            }
             self._call(fields, values, line)
             for name, value in saved.items():
                 self.state.variables[name] = value
@@ -95,6 +101,12 @@ class Builtins(Branches):
                 self.emit(fields, prefixes, line)
         else:
             self.emit(fields, prefixes, line)
+
+    def with_input(self, here: Node) -> None:
+        """Notes what the command that was noted last reads from a here-document."""
+        if self.commands and self.commands[-1].line <= self.source.line(here):
+            text = self.here_text(here).word(self.source.line(here), self.source.file)
+            self.commands[-1] = replace(self.commands[-1], standard_input=text)
 
     def emit(self, fields: list[Field], prefixes: Mapping[str, Word], line: int) -> None:
         """Notes a command that would run."""
@@ -208,7 +220,12 @@ class Builtins(Branches):
             is_export = kind == "export" or "x" in flags
             name = self._name_of(child) if child.type == "variable_assignment" else source
             if child.type in ("variable_assignment", "variable_name"):
-                self._declare_name(name, flags, is_local=kind == "local" or (kind != "export" and bool(self._locals) and "g" not in flags and kind != "readonly"))
+                self._declare_name(
+                    name,
+                    flags,
+                    is_local=kind == "local"
+                    or (kind != "export" and bool(self._locals) and "g" not in flags and kind != "readonly"),
+                )
             if child.type == "variable_assignment":
                 self.assign_node(child, is_export=is_export)
             elif child.type == "variable_name":
@@ -276,9 +293,11 @@ class Builtins(Branches):
         if not fields:
             return
         target, rest = fields[0].text, [field.text for field in fields[1:]]
-        opened = self._open_file(target.known) if target.known else None
+        opened = self._open_file(target.known) if target.known else self._open_near(target, line)
         if opened is None:
-            self.context.note(f"line {line}: sources {target.shown}, which was not read; variables that it sets are asked for")
+            self.context.note(
+                f"line {line}: sources {target.shown}, which was not read; variables that it sets are asked for"
+            )
             self.status = HOLDS
             return
         text, file = opened
@@ -293,6 +312,17 @@ class Builtins(Branches):
             self.state.positional, self.state.counts_arguments = saved
         self.status = HOLDS
 
+    def _open_near(self, target: Text, line: int) -> tuple[str, str] | None:
+        """The file of a path that begins with something undecided, such as ``$(pwd)``: the rest, next to the script."""
+        first = next((number for number, piece in enumerate(target.pieces) if not piece.undecided), 0)
+        rest = "".join(piece.text for piece in target.pieces[first:])
+        if not first or any(piece.undecided for piece in target.pieces[first:]) or not rest.startswith("/"):
+            return None
+        opened = self._open_file(rest[1:])
+        if opened:
+            self.context.note(f"line {line}: {target.shown} is taken to be {opened[1]}, next to the script")
+        return opened
+
     def target(self, redirects: list[Node]) -> Text | None:
         """The file that output goes to: of ``>``, ``>>`` or of ``tee``."""
         for redirect in redirects:
@@ -300,7 +330,12 @@ class Builtins(Branches):
                 signs = [child.type for child in redirect.children if not child.is_named]
                 destination = redirect.child_by_field_name("destination")
                 descriptor = redirect.child_by_field_name("descriptor")
-                if destination is not None and signs[-1:] and signs[-1] in (">", ">>", "&>", ">|") and descriptor is None:
+                if (
+                    destination is not None
+                    and signs[-1:]
+                    and signs[-1] in (">", ">>", "&>", ">|")
+                    and descriptor is None
+                ):
                     return self.expansion.single(self.source.text(destination), self.source.line(destination))
             elif redirect.type == "heredoc_redirect":
                 found = self.target(redirect.children) or self._tee(redirect)
@@ -320,7 +355,10 @@ class Builtins(Branches):
     def appends(self, redirects: list[Node]) -> bool:
         """Whether output is added to the file."""
         return any(child.type == ">>" for redirect in redirects for child in redirect.children) or any(
-            self.appends([child]) for redirect in redirects for child in redirect.children if child.type == "file_redirect"
+            self.appends([child])
+            for redirect in redirects
+            for child in redirect.children
+            if child.type == "file_redirect"
         )
 
     def write(self, here: Node, target: Text | None, words: list[Node]) -> None:
@@ -404,7 +442,12 @@ class Builtins(Branches):
         self._path(fields, line, lambda path: str(PurePosixPath(path).parent), "dirname")
 
     def _basename(self, fields: list[Field], line: int) -> None:
-        if len(fields) == 2 and fields[0].text.known is not None and fields[1].text.known is not None and self.capturing is not None:
+        if (
+            len(fields) == 2
+            and fields[0].text.known is not None
+            and fields[1].text.known is not None
+            and self.capturing is not None
+        ):
             suffix = fields[1].text.known
             name = PurePosixPath(fields[0].text.known).name
             shorter = name[: -len(suffix)] if suffix and name.endswith(suffix) and name != suffix else name
@@ -414,18 +457,28 @@ class Builtins(Branches):
 
     def _seq(self, fields: list[Field], line: int) -> None:
         known = [field.text.known or "" for field in fields]
-        if self.capturing is None or not 0 < len(known) < 4 or not all(re.fullmatch(r"-?\d{1,6}", each) for each in known):
+        if (
+            self.capturing is None
+            or not 0 < len(known) < 4
+            or not all(re.fullmatch(r"-?\d{1,6}", each) for each in known)
+        ):
             self.emit([Field(literal("seq", line, self.source.file), False), *fields], {}, line)
             return
         numbers = [int(each) for each in known]
-        first, step, last = (1, 1, numbers[0]) if len(numbers) == 1 else (numbers[0], 1, numbers[1]) if len(numbers) == 2 else numbers
+        first, step, last = (
+            (1, 1, numbers[0]) if len(numbers) == 1 else (numbers[0], 1, numbers[1]) if len(numbers) == 2 else numbers
+        )
         made = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
         self.context.budget.spend(len(made))
         self._print(literal("".join(f"{each}\n" for each in made), line, self.source.file))
 
     def _expr(self, fields: list[Field], line: int) -> None:
         known = [field.text.known or "" for field in fields]
-        if self.capturing is None or not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", each) for each in known) or not known:
+        if (
+            self.capturing is None
+            or not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", each) for each in known)
+            or not known
+        ):
             self.emit([Field(literal("expr", line, self.source.file), False), *fields], {}, line)
             return
         try:

@@ -228,7 +228,12 @@ class Conditions:
         if text is None:
             return Outcome(None, left.text.needs, left.text.assumes)
         quantifiers = sum(source.count(char) for char in "*+?{")
-        if len(text) > _MOST_SUBJECT or quantifiers > 3 or re.search(r"[()|\\$]|\[\[|'|\"", source[:-1]) or len(source) > 100:
+        if (
+            len(text) > _MOST_SUBJECT
+            or quantifiers > 3
+            or re.search(r"[()|\\$]|\[\[|'|\"", source[:-1])
+            or len(source) > 100
+        ):
             return Outcome(None, (f"code:=~ {source}",), left.text.assumes)
         try:
             return Outcome(re.search(source, text) is not None, (), left.text.assumes)

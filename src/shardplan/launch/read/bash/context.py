@@ -12,7 +12,9 @@ from shardplan.launch.read.bash.text import EMPTY, Text, literal, undecided
 from shardplan.launch.read.facts import Word
 from shardplan.launch.read.limits import MOST_LEVELS, Budget, refuse
 
-_DYNAMIC: Final = frozenset({"RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "PPID", "BASHPID", "UID", "EUID", "LINENO"})
+_DYNAMIC: Final = frozenset(
+    {"RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "PPID", "BASHPID", "UID", "EUID", "LINENO"}
+)
 _SLURM: Final[Mapping[str, tuple[str, ...]]] = {
     "SLURM_NNODES": ("nodes",),
     "SLURM_JOB_NUM_NODES": ("nodes",),

@@ -10,13 +10,14 @@ from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.branches import as_outcome
 from shardplan.launch.read.bash.builtins import Builtins
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
+from shardplan.launch.read.bash.expansion import Field
 from shardplan.launch.read.bash.lexing import split_words
 from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, parse
 from shardplan.launch.read.bash.text import Text, joined, undecided
-from shardplan.launch.read.bash.expansion import Field
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
 
 class Evaluator(Builtins):
     """Walks the tree of a script."""
@@ -26,7 +27,11 @@ class Evaluator(Builtins):
         self.context.budget.enter()
         outer, self.source = self.source, Source(text.encode("utf-8", errors="replace"), file, first_line)
         outer_file, self.context.file = self.context.file, file
-        self.run_all(parse(self.source.data).children)
+        root = parse(self.source.data)
+        if is_broken(root, self.source.data) and not any(child.is_error for child in root.children):
+            self._cannot_read(root)
+        else:
+            self.run_all(root.children)
         self.source, self.context.file = outer, outer_file
         self.context.budget.leave()
 
@@ -41,7 +46,7 @@ class Evaluator(Builtins):
     def run(self, node: Node) -> None:
         """Runs one statement."""
         self.context.budget.spend()
-        if is_broken(node) or (node.has_error and node.type not in self._statements):
+        if is_broken(node, self.source.data) or (node.has_error and node.type not in self._statements):
             self._cannot_read(node)
             return
         run = self._statements.get(node.type)
@@ -132,7 +137,7 @@ class Evaluator(Builtins):
             self.status = HOLDS
             return
         clause = clauses[number]
-        if is_broken(clause):
+        if is_broken(clause, self.source.data):
             self._cannot_read(clause)
             return
         if clause.type == "else_clause":
@@ -147,7 +152,11 @@ class Evaluator(Builtins):
             self._clause(clauses, number + 1)
             return
         self.branch(
-            outcome, label, self.source.line(clause), lambda: self.run_all(body), lambda: self._clause(clauses, number + 1)
+            outcome,
+            label,
+            self.source.line(clause),
+            lambda: self.run_all(body),
+            lambda: self._clause(clauses, number + 1),
         )
 
     def _case(self, node: Node) -> None:
@@ -160,7 +169,7 @@ class Evaluator(Builtins):
     def _items(self, subject: Text, items: list[Node], number: int) -> None:
         while number < len(items):
             item = items[number]
-            if is_broken(item):
+            if is_broken(item, self.source.data):
                 self._cannot_read(item)
                 return
             outcome, label, close = self._item_outcome(subject, item)
@@ -259,7 +268,9 @@ class Evaluator(Builtins):
             self.run_all(tests)
             return self.status.negated() if is_until else self.status
 
-        self.loop(test, lambda: self.run(body), " ".join(self.source.text(each) for each in tests), self.source.line(node))
+        self.loop(
+            test, lambda: self.run(body), " ".join(self.source.text(each) for each in tests), self.source.line(node)
+        )
 
     def _function(self, node: Node) -> None:
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
@@ -320,7 +331,10 @@ class Evaluator(Builtins):
                 self.capturing = outer
                 self.keep(target, joined(output), self.source.line(node), appends=self.appends(redirects))
             else:
+                mark = len(self.commands)
                 self.run_command(body, words)
+                if here is not None and len(self.commands) > mark:
+                    self.with_input(here)
         elif body is not None:
             self.run(body)
         if here is not None and (right := here.child_by_field_name("right")) is not None:

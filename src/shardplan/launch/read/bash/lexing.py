@@ -87,7 +87,11 @@ def split_words(source: str, operators: frozenset[str] = frozenset()) -> list[st
     longest = max((len(operator) for operator in operators), default=0)
     while position < len(source):
         found = next(
-            (source[position : position + n] for n in range(longest, 0, -1) if source[position : position + n] in operators),
+            (
+                source[position : position + n]
+                for n in range(longest, 0, -1)
+                if source[position : position + n] in operators
+            ),
             "",
         )
         if source[position].isspace() or source.startswith("\\\n", position) or found:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shardplan.launch.read.bash import patterns
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.segments import BREAK, GONE, Segment, of_text, to_text
-from shardplan.launch.read.bash.state import Variable, flat
+from shardplan.launch.read.bash.state import Variable
 from shardplan.launch.read.bash.text import EMPTY, Piece, Text, joined, literal, undecided, unique
 
 if TYPE_CHECKING:
@@ -81,7 +81,11 @@ class Parameters:
 
     def _indexed(self, name: str, index: str, line: int) -> Text:
         value = self.context.look_up(name, line)
-        key = to_text(self.segments(index, line, "double")) if not isinstance(value, dict) else to_text(self.segments(index, line))
+        key = (
+            to_text(self.segments(index, line, "double"))
+            if not isinstance(value, dict)
+            else to_text(self.segments(index, line))
+        )
         if key.known is None:
             return undecided(key.needs, line, self.context.file)
         return self.context.at(value, key.known, line)
@@ -143,7 +147,13 @@ class Parameters:
         quoted = mode != "word"
         listed = name in ("@", "*") or index in ("@", "*")
         elements = self._arguments(line) if name in ("@", "*") else self._elements(name, line) if listed else []
-        text = joined(elements, " ") if listed else self._simple(name, line) if index is None else self._indexed(name, index, line)
+        text = (
+            joined(elements, " ")
+            if listed
+            else self._simple(name, line)
+            if index is None
+            else self._indexed(name, index, line)
+        )
         is_set = self.context.is_set(name) if index is None and not listed else bool(text.pieces) or None
         vague, assumes = False, text.assumes
         if is_set is None and (text.is_unset or not text.pieces):
@@ -168,7 +178,9 @@ class Parameters:
             return of_text(undecided(text.needs or (f"env:{name}",), line, self.context.file), quoted=quoted)
         made = self._word(word, line, mode)
         shown = to_text(made)
-        stated = tuple(need + shown.shown if need.endswith("=") and need[:4] in ("env:", "arg:") else need for need in assumes)
+        stated = tuple(
+            need + shown.shown if need.endswith("=") and need[:4] in ("env:", "arg:") else need for need in assumes
+        )
         if sign == "=" and index is None and not name.isdecimal():
             self.context.assign(name, Text(shown.pieces, unique((*shown.assumes, *stated))))
         return [*made, *of_text(Text((), stated), quoted=quoted)]
@@ -227,7 +239,7 @@ class Parameters:
         return literal(made, place.line, place.file, text.assumes)
 
     def _by_pattern(self, known: str, operator: str, word: str, line: int) -> str | None:
-        source, replacement = _split_slash(word) if operator[0] == "/" else (word, "")
+        source, replacement = _split_slash(word, operator) if operator[0] == "/" else (word, "")
         found = self.segments(source, line)
         parts = [(each.text, each.quoted) for each in found]
         atoms = None if any(each.undecided for each in found) else patterns.atoms(parts)
@@ -268,14 +280,14 @@ def _cased(known: str, operator: str) -> str:
     return change(known) if len(operator) == 2 else change(known[:1]) + known[1:]
 
 
-def _split_slash(word: str) -> tuple[str, str]:
+def _split_slash(word: str, operator: str) -> tuple[str, str]:
     position = 0
     while position < len(word):
         if word[position] == "\\":
             position += 1
         elif word[position] in "'\"" and (end := word.find(word[position], position + 1)) > 0:
             position = end
-        elif word[position] == "/" and position:
+        elif word[position] == "/" and (position or len(operator) > 1 and operator != "//"):
             return word[:position], word[position + 1 :]
         position += 1
     return word, ""
@@ -293,6 +305,8 @@ def _trimmed(known: str, operator: str, atoms: list[Atom]) -> str:
 
 
 def _replaced(known: str, operator: str, atoms: list[Atom], new: str, spend: Callable[[int], None]) -> str:
+    if not atoms:
+        return {"/#": new + known, "/%": known + new}.get(operator, known)
     made, position = list[str](), 0
     is_fixed = all(atom.kind != "star" for atom in atoms)
     while position < len(known):

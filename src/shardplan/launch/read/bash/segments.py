@@ -36,7 +36,8 @@ GONE = Segment("", False, False, 0, "", is_gone=True)
 def of_text(text: Text, *, quoted: bool, splits: bool = False) -> list[Segment]:
     """The segments of expanded text."""
     found = [
-        Segment(piece.text, quoted, splits, piece.line, piece.file, piece.undecided, text.assumes) for piece in text.pieces
+        Segment(piece.text, quoted, splits, piece.line, piece.file, piece.undecided, text.assumes)
+        for piece in text.pieces
     ]
     return found or [Segment("", False, False, 0, "", None, text.assumes)]
 
