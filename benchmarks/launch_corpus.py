@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import re
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -101,13 +102,24 @@ CORRECTED: Mapping[tuple[str, str], str] = {
 
 def _read(row: Mapping[str, str], path: Path) -> Reading:
     """The reading; where it asks for the number of accelerators, that of the row is the answer to the question."""
-    ask = _ask(row, path)
+    ask = _ask(row, _excerpt(path))
     reading = read_launch(ask)
     if "num_accelerators" not in reading.missing or not row["num_accelerators"].isdigit():
         return reading
     answered = read_launch(replace(ask, given={"num_accelerators": row["num_accelerators"]}))
     facts = {key: fact for key, fact in answered.facts.items() if key != "num_accelerators"}
     return replace(answered, facts=facts, missing={**answered.missing, "num_accelerators": ("--gpus",)})
+
+
+def _excerpt(path: Path) -> Path:
+    """The file; of a page of documentation the YAML block that it shows."""
+    if path.suffix != ".md":
+        return path
+    blocks = re.findall(r"^(compute_environment:.*?)```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    block = next((each for each in blocks if "megatron_lm" in each), "")
+    excerpt = Path(tempfile.mkdtemp()) / "excerpt.yaml"
+    excerpt.write_text(block, encoding="utf-8")
+    return excerpt
 
 
 def _ask(row: Mapping[str, str], path: Path) -> Ask:
@@ -153,7 +165,8 @@ def _same(column: str, wanted: str, found: object) -> bool:
     wanted = default[1] if default else wanted
     wanted = wanted.split("->")[-1].split(" (")[0].split(";")[0].strip()
     if column in {"precision", "recompute", "offload", "optimizer"}:
-        return _word(column, wanted) == _word(column, str(found))
+        is_op = found == "op_sac" and wanted == "selective"  # torchtitan's word for it
+        return is_op or _word(column, wanted) == _word(column, str(found))
     if isinstance(found, bool):
         return folded(wanted) in ({"yes", "true"} if found else {"no", "false"})
     if isinstance(found, int | float):
@@ -179,7 +192,7 @@ def _recompute(low: str) -> str:
     if low.startswith("full"):
         return "full"
     if low in {"selective:op", "op_sac"}:
-        return "op"
+        return "op"  # torchtitan's selective
     modules = low.removeprefix("selective:").replace("moe_act", "activation")
     return POLICIES_OF_MAXTEXT.get(low, ",".join(sorted(modules.split(","))))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, megatron, nanotron, neox, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, megatron, nanotron, neox, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, named_document
 from shardplan.launch.dialects.known import refuse
 from shardplan.launch.dialects.megatron_names import BARE
@@ -38,12 +38,16 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
     if settings.has("MODEL_ARGS"):
         return _model_args(ask, settings)
     if torchtitan.is_torchtitan(settings):
-        facts = begin(ask, torchtitan.NAME, torchtitan.TOML)
+        is_python = ask.path.suffix.lower() == ".py"
+        facts = begin(ask, torchtitan.NAME, torchtitan.PYTHON if is_python else torchtitan.TOML)
         torchtitan.torchtitan_facts(facts, settings)
     elif accelerate.is_accelerate(settings):
         facts = begin(ask, accelerate.NAME, accelerate.VERSION)
         accelerate_with_files(facts, ask, settings, {})
         deepspeed.finish(facts)
+    elif internevo.is_internevo(settings):
+        facts = begin(ask, internevo.NAME, internevo.VERSION)
+        internevo.internevo_facts(facts, settings)
     elif nanotron.is_nanotron(settings):
         facts = begin(ask, nanotron.NAME, nanotron.VERSION)
         nanotron.nanotron_facts(facts, settings)

@@ -220,6 +220,7 @@ def _batch(facts: Facts, config: Settings) -> None:
     if each is None or (setting is None and "micro_batch_size" in facts.missing):
         facts.miss("micro_batch_size", () if setting is None else setting.needs or (setting.place,))
         facts.miss("global_batch_size", ("per_device_batch_size",))
+        facts.miss("per_device_batch_size", facts.missing["micro_batch_size"])
         return
     total, accumulation = facts.number("num_accelerators"), facts.number("gradient_accumulation") or 1
     place = "per_device_batch_size" if setting is None else setting.place

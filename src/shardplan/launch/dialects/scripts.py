@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
+from shardplan.errors import shortened
+from shardplan.files import read_text
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, megatron, swift, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, accelerate_with_files, deepspeed_file, finish_batch
@@ -17,7 +21,10 @@ from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Setting, Settings, state
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Script, Word, read_script
+from shardplan.launch.read.limits import LAUNCH_FILE
 
+MOST_OF_LINE: Final = 1000
+"""Characters of a line that is looked at for a placeholder."""
 MOST_FOLLOWED: Final = 3
 """Scripts that start one another."""
 
@@ -58,6 +65,8 @@ def _other_script(ask: Ask, script: Script) -> Ask | None:
 
 def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:
     """Notes of the reader, conditions, and the environment that changes how a run behaves."""
+    for number, line in _placeholders(script.file):
+        facts.breaks_rule("placeholders are filled in", f"line {number}: {line}", "put a value in its place")
     for text in script.notes:
         facts.note(text)
     for condition in () if launch is None else launch.command.when:
@@ -66,6 +75,17 @@ def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:
     if blocking is not None and blocking.text == "1":
         place = f"{blocking.file}:{blocking.line} CUDA_LAUNCH_BLOCKING"
         facts.state("software.blocking_launches", value=True, place=place, option="CUDA_LAUNCH_BLOCKING")
+
+
+PLACEHOLDER: Final = re.compile(r"\s*(?:export\s+)?\w+=<[A-Za-z][^<>\n]{0,80}>.*")
+"""An unquoted ``NAME=<text>``, which a shell takes for a redirection."""
+
+
+def _placeholders(file: str) -> Iterator[tuple[int, str]]:
+    """Lines that assign a placeholder, which stop the script."""
+    for number, line in enumerate(read_text(Path(file), LAUNCH_FILE).splitlines(), 1):
+        if len(line) < MOST_OF_LINE and PLACEHOLDER.fullmatch(line):
+            yield number, shortened(line.strip(), 60)
 
 
 def _chosen(found: Sequence[Launch]) -> Launch | None:
