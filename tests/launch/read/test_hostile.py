@@ -154,10 +154,10 @@ def test_nothing_is_run_written_or_opened_outside(tmp_path: Path) -> None:
     (outside / "secret.yaml").write_text("secret: 1")
     (folder / "link.sh").symlink_to(outside / "secret.sh")
     (folder / "near.sh").write_text("NEAR=1; . near.sh")
-    (folder / "a.sh").write_text("source link.sh; . ../out/secret.sh; . near.sh; . /etc/passwd\n" + "\n".join(SHELL))
+    (folder / "a.sh").write_text("source link.sh; . ../out/secret.sh; . near.sh; . /etc/passwd\n" + "\n".join(SHELL), encoding="utf-8", errors="replace")
     for number, piece in enumerate(SHELL):
         (folder / f"s{number}.sh").write_text(piece, encoding="utf-8", errors="replace")
-    (folder / "a.yaml").write_text("defaults: [../out/secret, near]\n" + "".join(YAML[:16]), encoding="utf-8")
+    (folder / "a.yaml").write_text("defaults: [../out/secret, near]\n" + "".join(YAML[:16]), encoding="utf-8", errors="replace")
     for number, piece in enumerate(YAML):
         (folder / f"y{number}.yaml").write_text(piece, encoding="utf-8", errors="replace")
     (folder / "p.py").write_text("".join(piece for piece in PYTHON if piece.endswith("\n")))

@@ -9,7 +9,7 @@ from shardplan.files import FileKind, printable
 
 MOST_BYTES: Final = 512 * 1024
 """Of a file, and of a script with all that it sources. The longest of 147 public launch files has 40 kB."""
-MOST_STEPS: Final = 200_000
+MOST_STEPS: Final = 50_000
 """Statements, words and copies of variables of one evaluation."""
 MOST_TEXT: Final = 4 * 1024 * 1024
 """Characters that expansions produce in one evaluation."""

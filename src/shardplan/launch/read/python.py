@@ -29,8 +29,9 @@ def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping
     file = printable(file)
     if len(text) > MOST_BYTES:
         refuse(file, f"has more than {MOST_BYTES:,} characters", LAUNCH_FILE.rule)
-    module = Module(file, _syntax(whole_characters(text), file), env or {}, Budget(file))
+    syntax = _syntax(whole_characters(text), file)
     try:
+        module = Module(file, syntax, env or {}, Budget(file))
         if entry is None:
             return document(module.top(), "python", file, tuple(module.notes))
         name = entry.removesuffix("()")

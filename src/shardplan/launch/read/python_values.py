@@ -11,7 +11,7 @@ from typing import Final
 from shardplan.errors import shortened
 from shardplan.launch.read.facts import Scalar
 from shardplan.launch.read.limits import MOST_ITERATIONS, Budget
-from shardplan.launch.read.trees import Branch, Leaf, Tree, undecided_leaf
+from shardplan.launch.read.trees import Branch, Leaf, Tree, size, undecided_leaf
 
 _OPERATIONS: Final[Mapping[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -55,7 +55,7 @@ class Module:
                 self.functions[node.name] = node
             elif isinstance(node, ast.ClassDef):
                 self.classes[node.name] = node
-        self._run(tree.body, self._globals)
+        self._run_outside(tree.body, self._globals)
 
     def top(self) -> Branch:
         """What the module assigns."""
@@ -63,7 +63,7 @@ class Module:
         for name, node in self.classes.items():
             scope: Scope = dict(self._globals)
             known = set(scope)
-            self._run(node.body, scope)
+            self._run_outside(node.body, scope)
             fields = {key: value for key, value in scope.items() if key not in known}
             if fields:
                 items.setdefault(name, Branch(line=node.lineno, file=self.file, items=fields))
@@ -108,6 +108,13 @@ class Module:
         return scope
 
     # Statements
+
+    def _run_outside(self, body: list[ast.stmt], scope: Scope) -> None:
+        """Runs statements that are in no function."""
+        try:
+            self._run(body, scope)
+        except (_Returned, _Ended):
+            self.notes.append("the module ends before its last line")
 
     def _run(self, body: list[ast.stmt], scope: Scope) -> None:
         for node in body:
@@ -154,7 +161,7 @@ class Module:
             raise _Returned(undecided_leaf(node.lineno, self.file, f"code:if {text}"))
         ends: list[Scope] = []
         for body in (node.body, node.orelse):
-            self._budget.spend(1 + sum(map(_size, scope.values())) // 4)
+            self._budget.spend(1 + sum(size(value, _MOST_COPIED) for value in scope.values()) // 4)
             course = copy.deepcopy(scope)
             try:
                 self._run(body, course)
@@ -173,6 +180,7 @@ class Module:
 
     def _either(self, values: list[Tree | None], node: ast.AST, text: str) -> Tree:
         """What holds after a branch that is not decidable: mappings key by key, all that differs undecided."""
+        self._budget.spend()
         first, second = values
         if not isinstance(first, Branch) or not isinstance(second, Branch) or first.is_list or second.is_list:
             return first if first is not None and _same(first, second) else self._open(node, f"if {text}")
@@ -555,20 +563,10 @@ def _is_main(test: ast.expr) -> bool:
 
 
 def _same(left: Tree | None, right: Tree | None) -> bool:
-    return left == right
-
-
-def _size(tree: Tree) -> int:
-    """Number of nodes, counted up to a few thousand."""
-    number, level = 0, [tree]
-    while level and number <= _MOST_COPIED:
-        node = level.pop()
-        number += 1
-        if isinstance(node, Branch):
-            level.extend(node.items.values())
-    return number
+    small = all(each is not None and _size_within(each) for each in (left, right))
+    return left is right or (small and left == right)
 
 
 def _size_within(tree: Tree) -> bool:
     """Whether a value is small enough to be put into another one or copied."""
-    return _size(tree) <= _MOST_COPIED
+    return size(tree, _MOST_COPIED) <= _MOST_COPIED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shardplan.errors import shortened
 from shardplan.launch.read.facts import Scalar
 from shardplan.launch.read.limits import MOST_LEVELS, MOST_NODES, refuse
-from shardplan.launch.read.trees import Branch, Leaf, Tree, undecided_leaf
+from shardplan.launch.read.trees import Branch, Leaf, Tree, size, undecided_leaf
 
 if TYPE_CHECKING:
     import yaml
@@ -65,7 +65,7 @@ class _Builder:
         sources = list(item.items.values()) if isinstance(item, Branch) and item.is_list else [item]
         for source in sources:
             if isinstance(source, Branch):
-                self.count(_size(source))
+                self.count(size(source))
                 self._merged.update((id(branch), name) for name in source.items if name not in branch.items)
                 branch.items = {**source.items, **branch.items}
 
@@ -99,19 +99,8 @@ class _Builder:
                 f"uses the alias {shortened(anchor, 40)} in line {line}, which nothing defines before",
                 "YAML",
             )
-        self.count(_size(found))
+        self.count(size(found))
         self.add(found, str(found.value) if isinstance(found, Leaf) else None)
-
-
-def _size(tree: Tree) -> int:
-    """Number of nodes; it stops counting at the most that a document may have."""
-    number, level = 0, [tree]
-    while level and number <= MOST_NODES:
-        node = level.pop()
-        number += 1
-        if isinstance(node, Branch):
-            level.extend(node.items.values())
-    return number
 
 
 def yaml_tree(text: str, file: str) -> tuple[Tree, list[str]]:

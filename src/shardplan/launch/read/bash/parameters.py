@@ -40,7 +40,13 @@ class Parameters:
         """``$name``."""
         if name in "@*":
             return self._listed(self._arguments(line), name, quoted=quoted)
-        return of_text(self._simple(name, line), quoted=quoted, splits=not quoted)
+        return of_text(self._counted(self._simple(name, line)), quoted=quoted, splits=not quoted)
+
+    def _counted(self, text: Text) -> Text:
+        """``text``, whose size is counted."""
+        self.context.budget.spend(1 + len(text.pieces) // 4)
+        self.context.budget.write(sum(len(piece.text) for piece in text.pieces))
+        return text
 
     def braced(self, inner: str, line: int, mode: str) -> list[Segment]:
         """``${inner}``."""
@@ -63,7 +69,8 @@ class Parameters:
             changed = self._each(elements, operator, word, line, is_positional=name in ("@", "*"))
             return self._listed(changed, index or name, quoted=quoted)
         text = self._simple(name, line) if index is None else self._indexed(name, index, line)
-        return of_text(self._changed(text, operator, word, line), quoted=quoted, splits=not quoted)
+        changed = self._counted(self._changed(text, operator, word, line))
+        return of_text(changed, quoted=quoted, splits=not quoted)
 
     def _simple(self, name: str, line: int) -> Text:
         context = self.context
@@ -103,15 +110,14 @@ class Parameters:
 
     def _listed(self, elements: list[Text], mark: str, *, quoted: bool) -> list[Segment]:
         if mark == "*" and quoted:
-            return of_text(joined(elements, self._join_character()), quoted=True)
+            return of_text(self._counted(joined(elements, self._join_character())), quoted=True)
         found: list[Segment] = [] if elements else [GONE]
         for number, element in enumerate(elements):
             if number:
                 found.append(BREAK)
             if quoted:
                 found.append(Segment("", True, False, 0, ""))
-            found.extend(of_text(element, quoted=quoted, splits=not quoted))
-        self.context.budget.spend(len(elements))
+            found.extend(of_text(self._counted(element), quoted=quoted, splits=not quoted))
         return found
 
     def _join_character(self) -> str:
