@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import re
+import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -102,13 +103,24 @@ CORRECTED: Mapping[tuple[str, str], str] = {
 
 def _read(row: Mapping[str, str], path: Path) -> Reading:
     """The reading; where it asks for the number of accelerators, that of the row is the answer to the question."""
-    ask = _ask(row, _excerpt(path))
+    ask = _ask(row, _edited(row, _excerpt(path)))
     reading = read_launch(ask)
     if "num_accelerators" not in reading.missing or not row["num_accelerators"].isdigit():
         return reading
     answered = read_launch(replace(ask, given={"num_accelerators": row["num_accelerators"]}))
     facts = {key: fact for key, fact in answered.facts.items() if key != "num_accelerators"}
     return replace(answered, facts=facts, missing={**answered.missing, "num_accelerators": ("--gpus",)})
+
+
+def _edited(row: Mapping[str, str], path: Path) -> Path:
+    """The file; where the row is of a variable that is edited in it, a copy of its folder with that change."""
+    edit = re.match(r"(\w+) edited to (\S+)", row["entry"])
+    if edit is None:
+        return path
+    folder = Path(shutil.copytree(path.parent, tempfile.mkdtemp(), dirs_exist_ok=True))
+    text = path.read_text(encoding="utf-8")
+    (folder / path.name).write_text(re.sub(rf"^{edit[1]}=.*$", f"{edit[1]}={edit[2]}", text, flags=re.MULTILINE))
+    return folder / path.name
 
 
 def _excerpt(path: Path) -> Path:

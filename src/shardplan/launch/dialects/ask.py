@@ -10,7 +10,7 @@ from shardplan.errors import InputError, ShardplanError
 from shardplan.launch.dialects.reading import GIVEN, Facts
 from shardplan.launch.dialects.settings import Setting
 from shardplan.launch.dialects.values import degree
-from shardplan.launch.read import Document, read_document
+from shardplan.launch.read import Document, Word, read_document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +21,8 @@ class Ask:
     env: Mapping[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = ()
     entry: str | None = None
+    directives: Mapping[str, Word] = field(default_factory=dict)
+    """Options of the scheduler's command that starts the script; they count before those in it."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Values of keys that the file leaves open, or that count in place of what it says."""
 

@@ -27,6 +27,7 @@ def is_megatron(options: Options) -> bool:
 
 def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) -> None:
     """Reads ``options`` into ``facts``, which may know the world size already."""
+    facts.open = tuple(need for word in options.open for need in word.needs or (word.shown,))
     for key, (names, convert) in VALUES.items():
         take(facts, key, options.get(*names), convert)
     for rule in RULES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,7 @@ MOST_FOLLOWED: Final = 3
 def script_facts(ask: Ask, followed: int = 0) -> Facts:
     """A shell script: the launch that trains, in it or in a script next to it that it starts."""
     script = read_script(ask.path, env=ask.env, arguments=ask.arguments)
+    script = replace(script, directives={**script.directives, **ask.directives})
     found = launches(script)
     launch = _chosen(found)
     other = _other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None
@@ -49,18 +51,35 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
 def _other_script(ask: Ask, script: Script) -> Ask | None:
     """The script next to this one that it starts last."""
     for command in reversed(script.commands):
-        texts = [word.text for word in command.words]
-        place = next(
-            (i for i, each in enumerate(texts[:8]) if each is not None and each.endswith((".sh", ".slurm"))), None
-        )
-        if place is None or not (place == 0 or texts[0] in {"bash", "sh", "sbatch", "exec", "nohup"}):
+        texts = [word.text or "" for word in command.words]
+        place = next((i for i, each in enumerate(texts) if each.endswith((".sh", ".slurm", ".sbatch"))), None)
+        if place is None or not (place == 0 or texts[0] in STARTERS):
             continue
-        path = ask.path.parent / str(texts[place]).rpartition("/")[2]
-        if path.is_file() and is_inside(path, ask.path.parent) and path != ask.path:
-            env = {**ask.env, **{k: w.text for k, w in command.exported.items() if w.text is not None}}
-            arguments = tuple(word.text if word.text is not None else word.shown for word in command.words[place + 1 :])
-            return Ask(path=path, env=env, arguments=arguments, entry=ask.entry, given=ask.given)
+        path = ask.path.parent / texts[place].rpartition("/")[2]
+        if is_inside(path, ask.path.parent) and path != ask.path:
+            return Ask(
+                path=path,
+                env={**ask.env, **{name: word.shown for name, word in command.exported.items()}},
+                arguments=tuple(word.shown for word in command.words[place + 1 :]),
+                entry=ask.entry,
+                given=ask.given,
+                directives=_scheduled(command.words[1:place]) if texts[0] == "sbatch" else {},
+            )
     return None
+
+
+KNOWN_TRAINER: Final = ("model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps", "fsdp", "bf16",
+                        "gradient_checkpointing")  # fmt: skip
+FEWEST_KNOWN: Final = 2
+"""Options by which a program is taken for one in the manner of Hugging Face's Trainer."""
+STARTERS: Final = ("bash", "sh", "sbatch", "exec", "nohup", "qsub")
+"""Commands that start a script."""
+
+
+def _scheduled(words: Sequence[Word]) -> dict[str, Word]:
+    """Options of ``sbatch`` by long name."""
+    given = options_of(words).given
+    return {{"N": "nodes"}.get(name, name): option.words[0] for name, option in given.items() if option.words}
 
 
 def _of_script(facts: Facts, script: Script, launch: Launch | None) -> None:
@@ -232,11 +251,15 @@ def _leave_open(facts: Facts, key: str, settings: Settings, text: str) -> None:
 
 def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
     """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
-    options = Settings.of_options(launch.parsed(fold=True), fold=lambda name: name.replace("-", "_"))
+    parsed = launch.parsed(fold=True)
+    options = Settings.of_options(parsed, fold=lambda name: name.replace("-", "_"))
     by_deepspeed = "deepspeed" in launch.launchers or "deepspeed" in options or "deepspeed_config" in options
     framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
+    if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
+        raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
     facts = begin(ask, framework, version)
+    facts.open = tuple(need for word in parsed.open for need in word.needs or (word.shown,))
     world(facts, launch, script)
     front = Settings.of_options(launch.options)
     deepspeed.trainer_facts(facts, options)
