@@ -12,6 +12,7 @@ from shardplan.launch.read.bash.builtins import Builtins
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
 from shardplan.launch.read.bash.expansion import Field
 from shardplan.launch.read.bash.lexing import split_words
+from shardplan.launch.read.bash.placeholders import quoted_placeholders
 from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, parse
 from shardplan.launch.read.bash.text import Text, joined, undecided
 
@@ -25,7 +26,8 @@ class Evaluator(Builtins):
     def run_source(self, text: str, file: str, first_line: int = 1) -> None:
         """Runs a text: a script, a sourced file, or the words of ``eval``."""
         self.context.budget.enter()
-        outer, self.source = self.source, Source(text.encode("utf-8", errors="replace"), file, first_line)
+        data = quoted_placeholders(text).encode("utf-8", errors="replace")
+        outer, self.source = self.source, Source(data, file, first_line)
         outer_file, self.context.file = self.context.file, file
         root = parse(self.source.data)
         if is_broken(root, self.source.data) and not any(child.is_error for child in root.children):
