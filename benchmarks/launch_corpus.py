@@ -2,9 +2,11 @@
 
     python benchmarks/launch_corpus.py CORPUS.csv FOLDER [--wrong] [--rows 001,002]
 
-``CORPUS.csv`` has a row per script with the values that a person reads in it: blank is not stated, ``~x`` the framework's
-default, ``env:NAME`` and ``arg:N`` what the script leaves open. ``FOLDER`` holds the scripts as ``ID/PATH``, with the files
-that they source next to them. A value is *right*, *asked for* (the reader names what it needs), *silent* (no answer) or *wrong*.
+``CORPUS.csv`` has a row per script with the values that a person reads in it: blank is not stated, ``~x`` the
+framework's default, ``env:NAME`` and ``arg:N`` what the script leaves open. ``FOLDER`` holds the scripts as
+``ID/PATH``, with the files that they source. A value is *right*, *asked for* (the reader names what it needs), *silent*
+(no answer), *refused* (the file is not read, with an error) or *wrong*. Where the number of accelerators is asked for,
+it is given, so that what follows from it is counted too.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 import argparse
 import csv
 import re
+import shutil
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,8 +24,9 @@ from pathlib import Path
 from shardplan.errors import ShardplanError
 from shardplan.launch.audit.question import put
 from shardplan.launch.audit.violations import stops, violations
+from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.models import model_of
-from shardplan.launch.dialects.read import Ask, read_launch
+from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Reading
 from shardplan.words import folded
 
@@ -93,18 +98,40 @@ CORRECTED: Mapping[tuple[str, str], str] = {
     ("058", "pp"): "1",
     ("028", "micro_batch_size"): "3",
 }
-"""Values as the notes of the corpus correct them: a third of swiglu's width, no pipeline engine, the file that counts."""
+"""Values as the notes of the corpus correct them: a third of swiglu's width, no pipeline engine, the JSON's own."""
 
 
 def _read(row: Mapping[str, str], path: Path) -> Reading:
     """The reading; where it asks for the number of accelerators, that of the row is the answer to the question."""
-    ask = _ask(row, path)
+    ask = _ask(row, _edited(row, _excerpt(path)))
     reading = read_launch(ask)
     if "num_accelerators" not in reading.missing or not row["num_accelerators"].isdigit():
         return reading
     answered = read_launch(replace(ask, given={"num_accelerators": row["num_accelerators"]}))
     facts = {key: fact for key, fact in answered.facts.items() if key != "num_accelerators"}
     return replace(answered, facts=facts, missing={**answered.missing, "num_accelerators": ("--gpus",)})
+
+
+def _edited(row: Mapping[str, str], path: Path) -> Path:
+    """The file; where the row is of a variable that is edited in it, a copy of its folder with that change."""
+    edit = re.match(r"(\w+) edited to (\S+)", row["entry"])
+    if edit is None:
+        return path
+    folder = Path(shutil.copytree(path.parent, tempfile.mkdtemp(), dirs_exist_ok=True))
+    text = path.read_text(encoding="utf-8")
+    (folder / path.name).write_text(re.sub(rf"^{edit[1]}=.*$", f"{edit[1]}={edit[2]}", text, flags=re.MULTILINE))
+    return folder / path.name
+
+
+def _excerpt(path: Path) -> Path:
+    """The file; of a page of documentation the YAML block that it shows."""
+    if path.suffix != ".md":
+        return path
+    blocks = re.findall(r"^(compute_environment:.*?)```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    block = next((each for each in blocks if "megatron_lm" in each), "")
+    excerpt = Path(tempfile.mkdtemp()) / "excerpt.yaml"
+    excerpt.write_text(block, encoding="utf-8")
+    return excerpt
 
 
 def _ask(row: Mapping[str, str], path: Path) -> Ask:
@@ -150,7 +177,8 @@ def _same(column: str, wanted: str, found: object) -> bool:
     wanted = default[1] if default else wanted
     wanted = wanted.split("->")[-1].split(" (")[0].split(";")[0].strip()
     if column in {"precision", "recompute", "offload", "optimizer"}:
-        return _word(column, wanted) == _word(column, str(found))
+        is_op = found == "op_sac" and wanted == "selective"  # torchtitan's word for it
+        return is_op or _word(column, wanted) == _word(column, str(found))
     if isinstance(found, bool):
         return folded(wanted) in ({"yes", "true"} if found else {"no", "false"})
     if isinstance(found, int | float):
@@ -160,26 +188,25 @@ def _same(column: str, wanted: str, found: object) -> bool:
 
 
 def _word(column: str, text: str) -> str:
+    """A word of a column in one spelling."""
     low = text.lower()
     if column == "precision":
-        for word in ("nvfp4", "mxfp8", "fp8", "int8", "fp16", "bf16", "fp32"):
-            if word in low:
-                return word
-    if column == "optimizer":
-        return "adam" if "adam" in low else low
-    if column == "offload":
-        return "optimizer" if "optimizer" in low else "none" if low == "none" else low
+        known = ("nvfp4", "mxfp8", "fp8", "int8", "fp16", "bf16", "fp32")
+        return next((word for word in known if word in low), low)
     if column == "recompute":
-        if low in POLICIES_OF_MAXTEXT:
-            return POLICIES_OF_MAXTEXT[low]
-        if low.startswith("full"):
-            return "full"
-        if low.startswith("selective:op") or low == "op_sac" or low == "selective":
-            return "selective" if low == "selective" else "op"
-        if low.startswith("selective:"):
-            return ",".join(sorted(word.replace("moe_act", "activation") for word in low.split(":")[1].split(",")))
-        return ",".join(sorted(low.split(",")))
-    return low
+        return _recompute(low)
+    one = {"optimizer": "adam", "offload": "optimizer"}[column]
+    return one if one in low else low
+
+
+def _recompute(low: str) -> str:
+    """Modules in one order; ``full:uniform:1`` is full."""
+    if low.startswith("full"):
+        return "full"
+    if low in {"selective:op", "op_sac"}:
+        return "op"  # torchtitan's selective
+    modules = low.removeprefix("selective:").replace("moe_act", "activation")
+    return POLICIES_OF_MAXTEXT.get(low, ",".join(sorted(modules.split(","))))
 
 
 def _fits(row: dict[str, str], reading: Reading) -> Iterator[Result]:

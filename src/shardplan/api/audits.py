@@ -11,7 +11,7 @@ from typing import Any
 from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.api.saving import save_record
 from shardplan.launch.audit import answer
-from shardplan.launch.dialects.read import Ask
+from shardplan.launch.dialects.ask import Ask
 from shardplan.reports.audit import audit_record
 
 
@@ -49,9 +49,9 @@ def audit(
 
     ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in Python;
     ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements such as
-    ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that improvements
-    leave as they are. Raises ``InputError`` for a file that is not read and for wrong arguments; a plan that breaks a
-    rule is an answer.
+    ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
+    improvements leave as they are. Raises ``InputError`` for a file that is not read and for wrong arguments; a plan
+    that breaks a rule is an answer.
     """
     stated = {key: str(value) for key, value in (given or {}).items()}
     if num_accelerators is not None:

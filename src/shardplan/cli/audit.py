@@ -55,9 +55,12 @@ GivenFlag = Annotated[
 EntryFlag = Annotated[str | None, _option("Function of a configuration in Python.", "Question", metavar="NAME")]
 ObservedFlag = Annotated[
     list[str] | None,
-    _option('Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
-            "Question", metavar="TEXT"),
-]  # fmt: skip
+    _option(
+        'Measurement to explain: "step 7.9s", 1500tok/s, "120 TFLOP/s", "MFU 38%", "OOM rank 0". Can be repeated.',
+        "Question",
+        metavar="TEXT",
+    ),
+]
 KeepFlag = Annotated[
     str | None, _option("Fields of the plan that improvements leave as they are: tp,pp.", "Question", metavar="FIELDS")
 ]
@@ -86,7 +89,7 @@ def audit(
     target = output.target()
     target.check(file, model, cluster)
     from shardplan.launch.audit.answer import audit_launch
-    from shardplan.launch.dialects.read import Ask
+    from shardplan.launch.dialects.ask import Ask
     from shardplan.reports.audit import audit_record
 
     values = dict(_pairs("--given", given))

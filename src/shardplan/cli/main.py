@@ -59,7 +59,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         (
             "shardplan audit launch.sh --cluster dgx-h100 --gpus 512",
             'shardplan audit launch.sh --cluster dgx-h100 --env NODES=64 --observed "step 7.9s"',
-            "shardplan audit ds_config.json --model llama-3.1-8b --cluster dgx-h100 --gpus 64 --given sequence_length=4096",
+            "shardplan audit ds_config.json --model llama-3.1-8b --cluster dgx-h100 --gpus 64",
         ),
     ),
     "compare": CommandEntry(

@@ -53,9 +53,19 @@ def world_record(audit: Audit) -> Record:
     if found["etp"] is None and found["ep"] == 1:
         found["etp"] = 1
     return {
-        "dense": {"tp": found["tp"], "cp": found["cp"], "dp": _left(total, found["tp"], found["cp"], found["pp"]), "pp": found["pp"]},
-        "experts": {"etp": found["etp"], "ep": found["ep"], "edp": _left(total, found["etp"], found["ep"], found["pp"]), "pp": found["pp"]},
-    }  # fmt: skip
+        "dense": {
+            "tp": found["tp"],
+            "cp": found["cp"],
+            "dp": _left(total, found["tp"], found["cp"], found["pp"]),
+            "pp": found["pp"],
+        },
+        "experts": {
+            "etp": found["etp"],
+            "ep": found["ep"],
+            "edp": _left(total, found["etp"], found["ep"], found["pp"]),
+            "pp": found["pp"],
+        },
+    }
 
 
 def _left(total: object, *degrees: object) -> int | None:

@@ -1,1 +1,1 @@
-"""A launch file judged: what runs, which rules it breaks, memory and time, what would be better, what explains a gap."""
+"""A launch file judged: rules that it breaks, memory and time, what would be better, what explains a gap."""

@@ -13,7 +13,8 @@ from shardplan.launch.audit.improve import Improvement, check_keep, improvements
 from shardplan.launch.audit.observed import Explanation, explain, parse_observed
 from shardplan.launch.audit.question import Put, put
 from shardplan.launch.audit.violations import stops, violations
-from shardplan.launch.dialects.read import Ask, read_launch
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Break, Reading
 
 
@@ -54,9 +55,11 @@ def audit_launch(
     asked = put(reading, model, cluster)
     found = violations(reading, asked)
     now = _estimate(asked)
-    better = () if asked.question is None or asked.plan is None else improvements(
-        asked.question, asked.plan, None if stops(found) else now, asked.stack, kept
-    )  # fmt: skip
+    better = (
+        ()
+        if asked.question is None or asked.plan is None
+        else improvements(asked.question, asked.plan, None if stops(found) else now, asked.stack, kept)
+    )
     explained = () if now is None else tuple(_explained(asked, now, each) for each in measured)
     return Audit(reading=reading, put=asked, violations=found, estimate=now, improvements=better, observed=explained)
 

@@ -87,9 +87,13 @@ def changes(old: Plan, new: Plan) -> dict[str, tuple[object, object]]:
 
 
 def _improvement(  # noqa: PLR0917
-    question: Question, plan: Plan, estimate: Estimate, stack: Stack | None, base: float | None,
+    question: Question,
+    plan: Plan,
+    estimate: Estimate,
+    stack: Stack | None,
+    base: float | None,
     change: dict[str, tuple[object, object]],
-) -> Improvement:  # fmt: skip
+) -> Improvement:
     before, after = _options(question, plan, stack), _options(question, estimate.plan, stack)
     return Improvement(
         change=change,
@@ -114,13 +118,13 @@ def _setting(question: Question) -> Setting:
 def _single(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Estimate]:
     """Plans that differ in one field, or in one degree with what must follow."""
     setting = _setting(question)
-    near = list(dict.fromkeys(each for each in _neighbours(question, plan) if not set(changes(plan, each)) & set(keep)))
+    near = list(dict.fromkeys(each for each in _neighbours(plan) if not set(changes(plan, each)) & set(keep)))
     valid = [each for each, rule in zip(near, broken_rules(setting, near), strict=True) if rule is None] if near else []
     runs = [each for each in valid if stack is None or not refusals(stack, each, setting)]
     return [each for each in estimate_plans(question, runs) if each.feasible] if runs else []
 
 
-def _neighbours(question: Question, plan: Plan) -> Iterator[Plan]:
+def _neighbours(plan: Plan) -> Iterator[Plan]:
     """One field to another value each."""
     choices: dict[str, Sequence[Any]] = {
         "recompute": ("none", "selective", "full"),

@@ -21,14 +21,21 @@ MOST_CAUSES: Final = 8
 LEAST_SHARE: Final = 0.03
 """Share of the gap from which a cause is listed."""
 
-_NUMBER: Final = r"(?P<n>\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?)\s*(?P<k>[kKMG]?)"
+_NUMBER: Final = r"(?P<n>\d{1,18}(?:[.,]\d{1,18}){0,6}(?:[eE][+-]?\d{1,3})?)\s*(?P<k>(?-i:[kKMG]?))"
 _FORMS: Final = (
-    ("step_time", re.compile(rf"(?:step|iteration|iter)?\s*(?:time)?\s*[:=]?\s*{_NUMBER}\s*(?P<u>ms|s|sec|seconds|min)(?:/(?:step|it|iter))?", re.IGNORECASE)),
-    ("tokens_per_second", re.compile(rf"{_NUMBER}\s*(?:tok|tokens?)\s*(?:/|per)\s*(?:s|sec|second)(?P<u>\s*(?:/|per)\s*(?:gpu|device|accelerator|chip))?", re.IGNORECASE)),
-    ("flops", re.compile(rf"{_NUMBER}\s*(?P<u>T|P|G)FLOPs?(?:/s|ps)?(?:/(?:gpu|device))?", re.IGNORECASE)),
-    ("mfu", re.compile(rf"MFU\s*[:=]?\s*{_NUMBER}\s*(?P<u>%?)", re.IGNORECASE)),
-    ("out_of_memory", re.compile(r"(?:CUDA )?(?:OOM|out of memory)(?:\s*(?:on|at)?\s*rank\s*(?P<n>\d+))?(?P<k>)(?P<u>)", re.IGNORECASE)),
-)  # fmt: skip
+    (
+        "step_time",
+        rf"(?:step|iteration|iter)?\s*(?:time)?\s*[:=]?\s*{_NUMBER}\s*(?P<u>ms|s|sec|seconds|min)(?:/(?:step|it|iter))?",
+    ),
+    (
+        "tokens_per_second",
+        rf"{_NUMBER}\s*(?:tok|tokens?)\s*(?:/|per)\s*(?:s|sec|second)(?P<u>\s*(?:/|per)\s*(?:gpu|device|chip))?",
+    ),
+    ("flops", rf"{_NUMBER}\s*(?P<u>T|P|G)FLOPs?(?:/s|ps)?(?:/(?:gpu|device))?"),
+    ("mfu", rf"MFU\s*[:=]?\s*{_NUMBER}\s*(?P<u>%?)"),
+    ("out_of_memory", r"(?:CUDA )?(?:OOM|out of memory)(?:\s*(?:on|at)?\s*rank\s*(?P<n>\d{1,9}))?(?P<k>)(?P<u>)"),
+)
+"""What a measurement looks like: a number ``n`` with a prefix ``k`` and a unit ``u``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +88,7 @@ def parse_observed(text: str) -> Observed:
     Raises ``InputError``.
     """
     for kind, form in _FORMS:
-        match = form.fullmatch(text.strip()[:200])
+        match = re.fullmatch(form, text.strip()[:200], re.IGNORECASE)
         if match is not None:
             return _observed(text.strip(), kind, match)  # type: ignore[arg-type]
     raise _wrong(text)
@@ -150,7 +157,7 @@ def _step_time(question: Question, now: Estimate, observed: Observed) -> tuple[f
     time = now.model_flops_per_token * tokens / total / flops
     return (
         time,
-        f"{flops / 1e12:.4g} TFLOP/s of an accelerator, counted as here ({now.flops_convention}): a step of {time:.4g} s",
+        f"{flops / 1e12:.4g} TFLOP/s of an accelerator, counted as here: a step of {time:.4g} s",
     )
 
 

@@ -1,4 +1,4 @@
-"""From a reading to a question and a plan: what is known, what the framework's defaults fill, what must be asked for."""
+"""From a reading to a question and a plan: what is known, what defaults fill, what must be asked for."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def violations(reading: Reading, put: Put) -> tuple[Break, ...]:
         }.values()
     )
     order = {"stops": 0, "changes": 1, "notice": 2}
-    return tuple(sorted(reversed(unique), key=lambda each: order[each.severity]))
+    return tuple(sorted(unique, key=lambda each: order[each.severity]))
 
 
 def stops(found: Iterable[Break]) -> bool:

@@ -6,17 +6,25 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, state, state_all, words_of
-from shardplan.launch.dialects.values import degree, precision, switch
+from shardplan.launch.dialects.values import degree, on_off, precision, switch
 
 NAME: Final = "accelerate"
 VERSION: Final = "1.15"
 
 STRATEGIES: Final = words_of(
     {
-        "full_shard": "zero3", "1": "zero3", "shard_grad_op": "zero2", "2": "zero2", "no_shard": "ddp", "3": "ddp",
-        "hybrid_shard": "hsdp", "4": "hsdp", "hybrid_shard_zero2": "hsdp", "5": "hsdp",
+        "full_shard": "zero3",
+        "1": "zero3",
+        "shard_grad_op": "zero2",
+        "2": "zero2",
+        "no_shard": "ddp",
+        "3": "ddp",
+        "hybrid_shard": "hsdp",
+        "4": "hsdp",
+        "hybrid_shard_zero2": "hsdp",
+        "5": "hsdp",
     }
-)  # fmt: skip
+)
 """Names and numbers of ``fsdp_sharding_strategy``."""
 
 MEGATRON: Final[Table] = {
@@ -83,11 +91,11 @@ def _megatron(facts: Facts, section: Settings) -> None:
     state_all(facts, section, MEGATRON)
     optimizer = section.first("megatron_lm_use_distributed_optimizer")
     if optimizer is not None:
-        state(facts, "sharding", optimizer, lambda value: {True: "zero1", False: "ddp"}.get(switch(value)))  # type: ignore[call-overload]
+        state(facts, "sharding", optimizer, on_off("zero1", "ddp"))
     facts.assume("sharding", "ddp")
     recompute = section.first("megatron_lm_recompute_activations")
     if recompute is not None:
-        state(facts, "recompute", recompute, lambda value: {True: "selective", False: "none"}.get(switch(value)))  # type: ignore[call-overload]
+        state(facts, "recompute", recompute, on_off("selective", "none"))
     facts.assume("recompute", "none")
 
 
@@ -100,7 +108,7 @@ def _fsdp(facts: Facts, config: Settings) -> None:
     for helper in ("replicate", "shard"):
         facts.facts.pop(helper, None)
     checkpointing = section.first("fsdp_activation_checkpointing")
-    state(facts, "recompute", checkpointing, lambda value: {True: "full", False: "none"}.get(switch(value)))  # type: ignore[call-overload]
+    state(facts, "recompute", checkpointing, on_off("full", "none"))
     offload = section.first("fsdp_offload_params", "fsdp_cpu_offload")
     if offload is not None and switch(offload.value):
         facts.state("offload", "optimizer", offload.place, offload.name)

@@ -11,8 +11,8 @@ from shardplan.launch.dialects.launchers import Launch
 from shardplan.launch.dialects.settings import Settings
 
 READ: Final = (
-    "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, MaxText, "
-    "GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, Megatron-Bridge and NeMo 2 recipes"
+    "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
+    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, InternEvo, Megatron-Bridge and NeMo 2 recipes"
 )
 """Frameworks whose files are read."""
 
@@ -29,7 +29,6 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "OLMo-core": ("train_module", "data_loader.global_batch_size"),
     "OLMo": ("device_train_microbatch_size", "max_duration"),
     "lingua": ("distributed.fsdp_type", "distributed.dp_shard"),
-    "InternEvo": ("parallel.zero1", "parallel.tensor", "hybrid_zero_optimizer"),
     "FlagScale": ("system.tensor_model_parallel_size", "train.system"),
     "fms-fsdp": ("sharding_strategy", "fsdp_activation_checkpointing"),
     "Primus": ("modules.pre_trainer", "work_group"),

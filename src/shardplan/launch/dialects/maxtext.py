@@ -13,8 +13,18 @@ from shardplan.words import folded
 NAME: Final = "maxtext"
 VERSION: Final = "main of 2026-08 (e591f30c)"
 
-AXES: Final = ("data", "fsdp", "fsdp_transpose", "tensor", "tensor_transpose", "tensor_sequence", "pipeline", "expert",
-               "context", "sequence")  # fmt: skip
+AXES: Final = (
+    "data",
+    "fsdp",
+    "fsdp_transpose",
+    "tensor",
+    "tensor_transpose",
+    "tensor_sequence",
+    "pipeline",
+    "expert",
+    "context",
+    "sequence",
+)
 """Mesh axes, each within a slice (``ici``) and across (``dcn``)."""
 
 TABLE: Final[Table] = {
@@ -35,11 +45,20 @@ TABLE: Final[Table] = {
 }
 
 CATALOGUE: Final = {
-    "llama2-7b": "llama-2-7b", "llama2-13b": "llama-2-13b", "llama2-70b": "llama-2-70b", "llama3-8b": "llama-3-8b",
-    "llama3-70b": "llama-3-70b", "llama3.1-8b": "llama-3.1-8b", "llama3.1-70b": "llama-3.1-70b",
-    "llama3.1-405b": "llama-3.1-405b", "mixtral-8x7b": "mixtral-8x7b", "mixtral-8x22b": "mixtral-8x22b",
-    "deepseek3-671b": "deepseek-v3", "deepseek2-16b": "deepseek-v2-lite", "gpt3-175b": "gpt3-175b",
-}  # fmt: skip
+    "llama2-7b": "llama-2-7b",
+    "llama2-13b": "llama-2-13b",
+    "llama2-70b": "llama-2-70b",
+    "llama3-8b": "llama-3-8b",
+    "llama3-70b": "llama-3-70b",
+    "llama3.1-8b": "llama-3.1-8b",
+    "llama3.1-70b": "llama-3.1-70b",
+    "llama3.1-405b": "llama-3.1-405b",
+    "mixtral-8x7b": "mixtral-8x7b",
+    "mixtral-8x22b": "mixtral-8x22b",
+    "deepseek3-671b": "deepseek-v3",
+    "deepseek2-16b": "deepseek-v2-lite",
+    "gpt3-175b": "gpt3-175b",
+}
 
 
 def is_maxtext(settings: Settings) -> bool:
@@ -74,8 +93,15 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
     state(
         facts, "precision", config.first("dtype"), lambda value: {"bfloat16": "bf16", "float32": "fp32"}.get(str(value))
     )
-    for key, value in {"precision": "bf16", "optimizer": "adam", "sequence_length": 2048, "gradient_accumulation": 1, "vp": 1,
-                       "sequence_parallel": True, "overlap_dp": True}.items():  # fmt: skip
+    for key, value in {
+        "precision": "bf16",
+        "optimizer": "adam",
+        "sequence_length": 2048,
+        "gradient_accumulation": 1,
+        "vp": 1,
+        "sequence_parallel": True,
+        "overlap_dp": True,
+    }.items():
         facts.assume(key, value)
 
 
@@ -90,8 +116,14 @@ def _model(facts: Facts, config: Settings) -> None:
     scale = config.first("global_parameter_scale")
     if scale is not None and whole(scale.value) not in {1, None}:
         facts.miss("model", (f"{scale.place} = {scale.value} scales the model in code: --model",))
-    for key, value in {"gated": True, "bias": False, "normalization": "RMSNorm", "position_embedding_type": "rope",
-                       "tie_word_embeddings": False, "head_dim": 128}.items():  # fmt: skip
+    for key, value in {
+        "gated": True,
+        "bias": False,
+        "normalization": "RMSNorm",
+        "position_embedding_type": "rope",
+        "tie_word_embeddings": False,
+        "head_dim": 128,
+    }.items():
         facts.assume(key, value)
 
 
@@ -188,6 +220,7 @@ def _batch(facts: Facts, config: Settings) -> None:
     if each is None or (setting is None and "micro_batch_size" in facts.missing):
         facts.miss("micro_batch_size", () if setting is None else setting.needs or (setting.place,))
         facts.miss("global_batch_size", ("per_device_batch_size",))
+        facts.miss("per_device_batch_size", facts.missing["micro_batch_size"])
         return
     total, accumulation = facts.number("num_accelerators"), facts.number("gradient_accumulation") or 1
     place = "per_device_batch_size" if setting is None else setting.place

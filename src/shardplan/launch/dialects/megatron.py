@@ -27,6 +27,7 @@ def is_megatron(options: Options) -> bool:
 
 def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) -> None:
     """Reads ``options`` into ``facts``, which may know the world size already."""
+    facts.open = tuple(need for word in options.open for need in word.needs or (word.shown,))
     for key, (names, convert) in VALUES.items():
         take(facts, key, options.get(*names), convert)
     for rule in RULES:
@@ -37,13 +38,13 @@ def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) ->
     _oddities(facts, options)
 
 
-def _switch(facts: Facts, options: Options, key: str, name: str, value: object = True, default: object = False) -> None:
+def _switch(facts: Facts, options: Options, key: str, name: str) -> None:
     """A bare option that sets ``key``; its default where it is not given."""
     option = options.get(name)
     if option is None:
-        facts.assume(key, default, f"without --{name}")
+        facts.assume(key, value=False, why=f"without --{name}")
     else:
-        facts.state(key, value, option.place, name)
+        facts.state(key, value=True, place=option.place, option=name)
 
 
 def _precision(facts: Facts, options: Options) -> None:
@@ -179,7 +180,7 @@ def _batch_schedule(facts: Facts, options: Options) -> None:
     """A batch that grows: the plan is judged at the last size."""
     schedule = options.get("step-batch-size-schedule")
     if schedule is not None and schedule.value is not None:
-        words = " ".join([schedule.value, *(word.text or "" for word in ())]).replace(",", " ").split()
+        words = schedule.value.replace(",", " ").split()
         sizes = [whole(word.rpartition(":")[2]) for word in words]
         if sizes and None not in sizes:
             facts.derive("global_batch_size", sizes[-1], f"{schedule.place}: the last size", schedule.name)

@@ -1,7 +1,8 @@
 """Options of Megatron-LM and of the forks that keep its names.
 
-Names, types and defaults as in ``megatron/training/arguments.py`` and ``megatron/core/transformer/transformer_config.py``
-of 2026-08-22 (d98e8a64); spellings of forks and of 2021 besides. The first name that is given counts.
+Names, types and defaults as in ``megatron/training/arguments.py`` and
+``megatron/core/transformer/transformer_config.py`` of 2026-08-22 (d98e8a64), then spellings of forks and of 2021.
+The first name that is given counts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from shardplan.launch.dialects.values import Convert, degree, optimizer, text, whole
+
+
+def words_in(text: str) -> list[str]:
+    """Words between blanks."""
+    return text.split()
+
 
 VERSION: Final = "main of 2026-08-22 (d98e8a64)"
 
@@ -52,77 +59,26 @@ VALUES: Final[Mapping[str, tuple[tuple[str, ...], Convert]]] = {
 """Our key: names, the current one first, and how the text is read."""
 
 BARE: Final = frozenset(
-    [
-        "accumulate-allreduce-grads-in-fp32",
-        "add-qkv-bias",
-        "apply-layernorm-1p",
-        "apply-query-key-layer-scaling",
-        "attention-softmax-in-fp32",
-        "bf16",
-        "checkpoint-activations",
-        "deepspeed",
-        "deepspeed-activation-checkpointing",
-        "disable-bias-linear",
-        "dist-ckpt-strict",
-        "enable-cuda-graph",
-        "exit-on-missing-checkpoint",
-        "fake-process-group",
-        "fine-grained-activation-offloading",
-        "finetune",
-        "fp16",
-        "fp8-param-gather",
-        "group-query-attention",
-        "manual-gc",
-        "masked-softmax-fusion",
-        "moe-enable-deepep",
-        "moe-grouped-gemm",
-        "moe-permute-fusion",
-        "moe-router-pre-softmax",
-        "moe-shared-expert-overlap",
-        "multi-latent-attention",
-        "no-async-tensor-model-parallel-allreduce",
-        "no-bias-gelu-fusion",
-        "no-create-attention-mask-in-dataloader",
-        "no-gradient-accumulation-fusion",
-        "no-load-optim",
-        "no-load-rng",
-        "no-masked-softmax-fusion",
-        "no-mmap-bin-files",
-        "no-overlap-p2p-communication",
-        "no-pipeline-parallel",
-        "no-position-embedding",
-        "no-save-optim",
-        "no-save-rng",
-        "optimizer-cpu-offload",
-        "overlap-grad-reduce",
-        "overlap-moe-expert-parallel-comm",
-        "overlap-param-gather",
-        "override-opt_param-scheduler",
-        "qk-layernorm",
-        "recompute-activations",
-        "rotary-interleaved",
-        "sequence-parallel",
-        "swiglu",
-        "tp-comm-overlap",
-        "untie-embeddings-and-output-weights",
-        "use-checkpoint-args",
-        "use-checkpoint-opt_param-scheduler",
-        "use-cpu-initialization",
-        "use-distributed-optimizer",
-        "use-flash-attn",
-        "use-flash-attn-v2",
-        "use-legacy-models",
-        "use-mcore-models",
-        "use-megatron-fsdp",
-        "use-custom-fsdp",
-        "use-mp-args-from-checkpoint-args",
-        "use-precision-aware-optimizer",
-        "use-pytorch-profiler",
-        "use-rotary-position-embeddings",
-        "use-torch-fsdp2",
-        "use-tp-pp-dp-mapping",
-        "use-te",
-    ]
+    words_in(
+        """
+        accumulate-allreduce-grads-in-fp32 add-qkv-bias apply-layernorm-1p apply-query-key-layer-scaling
+        attention-softmax-in-fp32 bf16 checkpoint-activations deepspeed deepspeed-activation-checkpointing
+        disable-bias-linear dist-ckpt-strict enable-cuda-graph exit-on-missing-checkpoint fake-process-group
+        fine-grained-activation-offloading finetune fp16 fp8-param-gather group-query-attention manual-gc
+        masked-softmax-fusion moe-enable-deepep moe-grouped-gemm moe-permute-fusion moe-router-pre-softmax
+        moe-shared-expert-overlap multi-latent-attention no-async-tensor-model-parallel-allreduce
+        no-bias-gelu-fusion no-create-attention-mask-in-dataloader no-gradient-accumulation-fusion no-load-optim
+        no-load-rng no-masked-softmax-fusion no-mmap-bin-files no-overlap-p2p-communication no-pipeline-parallel
+        no-position-embedding no-save-optim no-save-rng optimizer-cpu-offload overlap-grad-reduce
+        overlap-moe-expert-parallel-comm overlap-param-gather override-opt_param-scheduler qk-layernorm
+        recompute-activations rotary-interleaved sequence-parallel swiglu tp-comm-overlap
+        untie-embeddings-and-output-weights use-checkpoint-args use-checkpoint-opt_param-scheduler
+        use-cpu-initialization use-distributed-optimizer use-flash-attn use-flash-attn-v2 use-legacy-models
+        use-mcore-models use-megatron-fsdp use-custom-fsdp use-mp-args-from-checkpoint-args
+        use-precision-aware-optimizer use-pytorch-profiler use-rotary-position-embeddings use-torch-fsdp2
+        use-tp-pp-dp-mapping use-te
+        """
+    )
 )
 """Options without a value."""
 
@@ -142,15 +98,11 @@ TOKENIZERS: Final[Mapping[str, int]] = {
 """Words of the vocabulary that a tokenizer's kind is used with: an assumption, which the answer states."""
 
 OLD: Final = frozenset(
-    [
-        "DDP-impl",
-        "model-parallel-size",
-        "batch-size",
-        "checkpoint-activations",
-        "activations-checkpoint-method",
-        "warmup",
-        "scaled-upper-triang-masked-softmax-fusion",
-        "distributed-backend-nccl",
-    ]
+    words_in(
+        """
+        DDP-impl model-parallel-size batch-size checkpoint-activations activations-checkpoint-method warmup
+        scaled-upper-triang-masked-softmax-fusion distributed-backend-nccl
+        """
+    )
 )
 """Names that only versions of 2019 to 2022 have."""

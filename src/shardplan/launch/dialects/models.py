@@ -13,12 +13,36 @@ from shardplan.launch.dialects.reading import Reading
 DIMENSIONS = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 """What a model has at least."""
 KEYS = (
-    *DIMENSIONS, "num_key_value_heads", "head_dim", "max_position_embeddings", "num_experts", "num_experts_per_tok",
-    "moe_intermediate_size", "shared_expert_intermediate_size", "moe_layer_freq", "num_mtp_layers", "q_lora_rank",
-    "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_group", "topk_group", "gated", "bias", "qkv_bias",
-    "qk_norm", "tie_word_embeddings", "normalization", "position_embedding_type", "latent_attention", "model", "model_name",
-    "tokenizer", "tokenizer_type",
-)  # fmt: skip
+    *DIMENSIONS,
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "moe_layer_freq",
+    "num_mtp_layers",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "n_group",
+    "topk_group",
+    "gated",
+    "bias",
+    "qkv_bias",
+    "qk_norm",
+    "tie_word_embeddings",
+    "normalization",
+    "position_embedding_type",
+    "latent_attention",
+    "model",
+    "model_name",
+    "tokenizer",
+    "tokenizer_type",
+)
 """Keys of a reading that describe the model."""
 
 

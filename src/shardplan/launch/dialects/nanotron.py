@@ -6,7 +6,17 @@ from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, words_of
-from shardplan.launch.dialects.values import degree, optimizer, precision, schedule, switch, text, whole, zero_stage
+from shardplan.launch.dialects.values import (
+    degree,
+    on_off,
+    optimizer,
+    precision,
+    schedule,
+    switch,
+    text,
+    whole,
+    zero_stage,
+)
 
 NAME: Final = "nanotron"
 VERSION: Final = "main of 2026-04 (2411b022)"
@@ -19,7 +29,7 @@ TABLE: Final[Table] = {
     "dp": (("parallelism.dp",), degree),
     "schedule": (("parallelism.pp_engine",), lambda value: "gpipe" if value == "afab" else schedule(value)),
     "overlap_tp": (("parallelism.tp_linear_async_communication",), switch),
-    "recompute": (("parallelism.recompute_layer",), lambda value: {True: "full", False: "none"}.get(switch(value))),  # type: ignore[call-overload]
+    "recompute": (("parallelism.recompute_layer",), on_off("full", "none")),
     "sequence_parallel": (("parallelism.tp_mode",), words_of({"reduce_scatter": True, "all_reduce": False})),  # type: ignore[dict-item]
     "sharding": (("optimizer.zero_stage",), zero_stage),
     "optimizer": (("optimizer.optimizer_factory.name",), optimizer),
@@ -69,17 +79,26 @@ def nanotron_facts(facts: Facts, config: Settings) -> None:
     if (facts.number("ep") or 1) > 1:
         facts.breaks_rule(
             "expert parallelism has a place in the world",
-            f"expert_parallel_size {facts.value('ep')}: since 2025 the world is dp x pp x tp x cp without it, and the run stops",
+            f"expert_parallel_size {facts.value('ep')}: since 2025 the world leaves it out, and the run stops",
             "set expert_parallel_size to 1, or use the version of 2024-04, whose world is dp x pp x tp x ep",
         )
     batch_of(facts)
-    for key, value in {"recompute": "none", "sharding": "ddp", "schedule": "1f1b", "optimizer": "adam", "precision": "bf16",
-                       "vp": 1, "offload": "none", "overlap_tp": False, "overlap_dp": True}.items():  # fmt: skip
+    for key, value in {
+        "recompute": "none",
+        "sharding": "ddp",
+        "schedule": "1f1b",
+        "optimizer": "adam",
+        "precision": "bf16",
+        "vp": 1,
+        "offload": "none",
+        "overlap_tp": False,
+        "overlap_dp": True,
+    }.items():
         facts.assume(key, value)
     if facts.value("sequence_parallel") is None:
         facts.assume("sequence_parallel", value=False, why="tp_mode ALL_REDUCE")
     grads = config.first("optimizer.accumulate_grad_in_fp32")
-    state(facts, "grad_dtype", grads, lambda value: {True: "fp32", False: "bf16"}.get(switch(value)))  # type: ignore[call-overload]
+    state(facts, "grad_dtype", grads, on_off("fp32", "bf16"))
     facts.assume("gated", value=True)
     facts.assume("bias", value=False)
     facts.assume("normalization", "RMSNorm")

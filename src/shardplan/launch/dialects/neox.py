@@ -7,7 +7,7 @@ from typing import Final
 from shardplan.launch.dialects.deepspeed import deepspeed_facts
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
-from shardplan.launch.dialects.values import degree, precision, switch, text, whole
+from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
 
 NAME: Final = "gpt-neox"
 VERSION: Final = "main of 2025 (ea7aefd8)"
@@ -105,7 +105,7 @@ def _width(facts: Facts, config: Settings) -> None:
 def _recompute(facts: Facts, config: Settings) -> None:
     setting = config.first("checkpoint_activations")
     if setting is not None:
-        state(facts, "recompute", setting, lambda value: {True: "full", False: "none"}.get(switch(value)))  # type: ignore[call-overload]
+        state(facts, "recompute", setting, on_off("full", "none"))
     elif config.has("zero_optimization"):
         facts.assume("recompute", "none")
 

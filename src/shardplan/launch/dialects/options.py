@@ -1,4 +1,4 @@
-"""Command-line options of a program: ``--flag value``, ``--flag=value``, bare flags and ``key=value``; the last one wins."""
+"""Options of a program: ``--flag value``, ``--flag=value``, bare flags and ``key=value``; the last one counts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a launch file says, in the project's words: each value with its origin, and what is open.
 
-A value is *stated* (with its place), *derived* from stated ones (with the rule), or *assumed* (the framework's default, with
-the reason). What the file leaves open is *missing* and carries the names that decide it. Nothing is guessed.
+A value is *stated* (with its place), *derived* from stated ones (with the rule), or *assumed* (the framework's default,
+with the reason). What the file leaves open is *missing* and carries the names that decide it. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ class Facts:
         self.not_understood: list[str] = []
         self.notes: list[str] = []
         self.breaks: list[Break] = []
+        self.open: tuple[str, ...] = ()
+        """What decides words that may be further options: nothing is at its default while these are not known."""
 
     def __contains__(self, key: str) -> bool:
         """Whether something is known of ``key``, be it that it is open."""
@@ -131,6 +133,9 @@ class Facts:
 
     def assume(self, key: str, value: object, why: str = "") -> None:
         """The default where the file is silent; ``why`` beyond that it is the framework's."""
+        if self.open:
+            self.miss(key, self.open)
+            return
         reason = f"default of {self.framework} {self.version}".strip()
         self._put(key, Fact(value=value, origin="assumed", why=f"{reason}: {why}" if why else reason), "")
 

@@ -1,4 +1,4 @@
-"""Recipes of Megatron-Bridge and NeMo 2 in Python, as far as their own text decides: attributes and keyword arguments."""
+"""Recipes of Megatron-Bridge and NeMo 2 in Python, as far as their own text decides."""
 
 from __future__ import annotations
 
@@ -9,21 +9,47 @@ from shardplan.launch.dialects.settings import Settings, Table, batch_of, state_
 from shardplan.launch.dialects.values import degree, precision, switch, text
 
 TABLE: Final[Table] = {
-    "tp": (("model.tensor_model_parallel_size", "tensor_model_parallel_size", "tensor_parallelism", "trainer.strategy.tensor_model_parallel_size"), degree),
-    "pp": (("model.pipeline_model_parallel_size", "pipeline_model_parallel_size", "pipeline_parallelism", "trainer.strategy.pipeline_model_parallel_size"), degree),
-    "vp": (("model.virtual_pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "virtual_pipeline_parallelism"), degree),
+    "tp": (
+        (
+            "model.tensor_model_parallel_size",
+            "tensor_model_parallel_size",
+            "tensor_parallelism",
+            "trainer.strategy.tensor_model_parallel_size",
+        ),
+        degree,
+    ),
+    "pp": (
+        (
+            "model.pipeline_model_parallel_size",
+            "pipeline_model_parallel_size",
+            "pipeline_parallelism",
+            "trainer.strategy.pipeline_model_parallel_size",
+        ),
+        degree,
+    ),
+    "vp": (
+        (
+            "model.virtual_pipeline_model_parallel_size",
+            "virtual_pipeline_model_parallel_size",
+            "virtual_pipeline_parallelism",
+        ),
+        degree,
+    ),
     "cp": (("model.context_parallel_size", "context_parallel_size", "context_parallelism"), degree),
     "ep": (("model.expert_model_parallel_size", "expert_model_parallel_size", "expert_parallelism"), degree),
     "etp": (("model.expert_tensor_parallel_size", "expert_tensor_parallel_size"), degree),
     "sequence_parallel": (("model.sequence_parallel", "sequence_parallel", "sequence_parallelism"), switch),
     "micro_batch_size": (("train.micro_batch_size", "micro_batch_size", "data.micro_batch_size"), degree),
     "global_batch_size": (("train.global_batch_size", "global_batch_size", "data.global_batch_size"), degree),
-    "sequence_length": (("dataset.seq_length", "dataset.sequence_length", "model.seq_length", "seq_length", "data.seq_length"), degree),
+    "sequence_length": (
+        ("dataset.seq_length", "dataset.sequence_length", "model.seq_length", "seq_length", "data.seq_length"),
+        degree,
+    ),
     "precision": (("mixed_precision", "precision_config"), precision),
     "nodes": (("num_nodes", "trainer.num_nodes"), degree),
     "per_node": (("num_gpus_per_node", "trainer.devices"), degree),
     "model": (("hf_path",), text),
-}  # fmt: skip
+}
 
 
 def is_recipe(settings: Settings) -> bool:

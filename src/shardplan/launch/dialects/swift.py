@@ -7,7 +7,7 @@ from typing import Final
 from shardplan.launch.dialects.megatron_names import VALUES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, batch_of, state, world_of
-from shardplan.launch.dialects.values import degree, switch, text
+from shardplan.launch.dialects.values import degree, on_off, switch, text
 
 NAME: Final = "ms-swift"
 VERSION: Final = "main of 2026 (3602360a)"
@@ -22,7 +22,7 @@ def swift_facts(facts: Facts, settings: Settings) -> None:
     state(facts, "sequence_length", settings.first("max-length"), degree)
     state(facts, "sequence_parallel", settings.first("sequence-parallel"), switch)
     sharding = settings.first("use-distributed-optimizer")
-    state(facts, "sharding", sharding, lambda value: {True: "zero1", False: "ddp"}.get(switch(value)))  # type: ignore[call-overload]
+    state(facts, "sharding", sharding, on_off("zero1", "ddp"))
     facts.assume("sharding", "zero1", "use_distributed_optimizer true")
     granularity = settings.first("recompute-granularity")
     state(

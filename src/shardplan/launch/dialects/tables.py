@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, assume_all, batch_of, state_all, words_of, world_of
-from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text
+from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
 
-FULL_OR_NONE: Final[Callable[[object], object]] = lambda value: {True: "full", False: "none"}.get(switch(value))  # type: ignore[call-overload]  # noqa: E731
+FULL_OR_NONE: Final = on_off("full", "none")
 STRATEGY: Final = words_of(
-    {"full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp", "hybrid_shard": "hsdp", "fsdp": "zero3",
-     "hsdp": "hsdp", "ddp": "ddp"}
-)  # fmt: skip
+    {
+        "full_shard": "zero3",
+        "shard_grad_op": "zero2",
+        "no_shard": "ddp",
+        "hybrid_shard": "hsdp",
+        "fsdp": "zero3",
+        "hsdp": "hsdp",
+        "ddp": "ddp",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +71,10 @@ NEMO: Final = TableDialect(
     table={
         "nodes": (("trainer.num_nodes",), degree),
         "per_node": (("trainer.devices",), degree),
-        "precision": (("trainer.precision", "model.precision"), lambda value: precision({"16": "fp16", "32": "fp32"}.get(str(value), value))),
+        "precision": (
+            ("trainer.precision", "model.precision"),
+            lambda value: precision({"16": "fp16", "32": "fp32"}.get(str(value), value)),
+        ),
         "tp": (("model.tensor_model_parallel_size",), degree),
         "pp": (("model.pipeline_model_parallel_size",), degree),
         "vp": (("model.virtual_pipeline_model_parallel_size",), degree),
@@ -74,7 +84,10 @@ NEMO: Final = TableDialect(
         "global_batch_size": (("model.global_batch_size",), degree),
         "sequence_length": (("model.encoder_seq_length", "model.data.seq_length"), degree),
         "sequence_parallel": (("model.sequence_parallel",), switch),
-        "recompute": (("model.activations_checkpoint_granularity",), words_of({"selective": "selective", "full": "full"})),
+        "recompute": (
+            ("model.activations_checkpoint_granularity",),
+            words_of({"selective": "selective", "full": "full"}),
+        ),
         "num_hidden_layers": (("model.num_layers",), degree),
         "hidden_size": (("model.hidden_size",), degree),
         "intermediate_size": (("model.ffn_hidden_size",), degree),
@@ -89,7 +102,7 @@ NEMO: Final = TableDialect(
     },
     defaults={**_PLAIN, "tp": 1, "recompute": "none", "sequence_parallel": False, "offload": "none"},
     open={"vocab_size": "the tokenizer", "num_accelerators": "trainer.num_nodes x trainer.devices"},
-)  # fmt: skip
+)
 
 LLAMA_FACTORY: Final = TableDialect(
     name="llama-factory",
@@ -105,7 +118,7 @@ LLAMA_FACTORY: Final = TableDialect(
         "lora_rank": (("lora_rank",), degree),
         "recompute": (
             ("disable_gradient_checkpointing",),
-            lambda value: {True: "none", False: "full"}.get(switch(value)),  # type: ignore[call-overload]
+            on_off("none", "full"),
         ),
         "optimizer": (("optim",), optimizer),
         "tp": (("tensor_model_parallel_size",), degree),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from pathlib import PurePath
 from typing import Final
 
 from shardplan.inputs.words import SCHEDULES
@@ -37,7 +38,7 @@ TABLE: Final[Table] = {
         ),
         switch,
     ),
-    "flavor": (("model.flavor",), text),
+    "flavor": (("model.flavor", "model_spec.__0__"), text),
     "family": (("model.name",), text),
 }
 
@@ -89,12 +90,16 @@ HELPERS: Final = ("replicate", "shard", "local_batch_size", "schedule_word", "la
 
 
 def _model(facts: Facts, settings: Settings) -> None:
-    """The catalogue's model of a flavor."""
+    """The catalogue's model of a flavor; a configuration in Python lies in the folder of its family."""
+    if "model_spec.__0__" in settings and "family" not in facts:
+        folder = PurePath(facts.file).parent.name
+        if folder in {name for name, _ in FLAVORS}:
+            facts.derive("family", folder, "the folder of the file")
     family, flavor = facts.value("family"), facts.value("flavor")
     if family is None or flavor is None:
         facts.miss("model", ("model.flavor",))
         return
-    place = settings["model.flavor"].place if "model.flavor" in settings else "the configuration's function"
+    place = facts.facts["flavor"].why
     known = FLAVORS.get((str(family), str(flavor)))
     if known is None:
         facts.note(f"the dimensions of {family} {flavor} are in torchtitan's code")
@@ -221,10 +226,15 @@ def _stages(facts: Facts) -> None:
 def _precision(facts: Facts, settings: Settings) -> None:
     """Mixed precision of FSDP; float8 and mx where a converter turns them on."""
     converters = settings.value("model.converters")
-    named = [str(each) for each in converters] if isinstance(converters, tuple | list) else [str(converters or "")]
+    named = {str(each): "model.converters" for each in converters} if isinstance(converters, tuple | list) else {}
+    own = [key for key in settings if key.startswith("model_spec.converters") and key.endswith("__class__")]
+    named |= {str(settings[key].value): key for key in own}
     for word, value in (("mx", "mxfp8"), ("float8", "fp8")):
-        if any(word in each.lower() for each in named):
-            facts.state("precision", value, settings["model.converters"].place, "model.converters")
+        for each, key in named.items():
+            if word in each.lower():
+                facts.state("precision", value, settings[key].place, key)
+    if own and "precision" not in facts:
+        facts.miss("precision", [str(settings[key].value) for key in own])
     if settings.has("float8") and "precision" not in facts:
         facts.breaks_rule(
             "float8 needs its converter",
@@ -238,9 +248,12 @@ def _precision(facts: Facts, settings: Settings) -> None:
 
 def _recompute(facts: Facts, settings: Settings) -> None:
     """Full, by operator, or every n-th layer."""
-    mode = settings.first("activation_checkpoint.mode", "activation_checkpoint")
-    word = "selective" if mode is None else str(mode.value).rsplit(".", 1)[-1].lower()
+    mode = settings.first("activation_checkpoint.mode", "activation_checkpoint.__class__", "activation_checkpoint")
+    word = "selective" if mode is None else str(mode.value).removesuffix(".Config").rsplit(".", 1)[-1].lower()
     place = "default mode" if mode is None else mode.place
+    if mode is None and facts.version == PYTHON:
+        facts.miss("recompute", ("activation_checkpoint",))
+        return
     option = settings.value("activation_checkpoint.selective_ac_option")
     if word in {"none", "full", "fullac"}:
         facts.state("recompute", "full" if "full" in word else "none", place, "activation_checkpoint.mode")
@@ -265,7 +278,10 @@ def _every(facts: Facts, option: object, place: str) -> None:
 
 def _rest(facts: Facts, settings: Settings) -> None:
     tp = facts.number("tp")
-    if tp is not None and settings.value("parallelism.enable_sequence_parallel") is not False:
+    own = settings.first("parallelism.enable_sequence_parallel")
+    if own is not None:
+        state(facts, "sequence_parallel", own, switch)
+    elif tp is not None:
         facts.derive("sequence_parallel", value=True, rule="tensor parallelism of torchtitan splits the sequence")
     facts.assume("optimizer", "adam")
     facts.assume("overlap_tp", value=False)

@@ -47,6 +47,11 @@ def switch(value: object) -> bool | None:
     return value if isinstance(value, bool) else FLAGS.get(folded(str(value)))
 
 
+def on_off(on: str, off: str) -> Convert:
+    """Reads a switch as one of two words."""
+    return lambda value: None if (state := switch(value)) is None else on if state else off
+
+
 def text(value: object) -> str | None:
     """A text that is not empty."""
     return str(value).strip() or None if isinstance(value, str | int | float) else None

@@ -13,7 +13,7 @@ from shardplan.launch.read.facts import Document, DocumentKind
 from shardplan.launch.read.includes import Includes, Opener
 from shardplan.launch.read.interpolation import Interpolation
 from shardplan.launch.read.json_tree import json_tree
-from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, Budget, refuse
+from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, Budget, refuse, whole_characters
 from shardplan.launch.read.tables import ini_tree, toml_tree
 from shardplan.launch.read.trees import Branch, Leaf, Tree, document
 from shardplan.launch.read.yaml_tree import yaml_tree
@@ -68,7 +68,7 @@ def _document(
     budget.read(len(text))
     if len(text) > MOST_BYTES:
         refuse(file, f"has more than {MOST_BYTES:,} characters", LAUNCH_FILE.rule)
-    tree, notes = _READERS[kind](text, file)
+    tree, notes = _READERS[kind](whole_characters(text), file)
     if not isinstance(tree, Branch) or tree.is_list:
         refuse(file, "holds no fields with values", "a configuration holds named fields")
     if kind == "yaml":

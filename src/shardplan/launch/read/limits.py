@@ -9,7 +9,7 @@ from shardplan.files import FileKind, printable
 
 MOST_BYTES: Final = 512 * 1024
 """Of a file, and of a script with all that it sources. The longest of 147 public launch files has 40 kB."""
-MOST_STEPS: Final = 200_000
+MOST_STEPS: Final = 50_000
 """Statements, words and copies of variables of one evaluation."""
 MOST_TEXT: Final = 4 * 1024 * 1024
 """Characters that expansions produce in one evaluation."""
@@ -67,6 +67,11 @@ class Budget:
     def leave(self) -> None:
         """Comes back up."""
         self.depth -= 1
+
+
+def whole_characters(text: str) -> str:
+    """``text`` with a question mark for halves of characters, which no text in UTF-8 has."""
+    return text if text.isascii() else text.encode("utf-8", errors="replace").decode()
 
 
 def refuse(file: str, why: str, rule: str, hint: str = "") -> NoReturn:

@@ -1,18 +1,63 @@
-"""Python configurations, by their syntax tree: nothing is imported or run."""
+"""Python configurations, by their syntax tree: nothing is imported or run.
+
+Without ``entry`` the document holds what the module assigns at its top level. With ``entry`` it holds what that function
+returns: ``Trainer(model=Model(layers=32))`` becomes ``model.layers``; attributes that are assigned to it later count. The
+class that a mapping was made by is under ``__class__``.
+"""
 
 from __future__ import annotations
 
+import ast
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+from shardplan.files import printable, read_text
 from shardplan.launch.read.facts import Document
+from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, Budget, refuse, whole_characters
+from shardplan.launch.read.python_values import Module
+from shardplan.launch.read.trees import Branch, Leaf, document
 
 
 def read_python(path: Path, entry: str | None = None, *, env: Mapping[str, str] | None = None) -> Document:
     """What the module at ``path`` sets, or what its function ``entry`` returns. Raises ``InputError``."""
-    raise NotImplementedError
+    return parse_python(read_text(path, LAUNCH_FILE), str(path), entry, env=env)
 
 
 def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping[str, str] | None = None) -> Document:
-    """What a module given as text sets. Raises ``InputError``."""
-    raise NotImplementedError
+    """What a module given as text sets, or what its function ``entry`` returns. Raises ``InputError``."""
+    file = printable(file)
+    if len(text) > MOST_BYTES:
+        refuse(file, f"has more than {MOST_BYTES:,} characters", LAUNCH_FILE.rule)
+    syntax = _syntax(whole_characters(text), file)
+    try:
+        module = Module(file, syntax, env or {}, Budget(file))
+        if entry is None:
+            return document(module.top(), "python", file, tuple(module.notes))
+        name = entry.removesuffix("()")
+        if name not in module.functions:
+            refuse(file, f"has no function {name}", "the entry is a function of the file", _known(module))
+        found = module.call(module.functions[name], [], {}, module.functions[name].lineno)
+        tree = found if isinstance(found, Branch) and not found.is_list else None
+        if tree is None:
+            needs = ", ".join(found.needs) if isinstance(found, Leaf) else ""
+            refuse(file, f"does not say what {name}() returns: {needs or 'no mapping'}", "the function returns fields")
+        return document(tree, "python", file, tuple(module.notes))
+    except RecursionError:
+        refuse(file, "is nested too deep", "a configuration is shallow")
+
+
+def _known(module: Module) -> str:
+    return f"give one of {', '.join(list(module.functions)[:20])}" if module.functions else "give a file with functions"
+
+
+def _syntax(text: str, file: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes that are not known
+            return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        refuse(file, f"is not Python{where}: {getattr(error, 'msg', error)}", "the file is well formed")
+    except (RecursionError, MemoryError):
+        refuse(file, "is nested too deep", "a configuration is shallow")

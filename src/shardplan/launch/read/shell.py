@@ -15,7 +15,7 @@ from shardplan.launch.read.bash.state import flat
 from shardplan.launch.read.bash.text import Text, literal, unique
 from shardplan.launch.read.documents import document_of_text
 from shardplan.launch.read.facts import Document, Need, Script, Word
-from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, refuse
+from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, refuse, whole_characters
 
 _SHORT: Final = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "p": "partition", "t": "time",
@@ -81,7 +81,7 @@ def _evaluated(
     arguments: Sequence[str],
     open_file: Callable[[str], tuple[str, str] | None],
 ) -> Script:
-    file = printable(file)
+    file, text = printable(file), whole_characters(text)
     if len(text) > MOST_BYTES or "\0" in text:
         refuse(file, "is too long, or holds null characters", LAUNCH_FILE.rule)
     directives = dict(_directives(text, file))

@@ -45,6 +45,17 @@ def undecided_leaf(line: int, file: str, *needs: str) -> Leaf:
     return Leaf(value=None, line=line, file=file, needs=needs)
 
 
+def size(tree: Tree, most: int = MOST_NODES) -> int:
+    """Number of nodes, those that are there twice counted twice; it stops counting after ``most``."""
+    number, level = 0, [tree]
+    while level and number <= most:
+        node = level.pop()
+        number += 1
+        if isinstance(node, Branch):
+            level.extend(node.items.values())
+    return number
+
+
 def plain(tree: Tree) -> object:
     """The value without places; None where it is not decidable."""
     if isinstance(tree, Leaf):
@@ -88,9 +99,9 @@ def _leaves(tree: Tree) -> Iterator[Leaf]:
 
 def document(tree: Branch, kind: DocumentKind, file: str, notes: tuple[str, ...] = ()) -> Document:
     """The document that a tree is. Raises ``InputError`` where it has too many values."""
-    values = dict(flattened(tree))
-    if len(values) > MOST_NODES:
+    if size(tree) > MOST_NODES:
         refuse(file, f"holds more than {MOST_NODES:,} values", "a configuration is short")
+    values = dict(flattened(tree))
     needs: dict[str, Need] = {}
     for leaf in _leaves(tree):
         for name in leaf.needs:

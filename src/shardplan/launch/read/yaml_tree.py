@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shardplan.errors import shortened
 from shardplan.launch.read.facts import Scalar
 from shardplan.launch.read.limits import MOST_LEVELS, MOST_NODES, refuse
-from shardplan.launch.read.trees import Branch, Leaf, Tree, undecided_leaf
+from shardplan.launch.read.trees import Branch, Leaf, Tree, size, undecided_leaf
 
 if TYPE_CHECKING:
     import yaml
@@ -28,6 +28,8 @@ class _Builder:
         self._open: list[tuple[Branch, str | None, list[str | None]]] = []
         self._anchors: dict[str, Tree] = {}
         self._nodes = 0
+        self._merged: set[tuple[int, str]] = set()
+        """Keys that a merge key brought in; the mapping's own take their place."""
 
     def count(self, number: int) -> None:
         """Counts nodes. Raises ``InputError`` where there are too many."""
@@ -54,7 +56,7 @@ class _Builder:
             if name == "<<":
                 self._merge(branch, item)
             elif name is not None:
-                if name in branch.items:
+                if name in branch.items and (id(branch), name) not in self._merged:
                     self.notes.append(f"line {item.line}: repeats the key {shortened(name, 60)}; the last one counts")
                 branch.items.pop(name, None)
                 branch.items[name] = item
@@ -63,7 +65,8 @@ class _Builder:
         sources = list(item.items.values()) if isinstance(item, Branch) and item.is_list else [item]
         for source in sources:
             if isinstance(source, Branch):
-                self.count(_size(source))
+                self.count(size(source))
+                self._merged.update((id(branch), name) for name in source.items if name not in branch.items)
                 branch.items = {**source.items, **branch.items}
 
     def start(self, branch: Branch, anchor: str | None) -> None:
@@ -96,19 +99,8 @@ class _Builder:
                 f"uses the alias {shortened(anchor, 40)} in line {line}, which nothing defines before",
                 "YAML",
             )
-        self.count(_size(found))
+        self.count(size(found))
         self.add(found, str(found.value) if isinstance(found, Leaf) else None)
-
-
-def _size(tree: Tree) -> int:
-    """Number of nodes; it stops counting at the most that a document may have."""
-    number, level = 0, [tree]
-    while level and number <= MOST_NODES:
-        node = level.pop()
-        number += 1
-        if isinstance(node, Branch):
-            level.extend(node.items.values())
-    return number
 
 
 def yaml_tree(text: str, file: str) -> tuple[Tree, list[str]]:
@@ -153,7 +145,7 @@ def _leaf(event: yaml.ScalarEvent, line: int, builder: _Builder) -> Leaf:
         text = shortened(f"{event.tag} {event.value}", 80)
         builder.notes.append(f"line {line}: the tag {text} is not followed")
         return undecided_leaf(line, builder.file, f"code:{text}")
-    is_plain = event.implicit[0] and event.style is None
+    is_plain = event.implicit[0] and not event.style
     tag = event.tag if event.tag and event.tag != "!" else ""
     return Leaf(value=scalar(event.value, tag, is_plain=is_plain), line=line, file=builder.file)
 

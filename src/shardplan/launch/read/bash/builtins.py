@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -101,6 +102,12 @@ class Builtins(Branches):
                 self.emit(fields, prefixes, line)
         else:
             self.emit(fields, prefixes, line)
+
+    def with_input(self, here: Node) -> None:
+        """Notes what the command that was noted last reads from a here-document."""
+        if self.commands and self.commands[-1].line <= self.source.line(here):
+            text = self.here_text(here).word(self.source.line(here), self.source.file)
+            self.commands[-1] = replace(self.commands[-1], standard_input=text)
 
     def emit(self, fields: list[Field], prefixes: Mapping[str, Word], line: int) -> None:
         """Notes a command that would run."""
@@ -287,7 +294,7 @@ class Builtins(Branches):
         if not fields:
             return
         target, rest = fields[0].text, [field.text for field in fields[1:]]
-        opened = self._open_file(target.known) if target.known else None
+        opened = self._open_file(target.known) if target.known else self._open_near(target, line)
         if opened is None:
             self.context.note(
                 f"line {line}: sources {target.shown}, which was not read; variables that it sets are asked for"
@@ -305,6 +312,17 @@ class Builtins(Branches):
         if rest:
             self.state.positional, self.state.counts_arguments = saved
         self.status = HOLDS
+
+    def _open_near(self, target: Text, line: int) -> tuple[str, str] | None:
+        """The file of a path that begins with something undecided, such as ``$(pwd)``: the rest, next to the script."""
+        first = next((number for number, piece in enumerate(target.pieces) if not piece.undecided), 0)
+        rest = "".join(piece.text for piece in target.pieces[first:])
+        if not first or any(piece.undecided for piece in target.pieces[first:]) or not rest.startswith("/"):
+            return None
+        opened = self._open_file(rest[1:])
+        if opened:
+            self.context.note(f"line {line}: {target.shown} is taken to be {opened[1]}, next to the script")
+        return opened
 
     def target(self, redirects: list[Node]) -> Text | None:
         """The file that output goes to: of ``>``, ``>>`` or of ``tee``."""

@@ -12,6 +12,7 @@ from shardplan.launch.read.bash.builtins import Builtins
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
 from shardplan.launch.read.bash.expansion import Field
 from shardplan.launch.read.bash.lexing import split_words
+from shardplan.launch.read.bash.placeholders import quoted_placeholders
 from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, parse
 from shardplan.launch.read.bash.text import Text, joined, undecided
 
@@ -25,9 +26,14 @@ class Evaluator(Builtins):
     def run_source(self, text: str, file: str, first_line: int = 1) -> None:
         """Runs a text: a script, a sourced file, or the words of ``eval``."""
         self.context.budget.enter()
-        outer, self.source = self.source, Source(text.encode("utf-8", errors="replace"), file, first_line)
+        data = quoted_placeholders(text).encode("utf-8", errors="replace")
+        outer, self.source = self.source, Source(data, file, first_line)
         outer_file, self.context.file = self.context.file, file
-        self.run_all(parse(self.source.data).children)
+        root = parse(self.source.data)
+        if is_broken(root, self.source.data) and not any(child.is_error for child in root.children):
+            self._cannot_read(root)
+        else:
+            self.run_all(root.children)
         self.source, self.context.file = outer, outer_file
         self.context.budget.leave()
 
@@ -42,7 +48,7 @@ class Evaluator(Builtins):
     def run(self, node: Node) -> None:
         """Runs one statement."""
         self.context.budget.spend()
-        if is_broken(node) or (node.has_error and node.type not in self._statements):
+        if is_broken(node, self.source.data) or (node.has_error and node.type not in self._statements):
             self._cannot_read(node)
             return
         run = self._statements.get(node.type)
@@ -133,7 +139,7 @@ class Evaluator(Builtins):
             self.status = HOLDS
             return
         clause = clauses[number]
-        if is_broken(clause):
+        if is_broken(clause, self.source.data):
             self._cannot_read(clause)
             return
         if clause.type == "else_clause":
@@ -165,7 +171,7 @@ class Evaluator(Builtins):
     def _items(self, subject: Text, items: list[Node], number: int) -> None:
         while number < len(items):
             item = items[number]
-            if is_broken(item):
+            if is_broken(item, self.source.data):
                 self._cannot_read(item)
                 return
             outcome, label, close = self._item_outcome(subject, item)
@@ -327,7 +333,10 @@ class Evaluator(Builtins):
                 self.capturing = outer
                 self.keep(target, joined(output), self.source.line(node), appends=self.appends(redirects))
             else:
+                mark = len(self.commands)
                 self.run_command(body, words)
+                if here is not None and len(self.commands) > mark:
+                    self.with_input(here)
         elif body is not None:
             self.run(body)
         if here is not None and (right := here.child_by_field_name("right")) is not None:

@@ -72,9 +72,10 @@ class Expansion(Parameters):
         """``source`` cut where quoting changes, with all expansions done."""
         self.context.budget.enter()
         found, position, in_double = list[Segment](), 0, mode == "double"
-        if mode == "word" and re.match(r"~(?:/|$)", source):
+        if mode == "word" and (tilde := re.match(r"~([\w+-]*)(?=/|$)", source)):
             home = self.context.element("HOME", line)
-            found, position = of_text(home, quoted=True), 1
+            other = undecided((f"code:{tilde[0]}",), line, self.context.file)
+            found, position = of_text(other if tilde[1] else home, quoted=True), tilde.end()
         while position < len(source):
             char = source[position]
             current = "here" if mode == "here" else "double" if in_double else "word"

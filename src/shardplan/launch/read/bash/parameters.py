@@ -40,7 +40,13 @@ class Parameters:
         """``$name``."""
         if name in "@*":
             return self._listed(self._arguments(line), name, quoted=quoted)
-        return of_text(self._simple(name, line), quoted=quoted, splits=not quoted)
+        return of_text(self._counted(self._simple(name, line)), quoted=quoted, splits=not quoted)
+
+    def _counted(self, text: Text) -> Text:
+        """``text``, whose size is counted."""
+        self.context.budget.spend(1 + len(text.pieces) // 4)
+        self.context.budget.write(sum(len(piece.text) for piece in text.pieces))
+        return text
 
     def braced(self, inner: str, line: int, mode: str) -> list[Segment]:
         """``${inner}``."""
@@ -63,7 +69,8 @@ class Parameters:
             changed = self._each(elements, operator, word, line, is_positional=name in ("@", "*"))
             return self._listed(changed, index or name, quoted=quoted)
         text = self._simple(name, line) if index is None else self._indexed(name, index, line)
-        return of_text(self._changed(text, operator, word, line), quoted=quoted, splits=not quoted)
+        changed = self._counted(self._changed(text, operator, word, line))
+        return of_text(changed, quoted=quoted, splits=not quoted)
 
     def _simple(self, name: str, line: int) -> Text:
         context = self.context
@@ -103,15 +110,14 @@ class Parameters:
 
     def _listed(self, elements: list[Text], mark: str, *, quoted: bool) -> list[Segment]:
         if mark == "*" and quoted:
-            return of_text(joined(elements, self._join_character()), quoted=True)
+            return of_text(self._counted(joined(elements, self._join_character())), quoted=True)
         found: list[Segment] = [] if elements else [GONE]
         for number, element in enumerate(elements):
             if number:
                 found.append(BREAK)
             if quoted:
                 found.append(Segment("", True, False, 0, ""))
-            found.extend(of_text(element, quoted=quoted, splits=not quoted))
-        self.context.budget.spend(len(elements))
+            found.extend(of_text(self._counted(element), quoted=quoted, splits=not quoted))
         return found
 
     def _join_character(self) -> str:
@@ -239,7 +245,7 @@ class Parameters:
         return literal(made, place.line, place.file, text.assumes)
 
     def _by_pattern(self, known: str, operator: str, word: str, line: int) -> str | None:
-        source, replacement = _split_slash(word) if operator[0] == "/" else (word, "")
+        source, replacement = _split_slash(word, operator) if operator[0] == "/" else (word, "")
         found = self.segments(source, line)
         parts = [(each.text, each.quoted) for each in found]
         atoms = None if any(each.undecided for each in found) else patterns.atoms(parts)
@@ -280,14 +286,14 @@ def _cased(known: str, operator: str) -> str:
     return change(known) if len(operator) == 2 else change(known[:1]) + known[1:]
 
 
-def _split_slash(word: str) -> tuple[str, str]:
+def _split_slash(word: str, operator: str) -> tuple[str, str]:
     position = 0
     while position < len(word):
         if word[position] == "\\":
             position += 1
         elif word[position] in "'\"" and (end := word.find(word[position], position + 1)) > 0:
             position = end
-        elif word[position] == "/" and position:
+        elif word[position] == "/" and (position or len(operator) > 1 and operator != "//"):
             return word[:position], word[position + 1 :]
         position += 1
     return word, ""
@@ -305,6 +311,8 @@ def _trimmed(known: str, operator: str, atoms: list[Atom]) -> str:
 
 
 def _replaced(known: str, operator: str, atoms: list[Atom], new: str, spend: Callable[[int], None]) -> str:
+    if not atoms:
+        return {"/#": new + known, "/%": known + new}.get(operator, known)
     made, position = list[str](), 0
     is_fixed = all(atom.kind != "star" for atom in atoms)
     while position < len(known):

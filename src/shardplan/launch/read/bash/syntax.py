@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shardplan.errors import InputError
 
@@ -66,9 +68,31 @@ def parse(data: bytes) -> Node:
     return _parser().parse(data).root_node
 
 
-def is_broken(node: Node) -> bool:
-    """Whether a node itself cannot be read, whatever is in its statements."""
-    return node.is_error or node.is_missing or any(child.is_error or child.is_missing for child in node.children)
+_BLANK: Final = re.compile(rb"(?:[ \t\r\n]|\\\r?\n)*")
+
+_INLINE: Final = re.compile(rb"(?:[ \t\r]|\\\r?\n)*")
+_SIMPLE: Final = frozenset({"command", "declaration_command", "unset_command"})
+
+
+def is_broken(node: Node, data: bytes) -> bool:
+    """Whether a node itself cannot be read, whatever is in its statements: an error, or characters that no child holds."""
+    if node.is_error or node.is_missing:
+        return True
+    blank = _INLINE if node.type in _SIMPLE else _BLANK
+    end = node.start_byte
+    for child in node.children:
+        if child.is_error or child.is_missing or not blank.fullmatch(data, end, max(end, child.start_byte)):
+            return True
+        if child.type == "variable_assignment" and _has_gap(child):
+            return True
+        end = child.end_byte
+    return node.type == "variable_assignment" and _has_gap(node)
+
+
+def _has_gap(assignment: Node) -> bool:
+    """Whether characters between name and value are lost."""
+    children = assignment.children
+    return any(left.end_byte != right.start_byte for left, right in pairwise(children))
 
 
 def children(node: Node, start: str = "", ends: tuple[str, ...] = ()) -> list[Node]:
@@ -86,4 +110,4 @@ def children(node: Node, start: str = "", ends: tuple[str, ...] = ()) -> list[No
 
 def arguments(node: Node) -> list[Node]:
     """Nodes of the words of a command, its name first."""
-    return [child for child in node.children if child.is_named and child.type not in NOT_WORDS]
+    return [child for child in node.children if child.type not in NOT_WORDS]

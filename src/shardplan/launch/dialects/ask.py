@@ -1,0 +1,89 @@
+"""A launch file and what the user says about it; files that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardplan.errors import InputError, ShardplanError
+from shardplan.launch.dialects.reading import GIVEN, Facts
+from shardplan.launch.dialects.settings import Setting
+from shardplan.launch.dialects.values import degree
+from shardplan.launch.read import Document, Word, read_document
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """A file, and what the user says about it."""
+
+    path: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    entry: str | None = None
+    directives: Mapping[str, Word] = field(default_factory=dict)
+    """Options of the scheduler's command that starts the script; they count before those in it."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Values of keys that the file leaves open, or that count in place of what it says."""
+
+
+def unread(path: Path, what: str) -> InputError:
+    """What to say of a file that is no launch file."""
+    return InputError(
+        f"{path} is {what}",
+        rule="a launch file is a shell script, a configuration (YAML, JSON, TOML) or a Python configuration",
+        hint="name the script or configuration that is launched",
+    )
+
+
+def take_given(facts: Facts, ask: Ask) -> None:
+    """What the user says comes first."""
+    for key, text in ask.given.items():
+        number = degree(text)
+        facts.state(key, text if number is None else number, GIVEN)
+
+
+def begin(ask: Ask, framework: str, version: str) -> Facts:
+    """Facts of a framework, with what the user says first."""
+    facts = Facts(framework, version, str(ask.path))
+    take_given(facts, ask)
+    return facts
+
+
+def named_document(facts: Facts, ask: Ask, named: Setting, written: Mapping[str, Document]) -> Document | None:
+    """The configuration that an option names: written by the script itself, or next to it."""
+    if not isinstance(named.value, str):
+        facts.note(f"{named.place}: the file's name is not decidable")
+        return None
+    wanted = named.value.rsplit("/", 1)[-1]
+    for name, document in written.items():
+        if name == named.value or name.rsplit("/", 1)[-1] == wanted:
+            return document
+    folder = ask.path.parent
+    for candidate in (folder / named.value, folder / wanted):
+        if ".." not in candidate.parts and is_inside(candidate, folder):
+            return _read_quietly(facts, candidate, ask)
+    facts.note(f"{named.place}: {named.value} is not next to the script")
+    return None
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether a file is there, and in ``folder`` wherever links lead."""
+    try:
+        return path.is_file() and path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def _read_quietly(facts: Facts, path: Path, ask: Ask) -> Document | None:
+    try:
+        return read_document(path, env=ask.env)
+    except ShardplanError as error:
+        facts.note(f"{path.name}: {error}")
+        return None
+
+
+def take_notes(facts: Facts, document: Document) -> None:
+    """What the reader of a document noted."""
+    for text in document.notes:
+        facts.note(text)

@@ -1,0 +1,171 @@
+"""Configurations in files: which framework one is of, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, megatron, nanotron, neox, torchtitan
+from shardplan.launch.dialects.ask import Ask, begin, named_document
+from shardplan.launch.dialects.known import refuse
+from shardplan.launch.dialects.megatron_names import BARE
+from shardplan.launch.dialects.megatron_names import VERSION as MEGATRON_VERSION
+from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import Setting, Settings, batch_of, world_of
+from shardplan.launch.dialects.tables import TABLES
+from shardplan.launch.dialects.values import degree
+from shardplan.launch.read import Document, Word
+
+OF_DEEPSPEED: Final = (
+    "tp",
+    "sharding",
+    "precision",
+    "offload",
+    "optimizer",
+    "overlap_dp",
+    "micro_batch_size",
+    "global_batch_size",
+    "gradient_accumulation",
+)
+"""What a configuration of DeepSpeed may state: open where the file is not read."""
+
+
+def settings_facts(ask: Ask, settings: Settings) -> Facts:
+    """The dialect that owns ``settings``. Raises InputError where none does."""
+    overrides = _overrides(ask)
+    settings = overrides.over(settings)
+    if settings.has("MODEL_ARGS"):
+        return _model_args(ask, settings)
+    if torchtitan.is_torchtitan(settings):
+        is_python = ask.path.suffix.lower() == ".py"
+        facts = begin(ask, torchtitan.NAME, torchtitan.PYTHON if is_python else torchtitan.TOML)
+        torchtitan.torchtitan_facts(facts, settings)
+    elif accelerate.is_accelerate(settings):
+        facts = begin(ask, accelerate.NAME, accelerate.VERSION)
+        accelerate_with_files(facts, ask, settings, {})
+        deepspeed.finish(facts)
+    elif internevo.is_internevo(settings):
+        facts = begin(ask, internevo.NAME, internevo.VERSION)
+        internevo.internevo_facts(facts, settings)
+    elif nanotron.is_nanotron(settings):
+        facts = begin(ask, nanotron.NAME, nanotron.VERSION)
+        nanotron.nanotron_facts(facts, settings)
+    elif neox.is_neox(settings):
+        facts = begin(ask, neox.NAME, neox.VERSION)
+        neox.neox_facts(facts, settings)
+    elif maxtext.is_maxtext(settings):
+        facts = begin(ask, maxtext.NAME, maxtext.VERSION)
+        maxtext.maxtext_facts(facts, settings)
+    elif deepspeed.is_deepspeed(settings):
+        facts = begin(ask, deepspeed.NAME, deepspeed.VERSION)
+        deepspeed.deepspeed_facts(facts, settings)
+        deepspeed.finish(facts)
+    else:
+        return _by_table(ask, settings)
+    return facts
+
+
+def _by_table(ask: Ask, settings: Settings) -> Facts:
+    """A framework that is a table alone. Raises InputError where none owns ``settings``."""
+    dialect = next((each for each in TABLES if each.owns(settings)), None)
+    if dialect is None:
+        raise refuse(ask.path, settings)
+    facts = begin(ask, dialect.name, dialect.version)
+    _expansion(facts, settings)
+    named = settings.first("deepspeed", "deepspeed_config")
+    if named is not None and isinstance(named.value, str):
+        deepspeed_file(facts, ask, named, {})
+    dialect.read(facts, settings)
+    return facts
+
+
+def _expansion(facts: Facts, settings: Settings) -> None:
+    """The width of MPT: a multiple of the hidden size."""
+    ratio, hidden = degree(settings.value("model.expansion_ratio")), degree(settings.value("model.d_model"))
+    if ratio and hidden:
+        facts.derive("intermediate_size", ratio * hidden, f"{settings['model.expansion_ratio'].place} x d_model")
+
+
+def _overrides(ask: Ask) -> Settings:
+    """``key=value`` and ``--key value`` after ``--``."""
+    words = [Word(text=each, shown=each, line=0, file="--") for each in ask.arguments]
+    return Settings.of_options(options_of(words)).over(_pairs(words))
+
+
+def _pairs(words: Sequence[Word]) -> Settings:
+    return Settings.of_options(pairs_of(words))
+
+
+def _model_args(ask: Ask, settings: Settings) -> Facts:
+    """Megatron's test cases: a map from option to value, where true is a bare option."""
+    given: dict[str, Option] = {}
+    for key, setting in settings.items():
+        name = key.removeprefix("MODEL_ARGS.--")
+        if name == key or (name in BARE and setting.value is False):
+            continue
+        text = None if setting.value is None else _as_text(setting.value)
+        word = Word(text=text, shown=str(setting.value), line=_line(setting), file=ask.path.name, needs=setting.needs)
+        words = () if setting.value is True else (word,)
+        given[name] = Option(name=name, words=words, file=ask.path.name, line=_line(setting))
+    facts = begin(ask, megatron.NAME, MEGATRON_VERSION)
+    facts.miss("num_accelerators", ("the test runner: --gpus",))
+    for key, setting in settings.items():
+        if key.startswith("MODEL_ARGS.--") and setting.value is False and key.removeprefix("MODEL_ARGS.--") in BARE:
+            facts.breaks_rule(
+                "a switch takes no value",
+                f"{setting.place}: false",
+                "leave the key out: the parser refuses a value",
+                "notice",
+            )
+    megatron.megatron_facts(facts, Options(given=given, repeated={}))
+    finish_batch(facts)
+    return facts
+
+
+def _as_text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def _line(setting: Setting) -> int:
+    text = setting.place.rsplit(" ", 1)[0].rpartition(":")[2]
+    return int(text) if text.isdigit() else 0
+
+
+def finish_batch(facts: Facts) -> None:
+    """The batch where it is not stated is one micro-batch of each rank."""
+    world_of(facts)
+    size, dp = facts.number("micro_batch_size"), facts.number("dp")
+    if size is not None and dp is not None and "global_batch_size" not in facts:
+        facts.assume("global_batch_size", size * dp, "micro-batch x dp")
+    facts.miss("global_batch_size", ("num_accelerators",))
+    facts.miss("num_accelerators", ("the launch line: --gpus",))
+    batch_of(facts)
+
+
+def accelerate_with_files(
+    facts: Facts, ask: Ask, settings: Settings, written: Mapping[str, Document], program: str = ""
+) -> None:
+    """Accelerate's settings, with the configuration of DeepSpeed that they hold or name."""
+    accelerate.accelerate_facts(facts, settings, program=program)
+    named = settings.first("deepspeed_config.deepspeed_config_file")
+    if named is not None:
+        deepspeed_file(facts, ask, named, written)
+    elif settings.has("deepspeed_config"):
+        own = {
+            "deepspeed_config.zero_stage": "zero_optimization.stage",
+            "deepspeed_config.offload_optimizer_device": "zero_optimization.offload_optimizer.device",
+            "deepspeed_config.offload_param_device": "zero_optimization.offload_param.device",
+            "deepspeed_config.gradient_accumulation_steps": "gradient_accumulation_steps",
+        }
+        deepspeed.deepspeed_facts(facts, Settings({new: settings[old] for old, new in own.items() if old in settings}))
+
+
+def deepspeed_file(facts: Facts, ask: Ask, named: Setting, written: Mapping[str, Document]) -> None:
+    """The JSON that ``named`` names; all that it may state is open where it is not read."""
+    document = named_document(facts, ask, named, written)
+    if document is None:
+        for key in OF_DEEPSPEED:
+            facts.miss(key, (f"file:{named.value}",))
+    else:
+        deepspeed.deepspeed_facts(facts, Settings.of(document))
