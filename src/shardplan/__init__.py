@@ -18,6 +18,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.calls import estimate, search, search_frameworks
+    from shardplan.api.many import search_many
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     )
     from shardplan.inputs.software import Software
     from shardplan.planner.related.frameworks import FrameworkAnswer
-    from shardplan.planner.related.many import search_many
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.stopping import Deadline, SearchStopped
@@ -95,6 +95,7 @@ _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.calls": ("estimate", "search", "search_frameworks"),
+    "api.many": ("search_many",),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
@@ -118,7 +119,6 @@ _MODULES = {
     "planner.related.frameworks": ("FrameworkAnswer",),
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),
-    "planner.related.many": ("search_many",),
     "planner.stopping": ("Deadline", "SearchStopped"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
