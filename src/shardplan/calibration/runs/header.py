@@ -48,7 +48,8 @@ def separator_of(text: str, label: str) -> str:
     first = text.partition("\n")[0].strip()
     found = next((sign for sign in SEPARATORS if sign in first), ",")
     names = [column_meant(name.strip()) for name in first.split(found)]
-    if first.startswith("#") and (names[0] is None or not set(IN_HEADER) <= {*names}):
+    is_commented = column_meant(first.partition(found)[0].strip("# ")) is not None and names[0] is None
+    if first.startswith("#") and (is_commented or not set(IN_HEADER) <= {*names}):
         raise InputError(
             f"{label}: the first line starts with '#', and comments are not read: {shown(first)}",
             rule="the first line names the columns",
