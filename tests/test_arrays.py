@@ -168,3 +168,10 @@ def test_rows_have_the_same_code_where_they_are_equal_and_only_there(rows: list[
     numbers = code.tolist()
     assert all(0 <= number < limit for number in numbers)
     assert len(set(numbers)) == len(set(rows)) == len(set(zip(numbers, rows, strict=True)))
+
+
+def test_the_smooth_maximum_of_no_times_is_no_time() -> None:
+    assert smooth_maximum(0.0, 0.0) == 0.0
+    found = np.asarray(smooth_maximum(np.asarray([0.0, 0.0, 2.0]), np.asarray([0.0, 3.0, 2.0])))
+    assert found.tolist() == pytest.approx([0.0, 3.0, 2.0 * 2 ** (1 / 6)])
+    assert found[0] == 0.0

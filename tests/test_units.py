@@ -95,7 +95,7 @@ def test_quantities_are_read(parse: Parser, text: str | float, si: float) -> Non
         (parse_bandwidth, "25 GB/sec", "unknown unit"),
         (parse_bandwidth, "fast", "is not a number"),
         (parse_bandwidth, "25 GB/s each", "unknown unit"),
-        (parse_bandwidth, "1,5GB/s", "is not a number"),
+        (parse_bandwidth, "1,5GB/s", "write 1.5 with a point"),
         (parse_bandwidth, "\u0665GB/s", "is not a number"),
         (parse_bandwidth, "0", "is zero"),
         (parse_bandwidth, "-0.0", "is zero"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardplan.api.budgets import BudgetAnswer, budget
     from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.decisions import FitAnswer, ScaleAnswer, WhatIfAnswer, fit, scale, whatif
+    from shardplan.api.many import search_many
     from shardplan.api.questions import question
     from shardplan.decisions.operations import Operations
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from shardplan.inputs.software import Software
     from shardplan.launch.export.written import Export
     from shardplan.planner.related.frameworks import FrameworkAnswer
-    from shardplan.planner.related.many import search_many
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.stopping import Deadline, SearchStopped
@@ -117,6 +117,7 @@ _MODULES = {
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.decisions": ("FitAnswer", "ScaleAnswer", "WhatIfAnswer", "fit", "scale", "whatif"),
     "api.budgets": ("BudgetAnswer", "budget"),
+    "api.many": ("search_many",),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
@@ -141,7 +142,6 @@ _MODULES = {
     "planner.related.frameworks": ("FrameworkAnswer",),
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),
-    "planner.related.many": ("search_many",),
     "planner.stopping": ("Deadline", "SearchStopped"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -52,9 +52,12 @@ def share(part: Numbers, whole: Numbers) -> Numbers:
 
 
 def smooth_maximum(first: Numbers, second: Numbers) -> Numbers:
-    r"""Maximum of two times that delay each other a little when they are close, :math:`(a^6 + b^6)^{1/6}`."""
-    larger = np.maximum(np.maximum(first, second), 1e-30)
-    ratio = np.minimum(first, second) / larger
+    r"""Maximum of two times that delay each other a little when they are close, :math:`(a^6 + b^6)^{1/6}`.
+
+    Of no time it is none.
+    """
+    larger = np.maximum(first, second)
+    ratio = np.minimum(first, second) / np.maximum(larger, 1e-30)
     squared = ratio * ratio
     maximum: Numbers = larger * np.sqrt(np.cbrt(1 + squared * squared * squared))
     return maximum

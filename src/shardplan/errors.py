@@ -12,21 +12,26 @@ Internal invariants use ``assert``; anything else that escapes is a defect of sh
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from typing import Final
 
 
 class ShardplanError(ValueError):
     """A question that cannot be answered as it was put."""
 
     def __init__(self, message: str, *, rule: str, hint: str = "") -> None:
-        """``rule``: short name of the broken rule; ``message``: values included; ``hint``: the knob to turn."""
+        """``rule``: short name of the broken rule; ``message``: values included; ``hint``: the knob to turn.
+
+        All name flags of the command line; what a traceback shows names arguments of Python.
+        """
         message = bounded(message)
-        super().__init__(message)
+        super().__init__(in_python(message))
         self.message = message
         self.rule = bounded(rule)
         self.hint = bounded(hint)
         if hint:
-            self.add_note(f"hint: {self.hint}")
+            self.add_note(f"hint: {in_python(self.hint)}")
 
     def to_record(self) -> dict[str, dict[str, str]]:
         """The error object that a command writes to standard output with ``--json -``."""
@@ -72,6 +77,32 @@ def check_kind(name: str, value: object, *kinds: type, hint: str = "") -> None:
         raise InputError(
             f"{name} is {shown(value)}; it must be of type {wanted}", rule=f"{name} is a {wanted}", hint=hint
         )
+
+
+FLAG: Final = re.compile(r"(?<!\w)--(no-)?([a-z](?:[a-z-]*[a-z])?)(?: (\w+)=(\w+(?:(?:\.\.|[.,+])\w+)*)| (\d+)(?!\S))?")
+"""A flag, with NAME=VALUE or a number behind it, if there is one."""
+ARGUMENTS: Final = {"gpus": "num_accelerators"}
+"""Arguments that are called otherwise than their flag."""
+
+
+def in_python(text: str) -> str:
+    """Flags as arguments of Python: ``fix={"tp": 4}`` for ``--fix tp=4``. Commands, between backticks, stay."""
+    pieces = text.split("`")
+    return "`".join(piece if place % 2 else FLAG.sub(_argument, piece) for place, piece in enumerate(pieces))
+
+
+def _argument(flag: re.Match[str]) -> str:
+    """The argument for a flag."""
+    negated, name, field, value, number = flag.groups()
+    name = ARGUMENTS.get(name, name.replace("-", "_"))
+    if negated:
+        return f"{name}=False"
+    if field is None:
+        return name if number is None else f"{name}={number}"
+    values = [value] if name == "fix" else value.split(",")
+    texts = [each if each.isdecimal() or each.isupper() else f'"{each}"' for each in values]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return f'{name}={{"{field}": {listed}}}'
 
 
 MOST_SHOWN = 60

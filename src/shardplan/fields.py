@@ -21,6 +21,7 @@ from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.units import parse_count, parse_whole
 from shardplan.words import folded
 
 if TYPE_CHECKING:
@@ -133,11 +134,22 @@ class Described(NamedTuple):
 
     def meant(self, value: object) -> object:
         """The value that ``value`` is another name or spelling of; ``value`` itself where there is none."""
-        if not isinstance(value, str) or not self.kind.choices:
+        if not isinstance(value, str):
             return value
+        if not self.kind.choices:
+            return self._counted(value)
         name = folded(value)
         same = (each for each in self.kind.choices if folded(each) == name)
         return next(same, None) or self.about.words.get(name, value)
+
+    def _counted(self, text: str) -> object:
+        """The number that a length (8k) or a count (15T) means; ``text`` where it is neither."""
+        try:
+            if self.about.is_length and self.kind.base is int:
+                return parse_whole(text, is_length=True)
+            return float(parse_count(text, field=self.name)) if self.about.is_count else text
+        except ValueError:
+            return text
 
     def allows(self, value: Any) -> bool:
         """Whether ``value`` is of the field's type and within its bounds."""

@@ -209,11 +209,29 @@ def _split(value: str | float, kind: Kind, field: str) -> tuple[Fraction, str]:
         raise _refusal(value, kind, field, "is empty")
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None or "__" in match[1]:
-        raise _refusal(value, kind, field, "is not a number with a unit")
+        raise _refusal(value, kind, field, comma_text(text) or "is not a number with a unit")
     number = Fraction(match[1].replace("_", ""))
     if number < 0:
         raise _refusal(value, kind, field, "is negative")
     return number, match[2]
+
+
+_COMMA: Final = re.compile(r"\s*([+-]?\d{1,18}),(\d{1,18})(?!,)(?:[^\d,].*)?", re.ASCII | re.DOTALL)
+_THOUSANDS: Final = re.compile(r"\s*[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?\s*", re.ASCII)
+
+
+def comma_text(text: str) -> str:
+    """What to say of a number with a comma before its decimals, such as ``3,5``; empty where it has none."""
+    found = _COMMA.fullmatch(text[:_LONGEST_TEXT])
+    if found is None:
+        return ""
+    with_point = f"has a comma: write {found[1]}.{found[2]} with a point before the decimals"
+    return f"{with_point}, or {found[1]}{found[2]}" if len(found[2]) == len("000") else with_point
+
+
+def without_thousands(text: str) -> str:
+    """``text`` without the commas between its thousands, if it has such; ``3,5`` stays as it is."""
+    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
 
 def _number_text(value: float) -> str:

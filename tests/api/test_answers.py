@@ -217,7 +217,7 @@ def test_a_name_that_is_none_has_near_ones() -> None:
 def test_an_error_shows_its_hint() -> None:
     with pytest.raises(InputError) as caught:
         search("llama-3.2-1b", "dgx-h100", 8, fix={"tp": "x"})
-    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+    assert caught.value.__notes__ == ['hint: fix={"tp": VALUE} or limit={"tp": [VALUE, VALUE]}']
 
 
 def test_the_surface_is_what_dir_lists() -> None:

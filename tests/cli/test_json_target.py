@@ -131,7 +131,7 @@ def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
 
 def test_two_results_do_not_share_a_file(tmp_path: Path) -> None:
     one = JsonTarget(str(tmp_path / "one"), "--html")
-    with pytest.raises(InputError, match="--html"):
+    with pytest.raises(InputError, match="html"):
         one.check(other=JsonTarget(str(tmp_path / "one")))
     one.check(other=JsonTarget("-"))
     JsonTarget("/dev/null").check(other=JsonTarget("/dev/null"))

@@ -77,7 +77,7 @@ def test_calibrate_leaves_out_what_cannot_have_run_and_validate_says_so(tmp_path
     row = answer("validate", path)["rows"][1]
     assert row["needed_memory_bytes"] > 70.6e9 * 6 > MOST_OVER * row["usable_memory_bytes"]
     text = unwrapped(run("validate", path).stdout)
-    assert "Cannot have run as written (over 3 times the memory; calibrate leaves them out): line 3." in text
+    assert "Cannot have run as written, and left out of the errors (over 3 times the memory): line 3." in text
     record = answer("calibrate", path, *H100, "--out", tmp_path / "x.yaml", "--accept-poor-fit")
     assert record["fitted"]["runs"] == ["run"]
     assert [each["id"] for each in record["skipped"]] == ["whole"]

@@ -39,7 +39,7 @@ def test_refuses_unknown_choices_and_names_the_known_ones(field: str, value: obj
     assert refusal.value.hint
 
 
-@pytest.mark.parametrize("tokens", [0, -1.0, math.nan, math.inf, -math.inf, 2e18, True, "15e12", [1], 10**17 * 100])
+@pytest.mark.parametrize("tokens", [0, -1.0, math.nan, math.inf, -math.inf, 2e18, True, "many", [1], 10**17 * 100])
 def test_refuses_tokens_that_are_no_positive_number(tokens: object) -> None:
     with pytest.raises(InputError, match="tokens"):
         job(tokens=tokens)

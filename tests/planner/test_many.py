@@ -12,9 +12,10 @@ from tests.planner.brute_force import estimates
 from tests.planner.test_brute_force import tight
 
 import shardplan
+from shardplan import SearchAnswer, search_many
+from shardplan.errors import InputError
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
-from shardplan.planner.related.many import search_many
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Deadline, SearchStopped
@@ -40,8 +41,8 @@ QUESTIONS = [
 
 def test_many_questions_have_the_answers_of_each() -> None:
     """In their order, also where they differ in the model, whose pipelines they do not share then."""
-    for one, together in zip(QUESTIONS, search_many(QUESTIONS, top=3, limit=LIMIT), strict=True):
-        alone = search_question(one, top=3, limit=LIMIT)
+    for one, together in zip(QUESTIONS, search_many(QUESTIONS, top=3, limit=LIMIT, stack=None), strict=True):
+        alone = SearchAnswer.of(search_question(one, top=3, limit=LIMIT))
         assert together.question is one
         assert [answer.plan for answer in together.estimates] == [answer.plan for answer in alone.estimates]
         assert [answer.step_time for answer in together.estimates] == [answer.step_time for answer in alone.estimates]
@@ -51,7 +52,7 @@ def test_many_questions_have_the_answers_of_each() -> None:
 
 def test_a_question_without_an_answer_has_no_suggestions_among_many() -> None:
     small = replace(question(), cluster=cluster(part=accelerator(memory_bytes=3 * GB)))
-    (answer,) = search_many([small], limit=LIMIT)
+    (answer,) = search_many([small], limit=LIMIT, stack=None)
     assert answer.estimates == ()
     assert answer.suggestions == ()
     assert answer.num_plans_evaluated > answer.num_plans_feasible == 0
@@ -66,7 +67,7 @@ def test_answers_come_one_by_one() -> None:
             read.append(each)
             yield each
 
-    answers = search_many(put(), limit=LIMIT)
+    answers = search_many(put(), limit=LIMIT, stack=None)
     assert next(answers).question is QUESTIONS[0]
     assert read == QUESTIONS[:1]
 
@@ -75,7 +76,7 @@ def test_a_stopped_search_has_given_the_answers_before_it() -> None:
     found: list[SearchResult] = []
 
     def read() -> None:
-        for answer in search_many(QUESTIONS, limit=LIMIT, stop=lambda: len(found) == 2):
+        for answer in search_many(QUESTIONS, limit=LIMIT, stack=None, stop=lambda: len(found) == 2):
             found.append(answer)  # noqa: PERF402  # each before the next is looked for
 
     with pytest.raises(SearchStopped):
@@ -87,7 +88,7 @@ def test_no_time_is_no_search() -> None:
     with pytest.raises(SearchStopped, match="stopped"):
         search_question(question(), limit=LIMIT, stop=Deadline(0))
     with pytest.raises(SearchStopped):
-        next(search_many([question()], limit=LIMIT, stop=Deadline(0)))
+        next(search_many([question()], limit=LIMIT, stack=None, stop=Deadline(0)))
     asked = question()
     with pytest.raises(shardplan.ShardplanError):
         shardplan.search(asked.model, asked.cluster, 8, job=asked.job, stop=Deadline(0))
@@ -123,3 +124,23 @@ def test_schedules_in_a_search_are_those_of_single_plans(schedules: list[str], v
         (same,) = (each for each in singly if each.plan == answer.plan)
         assert same.step_time == pytest.approx(answer.step_time, rel=1e-12)
         assert same.peak_memory_bytes == pytest.approx(answer.peak_memory_bytes, rel=1e-12)
+
+
+def test_questions_may_be_mappings_and_are_answered_as_search_answers_them() -> None:
+    asked = {"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": 8, "sequence_length": "2k"}
+    limit = {"tp": [1, 2], "pp": [1]}
+    one, other = search_many([asked, {**asked, "stack": "torchtitan"}], limit=limit)
+    for found, stack in ((one, "megatron-lm"), (other, "torchtitan")):
+        alone = shardplan.search(**asked, limit=limit, stack=stack, top=1)  # type: ignore[arg-type]  # a mapping
+        assert found.recommended is not None
+        assert alone.recommended is not None
+        assert found.recommended.plan == alone.recommended.plan
+        assert found.recommended.framework == alone.recommended.framework
+        assert found.question == alone.question
+    assert any("as is usual on NVIDIA" in text for text in one.estimates[0].assumptions)
+
+
+@pytest.mark.parametrize("asked", [{"model": "llama-3.2-1b"}, {}, "llama-3.2-1b", 3])
+def test_what_is_no_question_is_refused(asked: Any) -> None:
+    with pytest.raises(InputError):
+        next(search_many([asked]))

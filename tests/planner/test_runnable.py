@@ -197,7 +197,7 @@ def test_a_job_that_a_framework_cannot_run_is_refused() -> None:
     stack = load_stack("nanotron")
     question = asked("llama-3.1-8b", stack)
     question = replace(question, job=replace(question.job, precision="fp8"))
-    with pytest.raises(InputError, match="--precision: nanotron trains in bf16, fp16, fp32"):
+    with pytest.raises(InputError, match="precision: nanotron trains in bf16, fp16, fp32"):
         search_question(question, stack=stack)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.estimation.question import Question
-from shardplan.fields import described
+from shardplan.fields import described, in_our_words
 from shardplan.frameworks.defaults import job_in_stack, stated
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
@@ -37,7 +37,7 @@ StackLike = Stack | str | None
 class JobFields(TypedDict, total=False):
     """Fields of :class:`Job` as keywords; those left out take the framework's default, or that of ``default_job``."""
 
-    sequence_length: int
+    sequence_length: int | str
     global_batch_size: int
     precision: str
     optimizer: str
@@ -46,7 +46,7 @@ class JobFields(TypedDict, total=False):
     moment_dtype: str
     dropout: bool
     moe_imbalance: float
-    tokens: float | None
+    tokens: float | str | None
     documents: tuple[int, ...] | None
     train: str
     lora_rank: int
@@ -99,7 +99,7 @@ def question(
     stack: StackLike = USUAL,
     **fields: Unpack[JobFields],
 ) -> Question:
-    """A question for :func:`search_many`: everything about a training run but the plan. Raises InputError.
+    """A question for ``search_many``: everything about a training run but the plan. Raises InputError.
 
     Arguments are those of :func:`search`; the job has the defaults of the framework ``stack``.
     """
@@ -178,6 +178,7 @@ def _job(  # noqa: PLR0917
     if isinstance(job, Mapping):
         fields, job = _known(job, Job, "field of the job", also=("software",)) | fields, None
     software = _software(fields.pop("software", {}))
+    fields = in_our_words(Job, fields)
     if job is not None:
         return _Job(replace(job, **fields), stated(job) | fields, stated(job.software) | software)
     filled = () if stack is None else tuple(stack.job)

@@ -40,9 +40,15 @@ class Validation:
     """Columns of the file that are read as others, and what separates them."""
 
     @property
+    def counted(self) -> tuple[Prediction, ...]:
+        """Those of which errors are: all but the runs that cannot have run as they are written."""
+        left_out = {id(one) for one in self.impossible}
+        return tuple(one for one in self.predictions if id(one) not in left_out)
+
+    @property
     def step_time(self) -> Errors:
         """Errors of all step times."""
-        return errors_of([_or_nan(one.log_time_ratio) for one in self.predictions])
+        return errors_of([_or_nan(one.log_time_ratio) for one in self.counted])
 
     @property
     def slip(self) -> str | None:
@@ -52,7 +58,7 @@ class Validation:
     @property
     def peak_memory(self) -> Errors:
         """Errors of all peak memories."""
-        return errors_of([_or_nan(one.log_memory_ratio) for one in self.predictions])
+        return errors_of([_or_nan(one.log_memory_ratio) for one in self.counted])
 
     @property
     def not_fitting(self) -> tuple[Prediction, ...]:
@@ -86,17 +92,17 @@ class Validation:
 
     def step_time_by(self, group: str) -> dict[str, Errors]:
         """Errors of step times by one of ``GROUPINGS``."""
-        return errors_by(self.predictions, group, lambda one: one.log_time_ratio)
+        return errors_by(self.counted, group, lambda one: one.log_time_ratio)
 
     def peak_memory_by(self, group: str) -> dict[str, Errors]:
         """Errors of peak memories by one of ``GROUPINGS``."""
-        return errors_by(self.predictions, group, lambda one: one.log_memory_ratio)
+        return errors_by(self.counted, group, lambda one: one.log_memory_ratio)
 
     def coverage(self) -> float | None:
         """Share of measured step times inside their 10-90 band."""
         inside = [
             one.step_time_p10 <= one.run.step_time <= one.step_time_p90
-            for one in self.predictions
+            for one in self.counted
             if one.run.step_time is not None
         ]
         return float(np.mean(inside)) if inside else None

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from shardplan.errors import InputError, shown
-from shardplan.units import parse_whole
+from shardplan.units import comma_text, parse_whole, without_thousands
 
 if TYPE_CHECKING:
     from shardplan.reports.plan_file import Pick
@@ -44,12 +44,12 @@ def picked(text: str) -> Pick:
 def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST, may_be_zero: bool = False) -> float:
     """The number above zero that ``text`` means, and at least ``least``: 70, 0.5, 1e28. Raises InputError."""
     try:
-        value = float(text.strip().replace(",", "")) if text.isascii() else math.nan
+        value = float(without_thousands(text.strip())) if text.isascii() else math.nan
     except ValueError:
         value = math.nan
     if (value > 0 or (may_be_zero and value == 0)) and least <= value <= most:
         return value
     wanted = f"a number {f'from {least:g} to' if least or may_be_zero else 'above 0, at most'} {most:g}"
-    raise InputError(
-        f"{flag} is {shown(text)}; it must be {wanted}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}"
-    )
+    comma = comma_text(text)
+    said = f", which {comma}" if comma else f"; it must be {wanted}"
+    raise InputError(f"{flag} is {shown(text)}{said}", rule=f"{flag} is {wanted}", hint=f"set {flag} to {wanted}")

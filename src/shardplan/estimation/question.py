@@ -75,6 +75,11 @@ class Question:
         for number_format in (self.job.recipe.matmul, self.job.recipe.dense_math):
             self.cluster.accelerator.peak(number_format)
 
+    def __repr__(self) -> str:
+        job, where = self.job, f"{self.num_accelerators:,} x {self.cluster.accelerator.name}"
+        step = f"{job.global_batch_size:,} x {job.sequence_length:,} tokens a step, {job.precision}, {job.optimizer}"
+        return f"<Question: {self.model.name} on {where} ({self.cluster.name}), {step}>"
+
     @cached_property
     def profile(self) -> Profile:
         """Calibration constants: those given, or those of the accelerator's generation."""

@@ -198,6 +198,10 @@ class Cluster:
             _check_number(owner, "price_per_hour", self.price_per_hour, is_least_allowed=True)
         _own_copies(self, "sources", "marks")
 
+    def __repr__(self) -> str:
+        tiers = ", ".join(f"{tier.name} of {tier.size:,}" if tier.size else tier.name for tier in self.tiers)
+        return f"<Cluster {self.name}: {self.accelerator.full_name}; {tiers}>"
+
     @property
     def innermost(self) -> NetworkTier:
         """The fastest domain (node, rack or torus)."""

@@ -12,6 +12,7 @@ from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_LAYERS, check_counts
 from shardplan.inputs.layers import Layer, MixtureOfExperts
+from shardplan.units import format_count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,6 +189,10 @@ class ModelConfig:
         transform = (h * (h + self.head_transform_bias) + self.norm_parameters) * self.has_head_transform
         labels = (self.num_label_inputs * h + 1) * self.num_labels
         return tokens + transform + self.vocab_size * self.head_bias + labels
+
+    def __repr__(self) -> str:
+        size = f"{format_count(self.num_parameters)} parameters"
+        return f"<ModelConfig {self.name}: {size}, {self.num_hidden_layers} layers, hidden size {self.hidden_size:,}>"
 
     @cached_property
     def num_parameters(self) -> int:

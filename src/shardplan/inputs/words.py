@@ -167,8 +167,8 @@ FIELD_NAMES: Final = words(
     {
         "model": "model model-name model-id hf-model architecture",
         "accelerator": "accelerator gpu gpu-type gpu-name gpu-model device device-name hardware",
-        "num_accelerators": "num-accelerators accelerators gpus n-gpus ngpus num-gpus gpu-count world-size num-devices "
-        "n-devices devices num-chips chips",
+        "num_accelerators": "num-accelerators accelerators gpus #gpus n-gpus ngpus num-gpus gpu-count world-size "
+        "num-devices n-devices devices num-chips chips",
         "sequence_length": "sequence-length seq-len seqlen seq-length sequence-len max-seq-len max-seq-length "
         "max-sequence-length context-length context-len context ctx-len block-size sl",
         "global_batch_size": "global-batch-size gbs global-batch global-bs train-batch-size",

@@ -15,6 +15,8 @@ from shardplan.inputs.profile import Profile, load_profile
 from shardplan.inputs.readers.residuals import read_residuals
 
 MOST_WORST = 8
+FEWEST_SHARED = 2
+"""Rows of which something is common."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +85,9 @@ def groups_of(validation: Validation, by: str) -> tuple[ErrorGroup, ...]:
 
 def worst_of(predictions: Sequence[Prediction], most: int = MOST_WORST) -> tuple[Worst, ...]:
     """The rows that are furthest off, the worst first."""
+    shared = shared_reasons(predictions)
     found = [
-        Worst(prediction=one, quantity=quantity, factor=math.exp(ratio), reason=_reason(one))
+        Worst(prediction=one, quantity=quantity, factor=math.exp(ratio), reason=_reason(one, shared))
         for one in predictions
         for quantity, ratio in (("step time", one.log_time_ratio), ("memory", one.log_memory_ratio))
         if ratio is not None
@@ -92,15 +95,27 @@ def worst_of(predictions: Sequence[Prediction], most: int = MOST_WORST) -> tuple
     return tuple(sorted(found, key=lambda row: -abs(math.log(row.factor)))[:most])
 
 
-def _reason(one: Prediction) -> str:
-    """What was not stated, or stated and not understood: the first things to look at."""
+def shared_reasons(predictions: Sequence[Prediction]) -> tuple[str, ...]:
+    """What is assumed or ignored in every one of several rows, in the order of the first."""
+    if len(predictions) < FEWEST_SHARED:
+        return ()
+    first, *others = [(*one.asked.assumed, *one.asked.ignored) for one in predictions]
+    common = set(first).intersection(*others)
+    return tuple(text for text in first if text in common)
+
+
+def _reason(one: Prediction, shared: Sequence[str] = ()) -> str:
+    """What was not stated, or stated and not understood, ``shared`` left out: the first things to look at."""
+    assumed, ignored = (
+        [text for text in texts if text not in shared] for texts in (one.asked.assumed, one.asked.ignored)
+    )
     parts = []
     if not one.fits:
         parts.append("is predicted not to fit")
     if one.run.tier == "B":
         parts.append("tier B: a field that matters is missing")
-    if one.asked.assumed:
-        parts.append(f"assumed: {'; '.join(one.asked.assumed)}")
-    if one.asked.ignored:
-        parts.append(f"ignored: {'; '.join(one.asked.ignored)}")
-    return "; ".join(parts) or "everything is stated"
+    if assumed:
+        parts.append(f"assumed: {'; '.join(assumed)}")
+    if ignored:
+        parts.append(f"ignored: {'; '.join(ignored)}")
+    return "; ".join(parts) or ("nothing else is missing" if shared else "everything is stated")

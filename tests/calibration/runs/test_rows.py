@@ -171,7 +171,7 @@ def test_a_column_almost_like_a_missing_one_is_a_slip(tmp_path: Path) -> None:
         run(tmp_path, peak_memory_g="70")
 
 
-@pytest.mark.parametrize("column", ["id", "model", "accelerator", "num_accelerators", "sequence_length"])
+@pytest.mark.parametrize("column", ["model", "accelerator", "num_accelerators", "sequence_length"])
 def test_columns_that_must_be_there(tmp_path: Path, column: str) -> None:
     row = {name: cell for name, cell in CELLS.items() if name != column}
     with pytest.raises(InputError, match=f"there is no column '{column}'"):

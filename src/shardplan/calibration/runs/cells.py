@@ -21,7 +21,7 @@ from shardplan.inputs.words import (
     RECOMPUTE_WORDS,
     SHARDINGS,
 )
-from shardplan.units import parse_whole
+from shardplan.units import comma_text, parse_whole
 from shardplan.words import FLAGS, folded, guess, one_of
 
 
@@ -113,7 +113,8 @@ def _number(cell: RowCell, least: float, most: float, unit: str) -> float | None
     except ValueError:
         value = math.nan
     if not least <= value <= most or "_" in cell.text:
-        raise cell.wrong(f"a number from {least:g} to {most:g}{unit}")
+        comma = comma_text(cell.text)
+        raise cell.wrong(f"a number from {least:g} to {most:g}{unit}", f". It {comma}" if comma else "")
     return value
 
 
@@ -262,7 +263,10 @@ TIMES: Final = ("step_time_s", *RATES, "tflops_per_accelerator")
 MEASURES: Final = (*TIMES, "peak_memory_gb", *MEMORIES, "result")
 """Columns of which a row states one at least."""
 
-REQUIRED: Final = ("id", "model", "accelerator", "num_accelerators", "sequence_length", "global_batch_size")
+IN_HEADER: Final = ("model", "accelerator", "num_accelerators", "sequence_length", "global_batch_size")
+"""Columns that every file has."""
+REQUIRED: Final = ("id", *IN_HEADER)
+"""Columns in which every row has a value; rows of a file without ids are named by their lines."""
 
 EMPTY: Final[Mapping[str, Any]] = {
     column: read(RowCell(Path(), 0, "", column, "")) for column, read in COLUMNS.items() if column not in REQUIRED

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from shardplan.calibration.runs.cells import COLUMNS, MEASURES, REQUIRED
+from shardplan.calibration.runs.cells import COLUMNS, IN_HEADER, MEASURES, REQUIRED
 from shardplan.calibration.runs.words import COLUMN_NAMES
 from shardplan.errors import InputError, nearest_names, shown
 from shardplan.inputs.words import FIELD_NAMES
@@ -48,7 +48,8 @@ def separator_of(text: str, label: str) -> str:
     first = text.partition("\n")[0].strip()
     found = next((sign for sign in SEPARATORS if sign in first), ",")
     names = [column_meant(name.strip()) for name in first.split(found)]
-    if first.startswith("#") and not set(REQUIRED) <= {*names}:
+    is_commented = column_meant(first.partition(found)[0].strip("# ")) is not None and names[0] is None
+    if first.startswith("#") and (is_commented or not set(IN_HEADER) <= {*names}):
         raise InputError(
             f"{label}: the first line starts with '#', and comments are not read: {shown(first)}",
             rule="the first line names the columns",
@@ -95,7 +96,7 @@ def header_of(names: Sequence[str], label: str) -> Header:
         listed = problems[:MOST_LISTED] + ([f"and {len(problems) - MOST_LISTED} more"] * (len(problems) > MOST_LISTED))
         raise InputError(
             f"{label}: {'; '.join(listed)}",
-            rule=f"measured runs have the columns {', '.join(REQUIRED)}, each column once",
+            rule=f"measured runs have the columns {', '.join(IN_HEADER)}, each column once",
             hint=f"correct the first line; {TEMPLATE_HINT}",
         )
     taken = tuple(f"column {name} is read as {own}" for name, own in meant.items() if own is not None and own != name)
@@ -113,7 +114,7 @@ def _repeated(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator
 
 def _missing(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator[str]:
     others = [name for name in names if name and meant[name] is None]
-    for column in REQUIRED:
+    for column in IN_HEADER:
         if column not in meant.values():
             near = nearest_names(column, others, most=1)
             yield f"there is no column '{column}'" + (f" (is '{near[0]:.60}' meant?)" if near else "")

@@ -33,6 +33,7 @@ RUNS: Final = FileKind(
 MOST_ROWS: Final = 50_000
 RAN: Final = "ran"
 LONGEST_CELL: Final = 4000
+LONGEST_STEM: Final = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,10 +184,11 @@ def read_table(path: str | os.PathLike[str]) -> RunTable:
         raise _bad_file(label, "has a header and no rows")
     rows = _with_ids_once(rows, label)
     separated = () if sign == "," else (f"columns are separated by {SEPARATORS[sign]}",)
+    named = () if "id" in header.columns else ("rows are named by their lines: there is no column id",)
     return RunTable(
         runs=tuple(row for row in rows if isinstance(row, MeasuredRun)),
         unreadable=tuple(row for row in rows if isinstance(row, UnreadableRun)),
-        taken=(*separated, *header.taken),
+        taken=(*separated, *header.taken, *named),
     )
 
 
@@ -240,6 +242,8 @@ def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> Unrea
 
 def _row_of(header: Sequence[str], cells: list[str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
     stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
+    if "id" not in header:
+        stated["id"] = f"{path.stem[:LONGEST_STEM]}, line {line}"
     try:
         _check_width(header, cells, f"{path}, line {line}")
         return _run_of(stated, line, path)

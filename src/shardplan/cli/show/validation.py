@@ -13,7 +13,7 @@ from shardplan.calibration.validate import Validation
 from shardplan.calibration.verdicts import Verdicts
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
-from shardplan.reports.validation import ErrorGroup, Seen, Worst, groups_of, worst_of
+from shardplan.reports.validation import ErrorGroup, Seen, Worst, groups_of, shared_reasons, worst_of
 from shardplan.units import format_bytes, format_time
 
 PUBLISHED = "the published runs"
@@ -56,7 +56,7 @@ def show_validation(
         _errors(page, "Step time", by, [(group.name, group.step_time) for group in groups])
         _errors(page, "Peak memory", by, [(group.name, group.peak_memory) for group in _with_memory(groups)])
         _fits(page, by, [*found.fits_by(by).items(), ("all", found.fits)])
-        _worst(page, worst_of(found.predictions))
+        _worst(page, worst_of(found.counted), shared_reasons(found.counted))
         _not_fitting(page, found.not_fitting)
         _false_fits(page, found.false_fits)
         _order(page, found)
@@ -81,7 +81,7 @@ def _verdict(page: Page, found: Validation, named: str, profile: str | None) -> 
     if found.impossible:
         lines = ", ".join(f"{one.run.line:,}" for one in found.impossible[:MOST_NOT_FITTING])
         more = f" and {len(found.impossible) - MOST_NOT_FITTING:,} more" * (len(found.impossible) > MOST_NOT_FITTING)
-        text = f"Cannot have run as written (over {MOST_OVER:g} times the memory; calibrate leaves them out): "
+        text = f"Cannot have run as written, and left out of the errors (over {MOST_OVER:g} times the memory): "
         page.line(f"{text}line{'s' * (len(found.impossible) > 1)} {lines}{more}.", style="yellow", indent=0)
 
 
@@ -166,8 +166,10 @@ def _share(value: float | None) -> str:
     return "-" if value is None else percent(value)
 
 
-def _worst(page: Page, rows: tuple[Worst, ...]) -> None:
+def _worst(page: Page, rows: tuple[Worst, ...], shared: Sequence[str]) -> None:
     page.heading("Furthest off", "predicted against measured, and what is not stated or not understood")
+    if shared:
+        page.bullets([f"of all rows: {'; '.join(shared)}"], style="dim", most_lines=MOST_LINES)
     factors = [_factor(row.factor) for row in rows]
     for row, factor in zip(rows, factors, strict=True):
         named = f"{_named(row.prediction)}: {_against(row)}"

@@ -26,12 +26,12 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Survey, survey_of
-from shardplan.planner.taken import plan_to_take
 
 FEWEST: Final = 0.75
 """Share of the accelerators that an offer uses at least: a power of two, or three of them, is never much further."""

@@ -17,11 +17,11 @@ from shardplan.planner.points import families
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.neighbours import nearest_with_plans
 from shardplan.planner.related.possible import can_have_plans
+from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.space import declare
 from shardplan.planner.survey import Survey, survey_of
-from shardplan.planner.taken import plan_to_take
 
 Change = tuple[str, Question, Restrictions]
 """In words with its flags, and what is asked then."""
