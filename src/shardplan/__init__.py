@@ -18,7 +18,16 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.calls import estimate, search, search_frameworks
-    from shardplan.api.decisions import FitAnswer, ScaleAnswer, WhatIfAnswer, fit, scale, whatif
+    from shardplan.api.decisions import (
+        FitAnswer,
+        ScaleAnswer,
+        SensitivityAnswer,
+        WhatIfAnswer,
+        fit,
+        scale,
+        sensitivity,
+        whatif,
+    )
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -71,6 +80,7 @@ __all__ = [
     "SearchAnswer",
     "SearchResult",
     "SearchStopped",
+    "SensitivityAnswer",
     "ShardplanError",
     "Software",
     "Suggestion",
@@ -95,6 +105,7 @@ __all__ = [
     "search",
     "search_frameworks",
     "search_many",
+    "sensitivity",
     "whatif",
 ]
 
@@ -102,7 +113,16 @@ _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.calls": ("estimate", "search", "search_frameworks"),
-    "api.decisions": ("FitAnswer", "ScaleAnswer", "WhatIfAnswer", "fit", "scale", "whatif"),
+    "api.decisions": (
+        "FitAnswer",
+        "ScaleAnswer",
+        "SensitivityAnswer",
+        "WhatIfAnswer",
+        "fit",
+        "scale",
+        "sensitivity",
+        "whatif",
+    ),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),

@@ -77,6 +77,14 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ),
         "decisions.whatif",
     ),
+    "sensitivity": CommandEntry(
+        "Say which hardware parameter pays: the elasticity of the best step time to each of them.",
+        (
+            "shardplan sensitivity llama-3.1-70b --cluster dgx-h100 --gpus 512",
+            "shardplan sensitivity llama-3.2-1b --cluster dgx-h100 --gpus 64 --html sensitivity.html",
+        ),
+        "decisions.sensitivity",
+    ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (
