@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from shardplan.api.audits import AuditAnswer, audit
     from shardplan.api.budgets import BudgetAnswer, budget
     from shardplan.api.calls import estimate, export, search, search_frameworks
-    from shardplan.api.decisions import FitAnswer, ScaleAnswer, WhatIfAnswer, fit, scale, whatif
+    from shardplan.api.decisions import (
+        FitAnswer,
+        ParetoAnswer,
+        ScaleAnswer,
+        SensitivityAnswer,
+        WhatIfAnswer,
+        fit,
+        pareto,
+        scale,
+        sensitivity,
+        whatif,
+    )
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
     from shardplan.decisions.operations import Operations
@@ -69,6 +80,7 @@ __all__ = [
     "NetworkTier",
     "NotRunnableError",
     "Operations",
+    "ParetoAnswer",
     "Plan",
     "PlanAnswer",
     "PlanError",
@@ -79,6 +91,7 @@ __all__ = [
     "SearchAnswer",
     "SearchResult",
     "SearchStopped",
+    "SensitivityAnswer",
     "ShardplanError",
     "Software",
     "Suggestion",
@@ -101,11 +114,13 @@ __all__ = [
     "load_cluster",
     "load_model",
     "load_profile",
+    "pareto",
     "question",
     "scale",
     "search",
     "search_frameworks",
     "search_many",
+    "sensitivity",
     "whatif",
 ]
 
@@ -115,7 +130,18 @@ _MODULES = {
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.audits": ("AuditAnswer", "audit"),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
-    "api.decisions": ("FitAnswer", "ScaleAnswer", "WhatIfAnswer", "fit", "scale", "whatif"),
+    "api.decisions": (
+        "FitAnswer",
+        "ParetoAnswer",
+        "ScaleAnswer",
+        "SensitivityAnswer",
+        "WhatIfAnswer",
+        "fit",
+        "pareto",
+        "scale",
+        "sensitivity",
+        "whatif",
+    ),
     "api.budgets": ("BudgetAnswer", "budget"),
     "api.many": ("search_many",),
     "api.questions": ("question",),

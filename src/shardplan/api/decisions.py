@@ -1,4 +1,4 @@
-"""``shardplan.scale``, ``fit`` and ``whatif``: decisions that need many searches."""
+"""``shardplan.scale``, ``fit``, ``whatif``, ``sensitivity`` and ``pareto``: decisions that need many searches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from shardplan.api.questions import (
     choices_of,
 )
 from shardplan.decisions import largest as fits
+from shardplan.decisions import pareto as fronts
 from shardplan.decisions import scale as scales
+from shardplan.decisions import sensitivity as sensitivities
 from shardplan.decisions import whatif as what_ifs
 from shardplan.decisions.searching import Progress, Searches
 from shardplan.errors import InputError, shown
@@ -31,7 +33,9 @@ from shardplan.inputs.job import Job
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 from shardplan.reports.decisions.fit import fit_record, fit_rows
+from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
 from shardplan.reports.decisions.scale import scale_record, scale_rows
+from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
 from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
 
 
@@ -185,8 +189,8 @@ def whatif(
 
     ``plan``: an answer of :func:`search` or :func:`estimate`, or a plan file. ``changes`` are made one after the other;
     their names are those of ``shardplan whatif --change``. A bandwidth as text is in GB/s per accelerator and
-    direction, as a number in bytes/s. ``stack``: without it, the framework that the plan is for. Raises ``InputError`` for what is
-    unknown and for a change that changes nothing.
+    direction, as a number in bytes/s. ``stack``: without it, the framework that the plan is for. Raises ``InputError``
+    for what is unknown and for a change that changes nothing.
     """
     answer = load(plan) if isinstance(plan, str | os.PathLike) else plan
     if not isinstance(answer, SearchAnswer | PlanAnswer):
@@ -205,6 +209,83 @@ def whatif(
     searches = Searches(stack=framework, stop=stop, **choices_of(fix=fix, limit=limit, exclude=exclude))
     found = what_ifs.what_if(answer.question, before.plan, changes, searches, progress=progress)
     return WhatIfAnswer(**values_of(what_ifs.WhatIf, found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityAnswer(sensitivities.Sensitivity, AsTables):
+    """How the best step time follows the hardware: :class:`shardplan.decisions.sensitivity.Sensitivity`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``shardplan sensitivity --json`` writes."""
+        return sensitivity_record(self)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each parameter, the most important first."""
+        return sensitivity_rows(self)
+
+
+def sensitivity(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int,
+    *,
+    factor: float = sensitivities.FACTOR,
+    job: Job | Mapping[str, Any] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stack: StackLike = USUAL,
+    profile: ProfileLike | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+    **fields: Unpack[JobFields],
+) -> SensitivityAnswer:
+    """The elasticity of the best step time to every hardware parameter, planned anew at each point.
+
+    Every parameter is divided and multiplied by ``factor``. Other arguments are those of :func:`search`. Raises as it
+    does.
+    """
+    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
+    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
+    found = sensitivities.sensitivity_of(asked.question, searches, factor=factor, progress=progress)
+    return SensitivityAnswer(**values_of(sensitivities.Sensitivity, replace(found, assumptions=assumed)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParetoAnswer(fronts.ParetoFront, AsTables):
+    """Plans that no other is better than in every respect: :class:`shardplan.decisions.pareto.ParetoFront`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``shardplan pareto --json`` writes."""
+        return pareto_record(self)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each plan of the front, the fastest first."""
+        return pareto_rows(self)
+
+
+def pareto(
+    model: ModelLike,
+    cluster: ClusterLike,
+    num_accelerators: int,
+    *,
+    job: Job | Mapping[str, Any] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stack: StackLike = USUAL,
+    profile: ProfileLike | None = None,
+    stop: Stop | None = None,
+    **fields: Unpack[JobFields],
+) -> ParetoAnswer:
+    """The plans that no other is better than in step time, memory headroom and robustness, over all that fit.
+
+    Arguments are those of :func:`search`. Raises as it does.
+    """
+    asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
+    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
+    front = fronts.pareto_front(asked.question, searches)
+    return ParetoAnswer(**values_of(fronts.ParetoFront, replace(front, assumptions=assumed)))
 
 
 def _searches(asked: PutQuestion, stop: Stop | None, **choices: Given | None) -> tuple[Searches, tuple[str, ...]]:

@@ -102,6 +102,22 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ),
         "decisions.budget",
     ),
+    "sensitivity": CommandEntry(
+        "Say which hardware parameter pays: the elasticity of the best step time to each of them.",
+        (
+            "shardplan sensitivity llama-3.1-70b --cluster dgx-h100 --gpus 512",
+            "shardplan sensitivity llama-3.2-1b --cluster dgx-h100 --gpus 64 --html sensitivity.html",
+        ),
+        "decisions.sensitivity",
+    ),
+    "pareto": CommandEntry(
+        "List the plans that no other is better than: in step time, memory headroom and robustness.",
+        (
+            "shardplan pareto llama-3.1-70b --cluster dgx-h100 --gpus 512",
+            "shardplan pareto llama-3.2-1b --cluster dgx-h100 --gpus 16 --csv front.csv --html front.html",
+        ),
+        "decisions.pareto",
+    ),
     "simulate": CommandEntry(
         "Simulate a step event by event: when every stage works, waits, and how much it keeps.",
         (

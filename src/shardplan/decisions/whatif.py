@@ -2,7 +2,7 @@
 
 Changes are made one after the other. After each, the question is planned anew, and the plan that was there before is
 priced as it stands, so that what a change brings by itself and what planning anew adds can be told apart. The step
-times before and after all changes are compared term by term; the differences of the terms add up to that of the step time.
+times before and after all changes are compared term by term; their differences add up to that of the step time.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class WhatIf:
 
     @property
     def terms(self) -> tuple[TermChange, ...]:
-        """Terms of the step before and after all changes, the largest difference first; none where a plan is missing."""
+        """Terms of the step before and after, the largest difference first; none where a plan is missing."""
         if self.before.estimate is None or self.after.estimate is None:
             return ()
         first, last = self.before.estimate.breakdown, self.after.estimate.breakdown

@@ -128,6 +128,18 @@ def _most_robust(question: Question, priced: PricedPlans, plans: NDArray[np.intp
     return [int(index) for index in plans[times <= limit]]
 
 
+def pessimistic_times(question: Question, priced: PricedPlans) -> NDArray[np.float64]:
+    """Step time of all plans where constants are worse and plans that nobody measured take longer. [s]"""
+    every = np.arange(len(priced.step_time))
+    kinds, times = priced.kinds(every), np.empty(len(every))
+    _, first = np.unique(kinds, return_index=True)
+    for kind, example in enumerate(first):
+        here = np.flatnonzero(kinds == kind)
+        factor = plan_factor(question, priced.plan(int(example)))
+        times[here] = _pessimistic_time(priced, here, factor)
+    return times
+
+
 def _lost_to_evidence(priced: PricedPlans, plans: NDArray[np.intp], factor: float) -> NDArray[np.float64]:
     return priced.step_time[plans] * (priced.factor ** math.sqrt(max(factor**2 - 1, 0.0)) - 1)
 

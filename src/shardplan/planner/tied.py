@@ -110,20 +110,46 @@ def priced_plans(question: Question, tables: Sequence[Table], listed: Sequence[C
     )
 
 
-def _of_table(
-    asked: Question, table: Table, number: int, limit: float, listed: Sequence[Cell]
-) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Positions, step times (a row for each profile) and peak memory of the plans of a table that count."""
+def priced_cells(question: Question, tables: Sequence[Table], cells: Sequence[NDArray[np.bool_]]) -> PricedPlans:
+    """All plans that fit of some cells of every table, whether they tie or not."""
+    asked = side_by_side(question, num_axes=1)
+    pairs = enumerate(zip(tables, cells, strict=True))
+    parts = [_of_cells(asked, table, number, chosen) for number, (table, chosen) in pairs]
+    positions, times, memory = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
+    return PricedPlans(
+        tables=tuple(table.tables for table in tables),
+        factor=tie_factor(),
+        positions=positions,
+        step_time=times[0],
+        lost=np.maximum(times[1:] - times[0], 0.0),
+        peak_memory_bytes=memory,
+    )
+
+
+Columns = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
+"""Positions, step times (a row for each profile) and peak memory of plans."""
+
+
+def _of_table(asked: Question, table: Table, number: int, limit: float, listed: Sequence[Cell]) -> Columns:
+    """The plans of a table that count: those within ``limit``, and those of listed cells."""
     shown = np.zeros(table.best.shape, dtype=bool)
     for cell in listed:
         if cell.tables is table.tables:
             shown[cell.position] = True
-    plans = listed_of(table, (table.best <= limit) | shown)
+    places, times, memory = _of_cells(asked, table, number, (table.best <= limit) | shown)
+    counts = shown[places[1], places[2], places[4]] | (times[0] <= limit * (1 + SAME))
+    return places[:, counts], times[:, counts], memory[counts]
+
+
+def _of_cells(asked: Question, table: Table, number: int, cells: NDArray[np.bool_]) -> Columns:
+    """The plans of some cells that fit."""
+    plans = listed_of(table, cells)
+    if not len(plans):
+        return np.empty((5, 0), dtype=np.intp), np.empty((1 + len(GROUPS), 0)), np.empty(0)
     step = outcomes(asked, table.tables, plans)
     times = np.broadcast_to(step.step_time, (1 + len(GROUPS), len(plans)))
     memory = np.broadcast_to(step.peak_memory_bytes, (len(plans),))
-    counts = shown[plans.shardings, plans.slots, plans.points] | (times[0] <= limit * (1 + SAME))
-    kept = np.flatnonzero(step.fits & counts)
+    kept = np.flatnonzero(step.fits)
     left = plans.at(kept)
     places = (np.full_like(left.points, number), left.shardings, left.slots, left.layouts, left.points)
     return np.stack(places), times[:, kept], memory[kept]

@@ -49,6 +49,13 @@ def _bar(page: Page, share: float, room: int) -> Text:
     return page.bar(share, room, "")
 
 
+def centred_bar(page: Page, share: float, room: int) -> str:
+    """A bar of a share of one: to the left of the middle for less than zero, to the right for more."""
+    length, full = min(round(abs(share) * room), room), page.glyph("\u2588", "#")
+    middle = page.glyph("\u2502", "|")
+    return " " * (room - length) + full * length + middle if share < 0 else " " * room + middle + full * length
+
+
 def show_written(page: Page, names: Sequence[str]) -> None:
     """Which files were written."""
     if names:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_given, show_plan, show_question
-from shardplan.cli.show.decisions.columns import NONE, plan_columns, show_written
+from shardplan.cli.show.decisions.columns import NONE, centred_bar, plan_columns, show_written
 from shardplan.decisions.whatif import ChangeStep, TermChange, WhatIf
 from shardplan.estimation.estimate import Estimate
 from shardplan.reports.breakdown import term_label
@@ -94,12 +94,7 @@ def _term_columns(page: Page, terms: Sequence[TermChange]) -> list[Column]:
         Column(title="before", cells=[format_time(each.before) for each in terms]),
         Column(title="after", cells=[format_time(each.after) for each in terms]),
         Column(title="change", cells=[f"{'+' * (each.change > 0)}{format_time(each.change)}" for each in terms]),
-        Column(title="", cells=[_bar(page, each.change / largest) for each in terms], is_text=True, rank=1),
+        Column(
+            title="", cells=[centred_bar(page, each.change / largest, ROOM) for each in terms], is_text=True, rank=1
+        ),
     ]
-
-
-def _bar(page: Page, share: float) -> str:
-    """A bar to the left of the middle for less, to the right for more."""
-    length, full = round(abs(share) * ROOM), page.glyph("\u2588", "#")
-    middle = page.glyph("\u2502", "|")
-    return " " * (ROOM - length) + full * length + middle if share < 0 else " " * ROOM + middle + full * length

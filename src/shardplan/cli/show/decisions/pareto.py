@@ -1,0 +1,92 @@
+"""The answer of ``pareto``: the front as a plot in characters, and a few of its plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from shardplan.cli.layout import INDENT, Column, Page
+from shardplan.cli.show.answer import show_given, show_plan, show_question
+from shardplan.cli.show.decisions.columns import plan_columns, show_written
+from shardplan.decisions.pareto import ParetoFront, ParetoPoint
+from shardplan.units import format_bytes, format_time
+
+ROWS: Final = 9
+LABEL: Final = 9
+LISTED: Final = 8
+SLOWEST: Final = 3.0
+"""Plans slower than the fastest by more than this are not drawn."""
+
+
+def show_pareto(page: Page, front: ParetoFront, given: Sequence[str], written: Sequence[str]) -> None:
+    """The whole answer."""
+    show_question(page, front.question)
+    show_given(page, given)
+    page.console.print()
+    if not front.points or front.recommended is None:
+        page.labelled("Too big", f"None of {front.num_plans_evaluated:,} valid plans fits.", style="bold red")
+        return
+    text = f"{len(front.points):,} plans; no other of {front.num_plans_feasible:,} that fit is better than one of them."
+    page.labelled("Front", text, style="bold green")
+    show_plan(page, front.recommended, "Plan")
+    page.heading("Memory headroom over step time", "both better to the upper left; *: plan to take")
+    for line in _plot(front, page.width - INDENT - LABEL - 2):
+        page.line(line)
+    page.heading("Plans of the front", "worse: step where things are worse; mb: micro-batch size")
+    shown = _chosen(front)
+    page.table(_columns(front, shown), styles=["bold green" if _is_taken(front, each) else "" for each in shown])
+    if len(shown) < len(front.points):
+        page.line(f"{len(shown)} of {len(front.points)}; --csv and --json have all.", style="dim")
+    show_written(page, written)
+
+
+def _is_taken(front: ParetoFront, point: ParetoPoint) -> bool:
+    return front.recommended is not None and point.estimate.plan == front.recommended.plan
+
+
+def _chosen(front: ParetoFront) -> list[ParetoPoint]:
+    """The fastest, the plan to take, the one with most headroom, and others at even steps of headroom."""
+    points = front.points
+    roomy = sorted(points, key=lambda each: each.headroom_bytes)
+    low, high = roomy[0].headroom_bytes, roomy[-1].headroom_bytes
+    wanted = [points[0], *(each for each in points if _is_taken(front, each))]
+    for number in range(1, LISTED + 1):
+        least = low + (high - low) * number / LISTED
+        wanted.append(next((each for each in points if each.headroom_bytes >= least * (1 - 1e-12)), roomy[-1]))
+    kept = {id(each): each for each in wanted}
+    return sorted(kept.values(), key=lambda each: each.estimate.step_time)
+
+
+def _columns(front: ParetoFront, shown: Sequence[ParetoPoint]) -> list[Column]:
+    return [
+        Column(title="", cells=["*" if _is_taken(front, each) else " " for each in shown], is_text=True),
+        Column(title="step", cells=[format_time(each.estimate.step_time) for each in shown]),
+        Column(title="worse", cells=[format_time(each.pessimistic_time) for each in shown]),
+        Column(title="headroom", cells=[format_bytes(each.headroom_bytes) for each in shown]),
+        *plan_columns([each.estimate for each in shown]),
+    ]
+
+
+def _plot(front: ParetoFront, width: int) -> list[str]:
+    """Headroom over the logarithm of the step time, a row for each step of headroom; of plans that are not too slow."""
+    longest = SLOWEST * front.points[0].estimate.step_time
+    points = [each for each in front.points if each.estimate.step_time <= longest]
+    times = [math.log(each.estimate.step_time) for each in points]
+    rooms = [each.headroom_bytes for each in points]
+    columns, rows = _places(times, width), _places(rooms, ROWS)
+    grid = [[" "] * width for _ in range(ROWS)]
+    for point, column, row in zip(points, columns, rows, strict=True):
+        if grid[row][column] != "*":
+            grid[row][column] = "*" if _is_taken(front, point) else "o"
+    labels = {ROWS - 1: format_bytes(max(rooms)), 0: format_bytes(min(rooms))}
+    lines = [f"{labels.get(row, ''):>{LABEL}} |{''.join(grid[row])}" for row in reversed(range(ROWS))]
+    first, last = format_time(math.exp(min(times))), format_time(math.exp(max(times)))
+    axis = first + last.rjust(width - len(first))
+    return [*(line.rstrip() for line in lines), " " * LABEL + " +" + "-" * width, " " * (LABEL + 2) + axis]
+
+
+def _places(values: Sequence[float], count: int) -> list[int]:
+    """Places of values among ``count``, the least first."""
+    low, high = min(values), max(values)
+    return [0 if high <= low else round((value - low) / (high - low) * (count - 1)) for value in values]
