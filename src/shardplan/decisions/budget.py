@@ -189,7 +189,7 @@ def budget_of(
         found, looked = _best(runs, cluster, limits)
     best = found or _nearest(looked, limits)
     if best is None:
-        return ClusterBudget(cluster=cluster, option=None, reason=_no_plan(limits), num_sizes=runs.num_searches)
+        return ClusterBudget(cluster=cluster, option=None, reason=_no_plan(limits, runs), num_sizes=runs.num_searches)
     missed = tuple(_shortfalls(best, _in_force(limits)))
     return ClusterBudget(
         cluster=cluster, option=_stating(best, missed, limits), reason=None, num_sizes=runs.num_searches
@@ -231,10 +231,10 @@ def _shortfalls(option: Option, limits: Limits) -> Iterator[str]:
             yield f"{name}: {value:,.4g} {unit}, {100 * (value / most - 1):.3g} % more than {most:,.4g}"
 
 
-def _no_plan(limits: Limits) -> str:
-    if limits.num_accelerators is not None:
-        return f"no plan fits on {limits.num_accelerators:,} accelerators, or failures leave no time to train"
-    return "no plan fits on any size, or failures leave no time to train"
+def _no_plan(limits: Limits, runs: _Runs) -> str:
+    number = limits.num_accelerators
+    where = "on any size" if number is None else f"on {number:,} accelerators"
+    return f"failures leave no time to train {where}" if runs.never_ends else f"no plan fits {where}"
 
 
 def _stating(option: Option, missed: tuple[str, ...], limits: Limits) -> Option:
@@ -257,7 +257,7 @@ class _Runs:
     ) -> None:
         self.asked, self.operations, self.batch_ramp = asked, operations, batch_ramp
         self.restricted, self.progress, self.stop = restricted, progress, stop
-        self.known, self.num_searches = KnownPipelines(), 0
+        self.known, self.num_searches, self.never_ends = KnownPipelines(), 0, False
 
     def option(self, num_accelerators: int) -> Option | None:
         """The run on so many accelerators; None where no plan fits, or failures leave no time to train."""
@@ -270,7 +270,10 @@ class _Runs:
                 return None
             runs.append(found)
         duration = duration_of(runs, self.operations)
-        return None if duration is None else _option(self.asked, tuple(runs), duration, self.operations)
+        if duration is None:
+            self.never_ends = True
+            return None
+        return _option(self.asked, tuple(runs), duration, self.operations)
 
     def _stage(self, num_accelerators: int, stage: Stage) -> StageRun | None:
         question = self.asked.on(num_accelerators, stage.fields)

@@ -65,7 +65,7 @@ def energy_of(cluster: Cluster, num_accelerators: int, wall_time: float, operati
     if power is None:
         return None
     alone = num_accelerators * wall_time * power * operations.value("power_share") / JOULES_PER_KWH
-    overhead = operations.value("node_overhead") * operations.value("power_usage_effectiveness")
+    overhead = operations.value("node_overhead") * operations.value("pue")
     return Energy(alone * overhead, alone)
 
 
