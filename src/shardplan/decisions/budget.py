@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from shardplan.decisions.duration import Duration, StageRun, check_tokens, duration_of
 from shardplan.decisions.goodput import DAY, spares_needed
-from shardplan.decisions.money import Energy, Price, carbon_of, energy_of, needed_price, price_of
+from shardplan.decisions.money import Energy, HourlyPrice, carbon_of, energy_of, needed_price, price_of
 from shardplan.decisions.operations import Operations
-from shardplan.decisions.ramp import Stage, stages_of
+from shardplan.decisions.ramp import RampStage, stages_of
 from shardplan.decisions.sizes import fewest, sizes_of, soonest
 from shardplan.errors import InputError, shown
 from shardplan.estimation.estimate import Estimate
@@ -31,7 +31,7 @@ USUAL_DAYS: Final = 90.0
 HOUR: Final = 3600.0
 
 
-class Asked(NamedTuple):
+class RunQuestion(NamedTuple):
     """What is trained, whatever the size."""
 
     question: Question
@@ -96,7 +96,7 @@ class Option:
     """Accelerators that are paid for and wait."""
     spares_needed: int
     """Accelerators that would replace failed ones without a wait in 99 % of the time."""
-    price: Price | None
+    price: HourlyPrice | None
     """Of one accelerator for an hour; None where none is known."""
     energy: Energy | None
     """None where the power of the accelerator is not known."""
@@ -165,7 +165,7 @@ class Restricted:
 
 
 def budget_of(
-    asked: Asked,
+    asked: RunQuestion,
     limits: Limits,
     operations: Operations,
     *,
@@ -248,7 +248,7 @@ class _Runs:
 
     def __init__(  # noqa: PLR0917
         self,
-        asked: Asked,
+        asked: RunQuestion,
         operations: Operations,
         batch_ramp: str | None,
         restricted: Restricted,
@@ -275,7 +275,7 @@ class _Runs:
             return None
         return _option(self.asked, tuple(runs), duration, self.operations)
 
-    def _stage(self, num_accelerators: int, stage: Stage) -> StageRun | None:
+    def _stage(self, num_accelerators: int, stage: RampStage) -> StageRun | None:
         question = self.asked.on(num_accelerators, stage.fields)
         self.num_searches += 1
         result = search_question(
@@ -294,7 +294,7 @@ class _Runs:
         return None if best is None else StageRun.of(question, best, stage.tokens)
 
 
-def _option(asked: Asked, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> Option:
+def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> Option:
     question = runs[-1].question
     cluster, number, wall_time = question.cluster, question.num_accelerators, duration.accounts.wall_time
     price = price_of(cluster, operations)

@@ -24,7 +24,7 @@ LARGEST_UNKNOWN: Final = 131_072
 """Largest size of a cluster of which no bound is known: that of the largest clusters announced."""
 
 
-class Run(Protocol):
+class SizedRun(Protocol):
     """What is known of a run on one size."""
 
     @property
@@ -38,7 +38,7 @@ class Run(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=SizedRun)
 Evaluate = Callable[[int], R | None]
 """The run on a size; None where it has no plan."""
 
@@ -91,7 +91,7 @@ def fewest(sizes: Sequence[int], evaluate: Evaluate[R], wall_time: float) -> tup
     return (run(high) if high < len(sizes) else None), runs
 
 
-def _guess(sizes: Sequence[int], rungs: Sequence[int], run: Callable[[int], Run | None], wall_time: float) -> int:
+def _guess(sizes: Sequence[int], rungs: Sequence[int], run: Callable[[int], SizedRun | None], wall_time: float) -> int:
     """The rung at which the run on a middle one would be done in time, were all as fast per accelerator."""
     for number in range(len(rungs) // 2, len(rungs)):
         found = run(rungs[number])

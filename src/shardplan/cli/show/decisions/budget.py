@@ -10,7 +10,7 @@ from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
 from shardplan.decisions.budget import ClusterBudget, Option
 from shardplan.decisions.goodput import Accounts
-from shardplan.reports.budget import ACCOUNTS
+from shardplan.reports.decisions.budget import ACCOUNTS
 from shardplan.reports.plan_words import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_count, format_time
 
