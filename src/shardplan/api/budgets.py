@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from shardplan.api.answers import frame_of
 from shardplan.api.questions import ClusterLike, JobFields, ModelLike, ProfileLike, StackLike, ask, choices_of
 from shardplan.api.saving import save_record
-from shardplan.decisions.budget import Asked, ClusterBudget, Limits, Option, Restricted, budget_of
+from shardplan.decisions.budget import ClusterBudget, Limits, Option, Restricted, RunQuestion, budget_of
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.fields import dataclass, described
@@ -19,7 +19,7 @@ from shardplan.inputs.job import Job
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
-from shardplan.reports.budget import budget_line, budget_record, budget_rows
+from shardplan.reports.decisions.budget import budget_line, budget_record, budget_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +96,9 @@ def budget(
     if not clusters:
         raise InputError("no cluster is given", rule="a budget is for one cluster or more", hint='write "dgx-h100"')
 
-    def asked_of(each: ClusterLike) -> Asked:
+    def asked_of(each: ClusterLike) -> RunQuestion:
         put = ask(model, each, num_accelerators or 1, job=job, profile=profile, stack=stack, **fields)
-        return Asked(put.question, put.stack, put.assumptions, has_batch)
+        return RunQuestion(put.question, put.stack, put.assumptions, has_batch)
 
     found = tuple(
         budget_of(

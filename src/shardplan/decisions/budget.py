@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from shardplan.decisions.duration import Duration, StageRun, check_tokens, duration_of
 from shardplan.decisions.goodput import DAY, spares_needed
-from shardplan.decisions.money import Energy, Price, carbon_of, energy_of, needed_price, price_of
+from shardplan.decisions.money import Energy, HourlyPrice, carbon_of, energy_of, needed_price, price_of
 from shardplan.decisions.operations import Operations
-from shardplan.decisions.ramp import Stage, stages_of
+from shardplan.decisions.ramp import RampStage, stages_of
 from shardplan.decisions.sizes import fewest, sizes_of, soonest
 from shardplan.errors import InputError, shown
 from shardplan.estimation.estimate import Estimate
@@ -31,7 +31,7 @@ USUAL_DAYS: Final = 90.0
 HOUR: Final = 3600.0
 
 
-class Asked(NamedTuple):
+class RunQuestion(NamedTuple):
     """What is trained, whatever the size."""
 
     question: Question
@@ -96,7 +96,7 @@ class Option:
     """Accelerators that are paid for and wait."""
     spares_needed: int
     """Accelerators that would replace failed ones without a wait in 99 % of the time."""
-    price: Price | None
+    price: HourlyPrice | None
     """Of one accelerator for an hour; None where none is known."""
     energy: Energy | None
     """None where the power of the accelerator is not known."""
@@ -165,7 +165,7 @@ class Restricted:
 
 
 def budget_of(
-    asked: Asked,
+    asked: RunQuestion,
     limits: Limits,
     operations: Operations,
     *,
@@ -189,7 +189,7 @@ def budget_of(
         found, looked = _best(runs, cluster, limits)
     best = found or _nearest(looked, limits)
     if best is None:
-        return ClusterBudget(cluster=cluster, option=None, reason=_no_plan(limits), num_sizes=runs.num_searches)
+        return ClusterBudget(cluster=cluster, option=None, reason=_no_plan(limits, runs), num_sizes=runs.num_searches)
     missed = tuple(_shortfalls(best, _in_force(limits)))
     return ClusterBudget(
         cluster=cluster, option=_stating(best, missed, limits), reason=None, num_sizes=runs.num_searches
@@ -231,10 +231,10 @@ def _shortfalls(option: Option, limits: Limits) -> Iterator[str]:
             yield f"{name}: {value:,.4g} {unit}, {100 * (value / most - 1):.3g} % more than {most:,.4g}"
 
 
-def _no_plan(limits: Limits) -> str:
-    if limits.num_accelerators is not None:
-        return f"no plan fits on {limits.num_accelerators:,} accelerators, or failures leave no time to train"
-    return "no plan fits on any size, or failures leave no time to train"
+def _no_plan(limits: Limits, runs: _Runs) -> str:
+    number = limits.num_accelerators
+    where = "on any size" if number is None else f"on {number:,} accelerators"
+    return f"failures leave no time to train {where}" if runs.never_ends else f"no plan fits {where}"
 
 
 def _stating(option: Option, missed: tuple[str, ...], limits: Limits) -> Option:
@@ -248,7 +248,7 @@ class _Runs:
 
     def __init__(  # noqa: PLR0917
         self,
-        asked: Asked,
+        asked: RunQuestion,
         operations: Operations,
         batch_ramp: str | None,
         restricted: Restricted,
@@ -257,7 +257,7 @@ class _Runs:
     ) -> None:
         self.asked, self.operations, self.batch_ramp = asked, operations, batch_ramp
         self.restricted, self.progress, self.stop = restricted, progress, stop
-        self.known, self.num_searches = KnownPipelines(), 0
+        self.known, self.num_searches, self.never_ends = KnownPipelines(), 0, False
 
     def option(self, num_accelerators: int) -> Option | None:
         """The run on so many accelerators; None where no plan fits, or failures leave no time to train."""
@@ -270,9 +270,12 @@ class _Runs:
                 return None
             runs.append(found)
         duration = duration_of(runs, self.operations)
-        return None if duration is None else _option(self.asked, tuple(runs), duration, self.operations)
+        if duration is None:
+            self.never_ends = True
+            return None
+        return _option(self.asked, tuple(runs), duration, self.operations)
 
-    def _stage(self, num_accelerators: int, stage: Stage) -> StageRun | None:
+    def _stage(self, num_accelerators: int, stage: RampStage) -> StageRun | None:
         question = self.asked.on(num_accelerators, stage.fields)
         self.num_searches += 1
         result = search_question(
@@ -291,7 +294,7 @@ class _Runs:
         return None if best is None else StageRun.of(question, best, stage.tokens)
 
 
-def _option(asked: Asked, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> Option:
+def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> Option:
     question = runs[-1].question
     cluster, number, wall_time = question.cluster, question.num_accelerators, duration.accounts.wall_time
     price = price_of(cluster, operations)

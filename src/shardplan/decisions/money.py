@@ -13,7 +13,7 @@ CURRENCY: Final = "USD"
 """Of the public quotes."""
 
 
-class Price(NamedTuple):
+class HourlyPrice(NamedTuple):
     """Of one accelerator for an hour."""
 
     per_hour: float
@@ -22,20 +22,20 @@ class Price(NamedTuple):
     """Where it comes from, for the assumptions; empty where the user gave it."""
 
 
-def price_of(cluster: Cluster, operations: Operations) -> Price | None:
+def price_of(cluster: Cluster, operations: Operations) -> HourlyPrice | None:
     """The price that was given, or a public quote of the node or else of the accelerator; None where none is known."""
     if operations.price is not None:
-        return Price(operations.price, operations.currency, "")
+        return HourlyPrice(operations.price, operations.currency, "")
     if cluster.price_per_hour is not None:
         per_hour = cluster.price_per_hour / cluster.accelerators_per_node
-        return Price(per_hour, CURRENCY, cluster.sources.get("price_per_hour", cluster.name))
+        return HourlyPrice(per_hour, CURRENCY, cluster.sources.get("price_per_hour", cluster.name))
     part = cluster.accelerator
     if part.price_per_hour is not None:
-        return Price(part.price_per_hour, CURRENCY, part.sources.get("price_per_hour", part.name))
+        return HourlyPrice(part.price_per_hour, CURRENCY, part.sources.get("price_per_hour", part.name))
     return None
 
 
-def needed_price(cluster: Cluster, operations: Operations) -> Price:
+def needed_price(cluster: Cluster, operations: Operations) -> HourlyPrice:
     """The price. Raises InputError where none is given or known."""
     price = price_of(cluster, operations)
     if price is None:
@@ -65,7 +65,7 @@ def energy_of(cluster: Cluster, num_accelerators: int, wall_time: float, operati
     if power is None:
         return None
     alone = num_accelerators * wall_time * power * operations.value("power_share") / JOULES_PER_KWH
-    overhead = operations.value("node_overhead") * operations.value("power_usage_effectiveness")
+    overhead = operations.value("node_overhead") * operations.value("pue")
     return Energy(alone * overhead, alone)
 
 

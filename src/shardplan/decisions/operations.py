@@ -130,10 +130,10 @@ class Operations:
         ),
     )
     """Power of a node over that of its accelerators."""
-    power_usage_effectiveness: float | None = field(
+    pue: float | None = field(
         default=None,
         metadata=about(
-            "PUE: power of the data centre over that of its nodes.", least=1, most=10, includes_least=True, is_rare=True
+            "Power of the data centre over that of its nodes.", least=1, most=10, includes_least=True, is_rare=True
         ),
     )
     """Power of the data centre over that of its nodes."""

@@ -11,7 +11,7 @@ RULE: Final = "a ramp is BATCH:TOKENS or BATCHxLENGTH:TOKENS, joined by commas, 
 HINT: Final = "write --batch-ramp 512x4096:252M,1024:2.87T: a batch of 512 until 252 M tokens, then 1,024 until 2.87 T"
 
 
-class Stage(NamedTuple):
+class RampStage(NamedTuple):
     """A piece of the run with one batch."""
 
     tokens: float
@@ -20,19 +20,19 @@ class Stage(NamedTuple):
     """Fields of the job that differ from those of the rest of the run."""
 
 
-def stages_of(ramp: str | None, tokens: float) -> tuple[Stage, ...]:
+def stages_of(ramp: str | None, tokens: float) -> tuple[RampStage, ...]:
     """The pieces of a run over ``tokens``, the last with the job's own batch. Raises InputError."""
-    stages: list[Stage] = []
+    stages: list[RampStage] = []
     done = 0.0
     for text in ramp.split(",") if ramp is not None else ():
         until, fields = _stage(text)
         if until <= done:
             raise _wrong(text)
-        stages.append(Stage(min(until, tokens) - done, fields))
+        stages.append(RampStage(min(until, tokens) - done, fields))
         done = min(until, tokens)
         if done >= tokens:
             return tuple(stages)
-    return (*stages, Stage(tokens - done, {}))
+    return (*stages, RampStage(tokens - done, {}))
 
 
 def _stage(text: str) -> tuple[int, dict[str, Any]]:

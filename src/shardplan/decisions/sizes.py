@@ -3,7 +3,7 @@
 Sizes are whole nodes, 32 of them from one power of two to the next. The time of a run falls with the size, but not
 everywhere: a size whose divisors do not suit the model trains less per accelerator than its neighbours. So a bisection
 between powers of two is followed by every size that could still meet the limit: one where the best rate per accelerator
-among the sizes around it, and ``MARGIN`` more, is enough.
+among the sizes from half of it up to it, and ``MARGIN`` more, is enough.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from functools import cache
 from typing import Final, Protocol, TypeVar
 
 PER_DOUBLING: Final = 32
-MARGIN: Final = 0.02
-"""By which a size trains more per accelerator, at most, than the best of the evaluated sizes around it."""
+MARGIN: Final = 0.05
+"""By which a size trains more per accelerator, at most, than the best evaluated one from half of it up to it."""
+NEXT_RUNGS: Final = 2
+"""Powers of two behind the last that meets a limit of money that are looked at, too."""
 NEXT_SIZES: Final = 3
 """Sizes behind the last that meets a limit of money that are looked at, too."""
 LARGEST_UNKNOWN: Final = 131_072
 """Largest size of a cluster of which no bound is known: that of the largest clusters announced."""
 
 
-class Run(Protocol):
+class SizedRun(Protocol):
     """What is known of a run on one size."""
 
     @property
@@ -36,7 +38,7 @@ class Run(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=SizedRun)
 Evaluate = Callable[[int], R | None]
 """The run on a size; None where it has no plan."""
 
@@ -89,7 +91,7 @@ def fewest(sizes: Sequence[int], evaluate: Evaluate[R], wall_time: float) -> tup
     return (run(high) if high < len(sizes) else None), runs
 
 
-def _guess(sizes: Sequence[int], rungs: Sequence[int], run: Callable[[int], Run | None], wall_time: float) -> int:
+def _guess(sizes: Sequence[int], rungs: Sequence[int], run: Callable[[int], SizedRun | None], wall_time: float) -> int:
     """The rung at which the run on a middle one would be done in time, were all as fast per accelerator."""
     for number in range(len(rungs) // 2, len(rungs)):
         found = run(rungs[number])
@@ -111,15 +113,33 @@ def _first(count: int, meets: Callable[[int], bool], *, start: int) -> int:
     return place
 
 
+def _last(count: int, fits: Callable[[int], bool]) -> int | None:
+    """The last of ``count`` that fits, looked for from the middle until two in turn do not; None where none does."""
+    place = count // 2
+    while place >= 0 and not fits(place):
+        place -= 1
+    found = place
+    while place + 1 < count and place - found < NEXT_RUNGS:
+        place += 1
+        found = place if fits(place) else found
+    return found if found >= 0 else _next(count // 2 + 1, count, fits)
+
+
+def _next(first: int, count: int, fits: Callable[[int], bool]) -> int | None:
+    """The first of those from ``first`` that fits."""
+    return next((place for place in range(first, count) if fits(place)), None)
+
+
 def _could_meet(sizes: Sequence[int], seen: dict[int, R | None], place: int, wall_time: float) -> bool:
-    """Whether a size would be done in time at the best rate per accelerator of those from half of it up."""
+    """Whether a size would be done in time at the best rate per accelerator of those near it."""
     if place in seen:
         return True
-    near = [run for run in seen.values() if run is not None and run.num_accelerators * 2 >= sizes[place]]
+    size = sizes[place]
+    near = [run for run in seen.values() if run is not None and size <= 2 * run.num_accelerators <= 2 * size]
     if not near:
         return True
     work = min(run.wall_time * run.num_accelerators for run in near)
-    return work / (1 + MARGIN) <= wall_time * sizes[place]
+    return work / (1 + MARGIN) <= wall_time * size
 
 
 def soonest(sizes: Sequence[int], evaluate: Evaluate[R], affords: Callable[[R], bool]) -> tuple[R | None, list[R]]:
@@ -133,10 +153,10 @@ def soonest(sizes: Sequence[int], evaluate: Evaluate[R], affords: Callable[[R], 
         return found is not None and affords(found)
 
     rungs = _rungs(sizes)
-    good = [number for number in range(len(rungs) - 1, -1, -1) if fits(rungs[number])][:1]
-    if good:
-        low = rungs[good[0]]
-        high = rungs[good[0] + 1] if good[0] + 1 < len(rungs) else low + 1
+    good = _last(len(rungs), lambda number: fits(rungs[number]))
+    if good is not None:
+        low = rungs[good]
+        high = rungs[good + 1] if good + 1 < len(rungs) else low + 1
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)

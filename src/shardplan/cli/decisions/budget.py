@@ -31,7 +31,7 @@ from shardplan.units import parse_count, parse_quantity
 
 if TYPE_CHECKING:
     from shardplan.cli.question import QuestionFlags
-    from shardplan.decisions.budget import Asked, ClusterBudget, Limits, Restricted
+    from shardplan.decisions.budget import ClusterBudget, Limits, Restricted, RunQuestion
 
 MOST_CLUSTERS: Final = 20
 JOULES_PER_KWH: Final = 3.6e6
@@ -180,16 +180,16 @@ def _names(text: str | None) -> Iterator[str | None]:
     yield from names
 
 
-def _asked(model: str | None, cluster: str | None, flags: QuestionFlags) -> Asked:
+def _asked(model: str | None, cluster: str | None, flags: QuestionFlags) -> RunQuestion:
     """What is trained on a cluster. Raises InputError."""
     from shardplan.cli.question import ask
-    from shardplan.decisions.budget import Asked
+    from shardplan.decisions.budget import RunQuestion
 
     has_batch = "global_batch_size" in flags.job
     job = flags.job if has_batch else {**flags.job, "global_batch_size": "1"}
     of_cluster = replace(flags.cluster, cluster=cluster, num_accelerators=flags.cluster.num_accelerators or "1")
     put = ask(model, replace(flags, cluster=of_cluster, job=job))
-    return Asked(put.question, put.stack, put.assumptions, has_batch)
+    return RunQuestion(put.question, put.stack, put.assumptions, has_batch)
 
 
 def _limits(wanted: BudgetFlags) -> Limits:
@@ -217,7 +217,7 @@ def _restricted(space: SpaceFlags) -> Restricted:
 
 def _write(budgets: tuple[ClusterBudget, ...], target: JsonTarget, targets: dict[str, JsonTarget]) -> None:
     """The files that were asked for. Raises InputError."""
-    from shardplan.reports.budget import budget_record, budget_rows
+    from shardplan.reports.decisions.budget import budget_record, budget_rows
 
     record = budget_record(budgets)
     if target.where is not None:

@@ -1,0 +1,1 @@
+"""Answers of the commands that decide, as plain records."""

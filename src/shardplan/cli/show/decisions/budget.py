@@ -9,7 +9,8 @@ from rich.text import Text
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
 from shardplan.decisions.budget import ClusterBudget, Option
-from shardplan.reports.budget import ACCOUNTS
+from shardplan.decisions.goodput import Accounts
+from shardplan.reports.decisions.budget import ACCOUNTS
 from shardplan.reports.plan_words import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_count, format_time
 
@@ -109,16 +110,20 @@ def _show_time(page: Page, options: Sequence[Option]) -> None:
             *(
                 Column(
                     title=option.question.cluster.name,
-                    cells=[
-                        f"{format_time(getattr(each, name))} {percent(getattr(each, name) / each.wall_time):>7}"
-                        for name in ACCOUNTS
-                    ],
+                    cells=[_spent(each, name, is_single=len(options) == 1) for name in ACCOUNTS],
                 )
                 for option, each in zip(options, spent, strict=True)
             ),
         ],
         styles=["green"],
     )
+
+
+def _spent(accounts: Accounts, name: str, *, is_single: bool) -> str:
+    """Time and share of an account; the share alone where runs stand side by side."""
+    time = getattr(accounts, name)
+    share = percent(time / accounts.wall_time)
+    return f"{format_time(time)} {share:>7}" if is_single else share
 
 
 def _show_failures(page: Page, option: Option) -> None:

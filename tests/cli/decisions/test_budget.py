@@ -1,0 +1,76 @@
+"""``shardplan budget``: the answer, its files, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import answer, run, unwrapped
+
+SMALL = (
+    "budget", "llama-3.2-1b", "--cluster", "dgx-h100", "--tokens", "10G", "--global-batch-size", "64",
+    "--sequence-length", "2048", "--limit", "pp=1", "--limit", "cp=1", "--limit", "sharding=zero1",
+)  # fmt: skip
+
+
+def test_options_have_the_documented_keys_and_close() -> None:
+    (option,) = answer(*SMALL, "--gpus", 8)["options"]
+    assert {
+        "cluster", "num_accelerators", "days", "days_p10", "days_p90", "goodput", "accounts_s", "money", "currency",
+        "energy_kwh", "carbon_t", "plan", "assumptions",
+    } <= set(option)  # fmt: skip
+    assert sum(option["accounts_s"].values()) == pytest.approx(option["days"] * 86400, rel=1e-9)
+
+
+def test_the_text_says_what_the_run_takes() -> None:
+    text = unwrapped(run(*SMALL, "--gpus", 8, "--price", "2.5").output)
+    assert "Takes" in text
+    assert "8 x NVIDIA H100" in text
+    assert "USD" in text
+    assert "productive" in text
+
+
+def test_files_are_written(tmp_path: Path) -> None:
+    table, page, picture = (tmp_path / name for name in ("b.csv", "b.html", "b.png"))
+    result = run(*SMALL, "--gpus", 8, "--csv", table, "--html", page, "--png", picture)
+    assert result.exit_code == 0, result.output
+    (row,) = csv.DictReader(io.StringIO(table.read_text()))
+    assert row["cluster"] == "dgx-h100"
+    assert "plotly" in page.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_limit_that_is_broken_ends_with_1() -> None:
+    result = run(*SMALL, "--gpus", 8, "--days", "0.001")
+    assert result.exit_code == 1
+    assert "Misses" in result.output
+    assert "more than 0.001" in unwrapped(result.output)
+
+
+def test_times_and_bandwidths_have_units() -> None:
+    flags = ("--detection-time", "0s", "--start-up-time", "1min", "--checkpoint-bandwidth", "1GB/s")
+    option = answer(*SMALL, "--gpus", 8, *flags)["options"][0]
+    assert option["accounts_s"]["detection"] == 0
+    assert option["accounts_s"]["start_up"] == 60
+    assert option["checkpoint_write_time_s"] == pytest.approx(option["checkpoint_bytes"] / 8e9)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--gpus", 0), "--gpus is '0'"),
+        (("--days", "soon"), "--days is 'soon'"),
+        (("--money", "1M", "--cluster", "gb300-nvl72"), "no price"),
+        (("--gpus", 8, "--batch-ramp", "512"), "--batch-ramp has '512'"),
+        (("--gpus", 8, "--cluster", "dgx-h100,,dgx-a100"), "one of them empty"),
+        (("--gpus", 8, "--tokens", "10"), "fewer than one step"),
+        (("--gpus", 8, "--energy", "5 apples"), "--energy"),
+        (("--gpus", 8, "--pue", "0.5"), "--pue"),
+    ],
+)
+def test_what_is_refused(flags: tuple[object, ...], said: str) -> None:
+    result = run(*SMALL, *flags)
+    assert result.exit_code == 2
+    assert said in unwrapped(result.output)
