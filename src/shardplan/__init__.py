@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.stopping import Deadline, SearchStopped
+    from shardplan.sweeps.run import sweep
 
 __version__ = VERSION
 
@@ -89,6 +90,7 @@ __all__ = [
     "search",
     "search_frameworks",
     "search_many",
+    "sweep",
 ]
 
 _MODULES = {
@@ -120,6 +122,7 @@ _MODULES = {
     "planner.robustness": ("Robustness", "Ties"),
     "planner.related.many": ("search_many",),
     "planner.stopping": ("Deadline", "SearchStopped"),
+    "sweeps.run": ("sweep",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
