@@ -126,7 +126,7 @@ def test_the_lock_of_a_process_that_is_gone_stops_nobody_and_that_of_another_hos
 
 def test_folders_that_hold_something_else_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(InputError, match="thesis.tex"):
+    with pytest.raises(InputError, match="thesis"):
         shardplan.sweep(SMALL, out=tmp_path)
     with pytest.raises(InputError, match="manifest"):
         shardplan.sweep(SMALL, out=tmp_path, resume=True)

@@ -83,7 +83,7 @@ def sweep_chart(rows: Sequence[Row], varied: Sequence[str], plot: SweepPlot, *, 
         panels=panels,
         num_columns=min(len(panels), 3),
         note="The fastest plan of every question. Dashed: a tenth of comparable measured runs lie beyond. Computed by "
-        f"shardplan.{f' {lost:,} questions have no value here.' if lost else ''}",
+        f"shardplan.{f' Questions without a value here: {lost:,}.' if lost else ''}",
         panel_size=(620, 420) if len(panels) == 1 else (420, 320),
     )
 
@@ -91,11 +91,14 @@ def sweep_chart(rows: Sequence[Row], varied: Sequence[str], plot: SweepPlot, *, 
 def _panel(
     rows: Sequence[Row], x: str, y: str, colour: tuple[str | None, Mapping[Any, str]], facet: tuple[str | None, Any]
 ) -> Panel:
+    names = {value: "" if colour[0] is None else _text(colour[0], value) for value in colour[1]}
     inside = [row for row in rows if facet[0] is None or row[facet[0]] == facet[1]]
     series = [
         each
-        for name, drawn in colour[1].items()
-        for each in _series([row for row in inside if colour[0] is None or row[colour[0]] == name], x, y, name, drawn)
+        for value, drawn in colour[1].items()
+        for each in _series(
+            [row for row in inside if colour[0] is None or row[colour[0]] == value], x, y, names[value], drawn
+        )
     ]
     return Panel(
         title="" if facet[0] is None else _text(facet[0], facet[1]),
@@ -105,7 +108,7 @@ def _panel(
     )
 
 
-def _series(rows: Sequence[Row], x: str, y: str, name: Any, colour: str) -> Iterator[Series]:
+def _series(rows: Sequence[Row], x: str, y: str, name: str, colour: str) -> Iterator[Series]:
     """One line, and those of its band where there is one."""
     if not rows:
         return
@@ -116,7 +119,7 @@ def _series(rows: Sequence[Row], x: str, y: str, name: Any, colour: str) -> Iter
     for column, is_band in ((y, False), *((y.replace(stem, f"{stem}_{tenth}", 1), True) for tenth in ("p10", "p90"))):
         if column in rows[0]:
             values = [row[column] / _unit(y)[0] for row in rows]
-            legend = "" if is_band or name is None else str(name)
+            legend = "" if is_band else name
             marker: Marker = "none" if is_band else "circle"
             yield Series(name=legend, x=at, y=values, colour=colour, marker=marker, is_dashed=is_band)
 
@@ -158,7 +161,8 @@ def _check_places(rows: Sequence[Row], varied: Sequence[str], drawn: Sequence[st
 
 
 def _values(rows: Sequence[Row], column: str | None) -> list[Any]:
-    return [None] if column is None else [*dict.fromkeys(row[column] for row in rows)]
+    found = [None] if column is None else [*dict.fromkeys(row[column] for row in rows)]
+    return sorted(found) if all(_is_number(value) for value in found) else found
 
 
 def _texts(rows: Sequence[Row], column: str) -> list[str]:
@@ -208,5 +212,9 @@ def assignments(texts: Sequence[str]) -> dict[str, str]:
     """``field=value`` by field. Raises InputError."""
     for text in texts:
         if not all(part.strip() for part in text.partition("=")):
-            raise InputError(f"--where is {shown(text)}", rule="--where takes FIELD=VALUE", hint="--where memory=80")
+            raise InputError(
+                f"--where is {shown(text)}; it takes FIELD=VALUE",
+                rule="--where takes FIELD=VALUE",
+                hint="--where memory=80",
+            )
     return {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in texts}
