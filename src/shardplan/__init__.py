@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from shardplan.planner.result import SearchResult, Suggestion
     from shardplan.planner.robustness import Robustness, Ties
     from shardplan.planner.stopping import Deadline, SearchStopped
+    from shardplan.sweeps.run import sweep
 
 __version__ = VERSION
 
@@ -121,6 +122,7 @@ __all__ = [
     "search_frameworks",
     "search_many",
     "sensitivity",
+    "sweep",
     "whatif",
 ]
 
@@ -169,6 +171,7 @@ _MODULES = {
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),
     "planner.stopping": ("Deadline", "SearchStopped"),
+    "sweeps.run": ("sweep",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

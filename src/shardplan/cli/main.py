@@ -136,6 +136,20 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ),
         "steps.timeline",
     ),
+    "sweep": CommandEntry(
+        "Ask the questions of a grid: thousands of models, clusters, sizes and networks.",
+        (
+            "shardplan sweep sweep.yaml --out results --workers 2",
+            "shardplan sweep --out results --resume",
+            "shardplan sweep sweep.yaml --out results --scheduler tcp://host:8786",
+        ),
+        "sweeps.sweep",
+    ),
+    "plot": CommandEntry(
+        "Draw the results of a sweep.",
+        ("shardplan plot results --x gpus --y step_time --colour cluster --facet model --out scaling.html",),
+        "sweeps.plot",
+    ),
     "schedules": CommandEntry(
         "List the pipeline schedules, or show and draw one.", ("shardplan schedules", "shardplan schedules zb-h1")
     ),

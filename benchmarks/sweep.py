@@ -1,0 +1,115 @@
+"""Time per question of a sweep: on one core and on two, over a Dask cluster, as the grid grows; and of a plain loop.
+
+The grid is that of five models on twenty systems, with ten bandwidths between nodes, ten capacities and ten numbers of
+accelerators: 100,000 questions. Slices of it are asked, whose questions are spread over all axes; the time of the whole
+follows from the time per question.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import Record, parser, table, write_record
+
+from shardplan.planner.search import search_question
+from shardplan.sweeps.executors import WorkerProcesses
+from shardplan.sweeps.grid import Grid, grid_of
+from shardplan.sweeps.questions import put
+from shardplan.sweeps.run import sweep
+
+WHOLE: dict[str, list[Any]] = {
+    "model": ["llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "mixtral-8x7b", "gpt3-175b"],
+    "cluster": [
+        *("dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "dgx-b300", "gb200-nvl72", "gb300-nvl72", "alps-gh200"),
+        *("hgx-mi300x", "hgx-mi355x", "frontier", "aws-trn2", "gaudi2-hls2", "gaudi3-hls3", "aws-p4d", "aws-p5"),
+        *("aws-p6-b200", "gcp-a3-mega", "azure-ndm-a100-v4", "perlmutter-gpu"),
+    ],
+    "inter_node_bandwidth": [12.5, 18.75, 25, 37.5, 50, 75, 100, 150, 200, 400],
+    "memory": [40, 64, 80, 96, 128, 144, 192, 216, 256, 288],
+    "gpus": [64, 128, 192, 256, 384, 512, 1024, 1536, 2048, 4096],
+}
+SLICES = {"small": (5, 1, 2, 10, 2), "large": (5, 4, 1, 10, 4)}
+"""Values that are taken of each axis."""
+NUM_LOOPED = 20
+"""Questions of the plain loop, drawn from the large slice."""
+TINY = {"model": ["llama-3.2-1b"], "cluster": ["dgx-h100"], "memory": [20, 80], "gpus": [8, 16], "fix.pp": 1}
+
+
+def main() -> None:
+    """Measures, prints the table and writes the record."""
+    flags = parser(__doc__ or "", runs=1).parse_args()
+    small, large = (grid_of(TINY), grid_of(TINY)) if flags.tiny else map(_slice, SLICES.values())
+    rows: list[Record] = [_looped(large, 2 if flags.tiny else NUM_LOOPED)]
+    rows.append(_swept("one process, small grid", small, None))
+    rows.append(_swept("one process, large grid", large, None))
+    if not flags.tiny:
+        rows += [_of_processes(large), _of_cluster(large)]
+    number = grid_of(WHOLE).num_questions
+    for row in rows:
+        row["whole_grid_hours"] = number * row["seconds_per_question"] / 3600
+    header = ("questions go to", "questions", "seconds", "ms a question", "hours for 100,000")
+    print(table(header, [_cells(row) for row in rows]))
+    write_record(flags.json, "sweep", ways=rows)
+
+
+def _cells(row: Record) -> tuple[str, ...]:
+    hours, each = row["whole_grid_hours"], 1e3 * row["seconds_per_question"]
+    return row["way"], f"{row['questions']:,}", f"{row['seconds']:.1f}", f"{each:.0f}", f"{hours:.1f}"
+
+
+def _slice(sizes: tuple[int, ...]) -> Grid:
+    """A grid with some values of each axis, spread over it."""
+    axes = zip(WHOLE.items(), sizes, strict=True)
+    return grid_of({name: [values[len(values) * n // size] for n in range(size)] for (name, values), size in axes})
+
+
+def _looped(grid: Grid, number: int) -> Record:
+    """A loop over the search, which answers its fastest plan in full, its ties and the plan to take."""
+    numbers = np.random.default_rng(0).permutation(grid.num_questions)[:number]
+    puts = [put(grid.point(int(each))) for each in numbers]
+    started = time.perf_counter()
+    for each in puts:
+        search_question(each.question, top=1, stack=each.stack, suggestions=False)
+    return _record("a loop over search", number, time.perf_counter() - started)
+
+
+def _swept(way: str, grid: Grid, executor: Executor | None) -> Record:
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        sweep(grid, out=Path(folder) / "results", executor=executor)
+        return _record(way, grid.num_questions, time.perf_counter() - started)
+
+
+def _of_processes(grid: Grid) -> Record:
+    """Two worker processes, which have started."""
+    workers = WorkerProcesses(2)
+    for future in [workers.executor.submit(time.sleep, 1) for _ in range(4)]:
+        future.result()
+    try:
+        return _swept("two processes, large grid", grid, workers.executor)
+    finally:
+        workers.end(now=False)
+
+
+def _of_cluster(grid: Grid) -> Record:
+    import distributed
+
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        return _swept("Dask, two workers, large grid", grid, client.get_executor(pure=False))
+
+
+def _record(way: str, questions: int, seconds: float) -> Record:
+    each = seconds / questions
+    return {"way": way, "questions": questions, "seconds": seconds, "seconds_per_question": each}
+
+
+if __name__ == "__main__":
+    main()

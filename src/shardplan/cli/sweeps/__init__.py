@@ -1,0 +1,1 @@
+"""Commands that ask many questions, and draw their answers."""

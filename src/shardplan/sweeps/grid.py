@@ -1,0 +1,172 @@
+"""A grid of questions: axes of values whose product is asked, in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.fields import dataclass
+from shardplan.files import FileKind, read_document
+from shardplan.sweeps.fields import GridField, field_of
+from shardplan.sweeps.ranges import values_of
+
+MOST_QUESTIONS: Final = 10_000_000
+GRID_FILE: Final = FileKind("the grid", 1024 * 1024, "a grid is a short text file that can be read")
+KEYS: Final = ("grid", "zip")
+OUTERMOST: Final = ("model", "stack", "cluster", "accelerator")
+"""Fields that change slowest in the order of the work: what questions share is kept for the latest of them."""
+INNERMOST: Final = "memory"
+"""The field that changes fastest: questions that differ in it alone are answered together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridAxis:
+    """Fields that advance together, and their values."""
+
+    fields: tuple[str, ...]
+    """Own names (:mod:`shardplan.sweeps.fields`)."""
+    values: tuple[tuple[Any, ...], ...]
+    """For every step the value of each field, in SI units."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """The product of axes; the last axis changes fastest."""
+
+    axes: tuple[GridAxis, ...]
+
+    def __post_init__(self) -> None:
+        """Checks names and size. Raises InputError."""
+        names = [name for axis in self.axes for name in axis.fields]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise _wrong(f"the grid gives {twice} twice", "every field is given once", f"keep one of the two {twice}")
+        for wanted, flag in ((("model",), "model"), (("cluster", "accelerator"), "cluster"), (WORLD, "gpus")):
+            if not {*wanted} & {*names}:
+                raise _wrong(f"the grid has no {flag}", "a grid has a model, a cluster and gpus", f"add {flag}")
+        if {*WORLD} <= {*names}:
+            raise _wrong("the grid has gpus and nodes", "a grid has gpus or nodes", "keep one of the two")
+        if self.num_questions > MOST_QUESTIONS:
+            sizes = " x ".join(
+                f"{len(axis.values):,} {'+'.join(axis.fields)}" for axis in self.axes if len(axis.values) > 1
+            )
+            raise _wrong(
+                f"the grid has {self.num_questions:,} questions: {sizes}",
+                f"a grid has at most {MOST_QUESTIONS:,} questions",
+                "give fewer values, or put fields that change together under zip",
+            )
+
+    @property
+    def fields(self) -> tuple[GridField, ...]:
+        """All fields, in the order of the file."""
+        return _fields_of(tuple(axis.fields for axis in self.axes))
+
+    @property
+    def num_questions(self) -> int:
+        """Product of the lengths of the axes."""
+        return prod(len(axis.values) for axis in self.axes)
+
+    def point(self, number: int) -> dict[str, Any]:
+        """The values of question ``number``, by field."""
+        found: dict[str, Any] = {}
+        for axis in reversed(self.axes):
+            number, place = divmod(number, len(axis.values))
+            found |= dict(zip(axis.fields, axis.values[place], strict=True))
+        return {field.name: found[field.name] for field in self.fields}
+
+    def work_order(self) -> NDArray[np.int64]:
+        """Numbers of the questions in the order in which they are asked: neighbours share most."""
+        places = sorted(range(len(self.axes)), key=lambda place: self._rank(self.axes[place]))
+        numbers = np.arange(self.num_questions).reshape([len(axis.values) for axis in self.axes])
+        return numbers.transpose(places).ravel()
+
+    @property
+    def group_size(self) -> int:
+        """Questions in a row that differ in the memory alone."""
+        return next((len(axis.values) for axis in self.axes if axis.fields == (INNERMOST,)), 1)
+
+    @staticmethod
+    def _rank(axis: GridAxis) -> int:
+        if axis.fields == (INNERMOST,):
+            return len(OUTERMOST) + 1
+        return min((OUTERMOST.index(name) for name in axis.fields if name in OUTERMOST), default=len(OUTERMOST))
+
+    def record(self) -> list[dict[str, Any]]:
+        """As a manifest holds it."""
+        return [{"fields": [*axis.fields], "values": [[*values] for values in axis.values]} for axis in self.axes]
+
+    @classmethod
+    def from_record(cls, record: Sequence[Mapping[str, Any]]) -> Grid:
+        """The grid of a manifest. Raises InputError."""
+        axes = [
+            GridAxis(
+                fields=tuple(each["fields"]),
+                values=tuple(
+                    tuple(tuple(v) if isinstance(v, list) else v for v in values) for values in each["values"]
+                ),
+            )
+            for each in record
+        ]
+        return cls(axes=tuple(axes))
+
+
+WORLD: Final = ("num_accelerators", "nodes")
+
+
+@lru_cache(maxsize=16)
+def _fields_of(names: tuple[tuple[str, ...], ...]) -> tuple[GridField, ...]:
+    """Fields by name; kept here, not in a grid, since workers get grids and fields cannot be sent."""
+    return tuple(field_of(name) for axis in names for name in axis)
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid in a file. Raises InputError, which names the file."""
+    return grid_of(read_document(path, GRID_FILE), label=str(path))
+
+
+def grid_of(document: Mapping[str, Any], *, label: str = "the grid") -> Grid:
+    """A grid from what a file holds, or from fields with their values. Raises InputError."""
+    if not isinstance(document, Mapping) or not document:
+        raise _wrong(
+            f"{label} holds {shown(document)}", "a grid holds fields with values", "see `shardplan sweep --help`"
+        )
+    is_whole = any(key in document for key in KEYS)
+    for key in document if is_whole else ():
+        if key not in KEYS:
+            raise UnknownNameError(f"part of {label}", str(key)[:60], KEYS, hint="fields stand below grid or zip")
+    products = document.get("grid") or {} if is_whole else document
+    zips = document.get("zip") or [] if is_whole else []
+    zips = [zips] if isinstance(zips, Mapping) else zips
+    if not isinstance(products, Mapping) or not all(isinstance(each, Mapping) for each in zips):
+        raise _wrong(
+            f"{label}: grid and zip hold no fields", "grid and zip hold fields with values", "write field: values"
+        )
+    axes = [_zipped({name: given}) for name, given in products.items()]
+    return Grid(axes=(*axes, *(_zipped(each) for each in zips)))
+
+
+def _zipped(given: Mapping[Any, Any]) -> GridAxis:
+    """Fields that advance together; one field alone is an axis of its own."""
+    columns: dict[str, tuple[Any, ...]] = {}
+    for name, values in given.items():
+        field = field_of(name)
+        listed = values_of(str(name), values, takes_lists=field.takes_lists)
+        columns[field.name] = tuple(field.read(value) for value in listed)
+    lengths = {name: len(values) for name, values in columns.items() if len(values) > 1}
+    if len({*lengths.values()}) > 1:
+        told = ", ".join(f"{name} has {length} values" for name, length in lengths.items())
+        raise _wrong(f"zip: {told}", "fields of a zip have the same number of values", "give each as many values")
+    most = max(lengths.values(), default=1)
+    full = [values if len(values) == most else values * most for values in columns.values()]
+    return GridAxis(fields=tuple(columns), values=tuple(zip(*full, strict=True)))
+
+
+def _wrong(message: str, rule: str, hint: str) -> InputError:
+    return InputError(message, rule=rule, hint=hint)

@@ -1,0 +1,104 @@
+"""From a point of a grid to a question, with the framework and the limits of its plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+from shardplan.estimation.question import Question
+from shardplan.frameworks.defaults import job_in_stack
+from shardplan.frameworks.stack import Stack
+from shardplan.frameworks.usual_stack import USUAL, stack_for
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.defaults import default_job
+from shardplan.inputs.job import Job
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
+from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator, load_cluster, load_model
+from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.planner.space import Restrictions, as_lists
+from shardplan.sweeps.fields import CHOICES, REPLACED
+from shardplan.sweeps.grid import Grid
+
+Point = Mapping[str, Any]
+
+
+class PutPoint(NamedTuple):
+    """A question as the search takes it."""
+
+    question: Question
+    stack: Stack | None
+    restrictions: Restrictions
+
+
+def put(point: Point) -> PutPoint:
+    """The question at a point, with the defaults that ``shardplan plan`` takes. Raises InputError."""
+    model, cluster = model_named(point["model"]), _cluster(point)
+    num_accelerators = _world(point, cluster)
+    stack = stack_for(point.get("stack", USUAL), cluster.accelerator.vendor)
+    fields = {name: point[name] for name in JOB if name in point}
+    filled = () if stack is None else tuple(stack.job)
+    usual, _ = default_job(model, cluster, num_accelerators, stated_elsewhere=filled, **fields)
+    job, _ = job_in_stack(usual, stack, fields, _grouped(point, "software"))
+    profile = None if point.get("profile") is None else profile_named(point["profile"])
+    question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
+    choices = {name: as_lists(_grouped(point, name)) for name in CHOICES}
+    return PutPoint(question, stack, Restrictions(**choices))
+
+
+JOB = tuple(name for name in Job.__dataclass_fields__ if name != "software")
+
+
+@lru_cache(maxsize=64)
+def model_named(name: str) -> ModelConfig:
+    """The model of that name or path. Raises InputError."""
+    return load_model(name)
+
+
+@lru_cache(maxsize=64)
+def profile_named(name: str) -> Profile:
+    """The constants of a generation or a file. Raises InputError."""
+    return load_profile(name) if name in ("default", *generations()) else read_profile(name)
+
+
+@lru_cache(maxsize=256)
+def cluster_named(cluster: str | None, accelerator: str | None) -> Cluster:
+    """The cluster, or the usual one of an accelerator. Raises InputError."""
+    if cluster is not None:
+        return load_cluster(cluster, accelerator=accelerator)
+    assert accelerator is not None
+    return cluster_of_accelerator(accelerator)
+
+
+def _cluster(point: Point) -> Cluster:
+    named = cluster_named(point.get("cluster"), point.get("accelerator"))
+    values = {name: point[name] for name in REPLACED if name in point}
+    return override(named, cast("Overrides", values)) if values else named
+
+
+def _world(point: Point, cluster: Cluster) -> int:
+    if "num_accelerators" in point:
+        return int(point["num_accelerators"])
+    return int(point["nodes"]) * cluster.accelerators_per_node
+
+
+def _grouped(point: Point, group: str) -> dict[str, Any]:
+    """Values of ``group.field`` by field."""
+    return {name.removeprefix(f"{group}."): value for name, value in point.items() if name.startswith(f"{group}.")}
+
+
+def check_names(grid: Grid) -> None:
+    """Finds names that are not known before anything is asked. Raises InputError."""
+    checks: dict[str, Callable[[str], object]] = {
+        "model": model_named,
+        "cluster": lambda name: cluster_named(name, None),
+        "accelerator": load_accelerator,
+        "stack": lambda name: stack_for(name, ""),
+        "profile": profile_named,
+    }
+    for axis in grid.axes:
+        for place, field in enumerate(axis.fields):
+            for value in dict.fromkeys(values[place] for values in axis.values if field in checks):
+                if value is not None:
+                    checks[field](value)

@@ -1,0 +1,130 @@
+"""Answers as rows of a table: one for each question, with the same columns and types in every chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final, Literal, get_args, get_type_hints
+
+from shardplan.estimation.estimate import Estimate
+from shardplan.fields import described
+from shardplan.inputs.plan import Plan
+from shardplan.records import keys, plain
+from shardplan.sweeps.grid import Grid
+from shardplan.sweeps.questions import PutPoint
+
+Cell = Literal["int", "float", "bool", "text"]
+Row = dict[str, Any]
+Outcome = Literal["fits", "nothing fits", "refused", "failed"]
+"""What became of a question: ``refused`` is a question that breaks a rule, ``failed`` a defect or a dead worker."""
+
+NUMBER: Final = "question"
+"""The column with the number of a question, from 0, in the grid's order."""
+TERMS: Final = (
+    *("matmul", "attention", "memory_bound", "host", "tp_communication", "cp_communication", "ep_communication"),
+    *("recompute", "dp_communication", "pp_communication", "offload", "optimizer", "fixed", "stragglers", "bubble"),
+)
+"""Terms of the step time, in the order of an estimate."""
+COUNTS_OF_QUESTION: Final = ("num_accelerators", "sequence_length", "global_batch_size")
+NAMES_OF_QUESTION: Final = ("precision", "accelerator_name")
+"""What a question has where the grid leaves it open."""
+LEFT_OUT: Final = ("assumptions", "evidence", "refusals", "reason", "feasible", "flops_convention", "stage_layers")
+CELLS: Final[Mapping[type, Cell]] = {bool: "bool", int: "int", float: "float", str: "text"}
+
+
+@cache
+def estimate_columns() -> dict[str, Cell]:
+    """Columns of an estimate that are one number or text each, by key."""
+    hints = get_type_hints(Estimate)
+    found = {key: _cell_of(hints[name]) for name, key in keys(Estimate).items() if name not in LEFT_OUT}
+    return {key: cell for key, cell in found.items() if cell is not None}
+
+
+@cache
+def plan_columns() -> dict[str, Cell]:
+    """Columns of a plan."""
+    hints = get_type_hints(Plan)
+    return {each.name: _cell_of(hints[each.name]) or "text" for each in fields(Plan) if each.name in described(Plan)}
+
+
+def schema_of(grid: Grid) -> dict[str, Cell]:
+    """Every column with its type, in order."""
+    asked: dict[str, Cell] = {NUMBER: "int"} | _grid_columns(grid)
+    left: dict[str, Cell] = dict.fromkeys(COUNTS_OF_QUESTION, "int")
+    left |= dict.fromkeys(NAMES_OF_QUESTION, "text")
+    asked |= {name: cell for name, cell in left.items() if name not in asked}
+    answered: dict[str, Cell] = {"outcome": "text", "reason": "text", "num_plans_evaluated": "int"}
+    terms: dict[str, Cell] = {f"{name}_s": "float" for name in TERMS}
+    return asked | answered | estimate_columns() | terms | plan_columns()
+
+
+def _grid_columns(grid: Grid) -> dict[str, Cell]:
+    """Columns of the fields of a grid; a field whose values are of several types is text."""
+    values = {
+        name: [each[place] for each in axis.values] for axis in grid.axes for place, name in enumerate(axis.fields)
+    }
+    return {field.column: _type_of(values[field.name]) for field in grid.fields}
+
+
+def _type_of(values: Sequence[Any]) -> Cell:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return "float"
+    return CELLS.get(kinds.pop(), "text") if len(kinds) == 1 else "text"
+
+
+def _cell_of(hint: Any) -> Cell | None:
+    if hint in CELLS:
+        return CELLS[hint]
+    options = [each for each in get_args(hint) if each is not type(None)]
+    if options and all(isinstance(each, str) for each in options):  # a choice
+        return "text"
+    return _cell_of(options[0]) if len(options) == 1 else None
+
+
+def asked_row(grid: Grid, number: int, point: Mapping[str, Any]) -> Row:
+    """The question of a row."""
+    return {NUMBER: number} | {field.column: as_cell(point[field.name]) for field in grid.fields}
+
+
+def failed_row(outcome: Outcome, reason: str) -> Row:
+    """A question that has no answer."""
+    return {"outcome": outcome, "reason": reason}
+
+
+def answered_row(put: PutPoint, estimate: Estimate | None, num_plans: int) -> Row:
+    """The answer to a question: its fastest plan, or that nothing fits."""
+    question = put.question
+    row: Row = {name: getattr(question.job, name) for name in ("sequence_length", "global_batch_size", "precision")}
+    row |= {"num_accelerators": question.num_accelerators, "accelerator_name": question.cluster.accelerator.name}
+    row |= {"num_plans_evaluated": num_plans}
+    if estimate is None:
+        why = "none of them fits in memory" if num_plans else "no plan is valid for this number and batch"
+        return row | failed_row("nothing fits", f"{num_plans:,} valid plans; {why}" if num_plans else why)
+    names = {key: name for name, key in keys(Estimate).items()}
+    row |= {key: as_cell(getattr(estimate, names[key])) for key in estimate_columns()}
+    row |= {f"{name}_s": float(time) for name, time in estimate.breakdown.items()}
+    return row | {name: as_cell(getattr(estimate.plan, name)) for name in plan_columns()} | {"outcome": "fits"}
+
+
+def as_cell(value: object) -> Any:
+    """A number, a text or None; lists and mappings as text."""
+    value = plain(value)
+    if isinstance(value, list):
+        return ",".join(str(part) for part in value)
+    if isinstance(value, dict):
+        return ",".join(f"{name}={part}" for name, part in value.items())
+    return value
+
+
+def as_columns(grid: Grid, rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Rows as columns, each value of its column's type."""
+    schema = schema_of(grid)
+    return {name: [_typed(row.get(name), cell) for row in rows] for name, cell in schema.items()}
+
+
+def _typed(value: Any, cell: Cell) -> Any:
+    if value is None:
+        return None
+    return {"int": int, "float": float, "bool": bool, "text": str}[cell](value)

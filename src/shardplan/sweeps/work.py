@@ -1,0 +1,62 @@
+"""What a worker does: the rows of one chunk of questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from shardplan.errors import ShardplanError
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.related.capacities import best_by_capacity
+from shardplan.sweeps.grid import INNERMOST, Grid
+from shardplan.sweeps.questions import PutPoint, put
+from shardplan.sweeps.rows import Row, answered_row, asked_row, failed_row
+
+KNOWN = KnownPipelines()
+"""Pipelines of the models that this worker has been asked about lately."""
+
+
+def rows_of(grid: Grid, numbers: Sequence[int]) -> list[Row]:
+    """A row for each of these questions, in their order. A question without an answer is a row with its reason."""
+    points = [(number, grid.point(number)) for number in numbers]
+    rows: list[Row] = []
+    for _, group in groupby(points, key=lambda each: _without_memory(each[1])):
+        rows += _answered(grid, [*group])
+    return rows
+
+
+def _without_memory(point: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in point.items() if name != INNERMOST]
+
+
+def _answered(grid: Grid, points: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
+    """Rows of questions that differ in the memory alone, which are answered together."""
+    rows = {number: asked_row(grid, number, point) for number, point in points}
+    puts: dict[int, PutPoint] = {}
+    for number, point in points:
+        try:
+            puts[number] = put(point)
+        except Exception as error:  # noqa: BLE001  # one question must not end a sweep
+            rows[number] |= _failed(error)
+    for number, answer in zip(puts, _answers([*puts.values()]), strict=True):
+        rows[number] |= answer
+    return iter(rows.values())
+
+
+def _answers(puts: Sequence[PutPoint]) -> Iterable[Row]:
+    if not puts:
+        return ()
+    try:
+        found = best_by_capacity(
+            [each.question for each in puts], restrictions=puts[0].restrictions, stack=puts[0].stack, known=KNOWN
+        )
+    except Exception as error:  # noqa: BLE001  # as above
+        return [_failed(error)] * len(puts)
+    return [answered_row(each, *answer) for each, answer in zip(puts, found, strict=True)]
+
+
+def _failed(error: Exception) -> Row:
+    if isinstance(error, ShardplanError):
+        return failed_row("refused", f"{error.message} ({error.hint})" if error.hint else error.message)
+    return failed_row("failed", f"{type(error).__name__}: {error}"[:500])

@@ -1,0 +1,75 @@
+"""Rows: the answers of a search, whatever the order and the grouping in which they are found."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+from tests.sweeps.small import SMALL
+
+from shardplan.planner.related.capacities import best_by_capacity
+from shardplan.planner.search import search_question
+from shardplan.reports.breakdown import TERMS as SHOWN_TERMS
+from shardplan.sweeps.grid import grid_of
+from shardplan.sweeps.questions import put
+from shardplan.sweeps.rows import TERMS, as_columns, schema_of
+from shardplan.sweeps.work import rows_of
+
+GRID = grid_of(SMALL)
+CHOICES: dict[str, Any] = {"fix": {"cp": 1, "pp": 1, "sharding": "zero1", "recompute": "none"}, "limit": {"tp": [1, 2]}}
+
+
+def test_a_row_is_the_fastest_plan_of_a_search() -> None:
+    for row in rows_of(GRID, range(GRID.num_questions)):
+        asked = put(GRID.point(row["question"]))
+        result = search_question(asked.question, top=1, suggestions=False, stack=asked.stack, **CHOICES)
+        assert row["num_plans_evaluated"] == result.num_plans_evaluated
+        if not result.estimates:
+            assert row["outcome"] == "nothing fits"
+            continue
+        best = result.estimates[0]
+        assert (row["step_time_s"], row["tp"]) == (pytest.approx(best.step_time, rel=1e-12), best.plan.tp)
+        assert row["peak_memory_bytes"] <= row["usable_memory_bytes"]
+        assert sum(row[f"{term}_s"] for term in TERMS) == pytest.approx(row["step_time_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize("memories", [(80, 20, 12, 9, 6, 4), (4, 6, 9, 12, 20, 80)])
+def test_the_fastest_plans_of_several_capacities_are_those_of_each_alone(memories: tuple[float, ...]) -> None:
+    grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": [*memories], "limit.tp": [[1, 2, 4, 8]]})
+    puts = [put(grid.point(number)) for number in range(len(memories))]
+    limits: dict[str, Any] = {"restrictions": puts[0].restrictions, "stack": puts[0].stack}
+    together = best_by_capacity(
+        [each.question for each in puts], restrictions=puts[0].restrictions, stack=puts[0].stack
+    )
+    alone = [best_by_capacity([each.question], **limits)[0] for each in puts]
+    assert [each.num_plans_evaluated for each in together] == [each.num_plans_evaluated for each in alone]
+    times, expected = (
+        [inf if a.estimate is None else a.estimate.step_time for a in each] for each in (together, alone)
+    )
+    assert times == pytest.approx(expected, rel=1e-12)
+    assert inf in times
+    assert len(set(times)) > 2  # it is a question in which memory decides
+
+
+def test_a_question_that_breaks_a_rule_is_a_row_with_the_reason() -> None:
+    grid = grid_of(SMALL | {"memory": [0.1, 80], "gpus": 8, "global_batch_size": 16})
+    refused, fits = rows_of(grid, range(2))
+    assert (refused["outcome"], fits["outcome"]) == ("refused", "fits")
+    assert "memory" in refused["reason"]
+
+
+def test_a_defect_is_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("shardplan.sweeps.work.best_by_capacity", broken)
+    rows = rows_of(GRID, range(3))
+    assert {(row["outcome"], row["reason"]) for row in rows} == {("failed", "ZeroDivisionError: by zero")}
+
+
+def test_rows_have_the_same_columns_whatever_became_of_them() -> None:
+    columns = as_columns(GRID, rows_of(GRID, range(4)))
+    assert list(columns) == list(schema_of(GRID))
+    assert {len(values) for values in columns.values()} == {4}
+    assert set(TERMS) == set(SHOWN_TERMS)
