@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardplan.estimation.layout import Rounds
 from shardplan.estimation.parts.chunk_memory import MemoryParts
 from shardplan.estimation.parts.layer_operators import LayerOperator, layer_operators
-from shardplan.estimation.parts.once_a_step import OnceAStep
+from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
@@ -126,6 +126,11 @@ class PricedPlan:
     def once_a_step(self) -> OnceAStep:
         """What every rank takes besides its micro-batches."""
         return self.columns.once_a_step_of(self.number)
+
+    @property
+    def step_traffic(self) -> StepTraffic:
+        """What states exchange once a step, before computation hides it."""
+        return self.columns.step_traffic_of(self.number)
 
     @property
     def memory_parts(self) -> MemoryParts:

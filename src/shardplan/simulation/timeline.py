@@ -32,9 +32,11 @@ EVENT_KINDS: Final = (
     "optimizer",
     "fixed time",
     "stragglers",
+    "hidden parameter gathering",
+    "hidden gradient reduction",
 )
-"""What an event is, by number. ``backward`` is both gradients in one piece. Of the exchanges of states, the events are
-what no computation hides, as the estimate has it."""
+"""What an event is, by number. ``backward`` is both gradients in one piece. Of the exchanges of states, the others are
+what no computation hides."""
 (
     FORWARD,
     RECOMPUTATION,
@@ -49,10 +51,12 @@ what no computation hides, as the estimate has it."""
     OPTIMIZER,
     FIXED,
     STRAGGLERS,
+    HIDDEN_GATHERING,
+    HIDDEN_REDUCTION,
 ) = range(len(EVENT_KINDS))
 PIPELINE_KINDS: Final = (FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD)
 """Work on micro-batches."""
-MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED)
+MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED, HIDDEN_GATHERING, HIDDEN_REDUCTION)
 """What travels while passes run."""
 
 LANES: Final = ("compute", "pipeline transfers", "data-parallel exchanges")
