@@ -15,7 +15,7 @@ from tests.simulation.test_step import sizes, suited, uneven
 
 from shardplan.costs.overlap import exposed_with_chunks
 from shardplan.estimation.parts.once_a_step import StepTraffic
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, Sharding
 from shardplan.schedules.base import ChunkTimes
 from shardplan.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.simulation.exchanges import StateExchanges
@@ -57,7 +57,7 @@ def of_plan(plan: Plan, num_accelerators: int = 128, **asked: Any) -> SimulatedP
 
 @pytest.mark.parametrize("plan", [Plan(tp=2), Plan(tp=2, pp=4), Plan(tp=2, pp=4, schedule="gpipe"), Plan(tp=1, pp=8)])
 @pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero2", "zero3"])
-def test_with_one_chunk_the_exposed_exchanges_are_those_of_the_estimate(plan: Plan, sharding: str) -> None:
+def test_with_one_chunk_the_exposed_exchanges_are_those_of_the_estimate(plan: Plan, sharding: Sharding) -> None:
     one = of_plan(replace(plan, sharding=sharding))
     estimated = one.priced.once_a_step
     assert one.once_a_step.reduce == pytest.approx(estimated.reduce, rel=1e-9)
@@ -84,7 +84,7 @@ def test_chunks_that_follow_one_another_are_the_formula_of_the_estimate(time: fl
     profile = replace(question().profile, hidden_slowdown=SLOWDOWN)
     for shown, own in ((found.reduce_exposed, 1.0), (found.gather_exposed, 0.5)):
         windows = own * (1 + group * (chunks - 1))
-        formula = exposed_with_chunks(time, own, lambda all_=windows: all_, chunks, profile)
+        formula = exposed_with_chunks(time, own, windows.__pos__, chunks, profile)
         assert shown == pytest.approx(formula, rel=1e-12)
 
 

@@ -117,7 +117,7 @@ class PricedPlan:
         """Shares of the step whose prices are uncertain."""
         return Shares(**{name: shares[self.number].item() for name, shares in self.columns.shares.items()})
 
-    @property
+    @cached_property
     def chunk_times(self) -> ChunkTimes:
         """Seconds of one micro-batch in every model chunk: the prices that the step is the sum of."""
         return self.columns.chunk_times_of(self.number, self.plan, self.numbers)
