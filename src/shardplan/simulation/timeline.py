@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.errors import InputError
 from shardplan.estimation.parts.layer_operators import LayerOperator
 from shardplan.fields import dataclass
 from shardplan.simulation.clock import Seconds
@@ -165,6 +166,15 @@ class StepTimeline:
     """Of every rank; empty where no plan says how many bytes there are."""
     layer: tuple[LayerOperator, ...] = ()
     """Operators of the most frequent kind of layer, in order; empty where there is no plan."""
+
+    def __post_init__(self) -> None:
+        """Refuses memory of some ranks: pages and pictures show that of all or none."""
+        if self.memory and len(self.memory) != self.num_ranks:
+            raise InputError(
+                f"a timeline of {self.num_ranks} ranks has the memory of {len(self.memory)}",
+                rule="a timeline has the memory of every rank, or of none",
+                hint="give one MemoryTrace for each rank, or leave memory empty",
+            )
 
     @property
     def num_ranks(self) -> int:
