@@ -13,6 +13,7 @@ from tests.simulation.cases import even, passes, pipeline, step
 from tests.simulation.test_plan import PLANS, every_plan, question
 from tests.simulation.test_step import sizes, suited, uneven
 
+from shardplan.errors import InputError
 from shardplan.inputs.plan import Plan
 from shardplan.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan
@@ -171,3 +172,10 @@ def test_sharded_weights_travel_while_passes_wait() -> None:
     assert exposed > 0
     assert exposed <= own.duration[own.lane == COMPUTE].sum()
     assert GATHERING not in own.kind
+
+
+def test_memory_of_some_ranks_is_refused() -> None:
+    timeline = timeline_of(simulated(Plan(tp=2, pp=4)))
+    with pytest.raises(InputError, match="4 ranks has the memory of 3"):
+        replace(timeline, memory=timeline.memory[:3])
+    assert replace(timeline, memory=()).memory == ()

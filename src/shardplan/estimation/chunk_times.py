@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from operator import attrgetter
 
 import numpy as np
@@ -27,15 +28,17 @@ def chunk_stages(question: Question, plan: Plan) -> list[Stage]:
     counts = chunk_counts(model, plan.pp, plan.vp, plan.stage_layers)
     chunks = counts.reshape(len(counts), -1).T.tolist()
     last = len(chunks) - 1
-    return [
-        Chunk(
-            counts=tuple(held),
-            num_embeddings=int(number == 0),
-            num_heads=int(number == last),
-            num_mtp_layers=model.num_mtp_layers if number == last else 0,
+
+    @cache
+    def stage(counts: tuple[int, ...], is_first: bool, is_last: bool) -> Stage:  # noqa: FBT001  # few are unlike
+        return Chunk(
+            counts=counts,
+            num_embeddings=int(is_first),
+            num_heads=int(is_last),
+            num_mtp_layers=model.num_mtp_layers if is_last else 0,
         ).as_stage()
-        for number, held in enumerate(chunks)
-    ]
+
+    return [stage(tuple(held), number == 0, number == last) for number, held in enumerate(chunks)]
 
 
 def chunk_ranks(plan: Plan, numbers: PlanNumbers) -> NDArray[np.int64]:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from shardplan.arrays import Flags, Numbers, column, gather, mapped, where
 from shardplan.costs.block import BlockCost
-from shardplan.estimation.charge import state_charge
+from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.chunk_times import chunk_times
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
-from shardplan.estimation.parts.once_a_step import OnceAStep
+from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -37,6 +37,7 @@ from shardplan.estimation.times import (
     StateTimes,
     WorkTimes,
     chunk_time,
+    once_windows,
     paced,
     pipeline_sum,
     state_times,
@@ -146,6 +147,19 @@ class PlanColumns:
             update=each(states.update)[rows],
             fixed=float(fixed_time(self.question)),
             straggler_factor=float(straggler_factor(self.question)),
+        )
+
+    def step_traffic_of(self, number: int) -> StepTraffic:
+        """What the states of one of the plans exchange once a step, before computation hides it."""
+        each, charge, rows = self.rows.stages.each, self._charge, self._rows_of(number)
+        gather_window, reduce_window = once_windows(self.question, self._times, charge)
+        return StepTraffic(
+            gather_time=each(charge.gather_time)[rows],
+            reduce_time=each(charge.reduce_time)[rows],
+            gather_window=each(gather_window)[rows],
+            reduce_window=each(reduce_window)[rows],
+            least_share=float(self.question.profile.hidden_slowdown),
+            shares_card=bool(self._shares_card[number]),
         )
 
     def _rows_of(self, number: int) -> Index:
@@ -328,9 +342,18 @@ class PlanColumns:
         return pipeline_sum(self.question, self.numbers, self._around, self._whole, whole)
 
     @cached_property
+    def _charge(self) -> StateCharge:
+        return state_charge(self.question, self._of_rows, self.rows.stages.stages, self._states)
+
+    @cached_property
     def _state_times(self) -> StateTimes:
-        charge = state_charge(self.question, self._of_rows, self.rows.stages.stages, self._states)
-        return state_times(self.question, self._times, charge)
+        return state_times(self.question, self._times, self._charge)
+
+    @cached_property
+    def _shares_card(self) -> NDArray[np.bool_]:
+        """Whether transfers between stages and the traffic of states use a network tier in common."""
+        moved = (np.multiply(sent, self._in_states(tier)) for tier, sent in enumerate(self.prices.handover.bytes))
+        return self._each(sum(moved, start=np.zeros(1))) > 0
 
     @cached_property
     def _busy(self) -> Column:

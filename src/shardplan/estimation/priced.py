@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardplan.estimation.layout import Rounds
 from shardplan.estimation.parts.chunk_memory import MemoryParts
 from shardplan.estimation.parts.layer_operators import LayerOperator, layer_operators
-from shardplan.estimation.parts.once_a_step import OnceAStep
+from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
@@ -117,7 +117,7 @@ class PricedPlan:
         """Shares of the step whose prices are uncertain."""
         return Shares(**{name: shares[self.number].item() for name, shares in self.columns.shares.items()})
 
-    @property
+    @cached_property
     def chunk_times(self) -> ChunkTimes:
         """Seconds of one micro-batch in every model chunk: the prices that the step is the sum of."""
         return self.columns.chunk_times_of(self.number, self.plan, self.numbers)
@@ -126,6 +126,11 @@ class PricedPlan:
     def once_a_step(self) -> OnceAStep:
         """What every rank takes besides its micro-batches."""
         return self.columns.once_a_step_of(self.number)
+
+    @property
+    def step_traffic(self) -> StepTraffic:
+        """What states exchange once a step, before computation hides it."""
+        return self.columns.step_traffic_of(self.number)
 
     @property
     def memory_parts(self) -> MemoryParts:

@@ -242,12 +242,11 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
     profile, vp = question.profile, times.windows.vp
     sharded: Numbers = 0.0
     left: Numbers | None = None
-    once = not (is_zero(load.reduce_time) and is_zero(load.gather_time))
     if not is_zero(load.sharding_time):
         each = exposed(load.sharding_time, times.sharding_window, profile)
         sharded = (times.windows.num_microbatches + times.windows.waits) * each
-        if once:  # What hides the traffic of every micro-batch cannot hide that of the step as well.
-            left = 1 - (load.sharding_time - each) / np.maximum(times.free, 1e-30)
+        if not (is_zero(load.reduce_time) and is_zero(load.gather_time)):
+            left = _left(times, load.sharding_time - each)
 
     def shown(time: Numbers, own: Callable[[], Numbers], windows: Callable[[], Numbers]) -> Numbers:
         if is_zero(time):
@@ -262,6 +261,20 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
         gather=shown(load.gather_time, lambda: times.gather_window, lambda: times.gather_windows),
         update=load.update_time,
     )
+
+
+def _left(times: WorkTimes, hidden: Numbers) -> Numbers:
+    """Share of the free computation that hides nothing where it hides ``hidden`` seconds of every micro-batch.
+
+    What hides the traffic of every micro-batch cannot hide that of the step as well.
+    """
+    return 1 - hidden / np.maximum(times.free, 1e-30)
+
+
+def once_windows(question: Question, times: WorkTimes, load: StateCharge) -> tuple[Numbers, Numbers]:
+    """What of one chunk's first forward and last backward pass can hide the traffic of the step. [s]"""
+    left = _left(times, load.sharding_time - exposed(load.sharding_time, times.sharding_window, question.profile))
+    return left * times.gather_window, left * times.reduce_window
 
 
 def pipeline_sum(question: Question, numbers: PlanNumbers, around: Around, whole: Stage, work: StageWork) -> Passes:

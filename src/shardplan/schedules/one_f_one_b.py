@@ -41,5 +41,7 @@ class OneForwardOneBackward(PipelineSchedule):
 def alternate(forward: list[Pass], backward: list[Pass], warm_up: int) -> tuple[Pass, ...]:
     """``warm_up`` forward passes, then one forward and one backward pass in turn, then the backward passes left."""
     first = min(warm_up, len(forward))
-    pairs = zip(forward[first:], backward, strict=False)
-    return (*forward[:first], *(one for pair in pairs for one in pair), *backward[len(forward) - first :])
+    last = len(forward) - first
+    pairs = [*forward[first:], *backward[:last]]
+    pairs[::2], pairs[1::2] = forward[first:], backward[:last]  # slices, which are faster than a loop
+    return (*forward[:first], *pairs, *backward[last:])

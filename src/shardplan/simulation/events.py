@@ -15,6 +15,7 @@ from shardplan.schedules.base import ChunkTimes
 from shardplan.simulation import pieces as piece_kinds
 from shardplan.simulation.clock import Seconds
 from shardplan.simulation.critical import CriticalPath, critical_path
+from shardplan.simulation.exchanges import StateExchanges
 from shardplan.simulation.pieces import NOTHING
 from shardplan.simulation.step import SimulatedStep, durations
 from shardplan.simulation.timeline import (
@@ -24,6 +25,8 @@ from shardplan.simulation.timeline import (
     FIXED,
     FORWARD,
     GATHERING,
+    HIDDEN_GATHERING,
+    HIDDEN_REDUCTION,
     INPUT_GRADIENT,
     NO_CHUNK,
     OPTIMIZER,
@@ -54,6 +57,8 @@ class PlacedStep:
     times: ChunkTimes
     """What its pieces take before any disturbance."""
     once: OnceAStep | None
+    exchanges: StateExchanges | None
+    """What states exchange once a step, if that is known."""
     start: Seconds
     """Of every piece; those of one block, which share the rank, one after another. [s]"""
     end: Seconds
@@ -63,19 +68,25 @@ class PlacedStep:
     path: CriticalPath
 
     @classmethod
-    def of(cls, step: SimulatedStep, times: ChunkTimes, once: OnceAStep | None = None) -> PlacedStep:
+    def of(
+        cls,
+        step: SimulatedStep,
+        times: ChunkTimes,
+        once: OnceAStep | None = None,
+        exchanges: StateExchanges | None = None,
+    ) -> PlacedStep:
         """``step``, moved to where its first piece, or the gathering of parameters before that, starts at 0."""
         pieces = step.pieces
         spans = _spans(step)
         slowest = int(np.argmax(spans if once is None else once.after(spans)))
         firsts = step.start[pieces.bounds[:-1]]
         origin = np.min(firsts if once is None else firsts - once.gather)
-        before = np.cumsum(step.took) - step.took
         return cls(
             step=step,
             times=times,
             once=once,
-            start=step.start - origin + (before - before[pieces.first_of_block]),
+            exchanges=exchanges,
+            start=step.placed_start - origin,
             end=step.end - origin,
             slowest=slowest,
             path=critical_path(step, slowest),
@@ -94,7 +105,7 @@ class PlacedStep:
 
 def events_of(at: PlacedStep) -> Events:
     """Everything that happens in a step, sorted by rank, lane and time."""
-    groups = [_work(at), _recomputation(at), _sends(at), _exchanges(at), *_once(at)]
+    groups = [_work(at), _recomputation(at), _sends(at), _exchanges(at), *_hidden(at), *_once(at)]
     every = Events(
         **{each.name: np.concatenate([getattr(one, each.name) for one in groups]) for each in fields(Events)}
     )
@@ -173,6 +184,27 @@ def _exchanges(at: PlacedStep) -> Events:
         duration=waiting[some],
         critical=at.path.pieces[some],
     )
+
+
+def _hidden(at: PlacedStep) -> Iterator[Events]:
+    """Traffic of states once a step while the rank runs its pieces, chunk by chunk."""
+    if at.exchanges is None:
+        return
+    moved = at.start[0] - at.step.placed_start[0]
+    for kind, buckets in (
+        (HIDDEN_GATHERING, at.exchanges.gatherings),
+        (HIDDEN_REDUCTION, at.exchanges.reductions),
+    ):
+        yield _events(
+            rank=buckets.rank,
+            lane=EXCHANGES,
+            kind=kind,
+            chunk=buckets.chunk,
+            microbatch=NO_CHUNK,
+            start=buckets.start + moved,
+            duration=buckets.end - buckets.start,
+            critical=False,
+        )
 
 
 def _once(at: PlacedStep) -> Iterator[Events]:

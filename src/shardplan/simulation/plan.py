@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardplan.errors import InputError
+from shardplan.estimation.parts.once_a_step import OnceAStep
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.schedules.registry import closed_form, is_known
+from shardplan.simulation.exchanges import StateExchanges
 from shardplan.simulation.replicas import ALONE, Replicas, ReplicaSteps, simulate_replicas
 from shardplan.simulation.step import UNDISTURBED, Disturbance, SimulatedStep, simulate
 from shardplan.validity.rules import check_plan
@@ -27,6 +29,8 @@ class SimulatedPlan:
     """What the pieces of the step take before any disturbance."""
     replicas: ReplicaSteps
     """The micro-batches of the step in every data-parallel replica."""
+    exchanges: StateExchanges
+    """What states exchange once a step, in the slowest replica."""
     step_time: float
     """With what comes once a step: exposed exchanges of states, optimizer, fixed time, stragglers. [s]"""
     closed_form_time: float | None
@@ -36,6 +40,11 @@ class SimulatedPlan:
     def step(self) -> SimulatedStep:
         """The micro-batches of the step, from the first piece to the last, in the slowest replica."""
         return self.replicas.step
+
+    @property
+    def once_a_step(self) -> OnceAStep:
+        """What comes once a step, with the exchanges of states that these passes leave exposed."""
+        return self.exchanges.once(self.priced.once_a_step)
 
     @property
     def plan(self) -> Plan:
@@ -75,13 +84,19 @@ def simulate_priced(
     _check_replicas(priced, replicas)
     at = pipeline_of(priced)
     steps = simulate_replicas(lambda each: simulate(schedule, at, used, each), disturbance, replicas)
+    exchanges = {
+        number: StateExchanges(traffic=priced.step_traffic, step=step, times=priced.chunk_times)
+        for number, step in steps.steps.items()
+    }
+    estimated = priced.once_a_step
     has_form = closed_form(schedule) is not None and times is None
     return SimulatedPlan(
         schedule=schedule,
         priced=priced,
         times=used,
         replicas=steps,
-        step_time=float(priced.once_a_step.after(steps.spans).max()),
+        exchanges=exchanges[steps.slowest],
+        step_time=max(float(each.once(estimated).after(each.step.spans).max()) for each in exchanges.values()),
         closed_form_time=priced.step_time if has_form else None,
     )
 

@@ -12,7 +12,7 @@ from shardplan.simulation.timeline import StepTimeline
 
 def timeline_of(simulated: SimulatedPlan) -> StepTimeline:
     """The step of a plan, with what comes once a step and with its memory."""
-    at = PlacedStep.of(simulated.step, simulated.times, simulated.priced.once_a_step)
+    at = PlacedStep.of(simulated.step, simulated.times, simulated.once_a_step, simulated.exchanges)
     events = events_of(at)
     return StepTimeline(
         title=_title(simulated.schedule, simulated.step),

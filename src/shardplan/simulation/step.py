@@ -90,6 +90,12 @@ class SimulatedStep:
     """On its way, of what every piece waits for. [s]"""
 
     @cached_property
+    def placed_start(self) -> Seconds:
+        """Start of every piece; those of one block, which share the rank, one after another. [s]"""
+        before = np.cumsum(self.took) - self.took
+        return self.start + (before - before[self.pieces.first_of_block])
+
+    @cached_property
     def step_time(self) -> float:
         """Longest time from the first piece of a rank to its last. [s]"""
         return float(self.spans.max())

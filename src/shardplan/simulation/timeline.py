@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.errors import InputError
 from shardplan.estimation.parts.layer_operators import LayerOperator
 from shardplan.fields import dataclass
 from shardplan.simulation.clock import Seconds
@@ -32,9 +33,11 @@ EVENT_KINDS: Final = (
     "optimizer",
     "fixed time",
     "stragglers",
+    "hidden parameter gathering",
+    "hidden gradient reduction",
 )
-"""What an event is, by number. ``backward`` is both gradients in one piece. Of the exchanges of states, the events are
-what no computation hides, as the estimate has it."""
+"""What an event is, by number. ``backward`` is both gradients in one piece. Of the exchanges of states, the others are
+what no computation hides."""
 (
     FORWARD,
     RECOMPUTATION,
@@ -49,10 +52,12 @@ what no computation hides, as the estimate has it."""
     OPTIMIZER,
     FIXED,
     STRAGGLERS,
+    HIDDEN_GATHERING,
+    HIDDEN_REDUCTION,
 ) = range(len(EVENT_KINDS))
 PIPELINE_KINDS: Final = (FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD)
 """Work on micro-batches."""
-MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED)
+MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED, HIDDEN_GATHERING, HIDDEN_REDUCTION)
 """What travels while passes run."""
 
 LANES: Final = ("compute", "pipeline transfers", "data-parallel exchanges")
@@ -161,6 +166,15 @@ class StepTimeline:
     """Of every rank; empty where no plan says how many bytes there are."""
     layer: tuple[LayerOperator, ...] = ()
     """Operators of the most frequent kind of layer, in order; empty where there is no plan."""
+
+    def __post_init__(self) -> None:
+        """Refuses memory of some ranks: pages and pictures show that of all or none."""
+        if self.memory and len(self.memory) != self.num_ranks:
+            raise InputError(
+                f"a timeline of {self.num_ranks} ranks has the memory of {len(self.memory)}",
+                rule="a timeline has the memory of every rank, or of none",
+                hint="give one MemoryTrace for each rank, or leave memory empty",
+            )
 
     @property
     def num_ranks(self) -> int:

@@ -17,7 +17,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
-from shardplan.planner.space import Restrictions, as_lists
+from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.sweeps.fields import CHOICES, REPLACED
 from shardplan.sweeps.grid import Grid
 

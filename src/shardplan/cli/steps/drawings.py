@@ -25,9 +25,7 @@ def _file(text: str) -> Any:
 class DrawingFlags:
     """Which files show the step."""
 
-    out: Annotated[str | None, _file("Write the step as a trace that ui.perfetto.dev and chrome://tracing open.")] = (
-        None
-    )
+    out: Annotated[str | None, _file("Write the step as a trace that ui.perfetto.dev opens.")] = None
     html: Annotated[str | None, _file("Write the step as a page to look around in, one file without a network.")] = None
     svg: Annotated[str | None, _file("Write the step as a picture.")] = None
 

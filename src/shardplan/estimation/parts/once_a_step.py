@@ -36,3 +36,21 @@ class OnceAStep:
         """The part of that by which stragglers lengthen it. [s]"""
         whole = self.after(busy)
         return whole - whole / self.straggler_factor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTraffic:
+    """What states exchange once a step, before any computation hides it; arrays have an element for every rank."""
+
+    gather_time: Column
+    """Parameters gathered. [s]"""
+    reduce_time: Column
+    """Gradients reduced. [s]"""
+    gather_window: Column
+    """The work of a chunk's forward pass of one micro-batch behind which this traffic can travel. [s]"""
+    reduce_window: Column
+    """The same of its backward pass. [s]"""
+    least_share: float
+    """Share of the traffic that costs time however much computation there is."""
+    shares_card: bool
+    """Whether transfers between stages use a network tier that this traffic uses too."""

@@ -10,6 +10,8 @@ from shardplan.simulation.timeline import (
     FIXED,
     FORWARD,
     GATHERING,
+    HIDDEN_GATHERING,
+    HIDDEN_REDUCTION,
     INPUT_GRADIENT,
     OPTIMIZER,
     RECOMPUTATION,
@@ -81,6 +83,8 @@ OF_KIND: Final = {
     OPTIMIZER: 7,
     FIXED: 8,
     STRAGGLERS: 8,
+    HIDDEN_GATHERING: 6,
+    HIDDEN_REDUCTION: 6,
 }
 """Position in ``HUES`` by kind of event."""
 BOUNDS: Final = {

@@ -1,4 +1,4 @@
-"""A simulated step in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""A simulated step in the Trace Event Format, which Perfetto (ui.perfetto.dev) opens.
 
 A process is a rank, counted from 1 because process 0 is the idle process of a system, and a thread one of its lanes.
 Every event is a complete event (``X``) with its micro-batch and chunk; memory is a counter (``C``). Times are whole
