@@ -122,10 +122,8 @@ class Arithmetic:
             level = _BINARY[sign]
             skip = (sign == "&&" and not left) or (sign == "||" and bool(left))
             right = self._unless(skip, lambda level=level, sign=sign: self._binary(level + (sign != "**")))  # type: ignore[misc]
-            if self._skips and sign in ("/", "%", "**"):
-                left = 0
-            else:
-                left = _wrapped(int(_OPERATIONS[sign](left, right)))
+            is_skipped = self._skips and sign in ("/", "%", "**")
+            left = 0 if is_skipped else _wrapped(int(_OPERATIONS[sign](left, right)))
         return left
 
     def _unary(self) -> int:

@@ -35,8 +35,8 @@ class Outcome(NamedTuple):
         return self if self.value is None else self._replace(value=not self.value)
 
 
-HOLDS: Final = Outcome(True)
-FAILS: Final = Outcome(False)
+HOLDS: Final = Outcome(value=True)
+FAILS: Final = Outcome(value=False)
 
 
 def both(left: Outcome, right: Outcome) -> Outcome:
@@ -138,9 +138,9 @@ class Conditions:
         if text.known is not None:
             return Outcome(text.known == "", (), text.assumes)
         if text.is_unset:
-            return Outcome(True, text.needs, (*(need + "=" for need in text.needs), *text.assumes))
+            return Outcome(value=True, needs=text.needs, assumes=(*(need + "=" for need in text.needs), *text.assumes))
         if any(piece.text for piece in text.pieces):
-            return Outcome(False, (), text.assumes)
+            return Outcome(value=False, assumes=text.assumes)
         return Outcome(None, text.needs, text.assumes)
 
     def _unary(self, sign: str, operand: _Operand) -> Outcome:
