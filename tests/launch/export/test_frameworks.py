@@ -17,6 +17,8 @@ import pytest
 from tests.launch.export.cases import LAUNCHES
 from tests.launch.export.launched import Launched, launched
 
+from shardplan import load_model
+
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore")]
 
 
@@ -150,3 +152,19 @@ def test_accelerate(name: str, tmp_path: Path) -> None:
     if sizes:
         degrees = {each: size for each, size in sizes.items() if each.endswith("_size")}
         assert ParallelismConfig(**degrees).total_size == launch.num_accelerators
+
+
+@pytest.mark.parametrize("name", _names("maxtext"))
+def test_maxtext(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pyconfig, with a compile-time topology in place of the accelerators: eight slices of an A3, or a v5p."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    pyconfig = pytest.importorskip("maxtext.configs.pyconfig")
+    launch, found = LAUNCHES[name], _launched(name, tmp_path)
+    base = Path(pyconfig.__file__).parent / "base.yml"
+    of_tpu = ("compile_topology=v5p-128", "compile_topology_num_slices=1")
+    of_gpu = ("compile_topology=a3", "compile_topology_num_slices=8")
+    topology = of_tpu if launch.cluster.startswith("tpu") else of_gpu
+    parsed = pyconfig.initialize(["", str(base), *found.after("base.yml"), *topology, "enable_checkpointing=false"])
+    job, _ = launch.question()
+    assert parsed.global_batch_size_to_train_on == job.global_batch_size
+    assert parsed.emb_dim == load_model(launch.model).hidden_size
