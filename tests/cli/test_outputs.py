@@ -9,7 +9,7 @@ import pytest
 from tests.cli.commands import run, unwrapped
 from tests.workplace import COMMANDS, contents, furnish
 
-from shardplan.cli.figure_files import _table
+from shardplan.cli.figure_files import csv_table
 
 READS = [(name, file) for name, (_, files) in COMMANDS.items() for file in files]
 
@@ -103,4 +103,4 @@ def test_figures_obey_the_same_rules(folder: Path) -> None:
 
 def test_a_text_of_a_table_is_no_formula() -> None:
     row = {"a": "=1+1", "b": "@x", "c": "-1", "d": -1.5, "e": "x=1", "f": None}
-    assert _table([row]).splitlines() == ["a,b,c,d,e,f", "'=1+1,'@x,'-1,-1.5,x=1,"]
+    assert csv_table([row]).splitlines() == ["a,b,c,d,e,f", "'=1+1,'@x,'-1,-1.5,x=1,"]
