@@ -86,6 +86,7 @@ def budget(
     Raises ``InputError`` for what is unknown or malformed, and for money where no price is known.
     """
     clusters = [*cluster] if isinstance(cluster, Sequence) and not isinstance(cluster, str) else [cluster]
+    check_kind("batch_ramp", batch_ramp, str, type(None), hint='such as "512:252M,1024:2.87T"')
     limits = Limits(days=days, num_accelerators=num_accelerators, money=money, energy=energy)
     restricted = Restricted(**choices_of(fix=fix, limit=limit, exclude=exclude))
     known = _operations(operations)

@@ -12,7 +12,6 @@ from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.options import named
 from shardplan.cli.flags.plan import (
     ClusterFlags,
-    DetailFlags,
     JobFlags,
     ModelArgument,
     OutputFlags,
@@ -90,11 +89,14 @@ class SpaceFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class FileFlags:
-    """Tables and figures."""
+    """Tables, figures, and how much is printed."""
 
     csv: Annotated[str | None, _file("--csv", "Write a row for each cluster.")] = None
     html: Annotated[str | None, _file("--html", "Write a page with figures.")] = None
     png: Annotated[str | None, _file("--png", "Write the figures as a picture.")] = None
+    assumptions: Annotated[
+        bool, typer.Option("--assumptions", help="Also print all that was assumed.", rich_help_panel="Output")
+    ] = False
 
 
 @with_flags
@@ -111,7 +113,6 @@ def budget(
     files: FileFlags,
     stack: StackFlag = None,
     profile: ProfileFlag = None,
-    details: DetailFlags,
 ) -> int:
     """Say how many accelerators, days and how much money and energy a training run takes.
 
@@ -138,7 +139,7 @@ def budget(
         from shardplan.cli.layout import Page
         from shardplan.cli.show.decisions.budget import show_budget
 
-        show_budget(Page(), budgets, states_assumptions=details.states_assumptions)
+        show_budget(Page(), budgets, states_assumptions=files.assumptions)
     return 0 if all(each.option is not None and not each.option.shortfalls for each in budgets) else 1
 
 
