@@ -54,9 +54,8 @@ class Branches:
         if self.state.flow == "exit":
             del self.commands[mark:]
             self.context.state, self.status = before, status
-            self.context.note(
-                f"line {line}: the script ends here unless these are given: {', '.join(outcome.needs or outcome.assumes)}"
-            )
+            needed = outcome.needs or outcome.assumes
+            self.context.note(f"line {line}: the script ends here unless these are given: {', '.join(needed)}")
             other()
             return
         for name, value in self.state.variables.items():

@@ -66,8 +66,8 @@ class Parameters:
             return self._default(name, index, operator, word, line, mode)
         if name in ("@", "*") or index in ("@", "*"):
             elements = self._elements(name, line) if name not in ("@", "*") else self._arguments()
-            changed = self._each(elements, operator, word, line, is_positional=name in ("@", "*"))
-            return self._listed(changed, index or name, quoted=quoted)
+            each = self._each(elements, operator, word, line, is_positional=name in ("@", "*"))
+            return self._listed(each, index or name, quoted=quoted)
         text = self._simple(name, line) if index is None else self._indexed(name, index, line)
         changed = self._counted(self._changed(text, operator, word, line))
         return of_text(changed, quoted=quoted, splits=not quoted)
