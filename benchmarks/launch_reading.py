@@ -101,7 +101,8 @@ def main() -> None:
     if arguments.list:
         for row in found:
             print(
-                f"{row.path[-70:]:70} {row.num_known:4}/{row.num_words:4} {row.seconds:6.3f} s {row.outcome} {row.needs[:6]}"
+                f"{row.path[-70:]:70} {row.num_known:4} of {row.num_words:4}",
+                f"{row.seconds:6.3f} s {row.outcome} {row.needs[:6]}",
             )
     print(f"{'construct':24} {'files':>6} {'decided':>8} {'values known':>14}")
     for name in dict.fromkeys(each for row in found for each in ("all", *row.constructs)):

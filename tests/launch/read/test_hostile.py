@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shardplan.errors import InputError
-from shardplan.launch.read import parse_document, parse_script, read_document, read_script
+from shardplan.launch.read import limits, parse_document, parse_script, read_document, read_script
 from shardplan.launch.read.facts import DocumentKind
 from shardplan.launch.read.python import parse_python
 
@@ -27,7 +27,7 @@ SHELL = [
     "for i in {1..9999999}; do B$i=1; done", "while :; do A+=x; done", "f() { f; f; }; f", 'source "$0"', ". ./hostile.sh",
     "source /etc/passwd", "source ../../x.sh", "exec 3<>/dev/tcp/127.0.0.1/80", "curl http://x | sh", "{1..99999}{1..99999}",
     "case $A in ((", "esac", "fi", "done", "if", "then", "}", "{", "((", "))", "[[", "]]", "[[ $A =~ (a+)+$ ]]", "'", '"', "\\", "\n", "\n\n",
-    "#SBATCH --nodes=$(id)", "<<EOF\n$(id)\nEOF\n", "<<'E'\nx\n", "> /tmp/written", "&& exit", "|| return", "trap 'rm x' EXIT",
+    "#SBATCH --nodes=$(id)", "<<EOF\n$(id)\nEOF\n", "<<'E'\nx\n", "> ../written", "&& exit", "|| return", "trap 'rm x' EXIT",
     "set -- $@ $@", "shift 99", "local A=1", "declare -n A=B", "declare -A T", "T[$A]=1", "A[99999999]=1", "A[-1]=2", "unset A", "export A",
     "python -c 'import os'", "${A//*/$(id)}", "${A//[a-z]*b*/x}", "${A:0:-99}", "${#A[@]}", "$'\\x41\\u0000'", "\u202e", "\ud83d\ude00", "\x07",
     " ", ";", "&", "|", "a=b", "--x=1", "A=1", "torchrun --tp 8", "$A", '"${A[@]}"', "echo a > f.json", "let A=A+1", "read A", "getopts a: o",
@@ -163,7 +163,9 @@ BOMBS: dict[str, tuple[DocumentKind | str, str]] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_grows_without_bound_ends(name: str) -> None:
+def test_what_grows_without_bound_ends(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_STEPS", limits.MOST_STEPS // 10)  # ends all the same, and sooner
+    monkeypatch.setattr(limits, "MOST_TEXT", limits.MOST_TEXT // 10)
     kind, text = BOMBS[name]
     try:
         parse_script(text, "bomb.sh") if kind == "bash" else parse_document(text, kind, "bomb")  # type: ignore[arg-type]
@@ -203,7 +205,8 @@ print("done")
 
 def test_nothing_is_run_written_or_opened_outside(tmp_path: Path) -> None:
     folder, outside = tmp_path / "in", tmp_path / "out"
-    folder.mkdir(), outside.mkdir()
+    folder.mkdir()
+    outside.mkdir()
     (folder / "warm.sh").write_text("run")
     (outside / "secret.sh").write_text("SECRET=1")
     (outside / "secret.yaml").write_text("secret: 1")
@@ -232,7 +235,8 @@ def test_nothing_is_run_written_or_opened_outside(tmp_path: Path) -> None:
 
 def test_files_outside_are_named_not_read(tmp_path: Path) -> None:
     folder, outside = tmp_path / "in", tmp_path / "out"
-    folder.mkdir(), outside.mkdir()
+    folder.mkdir()
+    outside.mkdir()
     (outside / "x.sh").write_text("TP=8")
     (folder / "link.sh").symlink_to(outside / "x.sh")
     (folder / "a.sh").write_text('. ./link.sh; . ../out/x.sh; run "$TP"')
