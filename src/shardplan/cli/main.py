@@ -49,9 +49,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "audit": CommandEntry(
         "Say what a launch script runs, which rules it breaks, and what would be better.",
         (
-            "shardplan audit launch.sh --cluster dgx-h100 --gpus 512",
-            'shardplan audit launch.sh --cluster dgx-h100 --env NODES=64 --observed "step 7.9s"',
-            "shardplan audit ds_config.json --model llama-3.1-8b --cluster dgx-h100 --gpus 64",
+            "shardplan audit examples/launch.sh --cluster dgx-h100",
+            "shardplan audit examples/launch.sh --cluster dgx-h100 --env TP=4 --keep tp,pp --json -",
+            'shardplan audit examples/launch.sh --cluster dgx-h100 --observed "step 30s"',
         ),
     ),
     "compare": CommandEntry(
