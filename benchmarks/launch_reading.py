@@ -2,8 +2,8 @@
 
     python benchmarks/launch_reading.py FOLDER [--list]
 
-FOLDER holds launch scripts and configurations, in any folders below it. The files are not part of the project; which public
-ones were used is in the documentation of what is read.
+FOLDER holds launch scripts and configurations, in any folders below it. The files are not part of the project; which
+public ones were used is in the documentation of what is read.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def rows(folder: Path) -> Iterator[Row]:
             outcome = "decided" if num_known == num_words else "asks"
         except InputError as error:
             num_words, num_known, needs, outcome = 0, 0, (), f"refused: {error.message[:90]}"
-        found = tuple(name for name, pattern in CONSTRUCTS.items() if is_script and re.search(pattern, text, re.MULTILINE))
+        found = tuple(
+            name for name, pattern in CONSTRUCTS.items() if is_script and re.search(pattern, text, re.MULTILINE)
+        )
         name = str(path.relative_to(folder))
         yield Row(name, outcome, num_words, num_known, needs, time.perf_counter() - start, found or (path.suffix,))
 
@@ -98,7 +100,10 @@ def main() -> None:
     found = list(rows(arguments.folder))
     if arguments.list:
         for row in found:
-            print(f"{row.path[-70:]:70} {row.num_known:4}/{row.num_words:4} {row.seconds:6.3f} s {row.outcome} {row.needs[:6]}")
+            print(
+                f"{row.path[-70:]:70} {row.num_known:4} of {row.num_words:4}",
+                f"{row.seconds:6.3f} s {row.outcome} {row.needs[:6]}",
+            )
     print(f"{'construct':24} {'files':>6} {'decided':>8} {'values known':>14}")
     for name in dict.fromkeys(each for row in found for each in ("all", *row.constructs)):
         chosen = [row for row in found if name == "all" or name in row.constructs]

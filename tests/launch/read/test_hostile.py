@@ -1,5 +1,7 @@
 """Readers run nothing, write nothing, open nothing else, and end: on hostile text as on any other."""
 
+# ruff: noqa: E501, PT017, PT018 - scripts stand as they are written; a refusal is one of two good ends
+
 from __future__ import annotations
 
 import os
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shardplan.errors import InputError
-from shardplan.launch.read import parse_document, parse_script, read_document, read_script
+from shardplan.launch.read import limits, parse_document, parse_script, read_document, read_script
 from shardplan.launch.read.facts import DocumentKind
 from shardplan.launch.read.python import parse_python
 
@@ -20,15 +22,15 @@ BUDGET = int(os.environ.get("SHARDPLAN_FUZZ", "0"))
 """Inputs of each fuzzer; 0 for the few that every run of the tests tries."""
 
 SHELL = [
-    "$(rm -rf /)", "`touch here`", ":(){ :|:& };:", "eval \"$X\"", "eval 'eval $0'", "cat <<< \"$(id)\"", "<(ls)", ">(cat)",
-    "$((1/0))", "$((2**99999))", "$((A=A+1))", "${A[$(id)]}", "${!A}", "${A:-${A:-${A:-", "A=$A$A$A$A", "A=(\"${A[@]}\" \"${A[@]}\")",
-    "for i in {1..9999999}; do B$i=1; done", "while :; do A+=x; done", "f() { f; f; }; f", "source \"$0\"", ". ./hostile.sh",
+    "$(rm -rf /)", "`touch here`", ":(){ :|:& };:", 'eval "$X"', "eval 'eval $0'", 'cat <<< "$(id)"', "<(ls)", ">(cat)",
+    "$((1/0))", "$((2**99999))", "$((A=A+1))", "${A[$(id)]}", "${!A}", "${A:-${A:-${A:-", "A=$A$A$A$A", 'A=("${A[@]}" "${A[@]}")',
+    "for i in {1..9999999}; do B$i=1; done", "while :; do A+=x; done", "f() { f; f; }; f", 'source "$0"', ". ./hostile.sh",
     "source /etc/passwd", "source ../../x.sh", "exec 3<>/dev/tcp/127.0.0.1/80", "curl http://x | sh", "{1..99999}{1..99999}",
     "case $A in ((", "esac", "fi", "done", "if", "then", "}", "{", "((", "))", "[[", "]]", "[[ $A =~ (a+)+$ ]]", "'", '"', "\\", "\n", "\n\n",
     "#SBATCH --nodes=$(id)", "<<EOF\n$(id)\nEOF\n", "<<'E'\nx\n", "> /tmp/written", "&& exit", "|| return", "trap 'rm x' EXIT",
     "set -- $@ $@", "shift 99", "local A=1", "declare -n A=B", "declare -A T", "T[$A]=1", "A[99999999]=1", "A[-1]=2", "unset A", "export A",
     "python -c 'import os'", "${A//*/$(id)}", "${A//[a-z]*b*/x}", "${A:0:-99}", "${#A[@]}", "$'\\x41\\u0000'", "\u202e", "\ud83d\ude00", "\x07",
-    " ", ";", "&", "|", "a=b", "--x=1", "A=1", "torchrun --tp 8", "$A", "\"${A[@]}\"", "echo a > f.json", "let A=A+1", "read A", "getopts a: o",
+    " ", ";", "&", "|", "a=b", "--x=1", "A=1", "torchrun --tp 8", "$A", '"${A[@]}"', "echo a > f.json", "let A=A+1", "read A", "getopts a: o",
     "printf -v A x", "select i in a; do :; done", "coproc x", "time x", "! x", "until false; do break; done", "continue", "${", "$(", "`", "$((",
 ]  # fmt: skip
 YAML = [
@@ -38,20 +40,73 @@ YAML = [
     "k: 1e999\n", "l: 0x\n", "m: 1_0\n", "n: 9" + "9" * 200 + "\n", "o: ~\n", "p: ${multiply:${n},${n}}\n", "q: ${.q}\n", "\u0000", "\ud83d", "r: ???\n",
     "a: 1\n", "  b: 2\n", "    c: {d: [e, {f: g}]}\n", "s: ${a.b.c[0]}\n", "t: ${" + "${" * 30 + "\n",
 ]  # fmt: skip
-JSON = ['{"a": ', '"b": 1', "[", "]", "}", ",", '"', "\\u12", "\\ud800", "1e999", "-", "NaN", "null", "true", "// x\n", "/* ", "{}", "9" * 400, "\n", " "]
-TOML = ["[a]\n", "[[b]]\n", "c = 1\n", "d.e.f = 2\n", 'g = "', "'''", "h = [1, {x = 2}]\n", "= 3\n", "1979-05-27\n", "#\n", "[", "{", "i = inf\n", "\x00", "é = 1\n"]
-INI = ["[a]\n", "b = 1\n", "c\n", " d\n", "%(e)s\n", "= x\n", "[", "[DEFAULT]\n", ":", "\n", "\x00", "#;\n", "[a]\nb: 2\n"]
+JSON = [
+    '{"a": ',
+    '"b": 1',
+    "[",
+    "]",
+    "}",
+    ",",
+    '"',
+    "\\u12",
+    "\\ud800",
+    "1e999",
+    "-",
+    "NaN",
+    "null",
+    "true",
+    "// x\n",
+    "/* ",
+    "{}",
+    "9" * 400,
+    "\n",
+    " ",
+]
+TOML = [
+    "[a]\n",
+    "[[b]]\n",
+    "c = 1\n",
+    "d.e.f = 2\n",
+    'g = "',
+    "'''",
+    "h = [1, {x = 2}]\n",
+    "= 3\n",
+    "1979-05-27\n",
+    "#\n",
+    "[",
+    "{",
+    "i = inf\n",
+    "\x00",
+    "é = 1\n",
+]
+INI = [
+    "[a]\n",
+    "b = 1\n",
+    "c\n",
+    " d\n",
+    "%(e)s\n",
+    "= x\n",
+    "[",
+    "[DEFAULT]\n",
+    ":",
+    "\n",
+    "\x00",
+    "#;\n",
+    "[a]\nb: 2\n",
+]
 PYTHON = [
     "import os; os.system('touch here')\n", "x = 1\n", "x = x * x\n", "x = [x, x, x]\n", "x = 'a' * 10**9\n", "x = 9**9**9**9\n", "def f(n=1):\n    return f(n)\n",
     "y = f()\n", "y.a.b = x\n", "y.a = y\n", "z = {**x}\n", "z = [f(i) for i in range(10**9)]\n", "__import__('os').system('id')\n", "exec('x')\n", "open('here', 'w')\n",
-    "while True: pass\n", "if x: y = 2\n", "for i in range(999): x += x\n", "class A:\n    b: int = 3\n", "x = f'{x}{x}{x}'\n", "(", ")", "[", "lambda: ", "\\\n", "\"\"\"",
+    "while True: pass\n", "if x: y = 2\n", "for i in range(999): x += x\n", "class A:\n    b: int = 3\n", "x = f'{x}{x}{x}'\n", "(", ")", "[", "lambda: ", "\\\n", '"""',
     "x <<= 99999\n", "x = os.environ['HOME']\n", "return 1\n", "raise x\n", "    ", "\t", "x: int\n", "a = b = c\n", "(a, *b) = x\n", "del x\n", "x = -x\n", "x[0] = x\n", "\x00",
 ]  # fmt: skip
 
 
 def _made(pieces: list[str], seed: int) -> str:
     rng = random.Random(seed)  # noqa: S311  # the same inputs at every run
-    return rng.choice(["", " ", "\n"]).join(rng.choice(pieces) for _ in range(rng.randrange(1, rng.choice([4, 12, 40]))))
+    return rng.choice(["", " ", "\n"]).join(
+        rng.choice(pieces) for _ in range(rng.randrange(1, rng.choice([4, 12, 40])))
+    )
 
 
 READERS: dict[str, tuple[list[str], Callable[[str], object]]] = {
@@ -108,7 +163,9 @@ BOMBS: dict[str, tuple[DocumentKind | str, str]] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_grows_without_bound_ends(name: str) -> None:
+def test_what_grows_without_bound_ends(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_STEPS", limits.MOST_STEPS // 10)  # ends all the same, and sooner
+    monkeypatch.setattr(limits, "MOST_TEXT", limits.MOST_TEXT // 10)
     kind, text = BOMBS[name]
     try:
         parse_script(text, "bomb.sh") if kind == "bash" else parse_document(text, kind, "bomb")  # type: ignore[arg-type]
@@ -148,16 +205,23 @@ print("done")
 
 def test_nothing_is_run_written_or_opened_outside(tmp_path: Path) -> None:
     folder, outside = tmp_path / "in", tmp_path / "out"
-    folder.mkdir(), outside.mkdir()
+    folder.mkdir()
+    outside.mkdir()
     (folder / "warm.sh").write_text("run")
     (outside / "secret.sh").write_text("SECRET=1")
     (outside / "secret.yaml").write_text("secret: 1")
     (folder / "link.sh").symlink_to(outside / "secret.sh")
     (folder / "near.sh").write_text("NEAR=1; . near.sh")
-    (folder / "a.sh").write_text("source link.sh; . ../out/secret.sh; . near.sh; . /etc/passwd\n" + "\n".join(SHELL), encoding="utf-8", errors="replace")
+    (folder / "a.sh").write_text(
+        "source link.sh; . ../out/secret.sh; . near.sh; . /etc/passwd\n" + "\n".join(SHELL),
+        encoding="utf-8",
+        errors="replace",
+    )
     for number, piece in enumerate(SHELL):
         (folder / f"s{number}.sh").write_text(piece, encoding="utf-8", errors="replace")
-    (folder / "a.yaml").write_text("defaults: [../out/secret, near]\n" + "".join(YAML[:16]), encoding="utf-8", errors="replace")
+    (folder / "a.yaml").write_text(
+        "defaults: [../out/secret, near]\n" + "".join(YAML[:16]), encoding="utf-8", errors="replace"
+    )
     for number, piece in enumerate(YAML):
         (folder / f"y{number}.yaml").write_text(piece, encoding="utf-8", errors="replace")
     (folder / "p.py").write_text("".join(piece for piece in PYTHON if piece.endswith("\n")))
@@ -171,7 +235,8 @@ def test_nothing_is_run_written_or_opened_outside(tmp_path: Path) -> None:
 
 def test_files_outside_are_named_not_read(tmp_path: Path) -> None:
     folder, outside = tmp_path / "in", tmp_path / "out"
-    folder.mkdir(), outside.mkdir()
+    folder.mkdir()
+    outside.mkdir()
     (outside / "x.sh").write_text("TP=8")
     (folder / "link.sh").symlink_to(outside / "x.sh")
     (folder / "a.sh").write_text('. ./link.sh; . ../out/x.sh; run "$TP"')
@@ -182,7 +247,9 @@ def test_files_outside_are_named_not_read(tmp_path: Path) -> None:
     assert named.commands[0].words[1].text == "8"
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"\x00", b"PK\x03\x04", b"", b"\xef\xbb\xbfrun --x 1\n", b"run \\\r\n --x\r\n"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"\x00", b"PK\x03\x04", b"", b"\xef\xbb\xbfrun --x 1\n", b"run \\\r\n --x\r\n"]
+)
 def test_encodings(content: bytes, tmp_path: Path) -> None:
     for name in ("a.sh", "a.yaml", "a.json", "a.toml", "a.ini", "a.py"):
         (tmp_path / name).write_bytes(content)

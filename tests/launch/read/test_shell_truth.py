@@ -1,5 +1,7 @@
 """The words of commands are those that bash itself passes, for scripts of our own."""
 
+# ruff: noqa: E501 - scripts stand as they are written
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,10 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.launch.read.truth import BASH, words_of_bash
 
 from shardplan.launch.read import parse_script
-
-from tests.launch.read.truth import BASH, words_of_bash
 
 pytestmark = pytest.mark.skipif(BASH is None, reason="bash is the truth here")
 
@@ -18,13 +19,13 @@ SCRIPTS = {
     "quotes": r"""run a 'b c' "d e" f\ g "h\"i" "j\\k" 'l"m' $'n\to' "p'q" '' "" r""s""",
     "variables": r"""A=1; B="x y"; C=$B; run $A "$B" $B $C${A}z "${C}w" '$A' \$A "\$A" $UNSET_ "" """,
     "splitting": r"""O="--x 1  --y 2"; O="$O --z"; run $O "$O" a$O"b" $O$O""",
-    "continuations": "O=\"--x 1 \\\n   --y 2 \\\n --z\"\nrun $O \\\n  --w \\\n  --v\n",
-    "several lines": "O=\"\n  --x 1\n  --y 2\n\"\nrun $O\n",
+    "continuations": 'O="--x 1 \\\n   --y 2 \\\n --z"\nrun $O \\\n  --w \\\n  --v\n',
+    "several lines": 'O="\n  --x 1\n  --y 2\n"\nrun $O\n',
     "defaults": r"""A=; run "${A:-d}" "${A-d}" ${U:-d e} "${U:-d e}" ${A:+x} ${A+x} "${U:-"q r"}" ${U:-'q r'} ${U:=7} $U""",
     "trimming": r"""V=a/b/c.tar.gz; run ${V%.*} ${V%%.*} ${V#*/} ${V##*/} ${V/b/X} ${V//./_} ${V/#a/Y} ${V/%gz/Z}""",
     "case of letters": r"""V=Llama-70B; run ${V,,} ${V^^} ${V,} ${V^} ${#V} ${V:2} ${V:2:3} ${V: -3} ${V:1:-2}""",
     "arrays": r"""A=(a "b c" d); A+=(e); A[1]=z; run "${A[@]}" ${A[@]} "${A[*]}" ${#A[@]} "${A[1]}" $A "${A[@]:1:2}" ${A[-1]}""",
-    "arrays with comments": "A=(\n --a 1 # one\n # --b 2\n --c \"3 4\"\n)\nrun \"${A[@]}\" ${A[@]}",
+    "arrays with comments": 'A=(\n --a 1 # one\n # --b 2\n --c "3 4"\n)\nrun "${A[@]}" ${A[@]}',
     "empty arrays": r"""A=(); run "${A[@]}" x"${A[@]}"y "${A[*]}" ${A[@]} z""",
     "element by element": r"""A=(1 2); run "x${A[@]}y" "${A[@]/#/p}" "${A[@]%2}" """,
     "tables": r"""declare -A T=([a]=1 [b]="2 3"); T[c]=4; K=c; run "${T[a]}" "${T[b]}" ${T[$K]} ${#T[@]}""",
@@ -49,7 +50,7 @@ N=3; while [ $N -gt 0 ]; do run $N; N=$((N-1)); done; until (( N >= 2 )); do ((N
     "prefixes": r"""A=1; B=; A=2 run $A; run $A; B=3 C=4 run "$B"; run "$B" """,
     "eval": r"""C="run --x '1 2' \$A"; A=9; eval $C; eval "$C"; eval run '"$A"' """,
     "indirect": r"""A=B; B="v w"; run "${!A}" ${!A}; L=(x y z); run "${!L[@]}" """,
-    "here": "A=5\nX=$(cat <<EOF\n{\"a\": $A, \"b\": \"\\$A\"}\nEOF\n)\nrun \"$X\"\nY=$(cat <<'EOF'\n$A\nEOF\n)\nrun \"$Y\"\n",
+    "here": 'A=5\nX=$(cat <<EOF\n{"a": $A, "b": "\\$A"}\nEOF\n)\nrun "$X"\nY=$(cat <<\'EOF\'\n$A\nEOF\n)\nrun "$Y"\n',
     "substitution": r"""run $(echo a "b  c") "$(echo a "b  c")" `echo x` "$(printf '%s\n' y)" "$(echo "$(echo "q r")")" """,
     "adding": r"""A=x; A+=y; A+=" z"; export A B=2; export C="$A $B"; readonly D=4; declare E=5; run "$A" $B "$C" $D $E""",
     "separators": r"""IFS=,; V=a,b,,c; run $V; A=(1 2 3); run "${A[*]}"; unset IFS; run $V; unset V; run "$V" x""",

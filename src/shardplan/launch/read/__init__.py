@@ -1,7 +1,7 @@
 """Text to facts, by reading only: shell scripts, YAML, JSON, TOML, INI and Python configurations.
 
-Nothing that is read is executed. No process is started, no socket is opened, nothing is written, and no file outside the
-folder of the file that the user names is opened.
+Nothing that is read is executed. No process is started, no socket is opened, nothing is written, and no file outside
+the folder of the file that the user names is opened.
 """
 
 from shardplan.launch.read.documents import parse_document, read_document

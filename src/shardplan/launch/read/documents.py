@@ -54,7 +54,10 @@ def read_document(path: Path, kind: DocumentKind | None = None, *, env: Mapping[
 
 
 def parse_document(text: str, kind: DocumentKind, file: str, *, env: Mapping[str, str] | None = None) -> Document:
-    """The document that ``text`` holds; ``file`` names it. Files that it builds on are not opened. Raises ``InputError``."""
+    """The document that ``text`` holds; ``file`` names it.
+
+    Files that it builds on are not opened. Raises ``InputError``.
+    """
     if kind == "python":
         from shardplan.launch.read.python import parse_python
 
@@ -104,7 +107,7 @@ def _opener(path: Path, budget: Budget) -> Opener:
 def document_of_text(text: Text, name: str) -> Document | None:
     """The document that a script writes to the file ``name``; None where the text is none.
 
-    What the script does not decide is marked while the text is parsed, so that the values that it touches are undecided.
+    What the script does not decide is marked while the text is parsed: the values that it touches are undecided.
     """
     marked, needs = _marked(text)
     stripped = marked.strip()

@@ -1,8 +1,8 @@
 """What a launch file says: words, commands, documents, each with the line where it stands.
 
-A value is either decided by the file alone, or it names what it needs: ``env:NODES`` (an environment variable), ``arg:2``
-(a positional argument), ``cmd:hostname -s`` (the output of a command), ``file:PATH`` (a file that was not read), ``key:a.b``
-(a key that is not there), ``code:TEXT`` (an expression that only running it decides).
+A value is either decided by the file alone, or it names what it needs: ``env:NODES`` (an environment variable),
+``arg:2`` (a positional argument), ``cmd:hostname -s`` (the output of a command), ``file:PATH`` (a file that was not
+read), ``key:a.b`` (a key that is not there), ``code:TEXT`` (an expression that only running it decides).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Document:
     file: str
     """Where it was read."""
     values: Mapping[str, Stated]
-    """By dotted key (``training.seq_len``). A sequence of scalars is one value; mappings in one go by number (``a.0.b``)."""
+    """By dotted key: ``training.seq_len``. A sequence of scalars is one value; mappings go by number: ``a.0.b``."""
     tree: Mapping[str, object]
     """The same as nested plain values; None where a value is not decidable."""
     needs: tuple[Need, ...] = ()

@@ -186,9 +186,8 @@ def _end(text: str, start: int) -> int:
     level = 0
     for position in range(start, min(len(text), start + 10_000)):
         level += (text[position] == "{") - (text[position] == "}")
-        if level == 0 and position > start:
-            if text[position] == "}":
-                return position + 1
+        if level == 0 and text[position] == "}":
+            return position + 1
     return -1
 
 

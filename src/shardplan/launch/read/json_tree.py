@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from typing import Final, NoReturn
 
 from shardplan.launch.read.limits import MOST_LEVELS, MOST_NODES, refuse
 from shardplan.launch.read.trees import Branch, Leaf, Tree
@@ -15,7 +15,8 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _WORDS: Final[dict[str, float | bool | None]] = {
-    "true": True, "false": False, "null": None, "NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf"),
+    "true": True, "false": False, "null": None, "NaN": float("nan"),
+    "Infinity": float("inf"), "-Infinity": -float("inf"),
 }  # fmt: skip
 
 
@@ -41,7 +42,7 @@ class _Reader:
             position = found.end()
         return [*tokens, ("end", "the end", line)]
 
-    def _fail(self, why: str, line: int) -> None:
+    def _fail(self, why: str, line: int) -> NoReturn:
         refuse(self._file, f"is not JSON: it {why} in line {line}", "the file is well formed")
 
     def whole(self) -> Tree:
@@ -75,14 +76,12 @@ class _Reader:
         if self._is_loose and text in ("True", "False", "None"):
             return Leaf(value={"True": True, "False": False}.get(text), line=line, file=self._file)
         self._fail(f"has {text[:20]!r} where a value is expected", line)
-        raise AssertionError
 
     def _text(self, token: str, line: int) -> str:
         try:
             return str(json.loads(token)).encode("utf-8", errors="replace").decode()
         except ValueError:
             self._fail("has an escape that is not known", line)
-            raise
 
     def _branch(self, opening: str, line: int) -> Branch:
         self._depth += 1

@@ -1,8 +1,8 @@
 """Python configurations, by their syntax tree: nothing is imported or run.
 
-Without ``entry`` the document holds what the module assigns at its top level. With ``entry`` it holds what that function
-returns: ``Trainer(model=Model(layers=32))`` becomes ``model.layers``; attributes that are assigned to it later count. The
-class that a mapping was made by is under ``__class__``.
+Without ``entry`` the document holds what the module assigns at its top level. With ``entry`` it holds what that
+function returns: ``Trainer(model=Model(layers=32))`` becomes ``model.layers``; attributes that are assigned to it later
+count. The class that a mapping was made by is under ``__class__``.
 """
 
 from __future__ import annotations

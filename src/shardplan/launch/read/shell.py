@@ -23,7 +23,8 @@ _SHORT: Final = {
 }  # fmt: skip
 _OPTION: Final = re.compile(r"--([a-z][\w-]*)(?:[=\s]+([^\s-]\S*))?|-([A-Za-z])\s*=?\s*([^\s-]\S*)")
 _PLACEHOLDER: Final = re.compile(
-    r"<(?!env:|arg:|cmd:|file:|code:|key:)[\w .\-/]+>|\b(?:your|my)[_-](?:own|path|data|model|token|dir)|/?path/to/|\bTODO\b|\bFIXME\b|\bXXX+\b",
+    r"<(?!env:|arg:|cmd:|file:|code:|key:)[\w .\-/]+>|\b(?:your|my)[_-](?:own|path|data|model|token|dir)"
+    r"|/?path/to/|\bTODO\b|\bFIXME\b|\bXXX+\b",
     re.IGNORECASE,
 )
 _WHY: Final = {

@@ -13,15 +13,13 @@ from shardplan.launch.read.trees import Branch, Leaf, Tree
 
 _HEADER: Final = re.compile(r"\s*\[{1,2}\s*([^\]]+?)\s*\]{1,2}\s*(?:[#;].*)?$")
 _KEY: Final = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[\w-]+))*)\s*=")
+_DEEP: Final = re.compile(rf"(?:[\[{{]\s*){{{MOST_LEVELS}}}")
 _INI_KEY: Final = re.compile(r"([^\s#;\[=:][^=:]*?)\s*[=:]")
 
 
 def toml_tree(text: str, file: str) -> tuple[Tree, list[str]]:
     """The tree of a TOML text. Raises ``InputError``."""
-    if (
-        re.search(r"(?:[\[{]\s*){%d}" % MOST_LEVELS, text)
-        or max(map(_dots, text.splitlines()), default=0) > MOST_LEVELS
-    ):
+    if _DEEP.search(text) or max(map(_dots, text.splitlines()), default=0) > MOST_LEVELS:
         refuse(file, f"is nested deeper than {MOST_LEVELS} levels", "a configuration is shallow")
     try:
         found = tomllib.loads(text.replace("\r\n", "\n"))

@@ -137,7 +137,7 @@ def _take(event: yaml.Event, builder: _Builder) -> None:
     elif isinstance(event, yaml.CollectionEndEvent):
         builder.end()
     elif isinstance(event, yaml.AliasEvent):
-        builder.alias(event.anchor, line)
+        builder.alias(str(event.anchor), line)
 
 
 def _leaf(event: yaml.ScalarEvent, line: int, builder: _Builder) -> Leaf:

@@ -122,34 +122,32 @@ class Arithmetic:
             level = _BINARY[sign]
             skip = (sign == "&&" and not left) or (sign == "||" and bool(left))
             right = self._unless(skip, lambda level=level, sign=sign: self._binary(level + (sign != "**")))  # type: ignore[misc]
-            if self._skips and sign in ("/", "%", "**"):
-                left = 0
-            else:
-                left = _wrapped(int(_OPERATIONS[sign](left, right)))
+            is_skipped = self._skips and sign in ("/", "%", "**")
+            left = 0 if is_skipped else _wrapped(int(_OPERATIONS[sign](left, right)))
         return left
 
     def _unary(self) -> int:
         self._depth += 1
         if self._depth > MOST_LEVELS:
             raise ArithmeticUndecidedError("code:arithmetic that is nested too deep")
-        token = self._peek()
+        first = self._peek()
         self._at += 1
-        if token in ("+", "-", "!", "~"):
+        if first in ("+", "-", "!", "~"):
             number = self._unary()
-            number = {"+": number, "-": _wrapped(-number), "!": int(not number), "~": ~number}[token]
-        elif token in ("++", "--") and _is_name(self._peek()):
+            number = {"+": number, "-": _wrapped(-number), "!": int(not number), "~": ~number}[first]
+        elif first in ("++", "--") and _is_name(self._peek()):
             name = self._peek()
             self._at += 1
-            number = _wrapped(self._name(name) + (1 if token == "++" else -1))
+            number = _wrapped(self._name(name) + (1 if first == "++" else -1))
             self._set(name, number)
-        elif token == "(":
+        elif first == "(":
             number = self._comma()
             if not self._take(")"):
                 raise ArithmeticUndecidedError("code:arithmetic that cannot be read")
-        elif _is_name(token):
-            number = self._postfix(token)
+        elif _is_name(first):
+            number = self._postfix(first)
         else:
-            number = _number(token)
+            number = _number(first)
         self._depth -= 1
         return number
 

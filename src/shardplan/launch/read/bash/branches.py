@@ -10,7 +10,7 @@ from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Conditions, Outc
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.expansion import Expansion
 from shardplan.launch.read.bash.state import State, Variable, merge
-from shardplan.launch.read.bash.text import Text, unique
+from shardplan.launch.read.bash.text import Text, undecided, unique
 from shardplan.launch.read.facts import Command
 from shardplan.launch.read.limits import MOST_ITERATIONS
 
@@ -54,9 +54,8 @@ class Branches:
         if self.state.flow == "exit":
             del self.commands[mark:]
             self.context.state, self.status = before, status
-            self.context.note(
-                f"line {line}: the script ends here unless these are given: {', '.join(outcome.needs or outcome.assumes)}"
-            )
+            needed = outcome.needs or outcome.assumes
+            self.context.note(f"line {line}: the script ends here unless these are given: {', '.join(needed)}")
             other()
             return
         for name, value in self.state.variables.items():
@@ -100,7 +99,7 @@ class Branches:
             self.context.state = merge(states, needs, line, self.context.file, self.context.given, self.context.budget)
 
     def loop(self, test: Callable[[], Outcome], body: Callable[[], None], label: str, line: int) -> None:
-        """``while``: as often as the test holds; once with all undecided that it changes where that is not decidable."""
+        """``while``: as often as the test holds; once, with what it changes undecided, where that is not decidable."""
         before, mark, outer = self.state.fork(self.context.budget), len(self.commands), self.pending
         self.pending = []
         for _ in range(MOST_ITERATIONS):
@@ -130,16 +129,14 @@ class Branches:
         }
         del self.commands[mark:]
         self.context.state, self.pending = start, []
-        undecided_needs = needs or (f"code:{shortened(label, 60)}",)
+        open_needs = needs or (f"code:{shortened(label, 60)}",)
         for name in changed:
-            self._forget(name, undecided_needs, line)
-        self.branch(Outcome(None, undecided_needs), label, line, body, lambda: None)
+            self._forget(name, open_needs, line)
+        self.branch(Outcome(None, open_needs), label, line, body, lambda: None)
         for name in changed:
-            self._forget(name, undecided_needs, line)
+            self._forget(name, open_needs, line)
 
     def _forget(self, name: str, needs: tuple[str, ...], line: int) -> None:
-        from shardplan.launch.read.bash.text import undecided
-
         self.context.assign(name, undecided(needs, line, self.context.file))
 
 

@@ -1,4 +1,4 @@
-"""Commands of the shell itself: assignment, functions, arguments, files that are sourced, text that is written."""
+"""Simple commands: assignment, functions, files that are sourced, text that is written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.branches import Branches
-from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
+from shardplan.launch.read.bash.conditions import HOLDS, Outcome
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.expansion import Field
 from shardplan.launch.read.bash.state import Variable, flat
@@ -38,6 +37,9 @@ _QUERIES: Final = frozenset(
 
 class Builtins(Branches):
     """Runs simple commands."""
+
+    handlers: Mapping[str, Callable[[Any, list[Field], int], None]] = {}
+    """What the commands of the shell do, by name."""
 
     def __init__(self, context: Context, open_file: Callable[[str], tuple[str, str] | None]) -> None:
         super().__init__(context)
@@ -94,10 +96,10 @@ class Builtins(Branches):
         name = fields[0].text.known or ""
         if name in self.state.functions and fields[0].text.known is not None:
             self._call_function(name, [field.text for field in fields[1:]], line)
-        elif name in _BUILTINS:
-            _BUILTINS[name](self, fields[1:], line)
+        elif name in self.handlers:
+            self.handlers[name](self, fields[1:], line)
         elif name in _SILENT:
-            self.status = HOLDS if name not in ("pwd",) or self.capturing is None else Outcome(None, (f"cmd:{name}",))
+            self.status = HOLDS if name != "pwd" or self.capturing is None else Outcome(None, (f"cmd:{name}",))
             if self.capturing is not None and name == "pwd":
                 self.emit(fields, prefixes, line)
         else:
@@ -177,7 +179,7 @@ class Builtins(Branches):
         self.context.assign(name, text)
 
     def _assign_array(self, name: str, node: Node, line: int, *, adds: bool) -> None:
-        entries = [entry for entry in self.source.words(children(node))]
+        entries = list(self.source.words(children(node)))
         if name in self.state.tables or isinstance(self.state.variables.get(name), dict):
             self._assign_table(name, entries, line, adds=adds)
             return
@@ -290,7 +292,8 @@ class Builtins(Branches):
 
     # Files
 
-    def _source_file(self, fields: list[Field], line: int) -> None:
+    def do_source_file(self, fields: list[Field], line: int) -> None:
+        """``source file``."""
         if not fields:
             return
         target, rest = fields[0].text, [field.text for field in fields[1:]]
@@ -401,225 +404,3 @@ class Builtins(Branches):
         self.texts[name] = joined((before, text))
         if len(self.texts) > 200:
             self.texts.pop(next(iter(self.texts)))
-
-    # Commands of the shell
-
-    def _echo(self, fields: list[Field], line: int) -> None:
-        ends, escapes = "\n", False
-        while fields and re.fullmatch(r"-[neE]+", fields[0].text.known or ""):
-            flag = fields[0].text.known or ""
-            ends = "" if "n" in flag else ends
-            escapes = "e" in flag or escapes
-            fields = fields[1:]
-        text = joined((joined((field.text for field in fields), " "), literal(ends)))
-        if escapes and any("\\" in piece.text for piece in text.pieces):
-            text = undecided(("code:echo -e",), line, self.source.file)
-        self._print(text)
-
-    def _print(self, text: Text) -> None:
-        if self.capturing is not None:
-            self.context.budget.write(sum(len(piece.text) for piece in text.pieces))
-            self.capturing.append(text)
-        self.status = HOLDS
-
-    def _printf(self, fields: list[Field], line: int) -> None:
-        template = fields[0].text.known if fields else ""
-        if template == "-v" and len(fields) > 2 and fields[1].text.known:
-            self.context.assign(fields[1].text.known, undecided(("code:printf",), line, self.source.file))
-            self.status = HOLDS
-        elif template in ("%s", "%s\n", "%s\\n") and len(fields) == 2:
-            self._print(joined((fields[1].text, literal("\n" if "n" in template[2:] or "\n" in template else ""))))
-        else:
-            self._print(undecided(("code:printf",), line, self.source.file))
-
-    def _path(self, fields: list[Field], line: int, part: Callable[[str], str], name: str) -> None:
-        known = fields[0].text.known if len(fields) == 1 else None
-        if known is None or self.capturing is None:
-            self.emit([Field(literal(name, line, self.source.file), False), *fields], {}, line)
-        else:
-            self._print(literal(part(known) + "\n", line, self.source.file))
-
-    def _dirname(self, fields: list[Field], line: int) -> None:
-        self._path(fields, line, lambda path: str(PurePosixPath(path).parent), "dirname")
-
-    def _basename(self, fields: list[Field], line: int) -> None:
-        if (
-            len(fields) == 2
-            and fields[0].text.known is not None
-            and fields[1].text.known is not None
-            and self.capturing is not None
-        ):
-            suffix = fields[1].text.known
-            name = PurePosixPath(fields[0].text.known).name
-            shorter = name[: -len(suffix)] if suffix and name.endswith(suffix) and name != suffix else name
-            self._print(literal(shorter + "\n", line, self.source.file))
-            return
-        self._path(fields, line, lambda path: PurePosixPath(path).name, "basename")
-
-    def _seq(self, fields: list[Field], line: int) -> None:
-        known = [field.text.known or "" for field in fields]
-        if (
-            self.capturing is None
-            or not 0 < len(known) < 4
-            or not all(re.fullmatch(r"-?\d{1,6}", each) for each in known)
-        ):
-            self.emit([Field(literal("seq", line, self.source.file), False), *fields], {}, line)
-            return
-        numbers = [int(each) for each in known]
-        first, step, last = (
-            (1, 1, numbers[0]) if len(numbers) == 1 else (numbers[0], 1, numbers[1]) if len(numbers) == 2 else numbers
-        )
-        made = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
-        self.context.budget.spend(len(made))
-        self._print(literal("".join(f"{each}\n" for each in made), line, self.source.file))
-
-    def _expr(self, fields: list[Field], line: int) -> None:
-        known = [field.text.known or "" for field in fields]
-        if (
-            self.capturing is None
-            or not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", each) for each in known)
-            or not known
-        ):
-            self.emit([Field(literal("expr", line, self.source.file), False), *fields], {}, line)
-            return
-        try:
-            self._print(literal(f"{self.context.number(' '.join(known), line)}\n", line, self.source.file))
-        except ArithmeticUndecidedError as error:
-            self._print(undecided(error.needs, line, self.source.file))
-
-    def _exit(self, fields: list[Field], line: int) -> None:
-        self.state.flow = "exit"
-
-    def _return(self, fields: list[Field], line: int) -> None:
-        self._status_of(fields)
-        self.state.flow = "return"
-
-    def _status_of(self, fields: list[Field]) -> None:
-        known = fields[0].text.known if fields else "0"
-        if fields and known is not None:
-            self.status = HOLDS if known == "0" else FAILS
-        elif fields:
-            self.status = Outcome(None, fields[0].text.needs)
-
-    def _break(self, fields: list[Field], line: int) -> None:
-        self._leave("break", fields, line)
-
-    def _continue(self, fields: list[Field], line: int) -> None:
-        self._leave("continue", fields, line)
-
-    def _leave(self, kind: str, fields: list[Field], line: int) -> None:
-        if fields and fields[0].text.known != "1":
-            self.context.note(f"line {line}: {kind} out of several loops is read as out of one")
-        self.state.flow = kind
-
-    def _shift(self, fields: list[Field], line: int) -> None:
-        known = fields[0].text.known if fields else "1"
-        number = int(known) if known and known.isdecimal() and len(known) < 6 else 1
-        if len(self.state.positional) < number and not self.state.counts_arguments:
-            self.state.positional = ()
-        elif len(self.state.positional) >= number:
-            self.state.positional = self.state.positional[number:]
-        self.status = HOLDS if number else FAILS
-
-    def _set(self, fields: list[Field], line: int) -> None:
-        self.status = HOLDS
-        known = [field.text.known for field in fields]
-        if "-a" in known or ("-o" in known and "allexport" in known):
-            self.state.exports_all = True
-        elif "+a" in known:
-            self.state.exports_all = False
-        if "--" in known:
-            rest = fields[known.index("--") + 1 :]
-        elif known and known[0] is not None and not known[0].startswith(("-", "+")):
-            rest = fields
-        else:
-            return
-        self.state.positional, self.state.counts_arguments = tuple(field.text for field in rest), True
-
-    def _eval(self, fields: list[Field], line: int) -> None:
-        text = joined((field.text for field in fields), " ")
-        if text.known is not None:
-            self.run_source(text.known, self.source.file, line)
-            return
-        marked, needs = list[str](), dict[str, Text]()
-        for piece in text.pieces:
-            if piece.undecided:
-                name = f"__undecided_{len(needs)}"
-                needs[name] = Text((piece,), text.assumes)
-                marked.append(f"${{{name}}}")
-            else:
-                marked.append(piece.text)
-        self.state.variables.update(needs)
-        self.run_source("".join(marked), self.source.file, line)
-        for name in needs:
-            self.state.variables.pop(name, None)
-
-    def _read(self, fields: list[Field], line: int) -> None:
-        for field in fields:
-            if re.fullmatch(r"[A-Za-z_]\w*", field.text.known or ""):
-                self.context.assign(field.text.known or "", undecided(("cmd:read",), line, self.source.file))
-        self.status = Outcome(None, ("cmd:read",))
-
-    def _let(self, fields: list[Field], line: int) -> None:
-        for field in fields:
-            self.compute(field.text.known or "", line)
-
-    def _exec(self, fields: list[Field], line: int) -> None:
-        if fields:
-            self._call(fields, {}, line)
-            self.state.flow = "exit"
-
-    def _false(self, fields: list[Field], line: int) -> None:
-        self.status = FAILS
-
-    def _test_builtin(self, fields: list[Field], line: int) -> None:
-        self.status = self.conditions.single([field.text for field in fields], line)
-
-    def _local_words(self, fields: list[Field], line: int) -> None:
-        self._declare_fields(fields, line, is_export=False)
-        self.status = HOLDS
-
-    def _unset_words(self, fields: list[Field], line: int) -> None:
-        for field in fields:
-            self.unset(field.text.known or "")
-        self.status = HOLDS
-
-    def _getopts(self, fields: list[Field], line: int) -> None:
-        self._read(fields[1:2], line)
-        self.context.assign("OPTARG", undecided(("arg:1",), line, self.source.file))
-        if not self.state.positional:
-            self.status = Outcome(False, ("arg:1",), () if self.state.counts_arguments else ("arg:#=0",))
-            if not self.state.counts_arguments:
-                self.context.note(f"line {line}: no arguments were given, so that options keep their defaults")
-                self.status = FAILS
-        else:
-            self.status = Outcome(None, ("code:getopts",))
-
-
-_BUILTINS: Final[Mapping[str, Callable[[Builtins, list[Field], int], None]]] = {
-    "source": Builtins._source_file,
-    ".": Builtins._source_file,
-    "echo": Builtins._echo,
-    "printf": Builtins._printf,
-    "dirname": Builtins._dirname,
-    "basename": Builtins._basename,
-    "seq": Builtins._seq,
-    "expr": Builtins._expr,
-    "exit": Builtins._exit,
-    "return": Builtins._return,
-    "break": Builtins._break,
-    "continue": Builtins._continue,
-    "shift": Builtins._shift,
-    "set": Builtins._set,
-    "eval": Builtins._eval,
-    "read": Builtins._read,
-    "mapfile": Builtins._read,
-    "readarray": Builtins._read,
-    "let": Builtins._let,
-    "exec": Builtins._exec,
-    "false": Builtins._false,
-    "test": Builtins._test_builtin,
-    "local": Builtins._local_words,
-    "unset": Builtins._unset_words,
-    "getopts": Builtins._getopts,
-}

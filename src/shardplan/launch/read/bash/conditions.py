@@ -35,8 +35,8 @@ class Outcome(NamedTuple):
         return self if self.value is None else self._replace(value=not self.value)
 
 
-HOLDS: Final = Outcome(True)
-FAILS: Final = Outcome(False)
+HOLDS: Final = Outcome(value=True)
+FAILS: Final = Outcome(value=False)
 
 
 def both(left: Outcome, right: Outcome) -> Outcome:
@@ -138,9 +138,9 @@ class Conditions:
         if text.known is not None:
             return Outcome(text.known == "", (), text.assumes)
         if text.is_unset:
-            return Outcome(True, text.needs, (*(need + "=" for need in text.needs), *text.assumes))
+            return Outcome(value=True, needs=text.needs, assumes=(*(need + "=" for need in text.needs), *text.assumes))
         if any(piece.text for piece in text.pieces):
-            return Outcome(False, (), text.assumes)
+            return Outcome(value=False, assumes=text.assumes)
         return Outcome(None, text.needs, text.assumes)
 
     def _unary(self, sign: str, operand: _Operand) -> Outcome:
@@ -172,12 +172,11 @@ class Conditions:
         return Outcome(None, needs or (f"file:{right.text.shown}",), assumes)
 
     def _numeric(self, left: _Operand, sign: str, right: _Operand) -> Outcome:
-        numbers = [self._number(operand) for operand in (left, right)]
-        if isinstance(numbers[0], int) and isinstance(numbers[1], int):
-            a, b = numbers
+        a, b = self._number(left), self._number(right)
+        if isinstance(a, int) and isinstance(b, int):
             table = {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}
             return Outcome(table[sign])
-        needs = unique(need for number in numbers if isinstance(number, tuple) for need in number)
+        needs = unique(need for number in (a, b) if isinstance(number, tuple) for need in number)
         if needs == ("code:not a number",):
             return FAILS  # the shell prints an error and the condition does not hold
         return Outcome(None, needs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from shardplan.errors import shortened
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.branches import as_outcome
-from shardplan.launch.read.bash.builtins import Builtins
+from shardplan.launch.read.bash.commands import ShellCommands
 from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
 from shardplan.launch.read.bash.expansion import Field
 from shardplan.launch.read.bash.lexing import split_words
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-class Evaluator(Builtins):
+class Evaluator(ShellCommands):
     """Walks the tree of a script."""
 
     def run_source(self, text: str, file: str, first_line: int = 1) -> None:
@@ -78,12 +78,15 @@ class Evaluator(Builtins):
         """``(( source ))``: its status is whether the number is not zero."""
         text = self.expansion.single(f'"{source}"' if '"' not in source else source, line)
         try:
-            if text.known is None:
-                raise ArithmeticUndecidedError(*text.needs)
-            self.status = as_outcome(self.context.number(text.known, line))
+            self.status = as_outcome(self.context.number(self._decided(text), line))
         except ArithmeticUndecidedError as error:
             self.forget_assigned(source, line)
             self.status = Outcome(None, error.needs)
+
+    def _decided(self, text: Text) -> str:
+        if text.known is None:
+            raise ArithmeticUndecidedError(*text.needs)
+        return text.known
 
     def _subshell(self, node: Node) -> None:
         self.apart(lambda: self.run_all(node.children))
@@ -364,7 +367,7 @@ class Evaluator(Builtins):
         "compound_statement": _block,
         "do_group": _block,
         "command": _command,
-        "declaration_command": Builtins.declare,
+        "declaration_command": ShellCommands.declare,
         "unset_command": _unset,
         "variable_assignment": _assignment,
         "variable_assignments": _assignments,
@@ -387,7 +390,7 @@ def _more_words(redirect: Node) -> list[Node]:
     """Words of the command that the grammar puts after the file of a redirection."""
     if redirect.type == "heredoc_redirect":
         inner = [each for child in redirect.children if child.type == "file_redirect" for each in _more_words(child)]
-        return [child for child in redirect.children_by_field_name("argument")] + inner
+        return [*redirect.children_by_field_name("argument"), *inner]
     return list(redirect.children_by_field_name("destination"))[1:] if redirect.type == "file_redirect" else []
 
 

@@ -81,12 +81,12 @@ class Expansion(Parameters):
             current = "here" if mode == "here" else "double" if in_double else "word"
             run = _PLAIN[current].match(source, position)
             if run:
-                found.append(Segment(run[0], current != "word", False, line, self.context.file))
+                found.append(Segment(run[0], quoted=current != "word", line=line, file=self.context.file))
                 position = run.end()
                 continue
             if char == '"' and mode != "here":
                 in_double = not in_double or mode == "double"
-                found.append(Segment("", True, False, line, self.context.file))
+                found.append(Segment("", quoted=True, line=line, file=self.context.file))
                 end = position + 1
             else:
                 end = self._special(source, position, line, current, found)
@@ -105,10 +105,10 @@ class Expansion(Parameters):
             escapes = mode == "word" or following in ('$`\\"' if mode == "double" else "$`\\")
             text = "" if following == "\n" else following if escapes and following else char + following
             if text:
-                found.append(Segment(text, True, False, line, file))
+                found.append(Segment(text, quoted=True, line=line, file=file))
         elif char == "'":
             end = lexing.end_of_single(source, start)
-            found.append(Segment(source[start + 1 : end - 1], True, False, line, file))
+            found.append(Segment(source[start + 1 : end - 1], quoted=True, line=line, file=file))
         elif char == "`":
             end = lexing.end_of_backticks(source, start)
             inner = re.sub(r"\\([$`\\])", r"\1", source[start + 1 : end - 1])
@@ -116,7 +116,7 @@ class Expansion(Parameters):
         elif char == "$" and following:
             end = self._dollar(source, start, line, mode, found)
         else:
-            found.append(Segment(char, mode != "word", False, line, file))
+            found.append(Segment(char, quoted=mode != "word", line=line, file=file))
         return end
 
     def _dollar(self, source: str, start: int, line: int, mode: str, found: list[Segment]) -> int:
@@ -133,7 +133,9 @@ class Expansion(Parameters):
             found.extend(self.braced(source[start + 2 : end - 1], line, mode))
         elif following == "'" and not quoted:
             end = lexing.end_of_ansi(source, start + 1)
-            found.append(Segment(_unescaped(source[start + 2 : end - 1]), True, False, line, self.context.file))
+            found.append(
+                Segment(_unescaped(source[start + 2 : end - 1]), quoted=True, line=line, file=self.context.file)
+            )
         elif following == '"' and not quoted:
             end = start + 1
         elif name := _PARAMETER.match(source, start + 1):
@@ -141,7 +143,7 @@ class Expansion(Parameters):
             found.extend(self.plain(name[0], line, quoted=quoted))
         else:
             end = start + 1
-            found.append(Segment("$", quoted, False, line, self.context.file))
+            found.append(Segment("$", quoted=quoted, line=line, file=self.context.file))
         return end
 
     def arithmetic(self, source: str, line: int) -> Text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from shardplan.launch.read.limits import MOST_LEVELS, refuse
 
 
@@ -129,7 +131,7 @@ def _expanded_brace(source: str, start: int) -> list[str]:
         return []
     head, tail, ends = source[:start], source[position + 1 :], [*commas, position]
     if len(commas) > 1:
-        choices = [source[left + 1 : right] for left, right in zip(ends, ends[1:], strict=False)]
+        choices = [source[left + 1 : right] for left, right in pairwise(ends)]
     else:
         choices = _sequence(source[start + 1 : position])
     return [head + choice + tail for choice in choices]

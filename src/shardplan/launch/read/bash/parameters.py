@@ -39,7 +39,7 @@ class Parameters:
     def plain(self, name: str, line: int, *, quoted: bool) -> list[Segment]:
         """``$name``."""
         if name in "@*":
-            return self._listed(self._arguments(line), name, quoted=quoted)
+            return self._listed(self._arguments(), name, quoted=quoted)
         return of_text(self._counted(self._simple(name, line)), quoted=quoted, splits=not quoted)
 
     def _counted(self, text: Text) -> Text:
@@ -65,9 +65,9 @@ class Parameters:
         if operator[-1:] and operator[-1] in "-=+?":
             return self._default(name, index, operator, word, line, mode)
         if name in ("@", "*") or index in ("@", "*"):
-            elements = self._elements(name, line) if name not in ("@", "*") else self._arguments(line)
-            changed = self._each(elements, operator, word, line, is_positional=name in ("@", "*"))
-            return self._listed(changed, index or name, quoted=quoted)
+            elements = self._elements(name, line) if name not in ("@", "*") else self._arguments()
+            each = self._each(elements, operator, word, line, is_positional=name in ("@", "*"))
+            return self._listed(each, index or name, quoted=quoted)
         text = self._simple(name, line) if index is None else self._indexed(name, index, line)
         changed = self._counted(self._changed(text, operator, word, line))
         return of_text(changed, quoted=quoted, splits=not quoted)
@@ -97,7 +97,7 @@ class Parameters:
             return undecided(key.needs, line, self.context.file)
         return self.context.at(value, key.known, line)
 
-    def _arguments(self, line: int) -> list[Text]:
+    def _arguments(self) -> list[Text]:
         if not self.context.state.positional and not self.context.state.counts_arguments:
             self.context.note("no arguments were given: what is passed on by $@ or $* is taken as nothing")
         return list(self.context.state.positional)
@@ -116,7 +116,7 @@ class Parameters:
             if number:
                 found.append(BREAK)
             if quoted:
-                found.append(Segment("", True, False, 0, ""))
+                found.append(Segment("", quoted=True, line=0, file=""))
             found.extend(of_text(self._counted(element), quoted=quoted, splits=not quoted))
         return found
 
@@ -152,7 +152,7 @@ class Parameters:
         """``${V:-word}`` and its relatives."""
         quoted = mode != "word"
         listed = name in ("@", "*") or index in ("@", "*")
-        elements = self._arguments(line) if name in ("@", "*") else self._elements(name, line) if listed else []
+        elements = self._arguments() if name in ("@", "*") else self._elements(name, line) if listed else []
         text = (
             joined(elements, " ")
             if listed
@@ -293,7 +293,7 @@ def _split_slash(word: str, operator: str) -> tuple[str, str]:
             position += 1
         elif word[position] in "'\"" and (end := word.find(word[position], position + 1)) > 0:
             position = end
-        elif word[position] == "/" and (position or len(operator) > 1 and operator != "//"):
+        elif word[position] == "/" and (position or (len(operator) > 1 and operator != "//")):
             return word[:position], word[position + 1 :]
         position += 1
     return word, ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-_CLASSES: Final = {
+_CLASSES: Final[Mapping[str, Callable[[str], bool]]] = {
     "alpha": str.isalpha,
     "digit": str.isdigit,
     "alnum": str.isalnum,

@@ -12,10 +12,10 @@ class Segment(NamedTuple):
 
     text: str
     quoted: bool
-    splits: bool
-    """Whether it comes from an unquoted expansion, so that blanks end the word."""
     line: int
     file: str
+    splits: bool = False
+    """Whether it comes from an unquoted expansion, so that blanks end the word."""
     undecided: Undecided | None = None
     assumes: tuple[str, ...] = ()
     is_break: bool = False
@@ -29,17 +29,25 @@ class Segment(NamedTuple):
         return Piece(self.text, self.line, self.file, self.undecided)
 
 
-BREAK = Segment("", False, False, 0, "", is_break=True)
-GONE = Segment("", False, False, 0, "", is_gone=True)
+BREAK = Segment("", quoted=False, line=0, file="", is_break=True)
+GONE = Segment("", quoted=False, line=0, file="", is_gone=True)
 
 
 def of_text(text: Text, *, quoted: bool, splits: bool = False) -> list[Segment]:
     """The segments of expanded text."""
     found = [
-        Segment(piece.text, quoted, splits, piece.line, piece.file, piece.undecided, text.assumes)
+        Segment(
+            piece.text,
+            quoted=quoted,
+            splits=splits,
+            line=piece.line,
+            file=piece.file,
+            undecided=piece.undecided,
+            assumes=text.assumes,
+        )
         for piece in text.pieces
     ]
-    return found or [Segment("", False, False, 0, "", None, text.assumes)]
+    return found or [Segment("", quoted=False, line=0, file="", assumes=text.assumes)]
 
 
 def to_text(segments: list[Segment]) -> Text:

@@ -92,8 +92,9 @@ def _value(state: State, name: str, given: Mapping[str, str]) -> Variable | None
 
 def _merged(values: Sequence[Variable | None], needs: tuple[str, ...], line: int, file: str) -> Variable:
     present = [() if value is None else value for value in values]
-    if all(isinstance(value, tuple) and not isinstance(value, Text) for value in present):
-        return _merged_arrays([value for value in present if isinstance(value, tuple)], needs, line, file)
+    arrays = [value for value in present if isinstance(value, tuple) and not isinstance(value, Text)]
+    if len(arrays) == len(present):
+        return _merged_arrays(arrays, needs, line, file)
     texts = [flat(value) for value in present]
     if all(same_text(text, texts[0]) for text in texts):
         return texts[0]

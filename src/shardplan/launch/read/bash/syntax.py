@@ -75,7 +75,7 @@ _SIMPLE: Final = frozenset({"command", "declaration_command", "unset_command"})
 
 
 def is_broken(node: Node, data: bytes) -> bool:
-    """Whether a node itself cannot be read, whatever is in its statements: an error, or characters that no child holds."""
+    """Whether a node itself cannot be read, whatever is in its statements: an error, or characters in no child."""
     if node.is_error or node.is_missing:
         return True
     blank = _INLINE if node.type in _SIMPLE else _BLANK

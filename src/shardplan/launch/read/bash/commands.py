@@ -1,0 +1,263 @@
+"""Commands that the shell runs itself: ``echo``, ``set``, ``shift``, ``eval`` and the like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
+from shardplan.launch.read.bash.builtins import Builtins
+from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
+from shardplan.launch.read.bash.expansion import Field
+from shardplan.launch.read.bash.text import Text, joined, literal, undecided
+
+
+class ShellCommands(Builtins):
+    """What commands of the shell do; each takes its words and its line."""
+
+    def do_echo(self, fields: list[Field], line: int) -> None:
+        """``echo words``."""
+        ends, escapes = "\n", False
+        while fields and re.fullmatch(r"-[neE]+", fields[0].text.known or ""):
+            flag = fields[0].text.known or ""
+            ends = "" if "n" in flag else ends
+            escapes = "e" in flag or escapes
+            fields = fields[1:]
+        text = joined((joined((field.text for field in fields), " "), literal(ends)))
+        if escapes and any("\\" in piece.text for piece in text.pieces):
+            text = undecided(("code:echo -e",), line, self.source.file)
+        self._print(text)
+
+    def _print(self, text: Text) -> None:
+        if self.capturing is not None:
+            self.context.budget.write(sum(len(piece.text) for piece in text.pieces))
+            self.capturing.append(text)
+        self.status = HOLDS
+
+    def do_printf(self, fields: list[Field], line: int) -> None:
+        """``printf template words``."""
+        template = fields[0].text.known if fields else ""
+        if template == "-v" and len(fields) > 2 and fields[1].text.known:
+            self.context.assign(fields[1].text.known, undecided(("code:printf",), line, self.source.file))
+            self.status = HOLDS
+        elif template in ("%s", "%s\n", "%s\\n") and len(fields) == 2:
+            self._print(joined((fields[1].text, literal("\n" if "n" in template[2:] or "\n" in template else ""))))
+        else:
+            self._print(undecided(("code:printf",), line, self.source.file))
+
+    def _path(self, fields: list[Field], line: int, part: Callable[[str], str], name: str) -> None:
+        known = fields[0].text.known if len(fields) == 1 else None
+        if known is None or self.capturing is None:
+            self.emit([Field(literal(name, line, self.source.file), splits=False), *fields], {}, line)
+        else:
+            self._print(literal(part(known) + "\n", line, self.source.file))
+
+    def do_dirname(self, fields: list[Field], line: int) -> None:
+        """``dirname path``."""
+        self._path(fields, line, lambda path: str(PurePosixPath(path).parent), "dirname")
+
+    def do_basename(self, fields: list[Field], line: int) -> None:
+        """``basename path``."""
+        if (
+            len(fields) == 2
+            and fields[0].text.known is not None
+            and fields[1].text.known is not None
+            and self.capturing is not None
+        ):
+            suffix = fields[1].text.known
+            name = PurePosixPath(fields[0].text.known).name
+            shorter = name[: -len(suffix)] if suffix and name.endswith(suffix) and name != suffix else name
+            self._print(literal(shorter + "\n", line, self.source.file))
+            return
+        self._path(fields, line, lambda path: PurePosixPath(path).name, "basename")
+
+    def do_seq(self, fields: list[Field], line: int) -> None:
+        """``seq first last``."""
+        known = [field.text.known or "" for field in fields]
+        if (
+            self.capturing is None
+            or not 0 < len(known) < 4
+            or not all(re.fullmatch(r"-?\d{1,6}", each) for each in known)
+        ):
+            self.emit([Field(literal("seq", line, self.source.file), splits=False), *fields], {}, line)
+            return
+        numbers = [int(each) for each in known]
+        first, step, last = (
+            (1, 1, numbers[0]) if len(numbers) == 1 else (numbers[0], 1, numbers[1]) if len(numbers) == 2 else numbers
+        )
+        made = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
+        self.context.budget.spend(len(made))
+        self._print(literal("".join(f"{each}\n" for each in made), line, self.source.file))
+
+    def do_expr(self, fields: list[Field], line: int) -> None:
+        """``expr a + b``."""
+        known = [field.text.known or "" for field in fields]
+        if (
+            self.capturing is None
+            or not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", each) for each in known)
+            or not known
+        ):
+            self.emit([Field(literal("expr", line, self.source.file), splits=False), *fields], {}, line)
+            return
+        try:
+            self._print(literal(f"{self.context.number(' '.join(known), line)}\n", line, self.source.file))
+        except ArithmeticUndecidedError as error:
+            self._print(undecided(error.needs, line, self.source.file))
+
+    def do_exit(self, fields: list[Field], line: int) -> None:
+        """``exit``."""
+        self.state.flow = "exit"
+
+    def do_return(self, fields: list[Field], line: int) -> None:
+        """``return``."""
+        self._status_of(fields)
+        self.state.flow = "return"
+
+    def _status_of(self, fields: list[Field]) -> None:
+        known = fields[0].text.known if fields else "0"
+        if fields and known is not None:
+            self.status = HOLDS if known == "0" else FAILS
+        elif fields:
+            self.status = Outcome(None, fields[0].text.needs)
+
+    def do_break(self, fields: list[Field], line: int) -> None:
+        """``break``."""
+        self._leave("break", fields, line)
+
+    def do_continue(self, fields: list[Field], line: int) -> None:
+        """``continue``."""
+        self._leave("continue", fields, line)
+
+    def _leave(self, kind: str, fields: list[Field], line: int) -> None:
+        if fields and fields[0].text.known != "1":
+            self.context.note(f"line {line}: {kind} out of several loops is read as out of one")
+        self.state.flow = kind
+
+    def do_shift(self, fields: list[Field], line: int) -> None:
+        """``shift``."""
+        known = fields[0].text.known if fields else "1"
+        number = int(known) if known and known.isdecimal() and len(known) < 6 else 1
+        if len(self.state.positional) < number and not self.state.counts_arguments:
+            self.state.positional = ()
+        elif len(self.state.positional) >= number:
+            self.state.positional = self.state.positional[number:]
+        self.status = HOLDS if number else FAILS
+
+    def do_set(self, fields: list[Field], line: int) -> None:
+        """``set``."""
+        self.status = HOLDS
+        known = [field.text.known for field in fields]
+        if "-a" in known or ("-o" in known and "allexport" in known):
+            self.state.exports_all = True
+        elif "+a" in known:
+            self.state.exports_all = False
+        if "--" in known:
+            rest = fields[known.index("--") + 1 :]
+        elif known and known[0] is not None and not known[0].startswith(("-", "+")):
+            rest = fields
+        else:
+            return
+        self.state.positional, self.state.counts_arguments = tuple(field.text for field in rest), True
+
+    def do_eval(self, fields: list[Field], line: int) -> None:
+        """``eval words``."""
+        text = joined((field.text for field in fields), " ")
+        if text.known is not None:
+            self.run_source(text.known, self.source.file, line)
+            return
+        marked, needs = list[str](), dict[str, Text]()
+        for piece in text.pieces:
+            if piece.undecided:
+                name = f"__undecided_{len(needs)}"
+                needs[name] = Text((piece,), text.assumes)
+                marked.append(f"${{{name}}}")
+            else:
+                marked.append(piece.text)
+        self.state.variables.update(needs)
+        self.run_source("".join(marked), self.source.file, line)
+        for name in needs:
+            self.state.variables.pop(name, None)
+
+    def do_read(self, fields: list[Field], line: int) -> None:
+        """``read names``."""
+        for field in fields:
+            if re.fullmatch(r"[A-Za-z_]\w*", field.text.known or ""):
+                self.context.assign(field.text.known or "", undecided(("cmd:read",), line, self.source.file))
+        self.status = Outcome(None, ("cmd:read",))
+
+    def do_let(self, fields: list[Field], line: int) -> None:
+        """``let expressions``."""
+        for field in fields:
+            self.compute(field.text.known or "", line)
+
+    def do_exec(self, fields: list[Field], line: int) -> None:
+        """``exec words``."""
+        if fields:
+            self._call(fields, {}, line)
+            self.state.flow = "exit"
+
+    def do_false(self, fields: list[Field], line: int) -> None:
+        """``false``."""
+        self.status = FAILS
+
+    def do_test_builtin(self, fields: list[Field], line: int) -> None:
+        """``test words``."""
+        self.status = self.conditions.single([field.text for field in fields], line)
+
+    def do_local_words(self, fields: list[Field], line: int) -> None:
+        """``local words``."""
+        self._declare_fields(fields, line, is_export=False)
+        self.status = HOLDS
+
+    def do_unset_words(self, fields: list[Field], line: int) -> None:
+        """``unset names``."""
+        for field in fields:
+            self.unset(field.text.known or "")
+        self.status = HOLDS
+
+    def do_getopts(self, fields: list[Field], line: int) -> None:
+        """``getopts options name``."""
+        self.do_read(fields[1:2], line)
+        self.context.assign("OPTARG", undecided(("arg:1",), line, self.source.file))
+        if not self.state.positional:
+            self.status = Outcome(
+                value=False, needs=("arg:1",), assumes=() if self.state.counts_arguments else ("arg:#=0",)
+            )
+            if not self.state.counts_arguments:
+                self.context.note(f"line {line}: no arguments were given, so that options keep their defaults")
+                self.status = FAILS
+        else:
+            self.status = Outcome(None, ("code:getopts",))
+
+
+_BUILTINS: Final[Mapping[str, Callable[[Any, list[Field], int], None]]] = {
+    "source": ShellCommands.do_source_file,
+    ".": ShellCommands.do_source_file,
+    "echo": ShellCommands.do_echo,
+    "printf": ShellCommands.do_printf,
+    "dirname": ShellCommands.do_dirname,
+    "basename": ShellCommands.do_basename,
+    "seq": ShellCommands.do_seq,
+    "expr": ShellCommands.do_expr,
+    "exit": ShellCommands.do_exit,
+    "return": ShellCommands.do_return,
+    "break": ShellCommands.do_break,
+    "continue": ShellCommands.do_continue,
+    "shift": ShellCommands.do_shift,
+    "set": ShellCommands.do_set,
+    "eval": ShellCommands.do_eval,
+    "read": ShellCommands.do_read,
+    "mapfile": ShellCommands.do_read,
+    "readarray": ShellCommands.do_read,
+    "let": ShellCommands.do_let,
+    "exec": ShellCommands.do_exec,
+    "false": ShellCommands.do_false,
+    "test": ShellCommands.do_test_builtin,
+    "local": ShellCommands.do_local_words,
+    "unset": ShellCommands.do_unset_words,
+    "getopts": ShellCommands.do_getopts,
+}
+
+ShellCommands.handlers = _BUILTINS
