@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
     from shardplan.api.audits import AuditAnswer, audit
-    from shardplan.api.calls import estimate, search, search_frameworks
+    from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.questions import question
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from shardplan.inputs.software import Software
+    from shardplan.launch.export.written import Export
     from shardplan.planner.related.frameworks import FrameworkAnswer
     from shardplan.planner.related.many import search_many
     from shardplan.planner.result import SearchResult, Suggestion
@@ -54,6 +55,7 @@ __all__ = [
     "Cluster",
     "Deadline",
     "Estimate",
+    "Export",
     "FrameworkAnswer",
     "InputError",
     "Job",
@@ -80,6 +82,7 @@ __all__ = [
     "cluster_of_accelerator",
     "default_job",
     "estimate",
+    "export",
     "list_accelerators",
     "list_clusters",
     "list_models",
@@ -98,7 +101,7 @@ _MODULES = {
     "errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
     "api.audits": ("AuditAnswer", "audit"),
-    "api.calls": ("estimate", "search", "search_frameworks"),
+    "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.questions": ("question",),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
@@ -119,6 +122,7 @@ _MODULES = {
     "inputs.plan": ("Plan",),
     "inputs.profile": ("Profile", "load_profile"),
     "inputs.software": ("Software",),
+    "launch.export.written": ("Export",),
     "planner.related.frameworks": ("FrameworkAnswer",),
     "planner.result": ("SearchResult", "Suggestion"),
     "planner.robustness": ("Robustness", "Ties"),

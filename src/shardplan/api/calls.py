@@ -1,7 +1,8 @@
-"""``shardplan.search``, ``estimate`` and ``search_frameworks``."""
+"""``shardplan.search``, ``estimate``, ``export`` and ``search_frameworks``."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -26,6 +27,9 @@ from shardplan.frameworks.defaults import switches_in_stack
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.usual_stack import USUAL, published_stacks, stack_for
 from shardplan.inputs.job import Job
+from shardplan.launch.export.saving import ExportTarget
+from shardplan.launch.export.targets import export_plan, target_named, version_meant
+from shardplan.launch.export.written import Export
 from shardplan.planner.related.frameworks import FrameworkAnswer, answers_of
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Given
@@ -98,6 +102,44 @@ def estimate(
     asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
     answer = in_framework(estimate_plan(asked.question, plan_of(plan)), asked.stack, asked.question)
     return PlanAnswer.of(replace(answer, assumptions=(*asked.assumptions, *answer.assumptions)), asked.question)
+
+
+def export(
+    answer: PlanAnswer | SearchAnswer,
+    to: str,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    version: str | None = None,
+    overwrite: bool = False,
+) -> Export:
+    """Launch files of a plan for the framework ``to``: ``export(answer, "torchtitan", path="launch.sh")``.
+
+    Of a search it is the recommended plan. The result holds the texts by file name (``files``) and what they do not say
+    (``not_expressed``); with ``path`` they are written, the script there and the others next to it. Raises
+    ``NotRunnableError`` where the framework cannot run the plan, ``InputError`` for an unknown name, for a model that
+    is no decoder of attention layers and for a file that exists, unless ``overwrite`` is given.
+    """
+    check_kind("answer", answer, PlanAnswer, SearchAnswer, hint="what estimate, search or load returned")
+    picked = answer.recommended or answer.fastest if isinstance(answer, SearchAnswer) else answer
+    if picked is None:
+        raise InputError("no plan of the search fits", rule="a plan is exported", hint="see its suggestions")
+    where = (
+        None if path is None else ExportTarget(os.fspath(path), "path", is_forced=overwrite, forced_by="overwrite=True")
+    )
+    question = answer.question
+    made = export_plan(
+        to,
+        model=question.model,
+        cluster=question.cluster,
+        num_accelerators=picked.num_accelerators_used,
+        job=question.job,
+        plan=picked.plan,
+        version=version or version_meant(target_named(to), picked.framework),
+        stem="launch" if where is None else where.stem,
+    )
+    if where is not None:
+        where.write(made)
+    return made
 
 
 def search_frameworks(

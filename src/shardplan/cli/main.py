@@ -53,6 +53,15 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan audit examples/launch.sh --cluster dgx-h100 --env TP=4 --keep tp,pp --json -",
             'shardplan audit examples/launch.sh --cluster dgx-h100 --observed "step 30s"',
         ),
+        "launch.audit",
+    ),
+    "export": CommandEntry(
+        "Write a plan as launch files of a training framework.",
+        (
+            "shardplan export examples/plans.json --to megatron-lm --out launch.sh",
+            "shardplan export examples/plans.json --to nemo --pick 2",
+        ),
+        "launch.export",
     ),
     "compare": CommandEntry(
         "Put two or more plans side by side, term by term.",

@@ -19,6 +19,7 @@ from shardplan.cli.flags.plan import (
     SoftwareFlags,
     StackFlag,
 )
+from shardplan.cli.launch.export import ExportFlag, asked_export
 from shardplan.cli.numbers import whole
 from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
 from shardplan.errors import InputError
@@ -50,6 +51,7 @@ def plan(
     stack: StackFlag = None,
     profile: ProfileFlag = None,
     method: MethodFlag = None,
+    export: ExportFlag = None,
     details: DetailFlags,
 ) -> int:
     """Find the fastest plan that fits, and say why.
@@ -64,6 +66,10 @@ def plan(
     flags = QuestionFlags(
         cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
     )
+    launch = None if export is None else asked_export(export, output, stack=stack, method=method)
+    if launch is not None:
+        launch.files.check(model, cluster.cluster, cluster.accelerator, stack, profile, output.json)
+        flags = replace(flags, stack=stack or launch.stack)
     if method not in (None, OURS):
         of_none = replace(flags, stack=flags.stack or ANY)
         return plan_with_method(method, lambda: ask(model, of_none), search, target)
@@ -73,6 +79,8 @@ def plan(
     result, of_stack = _search(asked, search)
     stated = result.stating_what_was_not_searched().assuming((*asked.assumptions, *of_stack))
     _answer(stated, target, details, (*given_by_user(flags, search), *asked.warnings), _num_listed(search, details))
+    if launch is not None and stated.recommended is not None:
+        launch.write(stated.question, stated.recommended, is_shown=not target.is_stdout)
     return 0 if result.estimates else 1
 
 

@@ -1,0 +1,156 @@
+"""``shardplan export``: the plan of a file as launch files of a training framework."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardplan.cli.flags.option_groups import with_flags
+from shardplan.cli.flags.plan import OutputFlags, PickFlag
+from shardplan.cli.numbers import picked
+from shardplan.errors import InputError
+
+if TYPE_CHECKING:
+    from shardplan.estimation.estimate import Estimate
+    from shardplan.estimation.question import Question
+    from shardplan.launch.export.saving import ExportTarget
+    from shardplan.launch.export.written import Export
+
+NAMES = "megatron-lm, megatron-bridge, nemo, torchtitan, deepspeed, accelerate, nanotron or maxtext"
+
+PlanArgument = Annotated[
+    Path, typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan` or `estimate` wrote.")
+]
+ToFlag = Annotated[str, typer.Option("--to", metavar="NAME", show_default=False, help=f"Framework: {NAMES}.")]
+OutFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Write the launch script here, and files that belong to it next to it. Default: print them.",
+        rich_help_panel="Output",
+    ),
+]
+VersionFlag = Annotated[
+    str | None,
+    typer.Option("--version", metavar="V", help="Version of the framework: main, 0.3.0. Default: that of the plan."),
+]
+ExportFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--export",
+        metavar="NAME[=FILE]",
+        help="Plan for a framework and write its launch files: a NAME of `shardplan export`. FILE: NAME.sh.",
+        rich_help_panel="Output",
+    ),
+]
+
+
+@with_flags
+def export(
+    *,
+    plan: PlanArgument,
+    to: ToFlag,
+    out: OutFlag = None,
+    version: VersionFlag = None,
+    pick: PickFlag = None,
+    output: OutputFlags,
+) -> int:
+    """Write a plan as launch files of a training framework.
+
+    What the files do not express is named. Data, tokenizer and learning rate are in one marked block, to be filled in.
+    """
+    from shardplan.launch.export.saving import ExportTarget
+    from shardplan.launch.export.targets import target_named
+    from shardplan.reports.plan_file import read_plan_file
+
+    target = output.target()
+    target.check(plan)
+    files = None if out is None else ExportTarget(out, "--out", is_forced=output.force)
+    target_named(to)
+    if files is not None:
+        files.check(plan)
+    found = read_plan_file(plan)
+    answer = found.pick(found.best_pick if pick is None else picked(pick))
+    made = exported(found.question, answer, to, version=version, stem="launch" if files is None else files.stem)
+    written = () if files is None else files.write(made)
+    if target.where is not None:
+        from shardplan.reports.forms.export import export_record
+
+        target.write(export_record(made))
+    if not target.is_stdout:
+        _show(made, written)
+    return 0
+
+
+def exported(question: Question, answer: Estimate, to: str, *, version: str | None, stem: str) -> Export:
+    """The launch files of one plan. Raises ``InputError``."""
+    from shardplan.launch.export.targets import export_plan, target_named, version_meant
+
+    return export_plan(
+        to,
+        model=question.model,
+        cluster=question.cluster,
+        num_accelerators=answer.num_accelerators_used,
+        job=question.job,
+        plan=answer.plan,
+        version=version or version_meant(target_named(to), answer.framework),
+        stem=stem,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedExport:
+    """What ``plan --export`` asks for."""
+
+    to: str
+    files: ExportTarget
+
+    @property
+    def stack(self) -> str:
+        """The framework that is planned for where no other is named."""
+        from shardplan.launch.export.targets import stack_name
+
+        return stack_name(self.to)
+
+    def write(self, question: Question, answer: Estimate, *, is_shown: bool) -> None:
+        """Writes the launch files of ``answer``. Raises ``InputError``."""
+        made = exported(question, answer, self.to, version=None, stem=self.files.stem)
+        written = self.files.write(made)
+        if is_shown:
+            sys.stdout.write("\n")
+            _show(made, written)
+
+
+def asked_export(flag: str, output: OutputFlags, *, stack: str | None, method: str | None) -> AskedExport:
+    """The framework and the file of ``--export NAME[=FILE]``. Raises ``InputError``."""
+    from shardplan.launch.export.saving import ExportTarget
+    from shardplan.launch.export.targets import target_named
+
+    if (stack or "").lower() == "all" or method not in (None, "shardplan"):
+        given = f"--stack {stack}" if method is None else f"--method {method}"
+        raise InputError(
+            f"--export is given with {given}",
+            rule="one plan of one framework is exported, of a search by shardplan's own method",
+            hint="leave one of the two out",
+        )
+    name, _, where = flag.partition("=")
+    to = target_named(name).name
+    files = ExportTarget(where if "=" in flag else f"{to}.sh", "--export", is_forced=output.force)
+    return AskedExport(to=to, files=files)
+
+
+def _show(made: Export, written: tuple[Path, ...]) -> None:
+    """The files themselves, or where they are and what there is to do."""
+    if not written:
+        for name, text in made.files.items():
+            sys.stdout.write(f"# ---- {name}\n{text}" if len(made.files) > 1 else text)
+        return
+    from shardplan.cli.layout import Page
+    from shardplan.cli.show.export import show_export
+
+    show_export(Page(), made, written)

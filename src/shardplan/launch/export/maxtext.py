@@ -1,0 +1,177 @@
+"""A plan as a launch script of MaxText: ``base.yml`` and every key of the plan and the model over it.
+
+Names: ``src/maxtext/configs/base.yml`` and ``types.py``, ``src/maxtext/common/common_types.py`` (kinds of layers) and
+``src/maxtext/utils/max_utils.py`` (environment of several hosts) at e591f30c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shardplan.inputs.layers import Attention, LatentAttention
+from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.megatron_core import unkept
+from shardplan.launch.export.megatron_lm import training_placeholders
+from shardplan.launch.export.shell import Given, Launcher, Script, Word, bash
+from shardplan.launch.export.words import pairs
+from shardplan.launch.export.written import Export, Placeholder, head, losses
+
+SAID: Final = ("attention", "dropout", "blocking_launches")
+FEATURES: Final = {
+    "llama2": ("tied_embeddings", "qkv_bias"),
+    "mixtral": ("tied_embeddings", "experts"),
+    "qwen3": ("tied_embeddings", "qk_norm_head"),
+    "qwen3_moe": ("tied_embeddings", "qk_norm_head", "experts"),
+    "deepseek": ("latent_attention", "experts", "some_dense", "shared_experts", "expert_groups", "mtp"),
+}
+"""What each kind of layer has, of the kinds that are exported."""
+_TPU: Final = "Google"
+
+
+def export(case: LaunchCase) -> Export:
+    """The launch script, and what MaxText does not express."""
+    lost = (*_layers(case), *losses(case, said=SAID, features=FEATURES[_block(case)]))
+    relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
+    script = Script(
+        head=head(case, lost, relied),
+        placeholders=_placeholders(case),
+        environment=_environment(case),
+        options={
+            "Model": [[f"{name}={_text(value)}"] for name, value in _model(case).items()],
+            "Plan": [[f"{key}={value}"] for key, value in pairs(case.options.options).items()],
+            "Training": _training(case),
+        },
+        program=["python3", "-m", "maxtext.trainers.pre_train.train", Given("MAXTEXT", after="/configs/base.yml")],
+    )
+    return Export(
+        framework=case.stack.label,
+        files={f"{case.stem}.sh": bash(case, script, launcher=_launcher(case))},
+        not_expressed=lost,
+        placeholders=tuple(each.name for each in script.placeholders),
+        relies_on=relied,
+    )
+
+
+def _block(case: LaunchCase) -> str:
+    """The kind of layer."""
+    features = case.decoder.features
+    if isinstance(case.decoder.attention, LatentAttention):
+        return "deepseek"
+    kinds = {(True, True): "qwen3_moe", (True, False): "qwen3", (False, True): "mixtral", (False, False): "llama2"}
+    return kinds["qk_norm_head" in features, "experts" in features]
+
+
+def _layers(case: LaunchCase) -> tuple[str, ...]:
+    """Layers of experts that do not all follow the dense ones."""
+    has = case.decoder.has_experts
+    in_order = list(has) == sorted(has)
+    return () if in_order else ("dense layers between layers of experts: MaxText has them in front",)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _model(case: LaunchCase) -> dict[str, Any]:
+    model, d = case.model, case.decoder
+    return {
+        "decoder_block": _block(case),
+        "base_emb_dim": model.hidden_size,
+        "base_mlp_dim": d.ffn_size,
+        "base_num_decoder_layers": model.num_hidden_layers,
+        "vocab_size": model.vocab_size,
+        "logits_via_embedding": model.tie_word_embeddings,
+        "enable_dropout": case.job.dropout,
+        **_attention(case),
+        **_experts(case),
+        **({"mtp_num_layers": model.num_mtp_layers} if model.num_mtp_layers else {}),
+    }
+
+
+def _attention(case: LaunchCase) -> dict[str, Any]:
+    a = case.decoder.attention
+    kernel = "dot_product" if case.job.attention == "unfused" else "autoselected"
+    found: dict[str, Any] = {"attention": kernel, "base_num_query_heads": a.num_heads}
+    if isinstance(a, Attention):
+        return found | {
+            "base_num_kv_heads": a.num_kv_heads,
+            "head_dim": a.head_dim,
+            "use_qk_norm": a.qk_norm == "head",
+            "attention_bias": a.qkv_bias,
+        }
+    return found | {
+        "base_num_kv_heads": a.num_heads,
+        "attention_type": "mla",
+        "q_lora_rank": a.q_lora_rank or 0,
+        "kv_lora_rank": a.kv_lora_rank,
+        "qk_nope_head_dim": a.qk_nope_head_dim,
+        "qk_rope_head_dim": a.qk_rope_head_dim,
+        "v_head_dim": a.v_head_dim,
+    }
+
+
+def _experts(case: LaunchCase) -> dict[str, Any]:
+    e = case.decoder.experts
+    if e is None:
+        return {}
+    found: dict[str, Any] = {
+        "num_experts": e.num_experts,
+        "num_experts_per_tok": e.top_k,
+        "base_moe_mlp_dim": e.intermediate_size,
+    }
+    if _block(case) == "deepseek":
+        found["first_num_dense_layers"] = case.decoder.has_experts.count(False)
+        found["shared_experts"] = e.shared_intermediate_size // e.intermediate_size
+        if e.n_group > 1:
+            found |= {"n_routing_groups": e.n_group, "topk_routing_group": e.topk_group}
+    return found
+
+
+def _training(case: LaunchCase) -> list[Sequence[Word]]:
+    hardware = "tpu" if case.cluster.accelerator.vendor == _TPU else "gpu"
+    return [
+        [f"hardware={hardware}"],
+        [Given("ROTARY_BASE", "rope_max_timescale=")],
+        [Given("NORM_EPSILON", "normalization_layer_epsilon=")],
+        [Given("RUN_NAME", "run_name=")],
+        [Given("OUTPUT", "base_output_directory=")],
+        ["dataset_type=hf"],
+        [Given("DATASET", "hf_path=")],
+        ["tokenizer_type=huggingface"],
+        [Given("TOKENIZER", "tokenizer_path=")],
+        [Given("TRAIN_STEPS", "steps=")],
+        [Given("LEARNING_RATE", "learning_rate=")],
+    ]
+
+
+def _placeholders(case: LaunchCase) -> list[Placeholder]:
+    training = [each for each in training_placeholders(case) if each.name in ("TRAIN_STEPS", "LEARNING_RATE")]
+    return [
+        Placeholder(name="MAXTEXT", value="/path/to/maxtext/src/maxtext", about="folder of the package maxtext"),
+        Placeholder(name="TOKENIZER", value="/path/to/tokenizer", about="folder or name of a Hugging Face tokenizer"),
+        Placeholder(name="DATASET", value="/path/to/dataset", about="name of a data set on the Hugging Face hub"),
+        Placeholder(name="OUTPUT", value="/path/to/output", about="folder or bucket of checkpoints and logs"),
+        Placeholder(name="RUN_NAME", value="run", about="name of the run"),
+        Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json"),
+        Placeholder(name="NORM_EPSILON", value="1e-5", about="rms_norm_eps of the model"),
+        *training,
+    ]
+
+
+def _environment(case: LaunchCase) -> dict[str, str]:
+    found = {"CUDA_LAUNCH_BLOCKING": "1"} if case.job.software.blocking_launches else {}
+    if case.cluster.accelerator.vendor == _TPU or case.num_nodes == 1:
+        return found
+    return found | {"JAX_COORDINATOR_PORT": "29500", "NNODES": str(case.num_nodes)}
+
+
+def _launcher(case: LaunchCase) -> Launcher:
+    """One process for a node, which drives all its accelerators. On TPUs every host runs the script."""
+    if case.cluster.accelerator.vendor == _TPU:
+        return Launcher(words=[], tasks_per_node=0)
+    if case.num_nodes == 1:
+        return Launcher(words=[])
+    start = "'NODE_RANK=$SLURM_PROCID exec \"$@\"'"
+    names = ('export JAX_COORDINATOR_IP="$HEAD_NODE"',)
+    return Launcher(words=["srun", "bash", "-c", start, "launch"], environment=names)

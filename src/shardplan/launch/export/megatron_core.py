@@ -1,0 +1,169 @@
+"""What Megatron-LM, Megatron-Bridge and NeMo share: fields of Megatron Core that describe a model and its kernels.
+
+Names are those of ``megatron/core/transformer/transformer_config.py`` at d98e8a64; Megatron-LM's options are the same
+with dashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
+from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.decoder import Decoder
+
+FEATURES: Final = (
+    "layer_norm", "learned_positions", "tied_embeddings", "mtp", "windows", "no_rotary", "latent_attention",
+    "qk_norm_head", "qkv_bias", "sinks", "output_gate", "ungated", "experts", "some_dense", "shared_experts",
+    "shared_gate", "latent_experts", "expert_groups",
+)  # fmt: skip
+"""Features of a model that these fields express."""
+SAID: Final = (
+    "attention", "dropout", "grad_dtype", "moment_dtype", "moe_dispatcher", "quantised_weights", "blocking_launches",
+    "loss_kernel",
+)  # fmt: skip
+"""Fields of a job and of its software that they express."""
+
+
+def features(decoder: Decoder) -> tuple[str, ...]:
+    """Those that a model's fields express: biases are all on, or all off but those of queries, keys and values."""
+    has_all = {"output_bias", "mlp_bias"} <= {*decoder.features}
+    return (*FEATURES, "output_bias", "mlp_bias") if has_all else FEATURES
+
+
+def model_fields(case: LaunchCase) -> dict[str, Any]:
+    """Dimensions of the model. A bool is a switch, a tuple a number for every layer (or the two of a window)."""
+    d, model = case.decoder, case.model
+    dropout = {} if case.job.dropout else {"attention_dropout": 0.0, "hidden_dropout": 0.0}
+    return {
+        "num_layers": model.num_hidden_layers,
+        "hidden_size": model.hidden_size,
+        "ffn_hidden_size": d.ffn_size,
+        **_attention(d),
+        "add_bias_linear": {"output_bias", "mlp_bias"} <= {*d.features},
+        "add_qkv_bias": "qkv_bias" in d.features,
+        **_windows(d),
+        **dropout,
+        **({"mtp_num_layers": model.num_mtp_layers} if model.num_mtp_layers else {}),
+        **({} if d.experts is None else _experts(d, d.experts)),
+    }
+
+
+def kernel_fields(case: LaunchCase) -> dict[str, Any]:
+    """How the framework computes it: attention, loss, exchange among experts."""
+    software = case.job.software
+    fields: dict[str, Any] = {"attention_backend": "unfused"} if case.job.attention == "unfused" else {}
+    if software.loss_kernel == "single":
+        fields |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"}
+    if case.model.is_moe:
+        fields["moe_grouped_gemm"] = True
+        fields |= (
+            {"moe_token_dispatcher_type": "alltoall"}
+            if software.moe_dispatcher == "alltoall"
+            else {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": software.moe_dispatcher}
+        )
+    return fields
+
+
+def _attention(d: Decoder) -> dict[str, Any]:
+    a = d.attention
+    if isinstance(a, LatentAttention):
+        return {
+            "num_attention_heads": a.num_heads,
+            "multi_latent_attention": True,
+            **({} if a.q_lora_rank is None else {"q_lora_rank": a.q_lora_rank}),
+            "kv_lora_rank": a.kv_lora_rank,
+            "qk_head_dim": a.qk_nope_head_dim,
+            "qk_pos_emb_head_dim": a.qk_rope_head_dim,
+            "v_head_dim": a.v_head_dim,
+            "qk_layernorm": True,  # the norms behind the projections to low rank
+        }
+    return {
+        "num_attention_heads": a.num_heads,
+        "num_query_groups": a.num_kv_heads,
+        "kv_channels": a.head_dim,
+        "qk_layernorm": a.qk_norm == "head",
+        **({"softmax_type": "learnable"} if a.sinks else {}),
+        **({"attention_output_gate": True} if a.output_gate else {}),
+    }
+
+
+def _windows(d: Decoder) -> dict[str, Any]:
+    """One window in some layers; a query counts among the keys it sees, and Megatron counts those before it."""
+    found: dict[str, Any] = {}
+    sizes = {each for each in d.windows if each is not None}
+    if len(sizes) == 1:
+        found["window_size"] = (max(sizes) - 1, 0)
+        if None in d.windows:
+            found["window_attn_skip_freq"] = tuple(int(each is not None) for each in d.windows)
+    if not all(d.rotary) and any(d.rotary):
+        found["no_rope_freq"] = tuple(int(not each) for each in d.rotary)
+    return found
+
+
+def _experts(d: Decoder, e: MixtureOfExperts) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "num_moe_experts": e.num_experts,
+        "moe_router_topk": e.top_k,
+        "moe_ffn_hidden_size": e.intermediate_size,
+        "moe_layer_freq": 1 if all(d.has_experts) else tuple(map(int, d.has_experts)),
+    }
+    if e.shared_intermediate_size:
+        fields["moe_shared_expert_intermediate_size"] = e.shared_intermediate_size
+    if e.shared_gate:
+        fields["moe_shared_expert_gate"] = True
+    if e.latent_size is not None:
+        fields["moe_latent_size"] = e.latent_size
+    if e.n_group > 1:
+        fields |= {"moe_router_num_groups": e.n_group, "moe_router_group_topk": e.topk_group}
+    return fields
+
+
+def pattern(values: Sequence[int]) -> str:
+    """A list of zeros and ones as options of Megatron-LM have it.
+
+    >>> pattern([0, 0, 0, 1, 1])
+    '([0]*3+[1]*2)'
+    """
+    for period in range(1, len(values) // 2 + 1):
+        if len(values) % period == 0 and list(values) == list(values[:period]) * (len(values) // period):
+            return f"([{','.join(map(str, values[:period]))}]*{len(values) // period})"
+    runs = [(value, len(list(same))) for value, same in groupby(values)]
+    return f"({'+'.join(f'[{value}]*{number}' for value, number in runs)})"
+
+
+def positions(d: Decoder) -> str:
+    """The kind of position embedding."""
+    return "learned_absolute" if d.model.num_position_embeddings else "rope" if any(d.rotary) else "none"
+
+
+def environment(case: LaunchCase) -> dict[str, str]:
+    """Variables that Megatron checks or that decide its speed.
+
+    ``megatron/training/arguments.py``: with tensor or context parallelism CUDA_DEVICE_MAX_CONNECTIONS is 1 before
+    Blackwell; it is above 1 or unset with sharded weights, and 1 or 32 where expert exchange overlaps. Fine-grained
+    offload needs NVTE_CPU_OFFLOAD_V1.
+    """
+    plan, found = case.plan, dict[str, str]()
+    is_before_blackwell = case.cluster.accelerator.generation in ("volta", "turing", "ampere", "ada", "hopper")
+    if is_before_blackwell and plan.sharding in ("ddp", "zero1") and (plan.tp > 1 or plan.cp > 1):
+        found["CUDA_DEVICE_MAX_CONNECTIONS"] = "32" if plan.overlap_ep and plan.ep > 1 else "1"
+    if plan.offload == "activations" and not plan.offload_num_layers:
+        found["NVTE_CPU_OFFLOAD_V1"] = "1"
+    if case.job.software.blocking_launches:
+        found["CUDA_LAUNCH_BLOCKING"] = "1"
+    return found
+
+
+def unkept(d: Decoder) -> tuple[str, ...]:
+    """Details of a model that no cost depends on, and that shardplan does not keep."""
+    rotary = ("scaling of rotary positions",) if any(d.rotary) else ()
+    router = ("the router's score function, scaling and balancing",) if d.experts is not None else ()
+    return tuple(f"{each}: set it as the model has it" for each in (*rotary, *router))
+
+
+def is_gqa(d: Decoder) -> bool:
+    """Whether key-value heads are fewer than query heads."""
+    return isinstance(d.attention, Attention) and d.attention.num_kv_heads < d.attention.num_heads

@@ -1,0 +1,105 @@
+"""A plan as a launch script of NeMo 2: a recipe by name, and every field of the plan and the model over it.
+
+Names: ``nemo/collections/llm/recipes``, ``nemo/lightning/pytorch/strategies/megatron_strategy.py`` and
+``examples/llm/pretrain/README.md`` at 8cfedd72; fields of ``model.config`` are those of Megatron Core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from shardplan.inputs.layers import LatentAttention
+from shardplan.launch.export import megatron_core as core
+from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.megatron_bridge import model_values, text
+from shardplan.launch.export.megatron_lm import training_placeholders
+from shardplan.launch.export.shell import Given, Launcher, Script, Word, bash
+from shardplan.launch.export.words import pairs
+from shardplan.launch.export.written import Export, Placeholder, head, losses
+
+SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
+_NEWER: Final = ("vocab_size", "moe_flex_dispatcher_backend")
+"""Fields of later versions of Megatron Core, or of the tokenizer."""
+
+
+def export(case: LaunchCase) -> Export:
+    """The launch script, and what NeMo does not express on its command line."""
+    features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
+    said = SAID if case.job.software.moe_dispatcher == "hybridep" else (*SAID, "moe_dispatcher")
+    lost, relied = losses(case, said=said, features=features), _relies_on(case)
+    script = Script(
+        head=head(case, lost, relied),
+        placeholders=_placeholders(case),
+        environment=core.environment(case),
+        options={
+            "Model": _model(case),
+            "Plan": [[f"{key}={value}"] for key, value in pairs(case.options.options).items()],
+            "Training": _training(case),
+        },
+        program=["nemo", "llm", "pretrain", "--yes", "--factory", f"{_recipe(case)}({_nodes(case)})"],
+    )
+    launcher = Launcher(words=["srun"], tasks_per_node=case.processes_per_node)
+    return Export(
+        framework=case.stack.label,
+        files={f"{case.stem}.sh": bash(case, script, launcher=launcher)},
+        not_expressed=lost,
+        placeholders=tuple(each.name for each in script.placeholders),
+        relies_on=relied,
+    )
+
+
+def _nodes(case: LaunchCase) -> str:
+    return f"num_nodes={case.num_nodes}, num_gpus_per_node={case.processes_per_node}"
+
+
+def _recipe(case: LaunchCase) -> str:
+    """A recipe whose activation and kind of attention are the model's; all sizes are given over it."""
+    if isinstance(case.decoder.attention, LatentAttention):
+        return "deepseek_v3"
+    if not case.decoder.gated:
+        return "gpt3_175b"
+    return "llama3_8b" if case.decoder.experts is None else "mixtral_8x7b"
+
+
+def _model(case: LaunchCase) -> list[Sequence[Word]]:
+    values = {name: value for name, value in model_values(case).items() if name not in _NEWER}
+    if case.model.is_moe and case.job.software.moe_dispatcher == "deepep":
+        values["moe_enable_deepep"] = True
+    return [
+        *([f"model.config.{name}={text(value)}"] for name, value in values.items()),
+        *([[Given("ROTARY_BASE", "model.config.rotary_base=")]] if any(case.decoder.rotary) else []),
+        [Given("NORM_EPSILON", "model.config.layernorm_epsilon=")],
+    ]
+
+
+def _training(case: LaunchCase) -> list[Sequence[Word]]:
+    in_fp32 = "true" if case.job.grad_dtype == "fp32" else "false"
+    gradients = [[f"trainer.plugins.grad_reduce_in_fp32={in_fp32}"]] if case.job.precision != "fp32" else []
+    return [
+        *gradients,
+        [Given("TRAIN_STEPS", "trainer.max_steps=")],
+        [Given("LEARNING_RATE", "optim.config.lr=")],
+        [Given("MIN_LEARNING_RATE", "optim.lr_scheduler.min_lr=")],
+        [Given("WARMUP_STEPS", "optim.lr_scheduler.warmup_steps=")],
+        [Given("CHECKPOINTS", "log.log_dir=")],
+    ]
+
+
+def _placeholders(case: LaunchCase) -> list[Placeholder]:
+    rotary = [Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json")]
+    return [
+        Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where logs and checkpoints are written"),
+        *(rotary if any(case.decoder.rotary) else []),
+        Placeholder(name="NORM_EPSILON", value="1e-5", about="rms_norm_eps or layer_norm_eps of the model"),
+        *training_placeholders(case),
+    ]
+
+
+def _relies_on(case: LaunchCase) -> tuple[str, ...]:
+    return (
+        f"data and tokenizer are those of the recipe {_recipe(case)}, which trains on mock data: name your data module",
+        f"the tokenizer decides the vocabulary; the plan is for {case.model.vocab_size} tokens",
+        "the activation function is that of the recipe",
+        *core.unkept(case.decoder),
+    )

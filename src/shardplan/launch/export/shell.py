@@ -1,0 +1,109 @@
+"""Launch scripts for bash: Slurm directives, one block to fill in, the environment, options, one command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from shardplan.fields import dataclass
+from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.written import END, START, Placeholder
+
+HEAD_NODE: Final = 'HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
+
+
+class Given(NamedTuple):
+    """A word that names a placeholder, such as ``path=$TOKENIZER``: bash puts its value in."""
+
+    name: str
+    before: str = ""
+    after: str = ""
+
+
+Word = str | Given
+"""A literal, or a placeholder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A launch script."""
+
+    head: Sequence[str]
+    """Lines of the comment at its top."""
+    placeholders: Sequence[Placeholder]
+    environment: Mapping[str, str]
+    options: Mapping[str, Sequence[Sequence[Word]]]
+    """Groups of options, each a line of words."""
+    program: Sequence[Word]
+    """What every process runs; the options follow."""
+
+
+def quoted(word: Word) -> str:
+    """A word as bash reads it."""
+    return f'"{word.before}${word.name}{word.after}"' if isinstance(word, Given) else shlex.quote(word)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """What starts the processes where it is not torchrun."""
+
+    words: Sequence[str]
+    """In front of the program, as bash reads them."""
+    tasks_per_node: int = 1
+    """Tasks that Slurm starts on a node; 0: no Slurm."""
+    environment: Sequence[str] = ()
+    """Lines that name the first node to it."""
+
+
+def bash(case: LaunchCase, script: Script, *, launcher: Launcher | None = None) -> str:
+    """The text of ``script``; by default torchrun starts the processes of every node."""
+    head_node = case.num_nodes > 1 and (launcher is None or launcher.environment)
+    parts = [
+        ["#!/bin/bash", *(f"# {line}".rstrip() for line in script.head)],
+        _slurm(case, 1 if launcher is None else launcher.tasks_per_node),
+        ["set -euo pipefail"],
+        _block(script.placeholders),
+        [f"export {name}={shlex.quote(value)}" for name, value in script.environment.items()],
+        [HEAD_NODE, *(() if launcher is None else launcher.environment)] if head_node else [],
+        _options(script.options),
+        _command(case, script, launcher),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _slurm(case: LaunchCase, tasks: int) -> list[str]:
+    if tasks == 0:
+        return []
+    return [
+        f"#SBATCH --nodes={case.num_nodes}",
+        f"#SBATCH --ntasks-per-node={tasks}",
+        f"#SBATCH --gpus-per-node={case.processes_per_node}",
+    ]
+
+
+def _block(placeholders: Sequence[Placeholder]) -> list[str]:
+    given = [f"{each.name}={shlex.quote(each.value)} # {each.about}" for each in placeholders]
+    return [f"# {START}", *given, f"# {END}"]
+
+
+def _options(groups: Mapping[str, Sequence[Sequence[Word]]]) -> list[str]:
+    lines = ["OPTIONS=("]
+    for title, options in groups.items():
+        if options:
+            lines += [f"    # {title}", *("    " + " ".join(quoted(word) for word in option) for option in options)]
+    return [*lines, ")"]
+
+
+def _command(case: LaunchCase, script: Script, launcher: Launcher | None) -> list[str]:
+    program = f'{" ".join(quoted(word) for word in script.program)} "${{OPTIONS[@]}}"'
+    if launcher is not None:
+        return [" ".join((*launcher.words, program))]
+    if case.num_nodes == 1:
+        return [f"torchrun --standalone --nproc-per-node {case.processes_per_node} {program}"]
+    return [
+        "# Without Slurm: set HEAD_NODE to the name of the first node and run what follows srun on every node.",
+        f"srun torchrun --nnodes {case.num_nodes} --nproc-per-node {case.processes_per_node} --rdzv-backend c10d \\",
+        '    --rdzv-endpoint "$HEAD_NODE:29500" --rdzv-id "${SLURM_JOB_ID:-1}" \\',
+        f"    {program}",
+    ]

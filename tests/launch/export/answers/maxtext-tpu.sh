@@ -1,0 +1,59 @@
+#!/bin/bash
+# Written by shardplan: llama-3.1-8b on 64 x tpu-v5p (tpu-v5p-pod) with maxtext 0.2.4.
+# Names of options as of 0.2.4, 2026-08-22 (github.com/AI-Hypercomputer/maxtext, e591f30c).
+# Left to the framework's defaults:
+#   - the activation function is SiLU with a gate; other gates are not told apart
+#   - scaling of rotary positions: set it as the model has it
+
+set -euo pipefail
+
+# >>> Fill in
+MAXTEXT=/path/to/maxtext/src/maxtext # folder of the package maxtext
+TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
+DATASET=/path/to/dataset # name of a data set on the Hugging Face hub
+OUTPUT=/path/to/output # folder or bucket of checkpoints and logs
+RUN_NAME=run # name of the run
+ROTARY_BASE=10000 # rope_theta of the model's config.json
+NORM_EPSILON=1e-5 # rms_norm_eps of the model
+TRAIN_STEPS=1000 # optimizer steps
+LEARNING_RATE=3e-4 # yours to choose
+# <<< All below follows from the plan.
+
+OPTIONS=(
+    # Model
+    decoder_block=llama2
+    base_emb_dim=4096
+    base_mlp_dim=14336
+    base_num_decoder_layers=32
+    vocab_size=128256
+    logits_via_embedding=false
+    enable_dropout=false
+    attention=autoselected
+    base_num_query_heads=32
+    base_num_kv_heads=8
+    head_dim=128
+    use_qk_norm=false
+    attention_bias=false
+    # Plan
+    ici_fsdp_parallelism=64
+    dcn_fsdp_parallelism=1
+    dcn_data_parallelism=1
+    per_device_batch_size=1
+    gradient_accumulation_steps=8
+    max_target_length=4096
+    remat_policy=full
+    # Training
+    hardware=tpu
+    "rope_max_timescale=$ROTARY_BASE"
+    "normalization_layer_epsilon=$NORM_EPSILON"
+    "run_name=$RUN_NAME"
+    "base_output_directory=$OUTPUT"
+    dataset_type=hf
+    "hf_path=$DATASET"
+    tokenizer_type=huggingface
+    "tokenizer_path=$TOKENIZER"
+    "steps=$TRAIN_STEPS"
+    "learning_rate=$LEARNING_RATE"
+)
+
+python3 -m maxtext.trainers.pre_train.train "$MAXTEXT/configs/base.yml" "${OPTIONS[@]}"

@@ -1,0 +1,79 @@
+#!/bin/bash
+# Written by shardplan: gpt3-175b on 256 x h100-sxm-80gb (dgx-h100) with megatron-lm main-2026-08-22.
+# Names of options as of main-2026-08-22, 2026-08-22 (github.com/NVIDIA/Megatron-LM, d98e8a64).
+# Left to the framework's defaults:
+#   - the vocabulary is padded to a multiple of 1024 (--make-vocab-size-divisible-by 128)
+#   - nothing is recomputed
+#   - --attention-backend auto: Transformer Engine chooses among fused kernels
+
+#SBATCH --nodes=32
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+
+set -euo pipefail
+
+# >>> Fill in
+MEGATRON_LM=/path/to/Megatron-LM # checkout with pretrain_gpt.py
+TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
+DATA_PATH=/path/to/data # prefix of a preprocessed data set
+CHECKPOINTS=/path/to/checkpoints # where checkpoints are written and read
+NORM_EPSILON=1e-5 # rms_norm_eps or layer_norm_eps of the model
+TRAIN_STEPS=1000 # optimizer steps
+LEARNING_RATE=3e-4 # yours to choose
+MIN_LEARNING_RATE=3e-5 # yours to choose
+WARMUP_STEPS=100 # yours to choose
+# <<< All below follows from the plan.
+
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+
+HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}
+
+OPTIONS=(
+    # Model
+    --num-layers 96
+    --hidden-size 12288
+    --ffn-hidden-size 49152
+    --num-attention-heads 96
+    --kv-channels 128
+    --add-qkv-bias
+    --attention-dropout 0.0
+    --hidden-dropout 0.0
+    --normalization LayerNorm
+    --position-embedding-type learned_absolute
+    --norm-epsilon "$NORM_EPSILON"
+    --max-position-embeddings 2048
+    --vocab-size 51200
+    # Plan
+    --tensor-model-parallel-size 8
+    --sequence-parallel
+    --pipeline-model-parallel-size 8
+    --num-virtual-stages-per-pipeline-rank 2
+    --use-distributed-optimizer
+    --overlap-grad-reduce
+    --overlap-param-gather
+    --micro-batch-size 1
+    --global-batch-size 512
+    --seq-length 2048
+    --bf16
+    # Training
+    --train-iters "$TRAIN_STEPS"
+    --lr "$LEARNING_RATE"
+    --min-lr "$MIN_LEARNING_RATE"
+    --lr-warmup-iters "$WARMUP_STEPS"
+    --lr-decay-style cosine
+    --tokenizer-type HuggingFaceTokenizer
+    --tokenizer-model "$TOKENIZER"
+    --data-path "$DATA_PATH"
+    --save "$CHECKPOINTS"
+    --load "$CHECKPOINTS"
+    --save-interval 1000
+    --eval-interval 1000
+    --eval-iters 10
+    --log-interval 1
+    --log-throughput
+)
+
+# Without Slurm: set HEAD_NODE to the name of the first node and run what follows srun on every node.
+srun torchrun --nnodes 32 --nproc-per-node 8 --rdzv-backend c10d \
+    --rdzv-endpoint "$HEAD_NODE:29500" --rdzv-id "${SLURM_JOB_ID:-1}" \
+    "$MEGATRON_LM/pretrain_gpt.py" "${OPTIONS[@]}"

@@ -1,0 +1,56 @@
+#!/bin/bash
+# Written by shardplan: mixtral-8x7b on 64 x h100-sxm-80gb (dgx-h100) with torchtitan main-2026-08-21.
+# Names of options as of main-2026-08-21, 2026-08-21 (github.com/pytorch/torchtitan, b5bcd76c).
+# Not expressed here:
+#   - the model: torchtitan has no configuration of mixtral-8x7b (32 layers of hidden size 4096, 14336 wide); CONFIG must name yours
+# Left to the framework's defaults:
+#   - data set, learning rate, validation and checkpoints are those of your configuration: change it in Python
+#   - gradients are reduced in fp32 (training.mixed_precision_reduce has no other value)
+
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+
+set -euo pipefail
+
+# >>> Fill in
+TOKENIZER=/path/to/hf/assets # folder with the model's tokenizer files
+TRAIN_STEPS=1000 # optimizer steps
+MODULE=your_package # module with your configuration
+CONFIG=your_configuration # function in its config_registry
+# <<< All below follows from the plan.
+
+export PYTORCH_ALLOC_CONF=expandable_segments:True
+
+HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}
+
+OPTIONS=(
+    # Model
+    --module "$MODULE"
+    --config "$CONFIG"
+    # Training
+    --hf_assets_path "$TOKENIZER"
+    --training.steps "$TRAIN_STEPS"
+    # Precision and kernels
+    --training.dtype float32
+    --compile.enable
+    --training.disable_cuda_graphs
+    # Plan
+    --parallelism.tensor_parallel_degree 1
+    --parallelism.context_parallel_degree 1
+    --parallelism.pipeline_parallel_degree 1
+    --parallelism.expert_parallel_degree 8
+    --parallelism.data_parallel_replicate_degree 1
+    --parallelism.data_parallel_shard_degree 64
+    --parallelism.fsdp_reshard_after_forward default
+    --training.num_tokens_per_microbatch_per_dp_rank 4096
+    --training.num_tokens_per_train_step 2097152
+    --training.max_context_length 4096
+    --training.mixed_precision_param bfloat16
+    activation-checkpoint:selective
+)
+
+# Without Slurm: set HEAD_NODE to the name of the first node and run what follows srun on every node.
+srun torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d \
+    --rdzv-endpoint "$HEAD_NODE:29500" --rdzv-id "${SLURM_JOB_ID:-1}" \
+    -m torchtitan.train "${OPTIONS[@]}"
