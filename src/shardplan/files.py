@@ -34,7 +34,7 @@ BUILT: Final = DATA / "built"
 """The YAML files of the package as JSON, which is read ten times faster; ``python -m shardplan.files`` makes them."""
 EXAMPLES: Final = (Path(__file__).parent / "examples", Path(__file__).parents[2] / "examples")
 """Where the example files are: in an installed package, and in the source tree."""
-EXAMPLE_KINDS: Final = (".csv", ".ipynb", ".json", ".md", ".yaml")
+EXAMPLE_KINDS: Final = (".csv", ".ipynb", ".json", ".md", ".sh", ".yaml")
 BUILT_FOLDERS: Final = ("accelerators", "clusters", "profiles", "stacks", ".")
 
 Document = dict[str, Any]

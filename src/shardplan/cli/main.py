@@ -46,6 +46,15 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan estimate --from examples/plans.json --pick 2 --micro-batch-size 2",
         ),
     ),
+    "audit": CommandEntry(
+        "Say what a launch script runs, which rules it breaks, and what would be better.",
+        (
+            "shardplan audit examples/launch.sh --cluster dgx-h100",
+            "shardplan audit examples/launch.sh --cluster dgx-h100 --env TP=4 --keep tp,pp --json -",
+            'shardplan audit examples/launch.sh --cluster dgx-h100 --observed "step 30s"',
+        ),
+        "launch.audit",
+    ),
     "export": CommandEntry(
         "Write a plan as launch files of a training framework.",
         (
@@ -53,14 +62,6 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
             "shardplan export examples/plans.json --to nemo --pick 2",
         ),
         "launch.export",
-    ),
-    "audit": CommandEntry(
-        "Say what a launch script runs, which rules it breaks, and what would be better.",
-        (
-            "shardplan audit launch.sh --cluster dgx-h100 --gpus 512",
-            'shardplan audit launch.sh --cluster dgx-h100 --env NODES=64 --observed "step 7.9s"',
-            "shardplan audit ds_config.json --model llama-3.1-8b --cluster dgx-h100 --gpus 64",
-        ),
     ),
     "compare": CommandEntry(
         "Put two or more plans side by side, term by term.",

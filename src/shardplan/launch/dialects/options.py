@@ -137,7 +137,7 @@ def take(facts: Facts, key: str, option: Option | None, convert: Convert) -> boo
         facts.state(key, converted, option.place, option.name)
         for word in option.words:
             for taken in word.assumes:
-                facts.note(f"{taken} is the default in the file ({option.place})")
+                facts.note(f"{taken}: the default in the file, as it is not given")
     else:
         facts.miss(key, option.needs or (f"{option.place} {value or ''}".strip(),))
         if value is not None:

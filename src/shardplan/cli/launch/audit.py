@@ -82,7 +82,7 @@ def audit(
     output: OutputFlags,
     details: DetailFlags,
 ) -> int:
-    """Say what a launch script runs, which rules it breaks, what it takes, and what would be better.
+    """Say what a launch script runs, which rules it breaks, and what would be better.
 
     Nothing of the file is executed. Exits with 1 if a broken rule stops the run or it does not fit in memory.
     """
