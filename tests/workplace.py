@@ -94,6 +94,15 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "compare": (
         ("compare", "fully-sharded.json", "tensor-parallel.json"), ("fully-sharded.json", "tensor-parallel.json"),
     ),
+    "whatif": (
+        ("whatif", "fully-sharded.json", "--change", "memory=90GB", "--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1"),
+        ("fully-sharded.json",),
+    ),
+    "fit": (
+        ("fit", *QUESTION, "--largest", "micro_batch_size", "--fix", "pp=1,cp=1,sharding=zero1"),
+        ASKED,
+    ),
+    "pareto": (("pareto", *QUESTION, "--fix", "pp=1", "--fix", "cp=1", "--fix", "sharding=zero1"), ASKED),
     "timeline --measured": (
         ("timeline", "--measured", "run/pp_rank_0.json", "run/pp_rank_1.json"),
         ("run/pp_rank_0.json", "run/pp_rank_1.json", "run/config.json"),

@@ -25,12 +25,12 @@ ARGUMENTS = (
 
 def _by_brute_force(values: np.ndarray) -> set[tuple[float, ...]]:
     """Columns of which no other is as good in all rows and better in one."""
-    columns = sorted({tuple(column) for column in values.T})
-    return {
-        each
-        for each in columns
-        if not any(other != each and all(a <= b for a, b in zip(other, each, strict=True)) for other in columns)
-    }
+    columns = np.unique(values, axis=1)
+    beaten = [
+        bool(np.any(np.all(columns <= each[:, None], axis=0) & np.any(columns < each[:, None], axis=0)))
+        for each in columns.T
+    ]
+    return {tuple(each) for each, is_beaten in zip(columns.T, beaten, strict=True) if not is_beaten}
 
 
 @given(arrays(np.float64, st.tuples(st.just(3), st.integers(1, 40)), elements=st.integers(0, 6).map(float)))
@@ -43,9 +43,9 @@ def test_nothing_dominates_what_is_left_and_all_else_is_dominated(values: np.nda
 @pytest.mark.parametrize(
     ("model", "cluster", "count", "limit"),
     [
-        ("llama-3.2-1b", "dgx-h100", 8, {"pp": [1, 2], "cp": [1]}),
-        ("llama-3.2-1b", "gb200-nvl72", 16, {"tp": [1, 2], "pp": [1, 2, 4]}),
-        ("mixtral-8x7b", "dgx-h100", 64, {"tp": [2], "pp": [2], "cp": [1]}),
+        ("llama-3.2-1b", "dgx-h100", 8, {"pp": [1, 2], "cp": [1], "micro_batch_size": [1, 4]}),
+        ("llama-3.2-1b", "gb200-nvl72", 16, {"tp": [1, 2], "pp": [1, 2, 4], "cp": [1], "micro_batch_size": [1, 2]}),
+        ("mixtral-8x7b", "dgx-h100", 64, {"tp": [2], "pp": [2], "cp": [1], "ep": [8], "micro_batch_size": [1, 2]}),
     ],
 )
 def test_the_front_is_that_of_every_plan_priced(model: str, cluster: str, count: int, limit: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.commands import answer, run
@@ -14,7 +15,7 @@ from shardplan.decisions.scale import doubling, scaling
 from shardplan.decisions.searching import Searches
 from shardplan.errors import InputError
 
-JOB = {"sequence_length": 2048, "global_batch_size": 64}
+JOB: dict[str, Any] = {"sequence_length": 2048, "global_batch_size": 64}
 ARGUMENTS = (
     "llama-3.2-1b", "--cluster", "dgx-h100", "--global-batch-size", "64", "--sequence-length", "2048",
     "--limit", "pp=1,2", "--limit", "cp=1",

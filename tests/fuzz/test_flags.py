@@ -17,8 +17,8 @@ from shardplan.cli.main import app
 
 FEW = 12
 OUTPUTS = (
-    "--json", "--html", "--svg", "--out", "--stages-out", "--output", "--write", "--microbench", "--defaults",
-    "--corrected", "--help",
+    "--json", "--csv", "--html", "--png", "--svg", "--out", "--stages-out", "--output", "--write", "--microbench",
+    "--defaults", "--corrected", "--help",
 )  # fmt: skip
 """Flags that write files, measure for minutes, or end with help."""
 VALUES = tuple(text for text in TEXTS if "\x00" not in text)

@@ -98,8 +98,8 @@ def scale(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitAnswer(fits.Fit, AsTables):
-    """The largest or smallest that fits: :class:`shardplan.decisions.largest.Fit`."""
+class FitAnswer(fits.LargestFit, AsTables):
+    """The largest or smallest that fits: :class:`shardplan.decisions.largest.LargestFit`."""
 
     def to_dict(self) -> dict[str, Any]:
         """What ``shardplan fit --json`` writes."""
@@ -147,7 +147,7 @@ def fit(
     searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
     keeps = "global_batch_size" in (*fields, *(job if isinstance(job, Mapping) else ())) or isinstance(job, Job)
     found = fits.fitted(asked.question, sought, searches, keeps_batch=keeps)
-    return FitAnswer(**values_of(fits.Fit, replace(found, assumptions=fits.still_assumed(sought, assumed))))
+    return FitAnswer(**values_of(fits.LargestFit, replace(found, assumptions=fits.still_assumed(sought, assumed))))
 
 
 def _sought(largest: str | None, smallest: str | None) -> fits.Sought:

@@ -49,7 +49,7 @@ class Tried:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class LargestFit:
     """The value that is sought, with its plan."""
 
     sought: Sought
@@ -111,7 +111,7 @@ Put = Callable[[int], Question]
 """The question with a value of what is sought. Raises ``ShardplanError`` where there is no such question."""
 
 
-def fitted(question: Question, sought: Sought, searches: Searches, *, keeps_batch: bool) -> Fit:
+def fitted(question: Question, sought: Sought, searches: Searches, *, keeps_batch: bool) -> LargestFit:
     """The largest or, of accelerators, the smallest value of ``sought`` that fits. Raises ``InputError``.
 
     ``keeps_batch``: whether the batch stays as it is. Otherwise it is the usual one of each length and size.
@@ -122,7 +122,7 @@ def fitted(question: Question, sought: Sought, searches: Searches, *, keeps_batc
     return found
 
 
-def _fitted(question: Question, sought: Sought, searches: Searches, *, keeps_batch: bool) -> Fit:
+def _fitted(question: Question, sought: Sought, searches: Searches, *, keeps_batch: bool) -> LargestFit:
     if sought == "micro_batch_size":
         return _largest_micro_batch(question, searches)
     if sought == "gpus":
@@ -174,7 +174,7 @@ def _period(layers: tuple[Layer, ...]) -> int:
     return len(layers)
 
 
-def _bisected(sought: Sought, put: Put, searches: Searches, unit: int, most: int) -> Fit:
+def _bisected(sought: Sought, put: Put, searches: Searches, unit: int, most: int) -> LargestFit:
     """The largest number of units at which a plan fits, checked at the next larger ones."""
     tried: dict[int, Tried] = {}
 
@@ -187,7 +187,7 @@ def _bisected(sought: Sought, put: Put, searches: Searches, unit: int, most: int
     while best and (larger := next((n for n in _above(best, most) if fits(n)), None)) is not None:
         best = larger
     is_bound = best == most
-    return Fit(
+    return LargestFit(
         sought=sought,
         is_largest=True,
         value=best * unit if best else None,
@@ -228,7 +228,7 @@ def _last_that_fits(fits: Callable[[int], bool], most: int) -> int:
     return low
 
 
-def _largest_micro_batch(question: Question, searches: Searches) -> Fit:
+def _largest_micro_batch(question: Question, searches: Searches) -> LargestFit:
     """Of all divisors of the batch, the largest that any plan that fits has: from one search of all of them."""
     _check_free("micro_batch_size", searches)
     sizes = divisors(question.job.global_batch_size)
@@ -236,7 +236,7 @@ def _largest_micro_batch(question: Question, searches: Searches) -> Fit:
     times, memory = _least_of_each(survey), _least_of_each(survey.under(SMALLEST_MEMORY))
     best = max(times, default=None)
     easiest = searches if best is None else searches.fixing(micro_batch_size=best)
-    return Fit(
+    return LargestFit(
         sought="micro_batch_size",
         is_largest=True,
         value=best,
@@ -273,7 +273,7 @@ def _check_free(name: str, searches: Searches) -> None:
         )
 
 
-def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> Fit:
+def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> LargestFit:
     """The smallest number of accelerators: powers of two within a node, then whole nodes, from the least possible."""
     tried: list[Tried] = []
     for size in _sizes(question):
@@ -281,7 +281,7 @@ def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> Fit
         if tried[-1].fits:
             break
     last = tried[-1]
-    return Fit(
+    return LargestFit(
         sought="gpus",
         is_largest=False,
         value=last.value if last.fits else None,

@@ -103,11 +103,11 @@ class Searches:
 
     def limiting(self, **limit: object) -> Searches:
         """The same with more fields limited."""
-        return replace(self, limit={**(self.limit or {}), **limit})  # type: ignore[arg-type]  # checked by the search
+        return replace(self, limit={**(self.limit or {}), **limit})
 
     def fixing(self, **fix: object) -> Searches:
         """The same with more fields fixed."""
-        return replace(self, fix={**(self.fix or {}), **fix})  # type: ignore[arg-type]  # checked by the search
+        return replace(self, fix={**(self.fix or {}), **fix})
 
 
 def why_none(result: SearchResult) -> str:

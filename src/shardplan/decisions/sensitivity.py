@@ -167,12 +167,12 @@ def scaled(question: Question, name: str, by: float) -> Question:
 
 def _scaled(cluster: Cluster, name: str, by: float) -> Cluster:
     if name in OF_CLUSTER:
-        return replace(cluster, **{name: getattr(cluster, name) * by})  # type: ignore[arg-type]  # a number
+        return replace(cluster, **{name: getattr(cluster, name) * by})
     if name == PEAK or name in OF_ACCELERATOR:
         return replace(cluster, accelerator=_scaled_accelerator(cluster.accelerator, name, by))
     _, tier_name, field = name.split(".")
     tiers = [
-        replace(tier, **{field: getattr(tier, field) * by}) if tier.name == tier_name else tier  # type: ignore[arg-type]
+        replace(tier, **{field: getattr(tier, field) * by}) if tier.name == tier_name else tier
         for tier in cluster.tiers
     ]
     return replace(cluster, tiers=tuple(tiers))
@@ -182,4 +182,4 @@ def _scaled_accelerator(accelerator: Accelerator, name: str, by: float) -> Accel
     if name == PEAK:
         peaks = {precision: peak * by for precision, peak in accelerator.peak_flops.items()}
         return replace(accelerator, peak_flops=peaks)
-    return replace(accelerator, **{name: getattr(accelerator, name) * by})  # type: ignore[arg-type]  # a number
+    return replace(accelerator, **{name: getattr(accelerator, name) * by})

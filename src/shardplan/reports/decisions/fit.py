@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from shardplan.decisions.largest import Fit
+from shardplan.decisions.largest import LargestFit
 from shardplan.reports.decisions.asked import asked_record
 from shardplan.reports.plan_file import estimate_record
 
 SCHEMA: Final = "shardplan/fit/1"
 
 
-def fit_record(fit: Fit) -> dict[str, Any]:
+def fit_record(fit: LargestFit) -> dict[str, Any]:
     """The answer as a mapping that JSON can hold; units are in the keys."""
     estimate = fit.answered.estimate
     return {
@@ -29,7 +29,7 @@ def fit_record(fit: Fit) -> dict[str, Any]:
     }
 
 
-def fit_rows(fit: Fit) -> list[dict[str, Any]]:
+def fit_rows(fit: LargestFit) -> list[dict[str, Any]]:
     """A row for each value that was tried."""
     return [
         {

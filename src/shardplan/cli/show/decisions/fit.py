@@ -8,7 +8,7 @@ from typing import Final
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_given, show_memory, show_question, show_verdict
 from shardplan.cli.show.decisions.columns import NONE, bars, show_written
-from shardplan.decisions.largest import Fit, Tried
+from shardplan.decisions.largest import LargestFit, Tried
 from shardplan.units import format_bytes
 
 NAMES: Final = {
@@ -21,7 +21,7 @@ UNITS: Final = {"sequence_length": " tokens", "micro_batch_size": " sequences", 
 MOST_ROWS: Final = 8
 
 
-def show_fit(page: Page, fit: Fit, given: Sequence[str], written: Sequence[str]) -> None:
+def show_fit(page: Page, fit: LargestFit, given: Sequence[str], written: Sequence[str]) -> None:
     """The whole answer."""
     show_question(page, fit.answered.question)
     show_given(page, given)
@@ -38,7 +38,7 @@ def show_fit(page: Page, fit: Fit, given: Sequence[str], written: Sequence[str])
     show_written(page, written)
 
 
-def _verdict(fit: Fit) -> str:
+def _verdict(fit: LargestFit) -> str:
     """The value, and what the next one does."""
     name, unit = NAMES[fit.sought], UNITS[fit.sought]
     if fit.value is None:
@@ -50,7 +50,7 @@ def _verdict(fit: Fit) -> str:
     return text if fit.next_value is None else f"{text} {fit.next_value:,}{unit} does not fit."
 
 
-def _columns(page: Page, fit: Fit) -> list[Column]:
+def _columns(page: Page, fit: LargestFit) -> list[Column]:
     tried = _near(fit)
     shares = [each.least_memory_bytes and each.least_memory_bytes / fit.usable_memory_bytes for each in tried]
     memory = [NONE if each.least_memory_bytes is None else format_bytes(each.least_memory_bytes) for each in tried]
@@ -62,7 +62,7 @@ def _columns(page: Page, fit: Fit) -> list[Column]:
     ]
 
 
-def _near(fit: Fit) -> list[Tried]:
+def _near(fit: LargestFit) -> list[Tried]:
     """Values next to the answer that were tried."""
     values = [each.value for each in fit.tried]
     place = values.index(fit.value) if fit.value in values else len(values) - 1

@@ -13,6 +13,8 @@ from shardplan.reports.breakdown import term_label
 from shardplan.units import format_time
 
 MOST_TERMS = 8
+UNCHANGED = 1e-9
+"""Share of a term below which a change is none."""
 ROOM = 15
 """Characters of a bar on either side."""
 
@@ -30,9 +32,10 @@ def show_whatif(page: Page, found: WhatIf, given: Sequence[str], written: Sequen
     page.heading("Plan to take", "mb: micro-batch size")
     labels = Column(title="change", cells=[each.label or "before" for each in found.steps], is_text=True)
     page.table([labels, *plan_columns([each.answered.estimate for each in found.steps])])
-    if found.terms:
+    terms = [each for each in found.terms if abs(each.change) > UNCHANGED * each.before]
+    if terms:
         page.heading("Before and after all changes", "bar: how much less (left) or more (right)")
-        page.table(_term_columns(page, found.terms[:MOST_TERMS]))
+        page.table(_term_columns(page, terms[:MOST_TERMS]))
     notes = [f"{each.label}: {why}" for each in found.steps if (why := _note(each))]
     if notes:
         page.heading("Notes")
