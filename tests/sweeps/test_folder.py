@@ -15,10 +15,9 @@ from tests.sweeps.small import SMALL
 
 import shardplan
 from shardplan.errors import InputError
-from shardplan.sweeps import folder as folders
 from shardplan.sweeps import run
 from shardplan.sweeps.folder import MANIFEST, RESULTS, SCHEMA, new_folder, open_folder
-from shardplan.sweeps.grid import Grid, grid_of
+from shardplan.sweeps.grid import SweepGrid, grid_of
 from shardplan.sweeps.lock import LOCK, holder_of, locked
 from shardplan.sweeps.rows import Row
 from shardplan.sweeps.work import rows_of
@@ -38,7 +37,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def _asked_once(grid: Grid, numbers: tuple[int, ...]) -> list[Row]:
+def _asked_once(grid: SweepGrid, numbers: tuple[int, ...]) -> list[Row]:
     return rows_of(grid, numbers)
 
 
@@ -97,7 +96,7 @@ def test_a_full_disk_is_reported_and_what_was_written_is_kept(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(file)
 
-    monkeypatch.setattr(folders.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="the disk is full"):
         shardplan.sweep(SMALL, out=tmp_path)
     monkeypatch.undo()

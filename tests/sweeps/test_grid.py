@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardplan.errors import InputError
-from shardplan.sweeps.grid import Grid, grid_of
+from shardplan.sweeps.grid import SweepGrid, grid_of
 from shardplan.sweeps.questions import check_names, put
 from shardplan.sweeps.ranges import values_of
 
@@ -69,7 +69,7 @@ def test_every_question_is_asked_once_and_those_that_share_most_follow_each_othe
 
 def test_a_grid_is_what_its_record_says() -> None:
     grid = grid_of(LEAST | {"limit.pp": [[1, 2], [4]], "software.kernels": "eager", "memory": [40, 80]})
-    assert Grid.from_record(grid.record()) == grid
+    assert SweepGrid.from_record(grid.record()) == grid
     assert pickle.loads(pickle.dumps(grid)).fields == grid.fields  # noqa: S301  # our own
 
 

@@ -139,18 +139,10 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     ),
     "sweep": CommandEntry(
         "Ask the questions of a grid: thousands of models, clusters, sizes and networks.",
-        (
-            "shardplan sweep sweep.yaml --out results --workers 2",
-            "shardplan sweep --out results --resume",
-            "shardplan sweep sweep.yaml --out results --scheduler tcp://host:8786",
-        ),
+        ("shardplan sweep examples/sweep.yaml --out results",),
         "sweeps.sweep",
     ),
-    "plot": CommandEntry(
-        "Draw the results of a sweep.",
-        ("shardplan plot results --x gpus --y step_time --colour cluster --facet model --out scaling.html",),
-        "sweeps.plot",
-    ),
+    "plot": CommandEntry("Draw the results of a sweep.", module="sweeps.plot"),
     "schedules": CommandEntry(
         "List the pipeline schedules, or show and draw one.", ("shardplan schedules", "shardplan schedules zb-h1")
     ),

@@ -20,7 +20,7 @@ from shardplan.files import FileKind, read_document
 from shardplan.inputs.profile import generations, load_profile
 from shardplan.outputs.json_text import json_text
 from shardplan.records import plain
-from shardplan.sweeps.grid import Grid
+from shardplan.sweeps.grid import SweepGrid
 from shardplan.sweeps.questions import cluster_named, model_named, profile_named
 from shardplan.sweeps.rows import Row
 from shardplan.sweeps.tables import frame_of, joined, parquet_of
@@ -41,7 +41,7 @@ class SweepFolder:
     """A folder with the manifest of a sweep."""
 
     path: Path
-    grid: Grid
+    grid: SweepGrid
     chunk_size: int
     """Questions of a chunk."""
 
@@ -85,7 +85,7 @@ class SweepFolder:
         shutil.rmtree(self.path / CHUNKS, ignore_errors=True)
 
 
-def new_folder(path: Path, grid: Grid, chunk_size: int) -> SweepFolder:
+def new_folder(path: Path, grid: SweepGrid, chunk_size: int) -> SweepFolder:
     """A folder for a new sweep, which is empty or does not exist yet. Raises InputError."""
     check_free(path)
     folder = SweepFolder(path=path, grid=grid, chunk_size=chunk_size)
@@ -114,13 +114,15 @@ def check_free(path: Path) -> None:
         )
 
 
-def open_folder(path: Path, grid: Grid | None = None) -> SweepFolder:
+def open_folder(path: Path, grid: SweepGrid | None = None) -> SweepFolder:
     """The folder of a sweep that was begun; ``grid``: the one it must be of. Raises InputError."""
     record = read_document(path / MANIFEST, MANIFEST_FILE)
     if record.get("schema") != SCHEMA:
         raise _foreign(path, "its manifest is not one of a sweep")
     try:
-        folder = SweepFolder(path=path, grid=Grid.from_record(record["grid"]), chunk_size=int(record["chunk_size"]))
+        folder = SweepFolder(
+            path=path, grid=SweepGrid.from_record(record["grid"]), chunk_size=int(record["chunk_size"])
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(path, f"its manifest cannot be read: {error}") from None
     if grid is not None and json.loads(json.dumps(grid.record())) != record["grid"]:
@@ -156,7 +158,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def inputs_of(grid: Grid) -> dict[str, str]:
+def inputs_of(grid: SweepGrid) -> dict[str, str]:
     """A checksum of every model, cluster and profile that the grid names, as they were read."""
     named = {
         name: [*dict.fromkeys(values[place] for axis in grid.axes if name in axis.fields

@@ -37,7 +37,7 @@ class GridAxis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class SweepGrid:
     """The product of axes; the last axis changes fastest."""
 
     axes: tuple[GridAxis, ...]
@@ -103,7 +103,7 @@ class Grid:
         return [{"fields": [*axis.fields], "values": [[*values] for values in axis.values]} for axis in self.axes]
 
     @classmethod
-    def from_record(cls, record: Sequence[Mapping[str, Any]]) -> Grid:
+    def from_record(cls, record: Sequence[Mapping[str, Any]]) -> SweepGrid:
         """The grid of a manifest. Raises InputError."""
         axes = [
             GridAxis(
@@ -126,12 +126,12 @@ def _fields_of(names: tuple[tuple[str, ...], ...]) -> tuple[GridField, ...]:
     return tuple(field_of(name) for axis in names for name in axis)
 
 
-def read_grid(path: Path) -> Grid:
+def read_grid(path: Path) -> SweepGrid:
     """The grid in a file. Raises InputError, which names the file."""
     return grid_of(read_document(path, GRID_FILE), label=str(path))
 
 
-def grid_of(document: Mapping[str, Any], *, label: str = "the grid") -> Grid:
+def grid_of(document: Mapping[str, Any], *, label: str = "the grid") -> SweepGrid:
     """A grid from what a file holds, or from fields with their values. Raises InputError."""
     if not isinstance(document, Mapping) or not document:
         raise _wrong(
@@ -149,7 +149,7 @@ def grid_of(document: Mapping[str, Any], *, label: str = "the grid") -> Grid:
             f"{label}: grid and zip hold no fields", "grid and zip hold fields with values", "write field: values"
         )
     axes = [_zipped({name: given}) for name, given in products.items()]
-    return Grid(axes=(*axes, *(_zipped(each) for each in zips)))
+    return SweepGrid(axes=(*axes, *(_zipped(each) for each in zips)))
 
 
 def _zipped(given: Mapping[Any, Any]) -> GridAxis:

@@ -19,7 +19,7 @@ from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accele
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.sweeps.fields import CHOICES, REPLACED
-from shardplan.sweeps.grid import Grid
+from shardplan.sweeps.grid import SweepGrid
 
 Point = Mapping[str, Any]
 
@@ -88,7 +88,7 @@ def _grouped(point: Point, group: str) -> dict[str, Any]:
     return {name.removeprefix(f"{group}."): value for name, value in point.items() if name.startswith(f"{group}.")}
 
 
-def check_names(grid: Grid) -> None:
+def check_names(grid: SweepGrid) -> None:
     """Finds names that are not known before anything is asked. Raises InputError."""
     checks: dict[str, Callable[[str], object]] = {
         "model": model_named,

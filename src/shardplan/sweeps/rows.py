@@ -11,7 +11,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.fields import described
 from shardplan.inputs.plan import Plan
 from shardplan.records import keys, plain
-from shardplan.sweeps.grid import Grid
+from shardplan.sweeps.grid import SweepGrid
 from shardplan.sweeps.questions import PutPoint
 
 Cell = Literal["int", "float", "bool", "text"]
@@ -48,18 +48,18 @@ def plan_columns() -> dict[str, Cell]:
     return {each.name: _cell_of(hints[each.name]) or "text" for each in fields(Plan) if each.name in described(Plan)}
 
 
-def schema_of(grid: Grid) -> dict[str, Cell]:
+def schema_of(grid: SweepGrid) -> dict[str, Cell]:
     """Every column with its type, in order."""
     asked: dict[str, Cell] = {NUMBER: "int"} | _grid_columns(grid)
-    left: dict[str, Cell] = dict.fromkeys(COUNTS_OF_QUESTION, "int")
-    left |= dict.fromkeys(NAMES_OF_QUESTION, "text")
-    asked |= {name: cell for name, cell in left.items() if name not in asked}
+    counts: dict[str, Cell] = dict.fromkeys(COUNTS_OF_QUESTION, "int")
+    names: dict[str, Cell] = dict.fromkeys(NAMES_OF_QUESTION, "text")
+    asked |= {name: cell for name, cell in (counts | names).items() if name not in asked}
     answered: dict[str, Cell] = {"outcome": "text", "reason": "text", "num_plans_evaluated": "int"}
     terms: dict[str, Cell] = {f"{name}_s": "float" for name in TERMS}
     return asked | answered | estimate_columns() | terms | plan_columns()
 
 
-def _grid_columns(grid: Grid) -> dict[str, Cell]:
+def _grid_columns(grid: SweepGrid) -> dict[str, Cell]:
     """Columns of the fields of a grid; a field whose values are of several types is text."""
     values = {
         name: [each[place] for each in axis.values] for axis in grid.axes for place, name in enumerate(axis.fields)
@@ -83,7 +83,7 @@ def _cell_of(hint: Any) -> Cell | None:
     return _cell_of(options[0]) if len(options) == 1 else None
 
 
-def asked_row(grid: Grid, number: int, point: Mapping[str, Any]) -> Row:
+def asked_row(grid: SweepGrid, number: int, point: Mapping[str, Any]) -> Row:
     """The question of a row."""
     return {NUMBER: number} | {field.column: as_cell(point[field.name]) for field in grid.fields}
 
@@ -118,7 +118,7 @@ def as_cell(value: object) -> Any:
     return value
 
 
-def as_columns(grid: Grid, rows: Sequence[Row]) -> dict[str, list[Any]]:
+def as_columns(grid: SweepGrid, rows: Sequence[Row]) -> dict[str, list[Any]]:
     """Rows as columns, each value of its column's type."""
     schema = schema_of(grid)
     return {name: [_typed(row.get(name), cell) for row in rows] for name, cell in schema.items()}

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from shardplan.errors import InputError
 from shardplan.sweeps.executors import InProcess, WorkerProcesses, dask_executor
 from shardplan.sweeps.folder import RESULTS, SweepFolder, check_free, check_inputs, new_folder, open_folder
-from shardplan.sweeps.grid import Grid, grid_of, read_grid
+from shardplan.sweeps.grid import SweepGrid, grid_of, read_grid
 from shardplan.sweeps.lock import locked
 from shardplan.sweeps.questions import check_names
 from shardplan.sweeps.rows import Row, asked_row, failed_row
@@ -46,7 +46,7 @@ OnProgress = Callable[[SweepProgress], None]
 
 
 def sweep(
-    grid: Grid | Mapping[str, Any] | str | os.PathLike[str],
+    grid: SweepGrid | Mapping[str, Any] | str | os.PathLike[str],
     *,
     out: str | os.PathLike[str],
     executor: Executor | None = None,
@@ -79,13 +79,13 @@ def sweep(
     return read_frame(path / RESULTS)
 
 
-def chunk_size_of(grid: Grid) -> int:
+def chunk_size_of(grid: SweepGrid) -> int:
     """Questions of a chunk: whole groups that are answered together."""
     wanted = max(CHUNK, grid.num_questions // MOST_CHUNKS)
     return grid.group_size * -(-wanted // grid.group_size)
 
 
-def expected_time(grid: Grid, num_workers: int = 1) -> float:
+def expected_time(grid: SweepGrid, num_workers: int = 1) -> float:
     """About how long a sweep takes, by asking a few of its questions. [s]"""
     order, size = grid.work_order(), grid.group_size
     num_groups = len(order) // size
@@ -96,8 +96,8 @@ def expected_time(grid: Grid, num_workers: int = 1) -> float:
     return (time.perf_counter() - started) / (SAMPLES * size) * grid.num_questions / num_workers
 
 
-def _grid(grid: Grid | Mapping[str, Any] | str | os.PathLike[str]) -> Grid:
-    if isinstance(grid, Grid):
+def _grid(grid: SweepGrid | Mapping[str, Any] | str | os.PathLike[str]) -> SweepGrid:
+    if isinstance(grid, SweepGrid):
         return grid
     return grid_of(grid) if isinstance(grid, Mapping) else read_grid(Path(grid))
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shardplan.errors import InputError
 from shardplan.files import note_read
-from shardplan.sweeps.grid import Grid
+from shardplan.sweeps.grid import SweepGrid
 from shardplan.sweeps.rows import NUMBER, Row, as_columns, schema_of
 
 ROW_GROUP: Final = 65_536
@@ -30,7 +30,7 @@ def polars() -> Any:
         ) from None
 
 
-def frame_of(grid: Grid, rows: Sequence[Row]) -> Any:
+def frame_of(grid: SweepGrid, rows: Sequence[Row]) -> Any:
     """Rows as a frame."""
     library = polars()
     schema = {name: getattr(library, TYPES[cell]) for name, cell in schema_of(grid).items()}

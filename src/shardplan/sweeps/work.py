@@ -9,7 +9,7 @@ from typing import Any
 from shardplan.errors import ShardplanError
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.capacities import best_by_capacity
-from shardplan.sweeps.grid import INNERMOST, Grid
+from shardplan.sweeps.grid import INNERMOST, SweepGrid
 from shardplan.sweeps.questions import PutPoint, put
 from shardplan.sweeps.rows import Row, answered_row, asked_row, failed_row
 
@@ -17,7 +17,7 @@ KNOWN = KnownPipelines()
 """Pipelines of the models that this worker has been asked about lately."""
 
 
-def rows_of(grid: Grid, numbers: Sequence[int]) -> list[Row]:
+def rows_of(grid: SweepGrid, numbers: Sequence[int]) -> list[Row]:
     """A row for each of these questions, in their order. A question without an answer is a row with its reason."""
     points = [(number, grid.point(number)) for number in numbers]
     rows: list[Row] = []
@@ -30,7 +30,7 @@ def _without_memory(point: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in point.items() if name != INNERMOST]
 
 
-def _answered(grid: Grid, points: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
+def _answered(grid: SweepGrid, points: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
     """Rows of questions that differ in the memory alone, which are answered together."""
     rows = {number: asked_row(grid, number, point) for number, point in points}
     puts: dict[int, PutPoint] = {}

@@ -193,14 +193,14 @@ def test_what_a_compiler_is_called(tmp_path: Path, word: str) -> None:
 
 @pytest.mark.parametrize("word", ["fa3", "flash3", "flash-attn-3", "cuDNN"])
 def test_generations_of_attention(tmp_path: Path, word: str) -> None:
-    """torchtitan's own is the second."""
+    """The best for the part, as is what torchtitan asks PyTorch for."""
     stated = asked(tmp_path, options=f"attention_generation={word}", framework="torchtitan")
     assert stated.question.job.software.attention_generation == "current"
     in_column = asked(tmp_path, attention=word, framework="torchtitan")
     assert in_column.question == stated.question
     assert f"attention {word} is taken as flash (attention_generation current)" in in_column.taken
     sdpa = asked(tmp_path, attention="sdpa", framework="torchtitan").question.job
-    assert (sdpa.attention, sdpa.software.attention_generation) == ("flash", "flash2")
+    assert (sdpa.attention, sdpa.software.attention_generation) == ("flash", "current")
 
 
 @pytest.mark.parametrize(

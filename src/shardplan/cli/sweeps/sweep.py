@@ -14,7 +14,7 @@ from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:
-    from shardplan.sweeps.grid import Grid
+    from shardplan.sweeps.grid import SweepGrid
     from shardplan.sweeps.run import OnProgress, SweepProgress
 
 MOST_WORKERS = 1024
@@ -79,7 +79,7 @@ def sweep(
     return 0
 
 
-def _say_size(grid: Grid, num_workers: int, *, is_timed: bool) -> None:
+def _say_size(grid: SweepGrid, num_workers: int, *, is_timed: bool) -> None:
     """How many questions there are and about how long they take, before the first is asked."""
     from shardplan.sweeps.questions import check_names
     from shardplan.sweeps.run import FEW, expected_time
