@@ -1,6 +1,6 @@
 """What is not decidable is named; no value from a branch that may not be taken is given."""
 
-# ruff: noqa: E501, PT018 - texts stand as they are written
+# ruff: noqa: PT018 - texts stand as they are written
 
 from __future__ import annotations
 
