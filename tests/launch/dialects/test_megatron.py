@@ -12,6 +12,7 @@ from shardplan.launch.dialects.patterns import layer_pattern, pipeline_layout
 
 pytest.importorskip("tree_sitter_bash")
 
+ENDS = "--decoder-first-pipeline-num-layers=2 --decoder-last-pipeline-num-layers 2"
 ROOM = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
 SMALL = (
     "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 "
@@ -85,7 +86,7 @@ def test_sequence_parallelism_without_tensor_parallelism_is_switched_off(tmp_pat
         ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3", 3, None),
         ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2", 3, None),
         (
-            "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers=2 --decoder-last-pipeline-num-layers 2",
+            f"--pipeline-model-parallel-size 4 {ENDS}",
             1,
             (2, 4, 4, 2),
         ),

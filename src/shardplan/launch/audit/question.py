@@ -9,6 +9,7 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
 from shardplan.frameworks.stack import Stack, load_stack
+from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
@@ -31,6 +32,8 @@ STACKS: Final = {
     "gpt-neox": "megatron-deepspeed",
 }
 """The stack whose rules and behaviour hold for a dialect; those without one are priced with the library's defaults."""
+IDLE: Final = {"sequence_parallel": "tp", "overlap_tp": "tp", "cp_comm": "cp", "overlap_ep": "ep"}
+"""Switches that do nothing where a degree is one: a plan is named by their defaults."""
 NEEDED: Final = ("tp", "pp", "cp", "ep", "vp", "micro_batch_size", "sharding", "recompute")
 """Fields of a plan that a file must decide, by what it says or by its framework's defaults."""
 
@@ -142,7 +145,7 @@ def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster
     }
     job, of_stack = job_in_stack(job, known.stack, known.job, software)
     question = Question(model=model, cluster=cluster, num_accelerators=total, job=job)
-    plan = Plan(**_effective(known.fields))
+    plan = Plan(**_effective(known.fields, model))
     plan, of_plan = plan_in_stack(
         plan, known.stack, model=model, job=job, num_accelerators=total, given={*known.fields, "vp", "etp"}
     )
@@ -160,9 +163,13 @@ def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster
     )
 
 
-def _effective(values: dict[str, Any]) -> dict[str, Any]:
-    """Fields without those that have no effect: expert parallelism of width 1 needs no tensor degree of its own."""
-    return {key: value for key, value in values.items() if value is not None}
+def _effective(values: dict[str, Any], model: ModelConfig) -> dict[str, Any]:
+    """Fields without those that are open, switches that do nothing, and stages as they are where nobody states them."""
+    chunks = values.get("pp", 1) * values.get("vp", 1)
+    even = chunk_layers(model.num_hidden_layers, chunks, model.num_mtp_layers)
+    left = {"stage_layers"} if values.get("stage_layers") == even else set()
+    left |= {name for name, degree in IDLE.items() if values.get(degree, 1) == 1}
+    return {key: value for key, value in values.items() if value is not None and key not in left}
 
 
 def _assumed(reading: Reading, plan: Plan, job: Job, stack: Stack | None) -> dict[str, tuple[object, str]]:

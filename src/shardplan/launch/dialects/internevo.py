@@ -57,7 +57,10 @@ def internevo_facts(facts: Facts, config: Settings) -> None:
 
 def _tensor(facts: Facts, config: Settings) -> None:
     """``mtp``, ``msp`` and ``fsp`` split weights; ``isp`` splits the sequence alone."""
-    size, mode = config.first("parallel.tensor.size", "parallel.tensor"), str(config.value("parallel.tensor.mode") or "mtp")
+    size, mode = (
+        config.first("parallel.tensor.size", "parallel.tensor"),
+        str(config.value("parallel.tensor.mode") or "mtp"),
+    )
     if mode == "isp" and size is not None:
         state(facts, "cp", size, degree)
         facts.derive("tp", 1, f"{size.place}: mode isp splits the sequence, not the weights")

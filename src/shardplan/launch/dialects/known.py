@@ -12,7 +12,8 @@ from shardplan.launch.dialects.settings import Settings
 
 READ: Final = (
     "Megatron-LM, Megatron-DeepSpeed, torchtitan, DeepSpeed, accelerate, the Trainer of Hugging Face, nanotron, "
-    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, InternEvo, Megatron-Bridge and NeMo 2 recipes"
+    "MaxText, GPT-NeoX, NeMo 1, LLaMA-Factory, axolotl, ms-swift, llm-foundry, InternEvo, recipes of "
+    "Megatron-Bridge and NeMo 2"
 )
 """Frameworks whose files are read."""
 

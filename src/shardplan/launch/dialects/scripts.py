@@ -68,8 +68,14 @@ def _other_script(ask: Ask, script: Script) -> Ask | None:
     return None
 
 
-KNOWN_TRAINER: Final = ("model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps", "fsdp", "bf16",
-                        "gradient_checkpointing")  # fmt: skip
+KNOWN_TRAINER: Final = (
+    "model_name_or_path",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "gradient_checkpointing",
+    "fsdp",
+    "bf16",
+)
 FEWEST_KNOWN: Final = 2
 """Options by which a program is taken for one in the manner of Hugging Face's Trainer."""
 STARTERS: Final = ("bash", "sh", "sbatch", "exec", "nohup", "qsub")
