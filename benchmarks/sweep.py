@@ -104,8 +104,10 @@ def _of_cluster(grid: SweepGrid) -> Record:
     import distributed
 
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
+        distributed.LocalCluster(  # type: ignore[no-untyped-call]
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,  # type: ignore[no-untyped-call]
     ):
         return _swept("Dask, two workers, large grid", grid, client.get_executor(pure=False))
 

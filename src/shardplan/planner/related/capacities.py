@@ -10,7 +10,8 @@ from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.space import Restrictions, declare
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
 
 
