@@ -34,6 +34,7 @@ def test_megatron_lm(tmp_path: Path, model: str, number: int, job: dict[str, Any
     found = shardplan.search(model, "dgx-h100", number, stack="megatron-lm", fix=fix, top=3, **job)
     for place, estimate in enumerate(found.estimates):
         path = tmp_path / f"launch{place}.sh"
+        assert isinstance(estimate, shardplan.PlanAnswer)
         shardplan.export(estimate, "megatron-lm", path=path)
         again = put(read_launch(Ask(path=path)), None, found.question.cluster)
         assert again.missing == {}
