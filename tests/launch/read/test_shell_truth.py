@@ -130,7 +130,7 @@ def statements(draw: st.DrawFn, depth: int = 0) -> str:
 
 
 @given(st.lists(statements(), min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_words_of_small_scripts_are_those_of_bash(tmp_path: Path, lines: list[str]) -> None:
     start = "set -f\nA='a b'; B=; C1=x1; _d='*'; A_n=1; B_n=2; C1_n=3; _d_n=0; L=(p 'q r'); set -- 1 '2 3'\n"
     script = start + "\n".join(lines) + "\nrun end\n"

@@ -13,7 +13,7 @@ import typer
 from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.groups import SETTINGS, Command, CommandGroup, CorrectedCommand, examples
+from shardplan.cli.groups import SETTINGS, CommandGroup, CorrectedCommand, PlainCommand, examples
 from shardplan.cli.numbers import number, whole
 from shardplan.cli.published.case import CaseFlags, merged, read_case, section
 from shardplan.cli.published.flags import (
@@ -347,5 +347,7 @@ EXAMPLES: Final[dict[Callable[..., int], tuple[str, ...]]] = {
     check: ("shardplan published check examples/reference.json",),
 }
 for _command, _lines in EXAMPLES.items():
-    app.command(cls=CorrectedCommand if _command is subramanian2024 else Command, epilog=examples(_lines))(_command)
-app.command(OTHER, cls=Command, hidden=True)(other)
+    app.command(cls=CorrectedCommand if _command is subramanian2024 else PlainCommand, epilog=examples(_lines))(
+        _command
+    )
+app.command(OTHER, cls=PlainCommand, hidden=True)(other)

@@ -73,9 +73,9 @@ class _Reader:
             return Leaf(value=number, line=line, file=self._file)
         if text in _WORDS:
             return Leaf(value=_WORDS[text], line=line, file=self._file)
-        if self._is_loose and text in ("True", "False", "None"):
-            return Leaf(value={"True": True, "False": False}.get(text), line=line, file=self._file)
-        self._fail(f"has {text[:20]!r} where a value is expected", line)
+        if not self._is_loose or text not in ("True", "False", "None"):
+            self._fail(f"has {text[:20]!r} where a value is expected", line)
+        return Leaf(value={"True": True, "False": False}.get(text), line=line, file=self._file)
 
     def _text(self, token: str, line: int) -> str:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shardplan.errors import shortened
-from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Conditions, Outcome
+from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Conditions, Truth
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.expansion import Expansion
 from shardplan.launch.read.bash.state import State, Variable, merge
@@ -36,7 +36,7 @@ class Branches:
         return self.context.state
 
     def branch(
-        self, outcome: Outcome, label: str, line: int, then: Callable[[], None], otherwise: Callable[[], None]
+        self, outcome: Truth, label: str, line: int, then: Callable[[], None], otherwise: Callable[[], None]
     ) -> None:
         """Runs ``then`` or ``otherwise``, or both where the outcome is not decidable."""
         courses = (then, otherwise) if outcome.value is not False else (otherwise, then)
@@ -47,7 +47,7 @@ class Branches:
         else:
             self._assumed(outcome, line, *courses)
 
-    def _assumed(self, outcome: Outcome, line: int, likely: Callable[[], None], other: Callable[[], None]) -> None:
+    def _assumed(self, outcome: Truth, line: int, likely: Callable[[], None], other: Callable[[], None]) -> None:
         """Runs the course that defaults lead to; the other one where that ends the script."""
         before, mark, status = self.state.fork(self.context.budget), len(self.commands), self.status
         likely()
@@ -76,7 +76,7 @@ class Branches:
             ends.append(self.state)
             self.context.state = before
         self.context.state = self._joined(ends, needs, line)
-        self.status = Outcome(None, needs)
+        self.status = Truth(None, needs)
 
     def _joined(self, ends: list[State], needs: tuple[str, ...], line: int) -> State:
         going = [state for state in ends if not state.flow]
@@ -98,7 +98,7 @@ class Branches:
             needs = ("code:an early end that is not decidable",)
             self.context.state = merge(states, needs, line, self.context.file, self.context.given, self.context.budget)
 
-    def loop(self, test: Callable[[], Outcome], body: Callable[[], None], label: str, line: int) -> None:
+    def loop(self, test: Callable[[], Truth], body: Callable[[], None], label: str, line: int) -> None:
         """``while``: as often as the test holds; once, with what it changes undecided, where that is not decidable."""
         before, mark, outer = self.state.fork(self.context.budget), len(self.commands), self.pending
         self.pending = []
@@ -132,7 +132,7 @@ class Branches:
         open_needs = needs or (f"code:{shortened(label, 60)}",)
         for name in changed:
             self._forget(name, open_needs, line)
-        self.branch(Outcome(None, open_needs), label, line, body, lambda: None)
+        self.branch(Truth(None, open_needs), label, line, body, lambda: None)
         for name in changed:
             self._forget(name, open_needs, line)
 
@@ -140,6 +140,6 @@ class Branches:
         self.context.assign(name, undecided(needs, line, self.context.file))
 
 
-def as_outcome(number: int) -> Outcome:
+def as_outcome(number: int) -> Truth:
     """The status of ``(( ))`` and ``let``: it holds where the number is not zero."""
     return HOLDS if number else FAILS

@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.launch.read.bash.branches import Branches
-from shardplan.launch.read.bash.conditions import HOLDS, Outcome
+from shardplan.launch.read.bash.conditions import HOLDS, Truth
 from shardplan.launch.read.bash.context import Context
-from shardplan.launch.read.bash.expansion import Field
+from shardplan.launch.read.bash.expansion import ExpandedWord
 from shardplan.launch.read.bash.state import Variable, flat
 from shardplan.launch.read.bash.syntax import Source, arguments, children
 from shardplan.launch.read.bash.text import EMPTY, Text, joined, literal, undecided
@@ -38,7 +38,7 @@ _QUERIES: Final = frozenset(
 class Builtins(Branches):
     """Runs simple commands."""
 
-    handlers: Mapping[str, Callable[[Any, list[Field], int], None]] = {}
+    handlers: Mapping[str, Callable[[Any, list[ExpandedWord], int], None]] = {}
     """What the commands of the shell do, by name."""
 
     def __init__(self, context: Context, open_file: Callable[[str], tuple[str, str] | None]) -> None:
@@ -92,14 +92,14 @@ class Builtins(Branches):
         found = _ASSIGNMENT.match(self.source.text(node))
         return found[1] if found else ""
 
-    def _call(self, fields: list[Field], prefixes: Mapping[str, Word], line: int) -> None:
+    def _call(self, fields: list[ExpandedWord], prefixes: Mapping[str, Word], line: int) -> None:
         name = fields[0].text.known or ""
         if name in self.state.functions and fields[0].text.known is not None:
             self._call_function(name, [field.text for field in fields[1:]], line)
         elif name in self.handlers:
             self.handlers[name](self, fields[1:], line)
         elif name in _SILENT:
-            self.status = HOLDS if name != "pwd" or self.capturing is None else Outcome(None, (f"cmd:{name}",))
+            self.status = HOLDS if name != "pwd" or self.capturing is None else Truth(None, (f"cmd:{name}",))
             if self.capturing is not None and name == "pwd":
                 self.emit(fields, prefixes, line)
         else:
@@ -111,7 +111,7 @@ class Builtins(Branches):
             text = self.here_text(here).word(self.source.line(here), self.source.file)
             self.commands[-1] = replace(self.commands[-1], standard_input=text)
 
-    def emit(self, fields: list[Field], prefixes: Mapping[str, Word], line: int) -> None:
+    def emit(self, fields: list[ExpandedWord], prefixes: Mapping[str, Word], line: int) -> None:
         """Notes a command that would run."""
         file = self.source.file
         words = tuple(field.text.word(line, file, splits=field.splits) for field in fields)
@@ -128,7 +128,7 @@ class Builtins(Branches):
             )
         )
         need = f"cmd:{' '.join(word.shown for word in words)[:80]}"
-        self.status = Outcome(None, (need,), expected=words[0].text not in _QUERIES)
+        self.status = Truth(None, (need,), expected=words[0].text not in _QUERIES)
 
     def exports(self, line: int) -> dict[str, Word]:
         """Exported variables as they are now."""
@@ -246,7 +246,7 @@ class Builtins(Branches):
         if "A" in flags:
             self.state.tables.add(name)
 
-    def _declare_fields(self, fields: list[Field], line: int, *, is_export: bool) -> None:
+    def _declare_fields(self, fields: list[ExpandedWord], line: int, *, is_export: bool) -> None:
         for field in fields:
             found = _STATED.fullmatch(field.text.known or "")
             if found:
@@ -292,7 +292,7 @@ class Builtins(Branches):
 
     # Files
 
-    def do_source_file(self, fields: list[Field], line: int) -> None:
+    def do_source_file(self, fields: list[ExpandedWord], line: int) -> None:
         """``source file``."""
         if not fields:
             return

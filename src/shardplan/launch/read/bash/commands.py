@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.builtins import Builtins
-from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
-from shardplan.launch.read.bash.expansion import Field
+from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
+from shardplan.launch.read.bash.expansion import ExpandedWord
 from shardplan.launch.read.bash.text import Text, joined, literal, undecided
 
 
 class ShellCommands(Builtins):
     """What commands of the shell do; each takes its words and its line."""
 
-    def do_echo(self, fields: list[Field], line: int) -> None:
+    def do_echo(self, fields: list[ExpandedWord], line: int) -> None:
         """``echo words``."""
         ends, escapes = "\n", False
         while fields and re.fullmatch(r"-[neE]+", fields[0].text.known or ""):
@@ -36,7 +36,7 @@ class ShellCommands(Builtins):
             self.capturing.append(text)
         self.status = HOLDS
 
-    def do_printf(self, fields: list[Field], line: int) -> None:
+    def do_printf(self, fields: list[ExpandedWord], line: int) -> None:
         """``printf template words``."""
         template = fields[0].text.known if fields else ""
         if template == "-v" and len(fields) > 2 and fields[1].text.known:
@@ -47,18 +47,18 @@ class ShellCommands(Builtins):
         else:
             self._print(undecided(("code:printf",), line, self.source.file))
 
-    def _path(self, fields: list[Field], line: int, part: Callable[[str], str], name: str) -> None:
+    def _path(self, fields: list[ExpandedWord], line: int, part: Callable[[str], str], name: str) -> None:
         known = fields[0].text.known if len(fields) == 1 else None
         if known is None or self.capturing is None:
-            self.emit([Field(literal(name, line, self.source.file), splits=False), *fields], {}, line)
+            self.emit([ExpandedWord(literal(name, line, self.source.file), splits=False), *fields], {}, line)
         else:
             self._print(literal(part(known) + "\n", line, self.source.file))
 
-    def do_dirname(self, fields: list[Field], line: int) -> None:
+    def do_dirname(self, fields: list[ExpandedWord], line: int) -> None:
         """``dirname path``."""
         self._path(fields, line, lambda path: str(PurePosixPath(path).parent), "dirname")
 
-    def do_basename(self, fields: list[Field], line: int) -> None:
+    def do_basename(self, fields: list[ExpandedWord], line: int) -> None:
         """``basename path``."""
         if (
             len(fields) == 2
@@ -73,7 +73,7 @@ class ShellCommands(Builtins):
             return
         self._path(fields, line, lambda path: PurePosixPath(path).name, "basename")
 
-    def do_seq(self, fields: list[Field], line: int) -> None:
+    def do_seq(self, fields: list[ExpandedWord], line: int) -> None:
         """``seq first last``."""
         known = [field.text.known or "" for field in fields]
         if (
@@ -81,7 +81,7 @@ class ShellCommands(Builtins):
             or not 0 < len(known) < 4
             or not all(re.fullmatch(r"-?\d{1,6}", each) for each in known)
         ):
-            self.emit([Field(literal("seq", line, self.source.file), splits=False), *fields], {}, line)
+            self.emit([ExpandedWord(literal("seq", line, self.source.file), splits=False), *fields], {}, line)
             return
         numbers = [int(each) for each in known]
         first, step, last = (
@@ -91,7 +91,7 @@ class ShellCommands(Builtins):
         self.context.budget.spend(len(made))
         self._print(literal("".join(f"{each}\n" for each in made), line, self.source.file))
 
-    def do_expr(self, fields: list[Field], line: int) -> None:
+    def do_expr(self, fields: list[ExpandedWord], line: int) -> None:
         """``expr a + b``."""
         known = [field.text.known or "" for field in fields]
         if (
@@ -99,43 +99,43 @@ class ShellCommands(Builtins):
             or not all(re.fullmatch(r"-?\d{1,18}|[-+*/%()]", each) for each in known)
             or not known
         ):
-            self.emit([Field(literal("expr", line, self.source.file), splits=False), *fields], {}, line)
+            self.emit([ExpandedWord(literal("expr", line, self.source.file), splits=False), *fields], {}, line)
             return
         try:
             self._print(literal(f"{self.context.number(' '.join(known), line)}\n", line, self.source.file))
         except ArithmeticUndecidedError as error:
             self._print(undecided(error.needs, line, self.source.file))
 
-    def do_exit(self, fields: list[Field], line: int) -> None:
+    def do_exit(self, fields: list[ExpandedWord], line: int) -> None:
         """``exit``."""
         self.state.flow = "exit"
 
-    def do_return(self, fields: list[Field], line: int) -> None:
+    def do_return(self, fields: list[ExpandedWord], line: int) -> None:
         """``return``."""
         self._status_of(fields)
         self.state.flow = "return"
 
-    def _status_of(self, fields: list[Field]) -> None:
+    def _status_of(self, fields: list[ExpandedWord]) -> None:
         known = fields[0].text.known if fields else "0"
         if fields and known is not None:
             self.status = HOLDS if known == "0" else FAILS
         elif fields:
-            self.status = Outcome(None, fields[0].text.needs)
+            self.status = Truth(None, fields[0].text.needs)
 
-    def do_break(self, fields: list[Field], line: int) -> None:
+    def do_break(self, fields: list[ExpandedWord], line: int) -> None:
         """``break``."""
         self._leave("break", fields, line)
 
-    def do_continue(self, fields: list[Field], line: int) -> None:
+    def do_continue(self, fields: list[ExpandedWord], line: int) -> None:
         """``continue``."""
         self._leave("continue", fields, line)
 
-    def _leave(self, kind: str, fields: list[Field], line: int) -> None:
+    def _leave(self, kind: str, fields: list[ExpandedWord], line: int) -> None:
         if fields and fields[0].text.known != "1":
             self.context.note(f"line {line}: {kind} out of several loops is read as out of one")
         self.state.flow = kind
 
-    def do_shift(self, fields: list[Field], line: int) -> None:
+    def do_shift(self, fields: list[ExpandedWord], line: int) -> None:
         """``shift``."""
         known = fields[0].text.known if fields else "1"
         number = int(known) if known and known.isdecimal() and len(known) < 6 else 1
@@ -145,7 +145,7 @@ class ShellCommands(Builtins):
             self.state.positional = self.state.positional[number:]
         self.status = HOLDS if number else FAILS
 
-    def do_set(self, fields: list[Field], line: int) -> None:
+    def do_set(self, fields: list[ExpandedWord], line: int) -> None:
         """``set``."""
         self.status = HOLDS
         known = [field.text.known for field in fields]
@@ -161,7 +161,7 @@ class ShellCommands(Builtins):
             return
         self.state.positional, self.state.counts_arguments = tuple(field.text for field in rest), True
 
-    def do_eval(self, fields: list[Field], line: int) -> None:
+    def do_eval(self, fields: list[ExpandedWord], line: int) -> None:
         """``eval words``."""
         text = joined((field.text for field in fields), " ")
         if text.known is not None:
@@ -180,59 +180,59 @@ class ShellCommands(Builtins):
         for name in needs:
             self.state.variables.pop(name, None)
 
-    def do_read(self, fields: list[Field], line: int) -> None:
+    def do_read(self, fields: list[ExpandedWord], line: int) -> None:
         """``read names``."""
         for field in fields:
             if re.fullmatch(r"[A-Za-z_]\w*", field.text.known or ""):
                 self.context.assign(field.text.known or "", undecided(("cmd:read",), line, self.source.file))
-        self.status = Outcome(None, ("cmd:read",))
+        self.status = Truth(None, ("cmd:read",))
 
-    def do_let(self, fields: list[Field], line: int) -> None:
+    def do_let(self, fields: list[ExpandedWord], line: int) -> None:
         """``let expressions``."""
         for field in fields:
             self.compute(field.text.known or "", line)
 
-    def do_exec(self, fields: list[Field], line: int) -> None:
+    def do_exec(self, fields: list[ExpandedWord], line: int) -> None:
         """``exec words``."""
         if fields:
             self._call(fields, {}, line)
             self.state.flow = "exit"
 
-    def do_false(self, fields: list[Field], line: int) -> None:
+    def do_false(self, fields: list[ExpandedWord], line: int) -> None:
         """``false``."""
         self.status = FAILS
 
-    def do_test_builtin(self, fields: list[Field], line: int) -> None:
+    def do_test_builtin(self, fields: list[ExpandedWord], line: int) -> None:
         """``test words``."""
         self.status = self.conditions.single([field.text for field in fields], line)
 
-    def do_local_words(self, fields: list[Field], line: int) -> None:
+    def do_local_words(self, fields: list[ExpandedWord], line: int) -> None:
         """``local words``."""
         self._declare_fields(fields, line, is_export=False)
         self.status = HOLDS
 
-    def do_unset_words(self, fields: list[Field], line: int) -> None:
+    def do_unset_words(self, fields: list[ExpandedWord], line: int) -> None:
         """``unset names``."""
         for field in fields:
             self.unset(field.text.known or "")
         self.status = HOLDS
 
-    def do_getopts(self, fields: list[Field], line: int) -> None:
+    def do_getopts(self, fields: list[ExpandedWord], line: int) -> None:
         """``getopts options name``."""
         self.do_read(fields[1:2], line)
         self.context.assign("OPTARG", undecided(("arg:1",), line, self.source.file))
         if not self.state.positional:
-            self.status = Outcome(
+            self.status = Truth(
                 value=False, needs=("arg:1",), assumes=() if self.state.counts_arguments else ("arg:#=0",)
             )
             if not self.state.counts_arguments:
                 self.context.note(f"line {line}: no arguments were given, so that options keep their defaults")
                 self.status = FAILS
         else:
-            self.status = Outcome(None, ("code:getopts",))
+            self.status = Truth(None, ("code:getopts",))
 
 
-_BUILTINS: Final[Mapping[str, Callable[[Any, list[Field], int], None]]] = {
+_BUILTINS: Final[Mapping[str, Callable[[Any, list[ExpandedWord], int], None]]] = {
     "source": ShellCommands.do_source_file,
     ".": ShellCommands.do_source_file,
     "echo": ShellCommands.do_echo,

@@ -18,7 +18,7 @@ _OPERATORS: Final = frozenset({"&&", "||", "(", ")"})
 _MOST_SUBJECT: Final = 200
 
 
-class Outcome(NamedTuple):
+class Truth(NamedTuple):
     """Whether something holds."""
 
     value: bool | None
@@ -30,23 +30,23 @@ class Outcome(NamedTuple):
     expected: bool = False
     """Whether it is the status of a command that is expected to succeed, so that what follows ``&&`` runs."""
 
-    def negated(self) -> Outcome:
+    def negated(self) -> Truth:
         """The opposite."""
         return self if self.value is None else self._replace(value=not self.value)
 
 
-HOLDS: Final = Outcome(value=True)
-FAILS: Final = Outcome(value=False)
+HOLDS: Final = Truth(value=True)
+FAILS: Final = Truth(value=False)
 
 
-def both(left: Outcome, right: Outcome) -> Outcome:
+def both(left: Truth, right: Truth) -> Truth:
     """``left && right``."""
     if left.value is False:
         return left
     if right.value is False:
         return right
     value = None if left.value is None or right.value is None else True
-    return Outcome(value, unique((*left.needs, *right.needs)), unique((*left.assumes, *right.assumes)))
+    return Truth(value, unique((*left.needs, *right.needs)), unique((*left.assumes, *right.assumes)))
 
 
 class _Operand(NamedTuple):
@@ -64,11 +64,11 @@ class Conditions:
         self._at = 0
         self._is_double = False
 
-    def single(self, texts: list[Text], line: int) -> Outcome:
+    def single(self, texts: list[Text], line: int) -> Truth:
         """``test words`` and ``[ words ]``."""
         return self._evaluate([_Operand(text, text.known or "", line) for text in texts], is_double=False)
 
-    def double(self, source: str, line: int) -> Outcome:
+    def double(self, source: str, line: int) -> Truth:
         """``[[ source ]]``."""
         operands = []
         for word in split_words(source, _OPERATORS if "=~" not in source else frozenset({"&&", "||"})):
@@ -76,13 +76,13 @@ class Conditions:
             operands.append(_Operand(text, word, line))
         return self._evaluate(operands, is_double=True)
 
-    def _evaluate(self, operands: list[_Operand], *, is_double: bool) -> Outcome:
+    def _evaluate(self, operands: list[_Operand], *, is_double: bool) -> Truth:
         saved = self._operands, self._at, self._is_double
         self._operands, self._at, self._is_double = operands, 0, is_double
         self._context.budget.enter()
         outcome = self._either() if operands else FAILS
         if self._at < len(operands):
-            outcome = Outcome(None, ("code:a condition that cannot be read",))
+            outcome = Truth(None, ("code:a condition that cannot be read",))
         self._context.budget.leave()
         self._operands, self._at, self._is_double = saved
         return outcome
@@ -92,21 +92,21 @@ class Conditions:
         position = self._at + offset
         return self._operands[position].source if position < len(self._operands) else ""
 
-    def _either(self) -> Outcome:
+    def _either(self) -> Truth:
         outcome = self._all()
         while self._sign() == ("||" if self._is_double else "-o"):
             self._at += 1
             outcome = both(outcome.negated(), self._all().negated()).negated()
         return outcome
 
-    def _all(self) -> Outcome:
+    def _all(self) -> Truth:
         outcome = self._primary()
         while self._sign() == ("&&" if self._is_double else "-a"):
             self._at += 1
             outcome = both(outcome, self._primary())
         return outcome
 
-    def _primary(self) -> Outcome:
+    def _primary(self) -> Truth:
         left = len(self._operands) - self._at
         if left >= 3 and self._sign(1) in _BINARY and not (self._sign() in ("(", "!") and self._is_double):
             self._at += 3
@@ -123,27 +123,27 @@ class Conditions:
             outcome = self._either()
             self._context.budget.leave()
             if self._sign() != ")":
-                return Outcome(None, ("code:a condition that cannot be read",))
+                return Truth(None, ("code:a condition that cannot be read",))
             self._at += 1
             return outcome
         if left >= 2 and re.fullmatch(r"-[a-zA-Z]", self._sign()):
             self._at += 2
             return self._unary(self._sign(-2), self._operands[self._at - 1])
         if not left:
-            return Outcome(None, ("code:a condition that cannot be read",))
+            return Truth(None, ("code:a condition that cannot be read",))
         self._at += 1
         return self._is_empty(self._operands[self._at - 1].text).negated()
 
-    def _is_empty(self, text: Text) -> Outcome:
+    def _is_empty(self, text: Text) -> Truth:
         if text.known is not None:
-            return Outcome(text.known == "", (), text.assumes)
+            return Truth(text.known == "", (), text.assumes)
         if text.is_unset:
-            return Outcome(value=True, needs=text.needs, assumes=(*(need + "=" for need in text.needs), *text.assumes))
+            return Truth(value=True, needs=text.needs, assumes=(*(need + "=" for need in text.needs), *text.assumes))
         if any(piece.text for piece in text.pieces):
-            return Outcome(value=False, assumes=text.assumes)
-        return Outcome(None, text.needs, text.assumes)
+            return Truth(value=False, assumes=text.assumes)
+        return Truth(None, text.needs, text.assumes)
 
-    def _unary(self, sign: str, operand: _Operand) -> Outcome:
+    def _unary(self, sign: str, operand: _Operand) -> Truth:
         text = operand.text
         if sign in ("-z", "-n"):
             outcome = self._is_empty(text)
@@ -151,12 +151,12 @@ class Conditions:
         if sign == "-v" and text.known is not None:
             found = self._context.is_set(text.known)
             self._context.used.add(text.known)
-            return Outcome(bool(found), (), (f"env:{text.known}=",) if found is None else ())
+            return Truth(bool(found), (), (f"env:{text.known}=",) if found is None else ())
         if sign in _FILES:
-            return Outcome(None, text.needs or (f"file:{text.shown}",), text.assumes)
-        return Outcome(None, text.needs or (f"code:{sign}",), text.assumes)
+            return Truth(None, text.needs or (f"file:{text.shown}",), text.assumes)
+        return Truth(None, text.needs or (f"code:{sign}",), text.assumes)
 
-    def _binary(self, left: _Operand, sign: str, right: _Operand) -> Outcome:
+    def _binary(self, left: _Operand, sign: str, right: _Operand) -> Truth:
         assumes = unique((*left.text.assumes, *right.text.assumes))
         if sign in _NUMERIC:
             return self._numeric(left, sign, right)._replace(assumes=assumes)
@@ -168,18 +168,18 @@ class Conditions:
         needs = unique((*left.text.needs, *right.text.needs))
         if sign in ("<", ">") and left.text.known is not None and right.text.known is not None:
             is_less = left.text.known < right.text.known
-            return Outcome(is_less if sign == "<" else left.text.known > right.text.known, (), assumes)
-        return Outcome(None, needs or (f"file:{right.text.shown}",), assumes)
+            return Truth(is_less if sign == "<" else left.text.known > right.text.known, (), assumes)
+        return Truth(None, needs or (f"file:{right.text.shown}",), assumes)
 
-    def _numeric(self, left: _Operand, sign: str, right: _Operand) -> Outcome:
+    def _numeric(self, left: _Operand, sign: str, right: _Operand) -> Truth:
         a, b = self._number(left), self._number(right)
         if isinstance(a, int) and isinstance(b, int):
             table = {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}
-            return Outcome(table[sign])
+            return Truth(table[sign])
         needs = unique(need for number in (a, b) if isinstance(number, tuple) for need in number)
         if needs == ("code:not a number",):
             return FAILS  # the shell prints an error and the condition does not hold
-        return Outcome(None, needs)
+        return Truth(None, needs)
 
     def _number(self, operand: _Operand) -> int | tuple[str, ...]:
         known = operand.text.known
@@ -194,7 +194,7 @@ class Conditions:
         except ArithmeticUndecidedError as error:
             return error.needs
 
-    def _equal(self, left: _Operand, right: _Operand) -> Outcome:
+    def _equal(self, left: _Operand, right: _Operand) -> Truth:
         assumes = unique((*left.text.assumes, *right.text.assumes))
         if right.text.known == "" and not left.text.known:
             return self._is_empty(left.text)
@@ -202,12 +202,12 @@ class Conditions:
             return self._is_empty(right.text)
         needs = unique((*left.text.needs, *right.text.needs))
         if left.text.known is None or right.text.known is None:
-            return Outcome(None, needs, assumes)
+            return Truth(None, needs, assumes)
         if not self._is_double:
-            return Outcome(left.text.known == right.text.known, (), assumes)
+            return Truth(left.text.known == right.text.known, (), assumes)
         return self.match(left.text, right.source, right.line)
 
-    def match(self, subject: Text, source: str, line: int) -> Outcome:
+    def match(self, subject: Text, source: str, line: int) -> Truth:
         """Whether a text matches the pattern ``source``, as in ``case`` and ``[[ == ]]``."""
         parts = self._expansion.pattern(source, line)
         pattern = self._expansion.single(source, line)
@@ -218,14 +218,14 @@ class Conditions:
         if atoms == [] and subject.known is None:
             return self._is_empty(subject)
         if atoms is None or subject.known is None:
-            return Outcome(None, unique((*subject.needs, *pattern.needs)) or (f"code:{source}",), assumes)
+            return Truth(None, unique((*subject.needs, *pattern.needs)) or (f"code:{source}",), assumes)
         self._context.budget.spend(1 + len(subject.known) * len(atoms) // 256)
-        return Outcome(patterns.matches(atoms, subject.known), (), assumes)
+        return Truth(patterns.matches(atoms, subject.known), (), assumes)
 
-    def _regex(self, left: _Operand, right: _Operand) -> Outcome:
+    def _regex(self, left: _Operand, right: _Operand) -> Truth:
         text, source = left.text.known, right.source
         if text is None:
-            return Outcome(None, left.text.needs, left.text.assumes)
+            return Truth(None, left.text.needs, left.text.assumes)
         quantifiers = sum(source.count(char) for char in "*+?{")
         if (
             len(text) > _MOST_SUBJECT
@@ -233,8 +233,8 @@ class Conditions:
             or re.search(r"[()|\\$]|\[\[|'|\"", source[:-1])
             or len(source) > 100
         ):
-            return Outcome(None, (f"code:=~ {source}",), left.text.assumes)
+            return Truth(None, (f"code:=~ {source}",), left.text.assumes)
         try:
-            return Outcome(re.search(source, text) is not None, (), left.text.assumes)
+            return Truth(re.search(source, text) is not None, (), left.text.assumes)
         except re.error:
-            return Outcome(None, (f"code:=~ {source}",), left.text.assumes)
+            return Truth(None, (f"code:=~ {source}",), left.text.assumes)

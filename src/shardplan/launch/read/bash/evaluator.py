@@ -9,8 +9,8 @@ from shardplan.errors import shortened
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.branches import as_outcome
 from shardplan.launch.read.bash.commands import ShellCommands
-from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Outcome
-from shardplan.launch.read.bash.expansion import Field
+from shardplan.launch.read.bash.conditions import FAILS, HOLDS, Truth
+from shardplan.launch.read.bash.expansion import ExpandedWord
 from shardplan.launch.read.bash.lexing import split_words
 from shardplan.launch.read.bash.placeholders import quoted_placeholders
 from shardplan.launch.read.bash.syntax import Source, arguments, children, is_broken, parse
@@ -65,7 +65,7 @@ class Evaluator(ShellCommands):
         self.context.note(f"line {line}: not read: {shortened(text, 80)}")
         self.not_read.append((self.source.file, line))
         self.forget_assigned(self.source.text(node), line)
-        self.status = Outcome(None, (f"code:line {line}",))
+        self.status = Truth(None, (f"code:line {line}",))
 
     def _block(self, node: Node) -> None:
         if node.children and node.children[0].type == "((":
@@ -81,7 +81,7 @@ class Evaluator(ShellCommands):
             self.status = as_outcome(self.context.number(self._decided(text), line))
         except ArithmeticUndecidedError as error:
             self.forget_assigned(source, line)
-            self.status = Outcome(None, error.needs)
+            self.status = Truth(None, error.needs)
 
     def _decided(self, text: Text) -> str:
         if text.known is None:
@@ -101,7 +101,7 @@ class Evaluator(ShellCommands):
     def _pipeline(self, node: Node) -> None:
         for child in children(node):
             self.apart(lambda child=child: self.run(child))  # type: ignore[misc]
-        self.status = Outcome(None, (f"cmd:{self._short(node)}",))
+        self.status = Truth(None, (f"cmd:{self._short(node)}",))
 
     def _short(self, node: Node) -> str:
         return shortened(" ".join(self.source.text(node).split()), 80)
@@ -196,7 +196,7 @@ class Evaluator(ShellCommands):
             number += 1
         self.status = HOLDS
 
-    def _item_outcome(self, subject: Text, item: Node) -> tuple[Outcome, str, int]:
+    def _item_outcome(self, subject: Text, item: Node) -> tuple[Truth, str, int]:
         close = next(child for child in item.children if child.type == ")")
         begin = item.children[1] if item.children[0].type == "(" else item.children[0]
         source = self.source.between(begin.start_byte, close.start_byte)
@@ -206,7 +206,7 @@ class Evaluator(ShellCommands):
                 found = self.conditions.match(subject, pattern, self.source.line(item))
                 if found.value:
                     return found, source, close.end_byte
-                outcome = Outcome(None, (*outcome.needs, *found.needs)) if found.value is None else outcome
+                outcome = Truth(None, (*outcome.needs, *found.needs)) if found.value is None else outcome
         return outcome, source, close.end_byte
 
     def _for(self, node: Node) -> None:
@@ -224,13 +224,13 @@ class Evaluator(ShellCommands):
         variable, position = self.source.text(name), iter(range(len(fields)))
         queue = list(fields)
 
-        def test() -> Outcome:
+        def test() -> Truth:
             following = next(position, None)
             if following is None:
                 return FAILS
             field = queue[following]
             self.context.assign(variable, field.text)
-            return Outcome(None, field.text.needs) if field.splits and field.text.needs else HOLDS
+            return Truth(None, field.text.needs) if field.splits and field.text.needs else HOLDS
 
         self.loop(test, lambda: self.run(body), f"for {variable} in ...", line)
 
@@ -248,7 +248,7 @@ class Evaluator(ShellCommands):
             return
         self.compute(parts[0], line)
 
-        def test() -> Outcome:
+        def test() -> Truth:
             if not parts[1].strip():
                 return HOLDS
             self.compute(parts[1], line)
@@ -269,7 +269,7 @@ class Evaluator(ShellCommands):
         is_until = node.children[0].type == "until"
         tests = [child for child in node.children[1:] if child.start_byte < body.start_byte]
 
-        def test() -> Outcome:
+        def test() -> Truth:
             self.run_all(tests)
             return self.status.negated() if is_until else self.status
 
@@ -296,7 +296,7 @@ class Evaluator(ShellCommands):
             fields = [field for source in split_words(inner) for field in self.expansion.fields(source, line)]
             self.status = self._single_test(fields, line)
 
-    def _single_test(self, fields: list[Field], line: int) -> Outcome:
+    def _single_test(self, fields: list[ExpandedWord], line: int) -> Truth:
         return self.conditions.single([field.text for field in fields], line)
 
     def _assignment(self, node: Node) -> None:

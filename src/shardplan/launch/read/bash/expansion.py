@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from shardplan.launch.read.bash import lexing
 from shardplan.launch.read.bash.arithmetic import ArithmeticUndecidedError
 from shardplan.launch.read.bash.context import Context
-from shardplan.launch.read.bash.parameters import Parameters
+from shardplan.launch.read.bash.parameters import ParameterExpansion
 from shardplan.launch.read.bash.segments import Segment, of_text, to_text
-from shardplan.launch.read.bash.text import Piece, Text, literal, undecided, unique
+from shardplan.launch.read.bash.text import Text, TextPiece, literal, undecided, unique
 
 _PLAIN: Final = {
     "word": re.compile(r"[^\\'\"$`\n]+"),
@@ -24,7 +24,7 @@ _ANSI_ESCAPES: Final = {
 }  # fmt: skip
 
 
-class Field(NamedTuple):
+class ExpandedWord(NamedTuple):
     """One word after expansion."""
 
     text: Text
@@ -32,14 +32,14 @@ class Field(NamedTuple):
     """Whether undecided text in it is unquoted."""
 
 
-class Expansion(Parameters):
+class Expansion(ParameterExpansion):
     """Expands words of one evaluation."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._line = 0
 
-    def fields(self, source: str, line: int) -> list[Field]:
+    def fields(self, source: str, line: int) -> list[ExpandedWord]:
         """The words that ``source`` becomes."""
         self.context.budget.spend()
         made = lexing.braces(source) if "{" in source else None
@@ -161,7 +161,7 @@ class Expansion(Parameters):
             self.context.assumed = outer
         return literal(str(number), line, self.context.file, assumes)
 
-    def split(self, segments: list[Segment]) -> list[Field]:
+    def split(self, segments: list[Segment]) -> list[ExpandedWord]:
         """The fields of an expanded word."""
         blanks = self._separators()
         return _Splitter(blanks).fields(segments) if segments else []
@@ -181,12 +181,12 @@ class _Splitter:
         space = f"[{blanks}]" if blanks else "(?!)"
         hard = f"[{re.escape(others)}]" if others else "(?!)"
         self._cut = re.compile(f"(?P<hard>{space}*{hard}{space}*)|(?P<soft>{space}+)") if separators else None
-        self._found: list[Field] = []
-        self._pieces: list[Piece] | None = None
+        self._found: list[ExpandedWord] = []
+        self._pieces: list[TextPiece] | None = None
         self._splits = self._gone = False
         self._assumes: list[str] = []
 
-    def fields(self, segments: list[Segment]) -> list[Field]:
+    def fields(self, segments: list[Segment]) -> list[ExpandedWord]:
         for segment in segments:
             if segment.is_break:
                 self._end()
@@ -217,14 +217,14 @@ class _Splitter:
         if position < len(segment.text):
             self._add(segment.piece._replace(text=segment.text[position:], line=line))
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: TextPiece) -> None:
         self._pieces = self._pieces or []
         if piece.text or piece.undecided:
             self._pieces.append(piece)
 
     def _end(self) -> None:
         if self._pieces is not None and not (self._gone and not self._pieces):
-            self._found.append(Field(Text(tuple(self._pieces), unique(self._assumes)), self._splits))
+            self._found.append(ExpandedWord(Text(tuple(self._pieces), unique(self._assumes)), self._splits))
             self._assumes = []
         self._pieces, self._splits, self._gone = None, False, False
 

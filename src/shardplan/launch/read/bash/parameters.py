@@ -10,7 +10,7 @@ from shardplan.launch.read.bash import patterns
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.segments import BREAK, GONE, Segment, of_text, to_text
 from shardplan.launch.read.bash.state import Variable
-from shardplan.launch.read.bash.text import EMPTY, Piece, Text, joined, literal, undecided, unique
+from shardplan.launch.read.bash.text import EMPTY, Text, TextPiece, joined, literal, undecided, unique
 
 if TYPE_CHECKING:
     from shardplan.launch.read.bash.patterns import Atom
@@ -22,7 +22,7 @@ _BRACED: Final = re.compile(
 )
 
 
-class Parameters:
+class ParameterExpansion:
     """The values of parameters and what operators make of them."""
 
     def __init__(self, context: Context) -> None:
@@ -241,7 +241,7 @@ class Parameters:
             made = self._by_pattern(known, operator, word, line)
         if made is None:
             return undecided((f"code:${{...{operator}{word}}}",), line, self.context.file)
-        place = text.pieces[0] if text.pieces else Piece("", line, self.context.file)
+        place = text.pieces[0] if text.pieces else TextPiece("", line, self.context.file)
         return literal(made, place.line, place.file, text.assumes)
 
     def _by_pattern(self, known: str, operator: str, word: str, line: int) -> str | None:

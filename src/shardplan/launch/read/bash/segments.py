@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardplan.launch.read.bash.text import Piece, Text, Undecided, unique
+from shardplan.launch.read.bash.text import Text, TextPiece, Undecided, unique
 
 
 class Segment(NamedTuple):
@@ -24,9 +24,9 @@ class Segment(NamedTuple):
     """Where ``"$@"`` has no elements: quotes around it alone make no word."""
 
     @property
-    def piece(self) -> Piece:
+    def piece(self) -> TextPiece:
         """The text as a piece of a word."""
-        return Piece(self.text, self.line, self.file, self.undecided)
+        return TextPiece(self.text, self.line, self.file, self.undecided)
 
 
 BREAK = Segment("", quoted=False, line=0, file="", is_break=True)
@@ -53,7 +53,7 @@ def of_text(text: Text, *, quoted: bool, splits: bool = False) -> list[Segment]:
 def to_text(segments: list[Segment]) -> Text:
     """All segments as one text, elements of arrays joined by blanks."""
     pieces = [
-        Piece(" ", 0, "") if segment.is_break else segment.piece
+        TextPiece(" ", 0, "") if segment.is_break else segment.piece
         for segment in segments
         if segment.text or segment.undecided or segment.is_break
     ]

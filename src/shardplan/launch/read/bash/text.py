@@ -24,7 +24,7 @@ class Undecided(NamedTuple):
     """Whether it may be several words or none, even in quotes: elements that an array has in one branch only."""
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A run of characters, or something undecided, with the place where it is written."""
 
     text: str
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 class Text(NamedTuple):
     """What a variable or a word holds."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TextPiece, ...]
     assumes: tuple[str, ...] = ()
 
     @property
@@ -97,7 +97,7 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 
 def literal(text: str, line: int = 0, file: str = "", assumes: tuple[str, ...] = ()) -> Text:
     """Known text."""
-    return Text((Piece(text, line, file),) if text else (), assumes)
+    return Text((TextPiece(text, line, file),) if text else (), assumes)
 
 
 def undecided(
@@ -110,16 +110,16 @@ def undecided(
     assumes: tuple[str, ...] = (),
 ) -> Text:
     """Text of which only is known what would decide it."""
-    return Text((Piece("", line, file, Undecided(unique(needs), is_unset, splits)),), assumes)
+    return Text((TextPiece("", line, file, Undecided(unique(needs), is_unset, splits)),), assumes)
 
 
 def joined(texts: Iterable[Text], separator: str = "") -> Text:
     """``texts`` after each other."""
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     assumes: list[str] = []
     for number, text in enumerate(texts):
         if number and separator:
-            pieces.append(Piece(separator, 0, ""))
+            pieces.append(TextPiece(separator, 0, ""))
         pieces.extend(text.pieces)
         assumes.extend(text.assumes)
     return Text(tuple(pieces), unique(assumes))
@@ -139,17 +139,17 @@ def either(texts: Sequence[Text], needs: tuple[str, ...], line: int, file: str) 
     middle = unique(
         need for tokens in lists for p in tokens[head : len(tokens) - tail] if p.undecided for need in p.undecided.needs
     )
-    gap = Piece("", line, file, Undecided(unique((*needs, *middle)), splits=True))
+    gap = TextPiece("", line, file, Undecided(unique((*needs, *middle)), splits=True))
     differ = ["".join(p.shown for p in tokens[head : len(tokens) - tail]) for tokens in lists]
-    blank = (Piece(" ", line, file),)
+    blank = (TextPiece(" ", line, file),)
     before = blank if all(not text or text[0].isspace() for text in differ) else ()
     after = blank if all(not text or text[-1].isspace() for text in differ) else ()
     end = tuple(first[len(first) - tail :])
     return Text((*first[:head], *before, gap, *after, *end), unique(each for text in texts for each in text.assumes))
 
 
-def _tokens(text: Text) -> list[Piece]:
-    found: list[Piece] = []
+def _tokens(text: Text) -> list[TextPiece]:
+    found: list[TextPiece] = []
     for piece in text.pieces:
         if piece.undecided:
             found.append(piece)
@@ -158,7 +158,7 @@ def _tokens(text: Text) -> list[Piece]:
     return found
 
 
-def _same(left: Piece, right: Piece) -> bool:
+def _same(left: TextPiece, right: TextPiece) -> bool:
     return left.text == right.text and left.undecided == right.undecided
 
 
