@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -34,7 +34,8 @@ def test_megatron_lm(tmp_path: Path, model: str, number: int, job: dict[str, Any
     found = shardplan.search(model, "dgx-h100", number, stack="megatron-lm", fix=fix, top=3, **job)
     for place, estimate in enumerate(found.estimates):
         path = tmp_path / f"launch{place}.sh"
-        shardplan.export(cast(Any, estimate), "megatron-lm", path=path)
+        assert isinstance(estimate, shardplan.PlanAnswer)
+        shardplan.export(estimate, "megatron-lm", path=path)
         again = put(read_launch(Ask(path=path)), None, found.question.cluster)
         assert again.missing == {}
         assert again.plan == estimate.plan

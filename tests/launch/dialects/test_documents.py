@@ -65,6 +65,21 @@ def test_overrides_after_the_hyphens_come_last(tmp_path: Path) -> None:
     assert found.value("tp") == 4
 
 
+def test_a_line_of_torchtitan_says_what_it_says_and_asks_for_the_rest(tmp_path: Path) -> None:
+    pytest.importorskip("tree_sitter_bash")
+    line = (
+        "torchrun --nnodes 2 --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b "
+        "--parallelism.tensor_parallel_degree 2 --parallelism.pipeline_parallel_degree 1 "
+        "--parallelism.data_parallel_replicate_degree 1 --parallelism.data_parallel_shard_degree 8 "
+        "--parallelism.context_parallel_degree 1 --training.max_context_length 8192 "
+        "--training.num_tokens_per_microbatch_per_dp_rank 16384 activation-checkpoint:full"
+    )
+    found = read(tmp_path, "run.sh", line)
+    assert values(found, "num_accelerators", "tp", "pp", "micro_batch_size", "recompute") == (16, 2, 1, 2, "full")
+    assert found.value("model") == "llama-3.1-8b"
+    assert {"precision", "optimizer"} <= set(found.missing)  # the function may have converters and another optimizer
+
+
 DEEPSPEED = """
 {
   "train_batch_size": 64,

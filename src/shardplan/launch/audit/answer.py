@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
-from shardplan.launch.audit.improve import Improvement, check_keep, improvements
-from shardplan.launch.audit.observed import Explanation, explain, parse_observed
 from shardplan.launch.audit.question import Put, put
 from shardplan.launch.audit.violations import stops, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.dialects.reading import Break, Reading
+
+if TYPE_CHECKING:
+    from shardplan.launch.audit.improve import Improvement
+    from shardplan.launch.audit.observed import Explanation, Observed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,24 +53,51 @@ def audit_launch(
     observed: Sequence[str] = (),
 ) -> Audit:
     """Reads and judges a launch file. Raises InputError for a file that is not read, and for wrong arguments."""
-    kept, measured = check_keep(keep), [parse_observed(text) for text in observed]
+    measured = _measured(observed)
+    kept = _kept(keep)
     reading = read_launch(ask)
     asked = put(reading, model, cluster)
     found = violations(reading, asked)
     now = _estimate(asked)
-    better = (
-        ()
-        if asked.question is None or asked.plan is None
-        else improvements(asked.question, asked.plan, None if stops(found) else now, asked.stack, kept)
-    )
+    better = _better(asked, None if stops(found) else now, kept)
     explained = () if now is None else tuple(_explained(asked, now, each) for each in measured)
     return Audit(reading=reading, put=asked, violations=found, estimate=now, improvements=better, observed=explained)
 
 
-def _explained(asked: Put, now: Estimate, measured: object) -> Explanation:
+def _kept(keep: Sequence[str]) -> tuple[str, ...]:
+    """The fields that stay. The search is imported where it is needed: that takes time. Raises InputError."""
+    if not keep:
+        return ()
+    from shardplan.launch.audit.improve import check_keep
+
+    return check_keep(keep)
+
+
+def _measured(observed: Sequence[str]) -> list[Observed]:
+    """Measurements. Raises InputError."""
+    if not observed:
+        return []
+    from shardplan.launch.audit.observed import parse_observed
+
+    return [parse_observed(text) for text in observed]
+
+
+def _better(asked: Put, now: Estimate | None, kept: Sequence[str]) -> tuple[Improvement, ...]:
+    """What would be better than the plan as it is."""
+    if asked.question is None or asked.plan is None:
+        return ()
+    from shardplan.launch.audit.improve import improvements
+
+    return improvements(asked.question, asked.plan, now, asked.stack, kept)
+
+
+def _explained(asked: Put, now: Estimate, measured: Observed) -> Explanation:
+    """What bridges the gap to one measurement."""
+    from shardplan.launch.audit.observed import explain
+
     assert asked.question is not None
     assert asked.plan is not None
-    return explain(asked.question, asked.plan, now, measured)  # type: ignore[arg-type]
+    return explain(asked.question, asked.plan, now, measured)
 
 
 def _estimate(asked: Put) -> Estimate | None:

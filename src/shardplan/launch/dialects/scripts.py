@@ -19,7 +19,7 @@ from shardplan.launch.dialects.megatron_names import BARE
 from shardplan.launch.dialects.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Setting, Settings, state
+from shardplan.launch.dialects.settings import Setting, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Script, Word, read_script
 from shardplan.launch.read.limits import LAUNCH_FILE
@@ -208,26 +208,26 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         torchtitan.torchtitan_facts(facts, settings)
         return facts
     module, config = settings.value("module"), settings.value("config")
-    facts.note(
-        f"the configuration is the function {config} of torchtitan's module {module}: give its file to read the rest"
-    )
-    facts.state("model_name", f"{config}", options.given["config"].place if "config" in options else "")
-    for key in (
-        "tp",
-        "pp",
-        "cp",
-        "ep",
-        "micro_batch_size",
-        "global_batch_size",
-        "sequence_length",
-        "precision",
-        "recompute",
-    ):
-        for names, convert in [torchtitan.TABLE[key]] if key in torchtitan.TABLE else []:
-            state(facts, key, settings.first(*names), convert)
-        facts.miss(key, (f"the function {config} of torchtitan's module {module}",))
-    facts.miss("model", (f"the function {config}: --model",))
+    function = f"the function {config} of torchtitan's module {module}"
+    facts.note(f"the configuration is {function}: what the line does not state is asked for")
+    facts.open = (function,)
+    facts.miss("precision", (f"{function}, whose converters decide it",))
+    mode = next((word for word in launch.words if (word.text or "").startswith(CHECKPOINT)), None)
+    own = options_of(word for word in launch.words if word is not mode)
+    settings = torchtitan.named_by_function(Settings.of_options(own))
+    if mode is not None and mode.text is not None:
+        place = f"{ask.path.name}:{mode.line} {mode.text}"
+        settings["activation_checkpoint.mode"] = Setting(
+            name=CHECKPOINT, value=mode.text[len(CHECKPOINT) :], place=place
+        )
+    else:
+        facts.miss("recompute", (function,))
+    torchtitan.torchtitan_facts(facts, settings)
     return facts
+
+
+CHECKPOINT: Final = "activation-checkpoint:"
+"""The word of a line of torchtitan that chooses recomputation."""
 
 
 def _maxtext(ask: Ask, script: Script, launch: Launch) -> Facts:

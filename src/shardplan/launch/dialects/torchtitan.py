@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from pathlib import PurePath
 from typing import Final
 
 from shardplan.inputs.words import SCHEDULES
+from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all
 from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole
@@ -69,6 +71,8 @@ def torchtitan_facts(facts: Facts, settings: Settings) -> None:
     """Reads a configuration into ``facts``, which may know the world size already."""
     state_all(facts, settings, TABLE)
     _model(facts, settings)
+    if facts.version == PYTHON:
+        facts.derive("etp", 1, "experts are not split over tensor-parallel ranks since 2026")
     for key in ("tp", "pp", "cp", "ep", "etp", "replicate"):
         facts.assume(key, 1)
     facts.assume("shard", -1, "what is left")
@@ -87,6 +91,16 @@ def torchtitan_facts(facts: Facts, settings: Settings) -> None:
 
 HELPERS: Final = ("replicate", "shard", "local_batch_size", "schedule_word", "layers_per_stage", "pipeline_micro_batch",
                   "flavor", "family", "pipelined_batch")  # fmt: skip
+
+
+def named_by_function(settings: Settings) -> Settings:
+    """Settings of a line with family and flavor by the name of the configuration's function: ``llama3_8b``."""
+    module, config = settings.value("module"), settings.first("config")
+    for family, flavor in FLAVORS:
+        if config is not None and family == module and folded(str(config.value)) == folded(f"{family}_{flavor}"):
+            for key, value in (("model.name", family), ("model.flavor", flavor)):
+                settings[key] = replace(config, name=key, value=value)
+    return settings
 
 
 def _model(facts: Facts, settings: Settings) -> None:
@@ -165,6 +179,8 @@ def _batch(facts: Facts, settings: Settings) -> None:
     if pp == 1 and local is not None:
         fact = facts.facts["local_batch_size"]
         facts._put("micro_batch_size", fact, "training.local_batch_size")  # noqa: SLF001
+    elif facts.version == PYTHON and local is not None:
+        facts.derive("micro_batch_size", local, facts.facts["local_batch_size"].why)
     elif pp is not None and local is not None:
         facts.assume("pipeline_micro_batch", 1)
         if "pipeline_micro_batch" in facts.facts:
@@ -216,11 +232,20 @@ def _stages(facts: Facts) -> None:
         if meant in {"1f1b", "gpipe"}:
             facts.derive("vp", 1, f"{word} has one stage per rank")
         elif facts.number("layers_per_stage") is not None:
+            _by_layers(facts)
             facts.miss("vp", ("the layers of the model over layers_per_stage",))
         else:
             facts.assume("vp", 2, f"{word} with two stages per rank")
         if meant == INTERLEAVED.name:
             facts.note("interleaved schedules of torchtitan count embedding and head as layers where stages are cut")
+
+
+def _by_layers(facts: Facts) -> None:
+    """Virtual stages from the layers of the catalogue's model over those of a stage."""
+    model, pp, size = named_model(facts.value("model")), facts.number("pp"), facts.number("layers_per_stage")
+    if model is not None and pp and size and model.num_hidden_layers % (pp * size) == 0:
+        rule = f"{model.num_hidden_layers} layers / pp {pp} / {size} of a stage"
+        facts.derive("vp", model.num_hidden_layers // (pp * size), rule)
 
 
 def _precision(facts: Facts, settings: Settings) -> None:
@@ -257,7 +282,7 @@ def _recompute(facts: Facts, settings: Settings) -> None:
     option = settings.value("activation_checkpoint.selective_ac_option")
     if word in {"none", "full", "fullac"}:
         facts.state("recompute", "full" if "full" in word else "none", place, "activation_checkpoint.mode")
-    elif word == "selectiveac" or (word == "selective" and option == "op"):
+    elif word == "selectiveac" or (word == "selective" and (option == "op" or facts.version == PYTHON)):
         facts.state("recompute", "op_sac", place, "activation_checkpoint.mode")
     elif word == "selective":
         _every(facts, option if option is not None else "2", place)
@@ -286,7 +311,7 @@ def _rest(facts: Facts, settings: Settings) -> None:
     facts.assume("optimizer", "adam")
     facts.assume("overlap_tp", value=False)
     facts.assume("offload", "none")
-    facts.assume("overlap_dp", value=True)
+    facts.derive("overlap_dp", value=True, rule="FSDP gathers and reduces during computation")
     facts.assume("sequence_length", 2048)
     compiled = settings.first("compile.enable", "training.compile")
     if compiled is not None and switch(compiled.value) is not None:
