@@ -50,7 +50,8 @@ def plan_columns() -> dict[str, Cell]:
 
 def schema_of(grid: SweepGrid) -> dict[str, Cell]:
     """Every column with its type, in order."""
-    asked: dict[str, Cell] = {NUMBER: "int"} | _grid_columns(grid)
+    number: dict[str, Cell] = {NUMBER: "int"}
+    asked = number | _grid_columns(grid)
     counts: dict[str, Cell] = dict.fromkeys(COUNTS_OF_QUESTION, "int")
     names: dict[str, Cell] = dict.fromkeys(NAMES_OF_QUESTION, "text")
     asked |= {name: cell for name, cell in (counts | names).items() if name not in asked}
