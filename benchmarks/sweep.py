@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from concurrent.futures import Executor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def _of_processes(grid: SweepGrid) -> Record:
 
 
 def _of_cluster(grid: SweepGrid) -> Record:
-    import distributed
+    distributed: Any = import_module("distributed")
 
     with (
         distributed.LocalCluster(  # type: ignore[no-untyped-call]

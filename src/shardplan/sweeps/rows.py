@@ -50,13 +50,14 @@ def plan_columns() -> dict[str, Cell]:
 
 def schema_of(grid: SweepGrid) -> dict[str, Cell]:
     """Every column with its type, in order."""
-    asked: dict[str, Cell] = {NUMBER: "int", **_grid_columns(grid)}
+    number: dict[str, Cell] = {NUMBER: "int"}
+    asked = number | _grid_columns(grid)
     counts: dict[str, Cell] = dict.fromkeys(COUNTS_OF_QUESTION, "int")
     names: dict[str, Cell] = dict.fromkeys(NAMES_OF_QUESTION, "text")
-    left: dict[str, Cell] = {name: cell for name, cell in {**counts, **names}.items() if name not in asked}
+    asked |= {name: cell for name, cell in (counts | names).items() if name not in asked}
     answered: dict[str, Cell] = {"outcome": "text", "reason": "text", "num_plans_evaluated": "int"}
     terms: dict[str, Cell] = {f"{name}_s": "float" for name in TERMS}
-    return {**asked, **left, **answered, **estimate_columns(), **terms, **plan_columns()}
+    return asked | answered | estimate_columns() | terms | plan_columns()
 
 
 def _grid_columns(grid: SweepGrid) -> dict[str, Cell]:
