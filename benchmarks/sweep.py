@@ -105,10 +105,8 @@ def _of_cluster(grid: SweepGrid) -> Record:
     distributed: Any = import_module("distributed")
 
     with (
-        distributed.LocalCluster(  # type: ignore[no-untyped-call]
-            n_workers=2, threads_per_worker=1, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,  # type: ignore[no-untyped-call]
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
     ):
         return _swept("Dask, two workers, large grid", grid, client.get_executor(pure=False))
 

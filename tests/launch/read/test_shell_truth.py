@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.launch.read.truth import BASH, words_of_bash
 
@@ -52,7 +52,7 @@ N=3; while [ $N -gt 0 ]; do run $N; N=$((N-1)); done; until (( N >= 2 )); do ((N
     "indirect": r"""A=B; B="v w"; run "${!A}" ${!A}; L=(x y z); run "${!L[@]}" """,
     "here": 'A=5\nX=$(cat <<EOF\n{"a": $A, "b": "\\$A"}\nEOF\n)\nrun "$X"\nY=$(cat <<\'EOF\'\n$A\nEOF\n)\nrun "$Y"\n',
     "substitution": r"""run $(echo a "b  c") "$(echo a "b  c")" `echo x` "$(printf '%s\n' y)" "$(echo "$(echo "q r")")" """,
-    "adding": r"""A=x; A+=y; A+=" z"; export A B=2; export C="$A $B"; readonly D=4; declare E=5; run "$A" $B "$C" $D $E""",
+    "adding": r"""A=x; A+=y; A+=" z"; export A B=2; export C="$A $B"; readonly D=4; declare E=5; export G=x{1..3}; run "$G"; run "$A" $B "$C" $D $E""",
     "separators": r"""IFS=,; V=a,b,,c; run $V; A=(1 2 3); run "${A[*]}"; unset IFS; run $V; unset V; run "$V" x""",
     "braces": r"""run {a,b}{1,2} x{1..3}y {01..03} {5..1..2} "{a,b}" {a} a{b {,x} pre{p,"q r"}post""",
     "dollars": r"""A=1; run "$" $ "a$" "$A$" "cost: 5$" "$A-$A" "$A.b" "${A}b" $A/b '$' """,
@@ -130,7 +130,9 @@ def statements(draw: st.DrawFn, depth: int = 0) -> str:
 
 
 @given(st.lists(statements(), min_size=1, max_size=8))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_words_of_small_scripts_are_those_of_bash(tmp_path: Path, lines: list[str]) -> None:
     start = "set -f\nA='a b'; B=; C1=x1; _d='*'; A_n=1; B_n=2; C1_n=3; _d_n=0; L=(p 'q r'); set -- 1 '2 3'\n"
     script = start + "\n".join(lines) + "\nrun end\n"

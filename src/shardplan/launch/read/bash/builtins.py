@@ -12,6 +12,7 @@ from shardplan.launch.read.bash.branches import Branches
 from shardplan.launch.read.bash.conditions import HOLDS, Truth
 from shardplan.launch.read.bash.context import Context
 from shardplan.launch.read.bash.expansion import ExpandedWord
+from shardplan.launch.read.bash.lexing import braces
 from shardplan.launch.read.bash.state import Variable, flat
 from shardplan.launch.read.bash.syntax import Source, arguments, children
 from shardplan.launch.read.bash.text import EMPTY, Text, joined, literal, undecided
@@ -229,7 +230,12 @@ class Builtins(Branches):
                     is_local=kind == "local"
                     or (kind != "export" and bool(self._locals) and "g" not in flags and kind != "readonly"),
                 )
-            if child.type == "variable_assignment":
+            made = braces(source) if child.type == "variable_assignment" and "=(" not in source else None
+            if made:  # words of these commands are expanded before they are assigned
+                for each in made:
+                    self._assign_text(name, "", self.expansion.single(each.partition("=")[2], line), line, adds=False)
+                self.state.exported.update({name} if is_export else ())
+            elif child.type == "variable_assignment":
                 self.assign_node(child, is_export=is_export)
             elif child.type == "variable_name":
                 self.state.exported.update({name} if is_export and "n" not in flags else ())
