@@ -151,6 +151,7 @@ class Dispatch:
         self.pending = deque(folder.missing())
         self.suspects: deque[int] = deque()
         """Chunks that were asked when a worker died: asked again one at a time, so that the guilty one is found."""
+        self.tried: set[int] = set()
         self.in_flight: dict[Future[list[Row]], int] = {}
         self.num_done, self.num_failed = folder.num_done, 0
 
@@ -202,10 +203,11 @@ class Dispatch:
         if self.processes is None:
             raise _stopped(str(error)) from None
         asked, self.in_flight = [*self.in_flight.values()], {}
-        if len(asked) == 1:  # it was asked alone
+        if len(asked) == 1 and asked[0] in self.tried:  # it was asked again, alone
             self._keep(asked[0], self._given_up(asked[0]))
         else:
             self.suspects.extend(asked)
+            self.tried.update(asked)
         return self.processes.replaced()
 
     def _given_up(self, chunk: int) -> list[Row]:
