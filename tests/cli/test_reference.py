@@ -49,13 +49,13 @@ def test_the_page_on_output_names_every_key() -> None:
 
 
 def test_the_page_on_output_names_no_other_key() -> None:
-    known = set(answer("plan", *SMALL, *FEW))
+    known = set(answer("plan", *SMALL, *FEW, "--simulate-top", "3"))
     table = OUTPUT.split("## Plan file")[1].split("### One element")[0]
     assert {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     } <= known
     element = OUTPUT.split("### One element")[1].split("### `explanation`")[0]
-    plan = set(answer("plan", *SMALL, *FEW, "--stack", "torchtitan")["plans"][0])
+    plan = set(answer("plan", *SMALL, *FEW, "--stack", "torchtitan", "--simulate-top", "3")["plans"][0])
     assert {
         name for row in re.findall(r"^\| (`.*?) \|", element, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     } == plan

@@ -83,16 +83,21 @@ def is_broken(node: Node, data: bytes) -> bool:
     for child in node.children:
         if child.is_error or child.is_missing or not blank.fullmatch(data, end, max(end, child.start_byte)):
             return True
-        if child.type == "variable_assignment" and _has_gap(child):
+        if child.type == "variable_assignment" and _has_gap(child, data):
             return True
         end = child.end_byte
-    return node.type == "variable_assignment" and _has_gap(node)
+    return node.type == "variable_assignment" and _has_gap(node, data)
 
 
-def _has_gap(assignment: Node) -> bool:
+def _has_gap(assignment: Node, data: bytes) -> bool:
     """Whether characters between name and value are lost."""
     children = assignment.children
-    return any(left.end_byte != right.start_byte for left, right in pairwise(children))
+    arrays = [child for child in children if child.type == "array"]
+    return any(left.end_byte != right.start_byte for left, right in pairwise(children)) or any(
+        not _BLANK.fullmatch(data, left.end_byte, right.start_byte)
+        for array in arrays
+        for left, right in pairwise(array.children)
+    )
 
 
 def children(node: Node, start: str = "", ends: tuple[str, ...] = ()) -> list[Node]:
