@@ -37,7 +37,7 @@ def test_errors_are_told_apart(by: str) -> None:
 def test_the_text_tells_errors_order_and_coverage() -> None:
     text = run("validate", EXAMPLE).stdout
     assert text.startswith("12 rows of ")
-    for words in ("Step time", "Furthest off", "assumed: grad_dtype bf16 (default of nemo)", "inside their band"):
+    for words in ("Step time", "Furthest off", "of all rows: grad_dtype bf16 (default of nemo)", "inside their band"):
         assert words in unwrapped(text)
     assert "Peak memory" not in text  # nothing was measured
 

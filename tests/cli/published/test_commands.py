@@ -315,7 +315,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "an unknown device": ((*LAYER[:3], "h100", *LAYER[4:]), "did you mean H100 SXM5"),
     "a layer beside the limits": ((*LAYER, "--limits"), "--d-in is given with --limits"),
     "variants of no limits": ((*LAYER, "--variants"), "--variants is given without --limits"),
-    "limits the wrong way round": ((*LIMITS, "--min-flop", "1e33"), "at least min_flop"),
+    "limits the wrong way round": (tuple("1e33" if each == "1e24" else each for each in LIMITS), "at least min_flop"),
     "a time without unit": ((*LIMITS, "--training-time", "3"), "has no unit"),
     "no cluster": (("published", "searcher"), "cluster is missing"),
     "a file that is not there": (("published", "searcher", "--cluster", "none.json"), "does not exist"),
