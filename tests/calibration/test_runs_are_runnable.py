@@ -12,6 +12,7 @@ from shardplan.inputs.degrees import Setting
 OTHER_SOFTWARE = {
     "sc21-tab2-zero-3",  # DeepSpeed as a baseline in a paper about Megatron-LM
     "llama3-405b",  # Meta's own trainer, taken as torchtitan
+    "titan-h100-llama-3.1-8b-l8-s4096-b2-2-eager",  # every second layer: torchtitan 0.2.2, not main
 }
 ASSUMED_CHUNKS = {"sc21-tab1-39.1b", "mlm-jan2021-39.1b"}
 """Two stages, which Megatron-LM did not interleave: the row is silent, and the usual size of a chunk is assumed."""

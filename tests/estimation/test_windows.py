@@ -17,7 +17,7 @@ from shardplan.estimation.charge import state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
-from shardplan.estimation.times import state_times, work_times
+from shardplan.estimation.times import state_times, waits, work_times
 from shardplan.inputs.plan import Plan
 from shardplan.memory.activations import applied_share
 from shardplan.workload.stage import Stage
@@ -68,7 +68,7 @@ def spent(priced: PricedPlan, stage: Stage) -> Spent:
         | {
             "pp": m * float(times.transfer),
             "offload": m * float(times.offload),
-            "dp": float(states.sharded) + float(states.reduce) + float(states.gather),
+            "dp": m * float(states.sharded) / float(m + waits(numbers)) + float(states.reduce) + float(states.gather),
         },
     )
 

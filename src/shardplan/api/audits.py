@@ -12,7 +12,7 @@ from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.api.saving import save_record
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
-from shardplan.reports.audit import audit_record
+from shardplan.reports.forms.audit import audit_record
 
 
 @dataclass(frozen=True, kw_only=True)

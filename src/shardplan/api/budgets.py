@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from shardplan.api.answers import frame_of
 from shardplan.api.questions import ClusterLike, JobFields, ModelLike, ProfileLike, StackLike, ask, choices_of
 from shardplan.api.saving import save_record
-from shardplan.decisions.budget import ClusterBudget, Limits, Option, Restricted, RunQuestion, budget_of
+from shardplan.decisions.budget import BudgetOption, ClusterBudget, Limits, Restricted, RunQuestion, budget_of
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.fields import dataclass, described
@@ -30,7 +30,7 @@ class BudgetAnswer:
     """One for each cluster, in their order."""
 
     @property
-    def options(self) -> tuple[Option, ...]:
+    def options(self) -> tuple[BudgetOption, ...]:
         """The runs, in the order of the clusters; clusters on which no plan fits have none."""
         return tuple(each.option for each in self.budgets if each.option is not None)
 

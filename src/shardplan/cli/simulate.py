@@ -119,7 +119,7 @@ def simulate(
     target.write(simulated_plan_record(simulated))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
-        from shardplan.cli.show.simulation import show_step
+        from shardplan.cli.show.steps.simulation import show_step
 
         closed = simulated.closed_form_time
         show_step(
@@ -213,7 +213,7 @@ def _case(
     target.write(simulation_record(steps.step, closed) | replicas_record(steps))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
-        from shardplan.cli.show.simulation import show_step
+        from shardplan.cli.show.steps.simulation import show_step
 
         show_step(Page(), named, steps, step_time=steps.step.step_time, closed_form_time=closed)
     return 0

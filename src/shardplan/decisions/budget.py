@@ -84,7 +84,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
+class BudgetOption:
     """A run on one cluster and size: time, money and energy."""
 
     question: Question
@@ -147,7 +147,7 @@ class ClusterBudget:
     """The answer for one cluster."""
 
     cluster: Cluster
-    option: Option | None
+    option: BudgetOption | None
     """The run that meets the limits, or the one that comes nearest; None where no plan fits on any size."""
     reason: str | None
     """Why there is no option."""
@@ -202,7 +202,7 @@ def _in_force(limits: Limits) -> Limits:
     return Limits(days=USUAL_DAYS) if all(each is None for each in given) else limits
 
 
-def _best(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[Option | None, list[Option]]:
+def _best(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[BudgetOption | None, list[BudgetOption]]:
     """The run that meets the limits, and all that were looked at."""
     sizes, limits = sizes_of(cluster.accelerators_per_node, cluster.max_num_accelerators), _in_force(limits)
     if limits.days is not None:
@@ -210,14 +210,14 @@ def _best(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[Option | None,
     return soonest(sizes, runs.option, lambda option: not [*_shortfalls(option, limits)])
 
 
-def _nearest(looked: Sequence[Option], limits: Limits) -> Option | None:
+def _nearest(looked: Sequence[BudgetOption], limits: Limits) -> BudgetOption | None:
     """Where nothing meets the limits: the run done soonest, or that which takes least where time is not limited."""
     if _in_force(limits).days is not None:
         return min(looked, key=lambda option: option.wall_time, default=None)
     return min(looked, key=lambda option: option.accelerator_hours, default=None)
 
 
-def _shortfalls(option: Option, limits: Limits) -> Iterator[str]:
+def _shortfalls(option: BudgetOption, limits: Limits) -> Iterator[str]:
     """Limits that a run breaks, and by how much."""
     taken = {
         "days": (option.days, limits.days, "days"),
@@ -237,7 +237,7 @@ def _no_plan(limits: Limits, runs: _Runs) -> str:
     return f"failures leave no time to train {where}" if runs.never_ends else f"no plan fits {where}"
 
 
-def _stating(option: Option, missed: tuple[str, ...], limits: Limits) -> Option:
+def _stating(option: BudgetOption, missed: tuple[str, ...], limits: Limits) -> BudgetOption:
     usual = _in_force(limits) is not limits
     assumed = (f"done within {USUAL_DAYS:g} days, as nothing else is limited",) if usual else ()
     return replace(option, shortfalls=missed, assumptions=(*assumed, *option.assumptions))
@@ -259,7 +259,7 @@ class _Runs:
         self.restricted, self.progress, self.stop = restricted, progress, stop
         self.known, self.num_searches, self.never_ends = KnownPipelines(), 0, False
 
-    def option(self, num_accelerators: int) -> Option | None:
+    def option(self, num_accelerators: int) -> BudgetOption | None:
         """The run on so many accelerators; None where no plan fits, or failures leave no time to train."""
         question = self.asked.on(num_accelerators, {})
         tokens = check_tokens(question)
@@ -294,14 +294,14 @@ class _Runs:
         return None if best is None else StageRun.of(question, best, stage.tokens)
 
 
-def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> Option:
+def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, operations: Operations) -> BudgetOption:
     question = runs[-1].question
     cluster, number, wall_time = question.cluster, question.num_accelerators, duration.accounts.wall_time
     price = price_of(cluster, operations)
     energy = energy_of(cluster, number, wall_time, operations)
     quoted = (f"price {price.per_hour:g} {price.currency}/h: {price.source}",) if price and price.source else ()
     rate = duration.recovery.failures_per_second
-    return Option(
+    return BudgetOption(
         question=question,
         stages=runs,
         duration=duration,

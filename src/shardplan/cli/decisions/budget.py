@@ -79,7 +79,7 @@ class BudgetFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpaceFlags:
+class BudgetSpaceFlags:
     """The plans that are searched."""
 
     fix: Annotated[list[str] | None, _search("Fix a field of the plan: tp=4.")] = None
@@ -107,7 +107,7 @@ def budget(
     job: JobFlags,
     operations: OperationsFlags,
     software: SoftwareFlags,
-    space: SpaceFlags,
+    space: BudgetSpaceFlags,
     overrides: OverrideFlags,
     output: OutputFlags,
     files: FileFlags,
@@ -154,7 +154,7 @@ def _targets(files: FileFlags, output: OutputFlags) -> dict[str, JsonTarget]:
 
 
 def _budgets(
-    model: str | None, flags: QuestionFlags, wanted: BudgetFlags, operations: Operations, space: SpaceFlags
+    model: str | None, flags: QuestionFlags, wanted: BudgetFlags, operations: Operations, space: BudgetSpaceFlags
 ) -> tuple[ClusterBudget, ...]:
     """The answer for each cluster. Raises InputError."""
     from shardplan.cli.progress import progress_bar
@@ -208,7 +208,7 @@ def _limits(wanted: BudgetFlags) -> Limits:
     )
 
 
-def _restricted(space: SpaceFlags) -> Restricted:
+def _restricted(space: BudgetSpaceFlags) -> Restricted:
     """Values of ``--fix``, ``--limit`` and ``--exclude``. Raises InputError."""
     from shardplan.cli.question import choices
     from shardplan.decisions.budget import Restricted

@@ -90,7 +90,7 @@ def audit(
     target.check(file, model, cluster)
     from shardplan.launch.audit.answer import audit_launch
     from shardplan.launch.dialects.ask import Ask
-    from shardplan.reports.audit import audit_record
+    from shardplan.reports.forms.audit import audit_record
 
     values = dict(_pairs("--given", given))
     if gpus is not None:

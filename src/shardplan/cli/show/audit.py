@@ -10,9 +10,9 @@ from shardplan.cli.show import answer as show_answer
 from shardplan.cli.show import details as show_details
 from shardplan.launch.audit.answer import Audit
 from shardplan.launch.audit.improve import Improvement
-from shardplan.launch.audit.observed import Explanation
+from shardplan.launch.audit.observed import GapExplanation
 from shardplan.launch.dialects.reading import Break
-from shardplan.reports.audit import world_record
+from shardplan.reports.forms.audit import world_record
 from shardplan.reports.plan_words import field_text
 from shardplan.units import format_bytes, format_time
 
@@ -107,7 +107,7 @@ def _improvements(page: Page, found: tuple[Improvement, ...]) -> None:
                 page.line(f"{sign} {option}", indent=4, style="red" if sign == "-" else "green")
 
 
-def _observed(page: Page, each: Explanation) -> None:
+def _observed(page: Page, each: GapExplanation) -> None:
     """A measurement, and what explains it."""
     page.heading("Observed", f"{each.observed.text}: {each.meaning}")
     if each.ratio is not None:

@@ -96,7 +96,7 @@ def measured_timeline(
     target.write(measured_record(answer))
     if not any(each.is_stdout for each in (target, stages, *drawn)):
         from shardplan.cli.layout import Page
-        from shardplan.cli.show.measured import show_measured
+        from shardplan.cli.show.steps.measured import show_measured
 
         written = [str(each.path) for each in (*drawn, stages) if each.path is not None]
         show_measured(Page(), answer, written=written, splits_gradients=_splits(answer) and stages.path is not None)

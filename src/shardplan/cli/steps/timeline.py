@@ -95,7 +95,7 @@ def timeline(
     target.write(timeline_record(shown))
     if not (target.is_stdout or drawings.are_on_stdout):
         from shardplan.cli.layout import Page
-        from shardplan.cli.show.timeline import show_timeline
+        from shardplan.cli.show.steps.timeline import show_timeline
 
         show_timeline(Page(), shown, written=drawings.written)
     return 0

@@ -18,7 +18,7 @@ from shardplan.launch.dialects.reading import Break, Reading
 
 if TYPE_CHECKING:
     from shardplan.launch.audit.improve import Improvement
-    from shardplan.launch.audit.observed import Explanation, Observed
+    from shardplan.launch.audit.observed import GapExplanation, Observed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Audit:
     """Memory and time; None where something is missing or the plan is not valid."""
     improvements: tuple[Improvement, ...] = ()
     """The most valuable changes."""
-    observed: tuple[Explanation, ...] = ()
+    observed: tuple[GapExplanation, ...] = ()
     """Measurements next to the prediction."""
 
     @property
@@ -91,7 +91,7 @@ def _better(asked: Put, now: Estimate | None, kept: Sequence[str]) -> tuple[Impr
     return improvements(asked.question, asked.plan, now, asked.stack, kept)
 
 
-def _explained(asked: Put, now: Estimate, measured: Observed) -> Explanation:
+def _explained(asked: Put, now: Estimate, measured: Observed) -> GapExplanation:
     """What bridges the gap to one measurement."""
     from shardplan.launch.audit.observed import explain
 

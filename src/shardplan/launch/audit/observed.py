@@ -50,7 +50,7 @@ class Observed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cause:
+class GapCause:
     """What may explain a gap."""
 
     cause: str
@@ -68,7 +68,7 @@ class Cause:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class GapExplanation:
     """A measurement next to the prediction."""
 
     observed: Observed
@@ -78,7 +78,7 @@ class Explanation:
     """Measured step time over the predicted one."""
     is_in_band: bool
     """Whether the prediction's band covers it."""
-    causes: tuple[Cause, ...]
+    causes: tuple[GapCause, ...]
     """The one that explains most first."""
 
 
@@ -121,7 +121,7 @@ def _observed(text: str, kind: Kind, match: re.Match[str]) -> Observed:
     )
 
 
-def explain(question: Question, plan: Plan, now: Estimate, observed: Observed) -> Explanation:
+def explain(question: Question, plan: Plan, now: Estimate, observed: Observed) -> GapExplanation:
     """Which causes bridge the gap between ``now`` and what was observed."""
     if observed.kind == "out_of_memory":
         return _explain_memory(question, plan, now, observed)
@@ -130,7 +130,7 @@ def explain(question: Question, plan: Plan, now: Estimate, observed: Observed) -
     causes = (
         [] if abs(math.log(ratio)) < math.log1p(LEAST_SHARE / 3) else _time_causes(question, plan, now, ratio, observed)
     )
-    return Explanation(
+    return GapExplanation(
         observed=observed,
         meaning=meaning,
         ratio=ratio,
@@ -161,7 +161,7 @@ def _step_time(question: Question, now: Estimate, observed: Observed) -> tuple[f
     )
 
 
-def _time_causes(question: Question, plan: Plan, now: Estimate, ratio: float, observed: Observed) -> list[Cause]:
+def _time_causes(question: Question, plan: Plan, now: Estimate, ratio: float, observed: Observed) -> list[GapCause]:
     """Causes in the direction of the gap, the ones that bridge most of it first."""
     found = list(_counting(now, ratio, observed))
     for entry in _entries():
@@ -175,8 +175,8 @@ def _time_causes(question: Question, plan: Plan, now: Estimate, ratio: float, ob
     return sorted(found, key=lambda each: -min(each.explains, 1 / max(each.explains, 1e-9)))
 
 
-def _cause(entry: Mapping[str, Any], changed: Estimate, share: float) -> Cause:
-    return Cause(
+def _cause(entry: Mapping[str, Any], changed: Estimate, share: float) -> GapCause:
+    return GapCause(
         cause=str(entry["cause"]),
         change=dict(entry["change"]),
         explains=share,
@@ -186,10 +186,10 @@ def _cause(entry: Mapping[str, Any], changed: Estimate, share: float) -> Cause:
     )
 
 
-def _counting(now: Estimate, ratio: float, observed: Observed) -> Iterator[Cause]:
+def _counting(now: Estimate, ratio: float, observed: Observed) -> Iterator[GapCause]:
     """A rate that is counted otherwise: against the sparse peak, or with FLOP that are not the model's."""
     if observed.kind == "mfu":
-        yield Cause(
+        yield GapCause(
             cause="the MFU was divided by the peak with sparsity, which is twice the dense one",
             change={"peak": "2 x"},
             explains=math.log(2) / math.log(ratio),
@@ -198,7 +198,7 @@ def _counting(now: Estimate, ratio: float, observed: Observed) -> Iterator[Cause
             check=f"divide by the dense peak, {now.peak_flops / 1e12:.0f} TFLOP/s of {now.peak_format}",
         )
     if observed.kind in {"mfu", "flops"} and now.hfu > now.mfu:
-        yield Cause(
+        yield GapCause(
             cause="the FLOP of recomputation were counted too (HFU)",
             change={"flops": "with recomputation"},
             explains=math.log(now.mfu / now.hfu) / math.log(ratio),
@@ -208,7 +208,7 @@ def _counting(now: Estimate, ratio: float, observed: Observed) -> Iterator[Cause
         )
 
 
-def _known_runs(now: Estimate) -> Iterator[Cause]:
+def _known_runs(now: Estimate) -> Iterator[GapCause]:
     """Causes that measured runs nearby are known to have; they are listed last, since nothing is priced."""
     from fnmatch import fnmatchcase
 
@@ -216,7 +216,7 @@ def _known_runs(now: Estimate) -> Iterator[Cause]:
     for entry in _document("measured_runs/causes.yaml")["step_time"]:
         runs = [run for run in near if any(fnmatchcase(run, pattern) for pattern in entry["runs"])]
         if runs:
-            yield Cause(
+            yield GapCause(
                 cause=f"known of the measured run {runs[0]} nearby: {entry['cause']}",
                 change={},
                 explains=0.0,
@@ -226,7 +226,7 @@ def _known_runs(now: Estimate) -> Iterator[Cause]:
             )
 
 
-def _explain_memory(question: Question, plan: Plan, now: Estimate, observed: Observed) -> Explanation:
+def _explain_memory(question: Question, plan: Plan, now: Estimate, observed: Observed) -> GapExplanation:
     """Causes by the bytes that they add, as a share of what is free."""
     free = now.usable_memory_bytes - now.peak_memory_bytes
     causes = []
@@ -239,7 +239,7 @@ def _explain_memory(question: Question, plan: Plan, now: Estimate, observed: Obs
     verdict = (
         "the prediction does not fit either" if free <= 0 else f"{free / 1e9:.1f} GB more than predicted are needed"
     )
-    return Explanation(
+    return GapExplanation(
         observed=observed,
         meaning=f"out of memory{rank}: {verdict}",
         ratio=None,

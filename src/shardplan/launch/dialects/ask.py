@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardplan.errors import InputError, ShardplanError
 from shardplan.launch.dialects.reading import GIVEN, Facts
-from shardplan.launch.dialects.settings import Setting
+from shardplan.launch.dialects.settings import NamedSetting
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
 
@@ -50,7 +50,7 @@ def begin(ask: Ask, framework: str, version: str) -> Facts:
     return facts
 
 
-def named_document(facts: Facts, ask: Ask, named: Setting, written: Mapping[str, Document]) -> Document | None:
+def named_document(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping[str, Document]) -> Document | None:
     """The configuration that an option names: written by the script itself, or next to it."""
     if not isinstance(named.value, str):
         facts.note(f"{named.place}: the file's name is not decidable")

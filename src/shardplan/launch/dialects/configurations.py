@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, megatron, nanotron, neox, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, nanotron, neox, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, named_document
 from shardplan.launch.dialects.known import refuse
-from shardplan.launch.dialects.megatron_names import BARE
-from shardplan.launch.dialects.megatron_names import VERSION as MEGATRON_VERSION
+from shardplan.launch.dialects.megatron_core import megatron
+from shardplan.launch.dialects.megatron_core.megatron_names import BARE
+from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Setting, Settings, batch_of, world_of
+from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, world_of
 from shardplan.launch.dialects.tables import TABLES
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word
@@ -127,7 +128,7 @@ def _as_text(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def _line(setting: Setting) -> int:
+def _line(setting: NamedSetting) -> int:
     text = setting.place.rsplit(" ", 1)[0].rpartition(":")[2]
     return int(text) if text.isdigit() else 0
 
@@ -161,7 +162,7 @@ def accelerate_with_files(
         deepspeed.deepspeed_facts(facts, Settings({new: settings[old] for old, new in own.items() if old in settings}))
 
 
-def deepspeed_file(facts: Facts, ask: Ask, named: Setting, written: Mapping[str, Document]) -> None:
+def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping[str, Document]) -> None:
     """The JSON that ``named`` names; all that it may state is open where it is not read."""
     document = named_document(facts, ask, named, written)
     if document is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Setting, Settings, Table, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all, world_of
 from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole, zero_stage
 
 NAME: Final = "deepspeed"
@@ -127,7 +127,7 @@ def finish(facts: Facts) -> None:
         facts.miss("global_batch_size", needs or ("the training script",))
 
 
-def _word(config: Settings, name: str) -> Setting | None:
+def _word(config: Settings, name: str) -> NamedSetting | None:
     found = config.first(name)
     return None if found is None or found.value == "auto" else found
 
@@ -150,7 +150,7 @@ def _batch(facts: Facts, config: Settings) -> None:
         state(facts, key, setting, degree)
 
 
-def _check_same(facts: Facts, key: str, setting: Setting) -> None:
+def _check_same(facts: Facts, key: str, setting: NamedSetting) -> None:
     """The line and the file must agree."""
     before, value = facts.facts.get(key), whole(setting.value)
     if before is not None and value is not None and before.value != value:

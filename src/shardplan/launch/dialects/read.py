@@ -6,8 +6,8 @@ from typing import Final
 
 from shardplan.launch.dialects.ask import Ask, take_given, take_notes, unread
 from shardplan.launch.dialects.configurations import settings_facts
+from shardplan.launch.dialects.megatron_core.recipes import is_recipe, recipe_facts
 from shardplan.launch.dialects.reading import Facts, Reading
-from shardplan.launch.dialects.recipes import is_recipe, recipe_facts
 from shardplan.launch.dialects.scripts import script_facts
 from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.read import read_document, read_python

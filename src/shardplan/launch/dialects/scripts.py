@@ -10,16 +10,17 @@ from typing import Final
 
 from shardplan.errors import shortened
 from shardplan.files import read_text
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, megatron, swift, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, accelerate_with_files, deepspeed_file, finish_batch
 from shardplan.launch.dialects.known import refuse_by_command, refused_command
 from shardplan.launch.dialects.launchers import Launch, launches, world
-from shardplan.launch.dialects.megatron_names import BARE
-from shardplan.launch.dialects.megatron_names import VERSION as MEGATRON_VERSION
+from shardplan.launch.dialects.megatron_core import megatron, swift
+from shardplan.launch.dialects.megatron_core.megatron_names import BARE
+from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Setting, Settings
+from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Script, Word, read_script
 from shardplan.launch.read.limits import LAUNCH_FILE
@@ -169,8 +170,8 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options) -> Fac
     return facts
 
 
-def _setting(option: Option) -> Setting:
-    return Setting(name=option.name, value=option.value, place=option.place, needs=option.needs)
+def _setting(option: Option) -> NamedSetting:
+    return NamedSetting(name=option.name, value=option.value, place=option.place, needs=option.needs)
 
 
 def _fragment(ask: Ask, script: Script) -> Facts:
@@ -217,7 +218,7 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
     settings = torchtitan.named_by_function(Settings.of_options(own))
     if mode is not None and mode.text is not None:
         place = f"{ask.path.name}:{mode.line} {mode.text}"
-        settings["activation_checkpoint.mode"] = Setting(
+        settings["activation_checkpoint.mode"] = NamedSetting(
             name=CHECKPOINT, value=mode.text[len(CHECKPOINT) :], place=place
         )
     else:
@@ -237,7 +238,7 @@ def _maxtext(ask: Ask, script: Script, launch: Launch) -> Facts:
     for word in launch.words:
         text = word.text if word.text is not None else word.shown
         if text.endswith((".yml", ".yaml")) and "=" not in text and not text.endswith("base.yml"):
-            named = Setting(name="config", value=text, place=f"{word.file}:{word.line}")
+            named = NamedSetting(name="config", value=text, place=f"{word.file}:{word.line}")
             document = named_document(facts, ask, named, script.documents)
             if document is None:
                 for key in ("sequence_length", "recompute", "micro_batch_size", "global_batch_size", "model"):

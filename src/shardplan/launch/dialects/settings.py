@@ -16,7 +16,7 @@ Table: TypeAlias = Mapping[str, tuple[tuple[str, ...], Convert]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class NamedSetting:
     """A value with its place."""
 
     name: str
@@ -25,7 +25,7 @@ class Setting:
     needs: tuple[str, ...] = ()
 
 
-class Settings(dict[str, Setting]):
+class Settings(dict[str, NamedSetting]):
     """Settings by dotted key."""
 
     @classmethod
@@ -33,7 +33,7 @@ class Settings(dict[str, Setting]):
         """The values of a document, or of the section under ``prefix``."""
         return cls(
             {
-                key.removeprefix(prefix): Setting(
+                key.removeprefix(prefix): NamedSetting(
                     name=key,
                     value=each.value,
                     place=f"{each.file.rpartition('/')[2]}:{each.line} {key}",
@@ -50,11 +50,11 @@ class Settings(dict[str, Setting]):
         given = options.given if isinstance(options, Options) else options
         return cls({fold(name): _of_option(option) for name, option in given.items()})
 
-    def over(self, other: Mapping[str, Setting]) -> Settings:
+    def over(self, other: Mapping[str, NamedSetting]) -> Settings:
         """These, on top of ``other``."""
         return Settings({**other, **self})
 
-    def first(self, *names: str) -> Setting | None:
+    def first(self, *names: str) -> NamedSetting | None:
         """The setting under the first of ``names`` that is there and is not null."""
         found = (self[name] for name in names if name in self)
         return next((each for each in found if each.value is not None or each.needs), None)
@@ -69,12 +69,12 @@ class Settings(dict[str, Setting]):
         return any(key == prefix or key.startswith(f"{prefix}.") for key in self)
 
 
-def _of_option(option: Option) -> Setting:
+def _of_option(option: Option) -> NamedSetting:
     value: object = True if not option.words else option.value
-    return Setting(name=option.name, value=value, place=option.place, needs=option.needs)
+    return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs)
 
 
-def state(facts: Facts, key: str, setting: Setting | None, convert: Convert) -> bool:
+def state(facts: Facts, key: str, setting: NamedSetting | None, convert: Convert) -> bool:
     """States ``key`` by ``setting``; whether it is given. What does not convert is missing and not understood."""
     if setting is None:
         return False

@@ -12,7 +12,7 @@ import yaml
 
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.hugging_face import MODEL_FEATURES, blocking, placeholders, relies_on, training_options
-from shardplan.launch.export.shell import Given, Launcher, Script, bash, quoted
+from shardplan.launch.export.shell import Given, Launcher, LaunchText, bash, quoted
 from shardplan.launch.export.words import keys, nested
 from shardplan.launch.export.written import Export, head, losses
 
@@ -25,7 +25,7 @@ def export(case: LaunchCase) -> Export:
     lost, relied = losses(case, said=SAID, features=features), relies_on(case)
     values = nested(keys(case.options.options))
     of_script = values.pop("script")
-    script = Script(
+    script = LaunchText(
         head=head(case, lost, relied),
         placeholders=placeholders(case),
         environment=blocking(case),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.hugging_face import MODEL_FEATURES, blocking, placeholders, relies_on, training_options
-from shardplan.launch.export.shell import Given, Script, bash
+from shardplan.launch.export.shell import Given, LaunchText, bash
 from shardplan.launch.export.words import keys, nested
 from shardplan.launch.export.written import Export, head, losses
 
@@ -26,7 +26,7 @@ def export(case: LaunchCase) -> Export:
     lost = (*_in_python(case), *losses(case, said=SAID, features=features))
     relied = relies_on(case)
     name = f"{case.stem}.json"
-    script = Script(
+    script = LaunchText(
         head=head(case, lost, relied),
         placeholders=placeholders(case),
         environment=blocking(case),

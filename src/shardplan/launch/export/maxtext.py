@@ -13,7 +13,7 @@ from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_core import unkept
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Launcher, Script, Word, bash
+from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bash
 from shardplan.launch.export.words import pairs
 from shardplan.launch.export.written import Export, Placeholder, head, losses
 
@@ -33,7 +33,7 @@ def export(case: LaunchCase) -> Export:
     """The launch script, and what MaxText does not express."""
     lost = (*_layers(case), *losses(case, said=SAID, features=FEATURES[_block(case)]))
     relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
-    script = Script(
+    script = LaunchText(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),
         environment=_environment(case),

@@ -14,7 +14,7 @@ from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Script, Word, bash
+from shardplan.launch.export.shell import Given, LaunchText, Word, bash
 from shardplan.launch.export.words import pairs
 from shardplan.launch.export.written import Export, Placeholder, head, losses
 
@@ -30,7 +30,7 @@ def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-Bridge does not express on its command line."""
     lost = (*_gradients(case), *losses(case, said=SAID, features=core.features(case.decoder)))
     relied = _relies_on(case)
-    script = Script(
+    script = LaunchText(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),
         environment={"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", **core.environment(case)},

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.shell import Given, Script, Word, bash
+from shardplan.launch.export.shell import Given, LaunchText, Word, bash
 from shardplan.launch.export.words import flags
 from shardplan.launch.export.written import Export, Placeholder, head, losses
 
@@ -24,7 +24,7 @@ def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-LM does not express."""
     lost = losses(case, said=core.SAID, features=core.features(case.decoder))
     relied = _relies_on(case)
-    script = Script(
+    script = LaunchText(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),
         environment=core.environment(case),

@@ -13,7 +13,7 @@ import yaml
 from shardplan.inputs.layers import Attention
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_core import unkept
-from shardplan.launch.export.shell import Given, Script, bash
+from shardplan.launch.export.shell import Given, LaunchText, bash
 from shardplan.launch.export.words import keys, nested
 from shardplan.launch.export.written import END, START, Export, Placeholder, head, losses
 
@@ -35,7 +35,7 @@ def export(case: LaunchCase) -> Export:
     lost = (*_head_size(case), *losses(case, said=SAID, features=_features(case)))
     relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
     name = f"{case.stem}.yaml"
-    script = Script(
+    script = LaunchText(
         head=head(case, lost, relied),
         placeholders=[Placeholder(name="NANOTRON", value="/path/to/nanotron", about="checkout with run_train.py")],
         environment=_environment(case),

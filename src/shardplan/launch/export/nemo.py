@@ -14,7 +14,7 @@ from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
-from shardplan.launch.export.shell import Given, Launcher, Script, Word, bash
+from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bash
 from shardplan.launch.export.words import pairs
 from shardplan.launch.export.written import Export, Placeholder, head, losses
 
@@ -28,7 +28,7 @@ def export(case: LaunchCase) -> Export:
     features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
     said = SAID if case.job.software.moe_dispatcher == "hybridep" else (*SAID, "moe_dispatcher")
     lost, relied = losses(case, said=said, features=features), _relies_on(case)
-    script = Script(
+    script = LaunchText(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),
         environment=core.environment(case),

@@ -26,7 +26,7 @@ Word = str | Given
 
 
 @dataclass(frozen=True, kw_only=True)
-class Script:
+class LaunchText:
     """A launch script."""
 
     head: Sequence[str]
@@ -56,7 +56,7 @@ class Launcher:
     """Lines that name the first node to it."""
 
 
-def bash(case: LaunchCase, script: Script, *, launcher: Launcher | None = None) -> str:
+def bash(case: LaunchCase, script: LaunchText, *, launcher: Launcher | None = None) -> str:
     """The text of ``script``; by default torchrun starts the processes of every node."""
     head_node = case.num_nodes > 1 and (launcher is None or launcher.environment)
     parts = [
@@ -95,7 +95,7 @@ def _options(groups: Mapping[str, Sequence[Sequence[Word]]]) -> list[str]:
     return [*lines, ")"]
 
 
-def _command(case: LaunchCase, script: Script, launcher: Launcher | None) -> list[str]:
+def _command(case: LaunchCase, script: LaunchText, launcher: Launcher | None) -> list[str]:
     program = f'{" ".join(quoted(word) for word in script.program)} "${{OPTIONS[@]}}"'
     if launcher is not None:
         return [" ".join((*launcher.words, program))]

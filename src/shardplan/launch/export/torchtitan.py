@@ -13,7 +13,7 @@ from shardplan.files import DATA, shipped_document
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.shell import Given, Script, Word, bash
+from shardplan.launch.export.shell import Given, LaunchText, Word, bash
 from shardplan.launch.export.words import flags
 from shardplan.launch.export.written import Export, Placeholder, head, losses
 
@@ -34,7 +34,7 @@ def export(case: LaunchCase) -> Export:
     found = _configuration(case)
     lost = _losses(case, found)
     relied = _relies_on(found)
-    script = Script(
+    script = LaunchText(
         head=head(case, lost, relied),
         placeholders=_placeholders(case, found),
         environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True", **_blocking(case)},

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.decisions.budget import ClusterBudget, Option
+from shardplan.decisions.budget import BudgetOption, ClusterBudget
 from shardplan.decisions.goodput import DAY
 from shardplan.records import Record
 from shardplan.reports.plan_file import estimate_record
@@ -35,7 +35,7 @@ def budget_record(budgets: Sequence[ClusterBudget]) -> Record:
     }
 
 
-def _option_record(option: Option, num_searches: int) -> Record:
+def _option_record(option: BudgetOption, num_searches: int) -> Record:
     duration, recovery = option.duration, option.duration.recovery
     return {
         "cluster": option.question.cluster.name,

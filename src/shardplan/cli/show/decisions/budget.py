@@ -8,7 +8,7 @@ from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import percent
-from shardplan.decisions.budget import ClusterBudget, Option
+from shardplan.decisions.budget import BudgetOption, ClusterBudget
 from shardplan.decisions.goodput import Accounts
 from shardplan.reports.decisions.budget import ACCOUNTS
 from shardplan.reports.plan_words import short_recompute, short_sharding
@@ -54,7 +54,7 @@ def _show_verdict(page: Page, budget: ClusterBudget) -> None:
         page.labelled("", f"This is the nearest; {each}.", style="red")
 
 
-def _show_options(page: Page, options: Sequence[Option]) -> None:
+def _show_options(page: Page, options: Sequence[BudgetOption]) -> None:
     """One line for each run."""
     page.heading("Cost", "of the whole run")
     money = [_money(each) for each in options]
@@ -86,21 +86,21 @@ def _show_options(page: Page, options: Sequence[Option]) -> None:
     )
 
 
-def _money(option: Option) -> str:
+def _money(option: BudgetOption) -> str:
     if option.money is None or option.price is None:
         return "no price"
     return f"{format_count(round(option.money))} {option.price.currency}"
 
 
-def _energy(option: Option) -> str:
+def _energy(option: BudgetOption) -> str:
     return "-" if option.energy is None else f"{option.energy.total / 1e6:.3g} GWh"
 
 
-def _carbon(option: Option) -> str:
+def _carbon(option: BudgetOption) -> str:
     return "-" if option.carbon is None else f"{option.carbon:,.4g} t"
 
 
-def _show_time(page: Page, options: Sequence[Option]) -> None:
+def _show_time(page: Page, options: Sequence[BudgetOption]) -> None:
     """Where the wall time goes."""
     page.heading("Time", "what it is spent on, in the mean over failures")
     spent = [each.duration.accounts for each in options]
@@ -126,7 +126,7 @@ def _spent(accounts: Accounts, name: str, *, is_single: bool) -> str:
     return f"{format_time(time)} {share:>7}" if is_single else share
 
 
-def _show_failures(page: Page, option: Option) -> None:
+def _show_failures(page: Page, option: BudgetOption) -> None:
     """How often the first run fails, and what it keeps."""
     recovery = option.duration.recovery
     rate = recovery.failures_per_second

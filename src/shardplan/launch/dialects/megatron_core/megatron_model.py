@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.launch.dialects.megatron_names import TOKENIZERS
+from shardplan.launch.dialects.megatron_core.megatron_names import TOKENIZERS
 from shardplan.launch.dialects.options import Options, take
 from shardplan.launch.dialects.patterns import layer_pattern
 from shardplan.launch.dialects.reading import Facts

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
-from shardplan.launch.dialects.megatron_model import model_rules
-from shardplan.launch.dialects.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
-from shardplan.launch.dialects.megatron_stages import stages
+from shardplan.launch.dialects.megatron_core.megatron_model import model_rules
+from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
+from shardplan.launch.dialects.megatron_core.megatron_stages import stages
 from shardplan.launch.dialects.options import Option, Options, take
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import number, whole

@@ -7,7 +7,7 @@ from typing import Final
 
 from shardplan.launch.audit.answer import Audit
 from shardplan.launch.audit.improve import Improvement
-from shardplan.launch.audit.observed import Cause, Explanation
+from shardplan.launch.audit.observed import GapCause, GapExplanation
 from shardplan.launch.dialects.models import KEYS as MODEL_KEYS
 from shardplan.launch.dialects.reading import Break
 from shardplan.records import Record, plain
@@ -100,7 +100,7 @@ def improvement_record(better: Improvement) -> Record:
     }
 
 
-def _explanation(each: Explanation) -> Record:
+def _explanation(each: GapExplanation) -> Record:
     return {
         "text": each.observed.text,
         "kind": each.observed.kind,
@@ -111,6 +111,6 @@ def _explanation(each: Explanation) -> Record:
     }
 
 
-def _cause(cause: Cause) -> Record:
+def _cause(cause: GapCause) -> Record:
     named = {"step_time": "step_time_s"}
     return {named.get(key, key): value for key, value in asdict(replace(cause)).items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.launch.dialects.megatron_names import VALUES
+from shardplan.launch.dialects.megatron_core.megatron_names import VALUES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, batch_of, state, world_of
 from shardplan.launch.dialects.values import degree, on_off, switch, text
