@@ -133,9 +133,10 @@ def _answer(model: str, cluster: str, count: int, job: Job | None = None) -> Sea
 
 
 def _best(result: SearchResult) -> tuple[Estimate, float] | None:
-    """The answer with most tokens per second: the fastest plan, what is offered, or what would fit; None: nothing."""
+    """The answer with most tokens per second: the plan to take, what is offered, or what would fit; None: nothing."""
     length = result.question.job.sequence_length
-    found = [*result.estimates[:1], *(each.estimate for each in result.offers)]
+    taken = result.estimates[:1] if result.recommended is None else (result.recommended,)
+    found = [*taken, *(each.estimate for each in result.offers)]
     most = result.question.num_accelerators
     found += [each.estimate for each in result.suggestions if each.num_accelerators <= most]
     rates = [each.dp * each.plan.micro_batch_size * each.num_microbatches * length / each.step_time for each in found]
