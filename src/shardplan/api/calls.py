@@ -61,7 +61,7 @@ def search(
     plan, ``exclude`` takes values away: ``fix={"tp": 8}``, ``limit={"tp": [4, 8]}``. That nothing fits is an answer: no
     estimates, but suggestions. Only plans that a training framework can run are listed: ``stack``, or the usual one of
     the accelerator; with ``stack=None`` no framework limits them. ``stop`` is asked between pieces of work, such as a
-    ``Deadline``. ``simulate_top``: at most so many of the best plans are simulated, and ranked by that
+    ``Deadline``. ``simulate_top``: at most this many of the best plans are simulated, and ranked by that
     (``ties.retimed`` has the times); 50 is enough for most questions.
 
     Raises ``InputError`` for what is unknown or malformed, for what the framework never runs and for ``top`` below one,

@@ -44,7 +44,7 @@ class RunQuestion(NamedTuple):
     """Whether the batch is that of the question; otherwise it is the usual one of the size, as of a search."""
 
     def on(self, num_accelerators: int, fields: Mapping[str, Any]) -> Question:
-        """The question on so many accelerators, with some fields of the job replaced. Raises InputError."""
+        """The question on this number of accelerators, with some fields of the job replaced. Raises InputError."""
         job = replace(self.question.job, **fields)
         if not self.has_batch and "global_batch_size" not in fields:
             job = replace(job, global_batch_size=default_global_batch_size(job.sequence_length, num_accelerators))
@@ -65,7 +65,7 @@ class Limits:
     days: float | None = None
     """Wall time. [days]"""
     num_accelerators: int | None = None
-    """Accelerators, exactly so many."""
+    """Exactly this number of accelerators."""
     money: float | None = None
     """In the currency of the price."""
     energy: float | None = None
@@ -260,7 +260,7 @@ class _Runs:
         self.known, self.num_searches, self.never_ends = KnownPipelines(), 0, False
 
     def option(self, num_accelerators: int) -> BudgetOption | None:
-        """The run on so many accelerators; None where no plan fits, or failures leave no time to train."""
+        """The run on this number of accelerators; None where no plan fits, or failures leave no time to train."""
         question = self.asked.on(num_accelerators, {})
         tokens = check_tokens(question)
         runs: list[StageRun] = []

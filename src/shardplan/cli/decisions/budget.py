@@ -64,15 +64,15 @@ class BudgetFlags:
             autocompletion=named("clusters"),
         ),
     ] = None
-    days: Annotated[str | None, _limit("--days", "The run is done within so many days.", "N")] = None
-    num_accelerators: Annotated[str | None, _limit("--gpus", "It uses so many accelerators.", "N")] = None
+    days: Annotated[str | None, _limit("--days", "The run takes at most this many days.", "N")] = None
+    num_accelerators: Annotated[str | None, _limit("--gpus", "It uses exactly this many accelerators.", "N")] = None
     money: Annotated[str | None, _limit("--money", "It costs this at most: 50M.", "N")] = None
     energy: Annotated[str | None, _limit("--energy", "It takes this at most: 20GWh; bare in kWh.", "VALUE")] = None
     batch_ramp: Annotated[
         str | None,
         typer.Option(
             metavar="BATCH[xLENGTH]:TOKENS,...",
-            help="A batch, maybe a sequence length, until so many tokens: 512x4096:252M,1024:2.87T.",
+            help="A batch, or a batch and a sequence length, for a number of tokens each: 512x4096:252M,1024:2.87T.",
             rich_help_panel="Job",
         ),
     ] = None

@@ -125,11 +125,11 @@ class Facts:
 
     def state(self, key: str, value: object, place: str, option: str = "") -> None:
         """The file says so at ``place``."""
-        self._put(key, Fact(value=value, origin="stated", why=place), option)
+        self.put(key, Fact(value=value, origin="stated", why=place), option)
 
     def derive(self, key: str, value: object, rule: str, option: str = "") -> None:
         """It follows from what is stated."""
-        self._put(key, Fact(value=value, origin="derived", why=rule), option)
+        self.put(key, Fact(value=value, origin="derived", why=rule), option)
 
     def assume(self, key: str, value: object, why: str = "") -> None:
         """The default where the file is silent; ``why`` beyond that it is the framework's."""
@@ -137,11 +137,11 @@ class Facts:
             self.miss(key, self.open)
             return
         reason = f"default of {self.framework} {self.version}".strip()
-        self._put(key, Fact(value=value, origin="assumed", why=f"{reason}: {why}" if why else reason), "")
+        self.put(key, Fact(value=value, origin="assumed", why=f"{reason}: {why}" if why else reason), "")
 
     def assume_because(self, key: str, value: object, why: str) -> None:
         """An assumption that is not the framework's default."""
-        self._put(key, Fact(value=value, origin="assumed", why=why), "")
+        self.put(key, Fact(value=value, origin="assumed", why=why), "")
 
     def miss(self, key: str, needs: Iterable[str]) -> None:
         """The file leaves ``key`` open."""
@@ -183,7 +183,8 @@ class Facts:
             breaks=tuple(self.breaks),
         )
 
-    def _put(self, key: str, fact: Fact, option: str) -> None:
+    def put(self, key: str, fact: Fact, option: str) -> None:
+        """Keeps ``fact``, which ``option`` says, unless there is one of ``key`` already; what was given comes first."""
         before = self.facts.get(key)
         if before is not None and before.why == GIVEN and fact.origin == "stated" and before.value != fact.value:
             self.note(f"{key} is {before.value} as given; the file says {fact.value} ({fact.why})")

@@ -178,13 +178,13 @@ def _batch(facts: Facts, settings: Settings) -> None:
     local, pp = facts.number("local_batch_size"), facts.number("pp")
     if pp == 1 and local is not None:
         fact = facts.facts["local_batch_size"]
-        facts._put("micro_batch_size", fact, "training.local_batch_size")  # noqa: SLF001
+        facts.put("micro_batch_size", fact, "training.local_batch_size")
     elif facts.version == PYTHON and local is not None:
         facts.derive("micro_batch_size", local, facts.facts["local_batch_size"].why)
     elif pp is not None and local is not None:
         facts.assume("pipeline_micro_batch", 1)
         if "pipeline_micro_batch" in facts.facts:
-            facts._put("micro_batch_size", facts.facts["pipeline_micro_batch"], "")  # noqa: SLF001
+            facts.put("micro_batch_size", facts.facts["pipeline_micro_batch"], "")
     else:
         facts.miss("micro_batch_size", facts.missing.get("local_batch_size", ("training.local_batch_size",)))
     stated = settings.first("training.global_batch_size")
