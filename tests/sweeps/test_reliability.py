@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import shardplan
 from shardplan.sweeps import run
 from shardplan.sweeps.folder import RESULTS, new_folder, open_folder
 from shardplan.sweeps.grid import grid_of
+from shardplan.sweeps.work import rows_of
 
 pytest.importorskip("polars", reason="comes with the extra 'sweep'")
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="a system without signals")
@@ -56,9 +58,10 @@ def test_a_worker_that_is_killed_is_replaced(
     killed: list[int] = []
     submit = ProcessPoolExecutor.submit
 
-    def killing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        future = submit(self, *args, **kwargs)
-        if not killed:
+    def killing(self: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        future = submit(self, fn, *args, **kwargs)
+        if fn is rows_of and not killed:
+            assert len(self._processes) == 2  # all have started: none starts while another dies
             killed.append(next(iter(self._processes)))
             os.kill(killed[0], signal.SIGKILL)
         return future
@@ -67,3 +70,6 @@ def test_a_worker_that_is_killed_is_replaced(
     shardplan.sweep(SMALL, out=tmp_path, workers=2)
     assert killed
     assert (tmp_path / RESULTS).read_bytes() == undisturbed
+    for process in multiprocessing.active_children():
+        process.join(timeout=20)
+        assert not process.is_alive()

@@ -40,7 +40,7 @@ class WorkerProcesses:
 
     def replaced(self) -> Executor:
         """New workers in place of those that broke."""
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        self.end(now=True)
         self.executor = self._new()
         return self.executor
 
@@ -52,8 +52,16 @@ class WorkerProcesses:
             process.terminate()
 
     def _new(self) -> ProcessPoolExecutor:
+        """An executor whose workers all start at once.
+
+        Left to itself it starts one when work comes. If another dies at that moment, its thread trips over the
+        new one or waits for it for ever (CPython 3.11 to 3.14), and the interpreter waits for the thread.
+        """
         spawned = multiprocessing.get_context("spawn")  # a forked worker would hold the files of the driver open
-        return ProcessPoolExecutor(self.num_workers, mp_context=spawned, initializer=start_worker)
+        executor = ProcessPoolExecutor(self.num_workers, mp_context=spawned, initializer=start_worker)
+        for _ in range(self.num_workers):  # none is idle before it has imported the package
+            executor.submit(os.getpid)
+        return executor
 
 
 def start_worker() -> None:

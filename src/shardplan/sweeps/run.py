@@ -173,7 +173,7 @@ class Dispatch:
         while waiting and len(self.in_flight) < most:
             number = waiting.popleft()
             try:
-                future = executor.submit(rows_of, self.folder.grid, self._numbers(number))
+                future = _submitted(executor, self.folder.grid, self._numbers(number))
             except BrokenExecutor:
                 waiting.appendleft(number)
                 raise
@@ -230,6 +230,16 @@ class Dispatch:
         if self.progress is not None:
             total = self.folder.grid.num_questions
             self.progress(SweepProgress(self.num_done, total, self.num_failed, self.dashboard))
+
+
+def _submitted(executor: Executor, grid: SweepGrid, numbers: list[int]) -> Future[list[Row]]:
+    """A chunk on its way. Raises BrokenExecutor, or InputError where a worker process cannot be started."""
+    try:
+        return executor.submit(rows_of, grid, numbers)
+    except OSError as error:
+        if getattr(executor, "_broken", False):  # it broke while it started a worker, and has closed its pipes
+            raise BrokenExecutor(str(error)) from None
+        raise _stopped(f"no worker process can be started: {error}") from None
 
 
 def _window(executor: Executor) -> int:
