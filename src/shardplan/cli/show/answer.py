@@ -168,7 +168,7 @@ def _cost(question: Question, estimate: Estimate) -> str:
     )
     return (
         f"{format_count(round(money))} USD ({low} to {high}) at {cluster.accelerator_price:.3g} USD "
-        f"an accelerator-hour ({cluster.price_source})"
+        f"an accelerator-hour ({cluster.price_source.partition(';')[0]})"
     )
 
 
