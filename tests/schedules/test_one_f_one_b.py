@@ -45,7 +45,7 @@ def test_a_slow_stage_works_while_the_first_micro_batch_is_behind_it(slow: int, 
     """Four stages of 1 s and 2 s, one of them twice as long, eight micro-batches: 48 s of work on the slow rank.
 
     Each of the ranks in front of it adds 3 s. Behind it are n = 3 - s ranks, where a micro-batch spends 3 n seconds.
-    Meanwhile the rank runs n forward passes of 2 s, or n backward passes of 4 s: n s are left at the start, 0 at the end.
+    Meanwhile the rank runs n forward passes of 2 s, or n backward passes of 4 s: n s remain at the start, 0 at the end.
     """
     forward = np.where(np.arange(4) == slow, 2.0, 1.0)
     assert of_ranks(forward, 2 * forward, 8).max() == step == 48 + 3 * slow + (3 - slow)

@@ -58,7 +58,7 @@ class OneForwardOneBackward(PipelineSchedule):
 
 def gaps(at: Pipeline, own: RankPasses) -> Numbers:
     """What a rank waits for the first micro-batch and for the last one to come back from the ranks behind it. [s]"""
-    ahead = np.minimum(own.num_behind, np.asarray(at.num_microbatches) - 1)
+    ahead = np.minimum(own.num_behind, np.maximum(at.num_microbatches, 1) - 1)
     first = np.maximum(own.behind - ahead * own.forward, 0.0)
     last = np.maximum(own.behind - ahead * own.backward, 0.0)
     alternates = np.greater(at.num_microbatches, np.asarray(own.num_behind) + 1)
