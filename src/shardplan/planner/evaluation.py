@@ -173,6 +173,7 @@ class _Piece:
             works=[at.work(layouts.composition[self.layouts, kind]) for kind in kinds],
             whole=tables.whole[0],
             whole_work=at.whole,
+            behind=lambda kind: at.work(layouts.behind[chosen, kind]),
             rounds=lambda: tables.rounds_at(at.depths, at.points, chosen),  # no circle through ``self``
         )
 

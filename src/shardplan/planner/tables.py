@@ -202,9 +202,10 @@ class Tables:
 
     @cached_property
     def _stage_compositions(self) -> list[set[int]]:
-        """Compositions of the stages of every layout."""
+        """Compositions of the stages of every layout, and of those behind them."""
         layouts = self.layouts
-        return [set(row[:n].tolist()) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+        rows = zip(layouts.composition, layouts.behind, layouts.num_kinds, strict=True)
+        return [{*row[:n].tolist(), *behind[:n].tolist()} for row, behind, n in rows]
 
     def _rows(self, depths: Depths, by_layout: list[set[int]], key: NDArray[np.intp]) -> Rows:
         """Compositions (of every layout) and keys (of every point) that plans of these depths have together."""
