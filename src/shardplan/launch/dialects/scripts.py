@@ -10,12 +10,12 @@ from typing import Final
 
 from shardplan.errors import shortened
 from shardplan.files import read_text
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, accelerate_with_files, deepspeed_file, finish_batch
 from shardplan.launch.dialects.known import refuse_by_command, refused_command
 from shardplan.launch.dialects.launchers import Launch, launches, world
-from shardplan.launch.dialects.megatron_core import megatron, swift
+from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of
@@ -128,6 +128,10 @@ def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
         raise refuse_by_command(ask.path, refused, launch)
     if megatron.is_megatron(options):
         return _megatron(ask, script, launch, options)
+    if overrides.is_bridge(launch.program) or "nemo" in launch.launchers:
+        return _recipe(ask, script, launch, options)
+    if launch.program.rpartition("/")[2] == "run_train.py" and options.get("config-file", "config_file") is not None:
+        return _nanotron(ask, script, launch, options)
     if "swift" in launch.launchers:
         facts = begin(ask, swift.NAME, swift.VERSION)
         _swift_world(facts, script, launch)
@@ -138,6 +142,30 @@ def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
     if launch.program.lower().startswith("maxtext") or maxtext.is_maxtext(Settings.of_options(launch.pairs())):
         return _maxtext(ask, script, launch)
     return _trainer(ask, script, launch)
+
+
+def _recipe(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """A recipe of Megatron-Bridge or NeMo 2, with what is set over it."""
+    name = overrides.BRIDGE if overrides.is_bridge(launch.program) else overrides.NEMO
+    facts = begin(ask, name, overrides.VERSIONS[name])
+    option = options.get("recipe", "factory")
+    world(facts, launch, script)
+    recipe = None if option is None else _setting(replace(option, words=option.words[:1]))
+    overrides.override_facts(facts, launch.pairs(), recipe)
+    finish_batch(facts)
+    return facts
+
+
+def _nanotron(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """The configuration that a line of nanotron names."""
+    facts = begin(ask, nanotron.NAME, nanotron.VERSION)
+    option = options.given["config-file" if "config-file" in options else "config_file"]
+    document = named_document(facts, ask, _setting(option), script.documents)
+    if document is None:
+        raise unread(ask.path, f"a script whose configuration {option.value or ''} is not next to it")
+    world(facts, launch, script)
+    nanotron.nanotron_facts(facts, Settings.of(document))
+    return facts
 
 
 def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:

@@ -111,7 +111,7 @@ def _activation(case: LaunchCase) -> str:
 def _gradients(case: LaunchCase) -> tuple[str, ...]:
     if case.job.grad_dtype == "fp32" or case.job.precision == "fp32":
         return ()
-    what = f"gradients in {case.job.grad_dtype}: mixed_precision by name reduces them in fp32"
+    what = f"grad dtype {case.job.grad_dtype}: mixed_precision by name reduces gradients in fp32"
     return (f"{what}; set grad_reduce_in_fp32 of its configuration in Python",)
 
 

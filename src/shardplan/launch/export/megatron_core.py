@@ -37,7 +37,7 @@ def features(decoder: Decoder) -> tuple[str, ...]:
 def model_fields(case: LaunchCase) -> dict[str, Any]:
     """Dimensions of the model. A bool is a switch, a tuple a number for every layer (or the two of a window)."""
     d, model = case.decoder, case.model
-    dropout = {} if case.job.dropout else {"attention_dropout": 0.0, "hidden_dropout": 0.0}
+    dropout = dict.fromkeys(("attention_dropout", "hidden_dropout"), 0.1 if case.job.dropout else 0.0)
     return {
         "num_layers": model.num_hidden_layers,
         "hidden_size": model.hidden_size,

@@ -36,7 +36,7 @@ def export(case: LaunchCase) -> Export:
     features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
     said = SAID if case.job.software.moe_dispatcher == "hybridep" else (*SAID, "moe_dispatcher")
     details = core.details_said(case, _activation(case))
-    lost = (*losses(case, said=said, features=features), *unlike_details(case, details))
+    lost = (*_vocabulary(case), *losses(case, said=said, features=features), *unlike_details(case, details))
     relied = _relies_on(case)
     script = LaunchText(
         head=head(case, lost, relied),
@@ -57,6 +57,10 @@ def export(case: LaunchCase) -> Export:
         placeholders=tuple(each.name for each in script.placeholders),
         relies_on=relied,
     )
+
+
+def _vocabulary(case: LaunchCase) -> tuple[str, ...]:
+    return (f"the vocabulary of {case.model.vocab_size} tokens: the tokenizer of the recipe's data decides it",)
 
 
 def _nodes(case: LaunchCase) -> str:
@@ -112,6 +116,5 @@ def _placeholders(case: LaunchCase) -> list[Placeholder]:
 def _relies_on(case: LaunchCase) -> tuple[str, ...]:
     return (
         f"data and tokenizer are those of the recipe {_recipe(case)}, which trains on mock data: name your data module",
-        f"the tokenizer decides the vocabulary; the plan is for {case.model.vocab_size} tokens",
         *unknown_details(case, f"that of the recipe ({_activation(case)})"),
     )
