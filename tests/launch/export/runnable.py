@@ -98,7 +98,9 @@ def _degrees(draw: st.DrawFn, stack: Stack, model: ModelConfig, total: int) -> d
     found = {"tp": tp, "cp": cp, "pp": pp, "vp": vp, "micro_batch_size": draw(st.sampled_from((1, 2, 4)))}
     experts = [kind.mlp for kind in model.layer_kinds if isinstance(kind.mlp, MixtureOfExperts)]
     if experts:
-        found["ep"] = draw(st.sampled_from([each for each in divisors(total // pp) if experts[0].num_experts % each == 0]))
+        found["ep"] = draw(
+            st.sampled_from([each for each in divisors(total // pp) if experts[0].num_experts % each == 0])
+        )
     found["sharding"] = draw(st.sampled_from(can.shardings or REPLICAS))
     replicas = total // (tp * pp)
     smaller = [each for each in divisors(replicas) if 1 < each < replicas]

@@ -65,7 +65,9 @@ def differences(to: str, version: str | None, found: Runnable) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         for name, text in made.files.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        reading = read_launch(Ask(path=Path(folder) / next(iter(made.files))))
+        said = {"pp": str(found.plan.pp), "precision": q.job.precision, "recompute": found.plan.recompute}
+        told = {name: value for name, value in said.items() if is_named(made, name)}
+        reading = read_launch(Ask(path=Path(folder) / next(iter(made.files)), given=told))
     again = put(reading, q.model if names_model else None, q.cluster)
     unsaid = [*again.missing, *(each.values for each in again.breaks if each.severity == "stops")]
     missing = [name for name in unsaid if not is_named(made, name)]
