@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from hypothesis import assume
+from hypothesis import assume, reject
 from hypothesis import strategies as st
+from tests.strategies import divisors
 
 from shardplan import load_cluster, load_model
 from shardplan.errors import ShardplanError
@@ -20,7 +21,6 @@ from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.launch.export.targets import stack_of, target_named
-from tests.strategies import divisors
 from shardplan.validity.rules import check_plans
 
 MODELS: Final = ("llama-3.1-8b", "qwen3-30b-a3b", "llama-3.2-1b", "qwen3-32b", "deepseek-v3")
@@ -74,7 +74,7 @@ def runnable(draw: st.DrawFn, to: str, version: str | None = None, models: tuple
         setting = Setting.of(model, cluster, total, job)
         check_plans((plan,), setting)
     except ShardplanError:
-        assume(False)
+        reject()
     assume(not any(True for _ in refusals(stack, plan, setting)))
     return Runnable(question, plan, stack)
 

@@ -79,9 +79,9 @@ def differences(to: str, version: str | None, found: Runnable) -> Iterator[str]:
     yield from _of_plan(made, Setting.of(q.model, q.cluster, q.num_accelerators, q.job), found.plan, again.plan)
     yield from _of_job(made, q.job, again.question.job, is_moe=q.model.is_moe)
     others = ("norms of queries", "attention windows", "gate on the shared", "heads of", "dense layers between")
-    if not any(each.startswith(others) for each in made.not_expressed):
-        if again.question.model.num_parameters != q.model.num_parameters:
-            yield f"model {again.question.model.num_parameters} {q.model.num_parameters}"
+    read, exported = again.question.model.num_parameters, q.model.num_parameters
+    if read != exported and not any(each.startswith(others) for each in made.not_expressed):
+        yield f"parameters: {read} are read, {exported} were exported"
 
 
 def is_named(made: Export, name: str) -> bool:

@@ -402,4 +402,6 @@ def _rest(facts: Facts, settings: Settings) -> None:
     facts.assume("sequence_length", 2048)
     compiled = settings.first("compile.enable", "training.compile")
     if compiled is not None and switch(compiled.value) is not None:
-        facts.state("software.kernels", "fused" if switch(compiled.value) else "eager", compiled.place, compiled.name)
+        components = settings.value("compile.components")
+        is_on = switch(compiled.value) and (components is None or "model" in str(components))
+        facts.state("software.kernels", "fused" if is_on else "eager", compiled.place, compiled.name)

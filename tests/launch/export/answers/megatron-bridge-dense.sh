@@ -2,7 +2,7 @@
 # Written by shardplan: llama-3.1-70b on 512 x h100-sxm-80gb (dgx-h100) with megatron-bridge 0.7.0.
 # Names of options as of 0.7.0, 2026-08-22 (github.com/NVIDIA-NeMo/Megatron-Bridge, 067f987d).
 # Not expressed here:
-#   - gradients in bf16: mixed_precision by name reduces them in fp32; set grad_reduce_in_fp32 of its configuration in Python
+#   - grad dtype bf16: mixed_precision by name reduces gradients in fp32; set grad_reduce_in_fp32 of its configuration in Python
 # Left to the framework's defaults:
 #   - the rest is that of the recipe vanilla_gpt_pretrain_1gpu_h100_bf16_config
 

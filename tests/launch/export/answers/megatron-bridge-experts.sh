@@ -2,7 +2,7 @@
 # Written by shardplan: deepseek-v3 on 1024 x h100-sxm-80gb (dgx-h100) with megatron-bridge 0.7.0.
 # Names of options as of 0.7.0, 2026-08-22 (github.com/NVIDIA-NeMo/Megatron-Bridge, 067f987d).
 # Not expressed here:
-#   - gradients in bf16: mixed_precision by name reduces them in fp32; set grad_reduce_in_fp32 of its configuration in Python
+#   - grad dtype bf16: mixed_precision by name reduces gradients in fp32; set grad_reduce_in_fp32 of its configuration in Python
 #   - scaling of rotary positions: yarn (beta_fast 32, beta_slow 1, factor 40, mscale 1, mscale_all_dim 1, original_max_position_embeddings 4096)
 # Left to the framework's defaults:
 #   - the rest is that of the recipe deepseek_v3_pretrain_1024gpu_h100_bf16_config

@@ -2,10 +2,10 @@
 # Written by shardplan: llama-3.1-70b on 64 x h100-sxm-80gb (dgx-h100) with nemo 2.6.0.
 # Names of options as of 2.6.0, 2025-09-20 (github.com/NVIDIA/NeMo, 8cfedd72).
 # Not expressed here:
+#   - the vocabulary of 128256 tokens: the tokenizer of the recipe's data decides it
 #   - scaling of rotary positions: llama3 (factor 8, low_freq_factor 1, high_freq_factor 4, original_max_position_embeddings 8192)
 # Left to the framework's defaults:
 #   - data and tokenizer are those of the recipe llama3_8b, which trains on mock data: name your data module
-#   - the tokenizer decides the vocabulary; the plan is for 128256 tokens
 
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=8

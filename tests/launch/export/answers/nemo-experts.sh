@@ -1,9 +1,10 @@
 #!/bin/bash
 # Written by shardplan: mixtral-8x7b on 64 x h100-sxm-80gb (dgx-h100) with nemo 2.6.0.
 # Names of options as of 2.6.0, 2025-09-20 (github.com/NVIDIA/NeMo, 8cfedd72).
+# Not expressed here:
+#   - the vocabulary of 32000 tokens: the tokenizer of the recipe's data decides it
 # Left to the framework's defaults:
 #   - data and tokenizer are those of the recipe mixtral_8x7b, which trains on mock data: name your data module
-#   - the tokenizer decides the vocabulary; the plan is for 32000 tokens
 #   - the router's score function, scaling and balancing: set it as the model has it
 
 #SBATCH --nodes=8
