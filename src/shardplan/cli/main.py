@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -198,11 +197,6 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
 """The commands, in the order of the help."""
 
 
-NEW_OBJECTS: Final = 100_000
-"""After so many new ones, the interpreter looks for cycles of objects that nothing uses. A command has few of them, and
-the usual 700 take a twentieth of a short command's time."""
-
-
 class Commands(CommandGroup):
     """The group of commands; it turns every refusal into words, a record and an exit status."""
 
@@ -292,7 +286,6 @@ def main() -> None:
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # nothing here multiplies matrices, and threads take time to start
-    gc.set_threshold(NEW_OBJECTS)
     if sys.stdout is None:
         sys.stdout = ClosedStream()
     for stream in (sys.stdout, sys.stderr):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.calibration.runs.option_remat import POLICIES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, state, state_all
 from shardplan.launch.dialects.values import degree, number, optimizer, text, whole
@@ -246,6 +245,8 @@ def _batch(facts: Facts, config: Settings) -> None:
 
 def _policy(name: str) -> str | None:
     """What a policy computes again; None where activations go to the host too, or the policy is not known."""
+    from shardplan.calibration.runs.option_remat import POLICIES  # here: its modules are read for MaxText alone
+
     return None if "offload" in name else POLICIES.get(folded(name))
 
 
