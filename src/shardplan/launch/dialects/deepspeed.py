@@ -89,6 +89,7 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     _partial(facts, config)
     state(facts, "tp", config.first("tensor_parallel.autotp_size"), degree)
     state(facts, "optimizer", _word(config, "optimizer.type"), optimizer)
+    state(facts, "checkpoint.universal", config.first("checkpoint.load_universal"), switch)
     overlap = config.first("zero_optimization.overlap_comm")
     if overlap is not None and switch(overlap.value) is not None:
         facts.state("overlap_dp", switch(overlap.value), overlap.place, overlap.name)
