@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import field, fields, replace
 from typing import Final
 
@@ -129,17 +130,30 @@ def estimate_plan(question: Question, plan: Plan) -> Estimate:
 
 def estimate_plans(question: Question, plans: Sequence[Plan]) -> tuple[Estimate, ...]:
     """As ``estimate``, for several plans, which are priced together."""
-    check_plans(plans, Setting.of(question.model, question.cluster, question.num_accelerators, question.job))
-    try:
-        with np.errstate(over="raise", divide="raise", invalid="raise"):
-            priced, known = PricedPlan.of_all(question, plans), _Known.of(question)
-            answers = tuple(_answer_of(each, known) for each in priced)
-    except ArithmeticError as error:
-        raise _not_finite(str(error)) from None
+    with _finite():
+        priced, known = price_plans(question, plans), _Known.of(question)
+        answers = tuple(_answer_of(each, known) for each in priced)
     for answer in answers:
         if not math.isfinite(answer.step_time + answer.peak_memory_bytes):
             raise _not_finite(f"{answer.step_time} s, {answer.peak_memory_bytes} bytes")
     return answers
+
+
+def price_plans(question: Question, plans: Sequence[Plan]) -> list[PricedPlan]:
+    """Several plans with their prices, where step time and memory will do. Raises ``PlanError`` and ``InputError``."""
+    check_plans(plans, Setting.of(question.model, question.cluster, question.num_accelerators, question.job))
+    with _finite():
+        return PricedPlan.of_all(question, plans)
+
+
+@contextmanager
+def _finite() -> Iterator[None]:
+    """Refuses numbers that overflow. Raises ``InputError``."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            yield
+    except ArithmeticError as error:
+        raise _not_finite(str(error)) from None
 
 
 def _not_finite(what: str) -> InputError:

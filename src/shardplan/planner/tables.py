@@ -16,7 +16,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, coded, concatenated, distinct, gather, mapped, one_number, without_zeros
+from shardplan.arrays import (
+    Numbers,
+    coded,
+    concatenated,
+    different,
+    distinct,
+    gather,
+    mapped,
+    one_number,
+    without_zeros,
+)
 from shardplan.costs.collectives import Group, groups_of, joined_groups
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.layout import whole_model
@@ -211,7 +221,7 @@ class Tables:
         """Compositions (of every layout) and keys (of every point) that plans of these depths have together."""
         first, ends = self.layouts.first, [*self.layouts.first[1:], len(self.layouts.vp)]
         held = [np.asarray(sorted(set().union(*by_layout[first[d] : ends[d]])), dtype=np.intp) for d in depths]
-        return Rows.of(depths, held, [np.unique(key[self.family.points["depth"] == depth]) for depth in depths])
+        return Rows.of(depths, held, [different(key[self.family.points["depth"] == depth]) for depth in depths])
 
     def _latest(self, name: str, depths: Depths, made: Callable[[Depths], Made]) -> Made:
         """A table for some depths. Only the latest of each name is kept, so that memory stays bounded."""

@@ -111,6 +111,7 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     state(facts, "cp", config.first("sequence_parallel_size"), degree)
     state(facts, "ep", config.first("expert_parallel.autoep_size"), degree)
     state(facts, "optimizer", _word(config, "optimizer.type"), optimizer)
+    state(facts, "checkpoint.universal", config.first("checkpoint.load_universal"), switch)
     overlap = config.first("zero_optimization.overlap_comm")
     if overlap is not None and switch(overlap.value) is not None:
         facts.state("overlap_dp", switch(overlap.value), overlap.place, overlap.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from shardplan.calibration.runs.option_remat import POLICIES
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, state, state_all, words_of
 from shardplan.launch.dialects.values import degree, number, optimizer, switch, text, whole
@@ -331,6 +330,8 @@ def _batch(facts: Facts, config: Settings) -> None:
 
 def _policy(name: str) -> str | None:
     """What a policy computes again; None where activations go to the host too, or the policy is not known."""
+    from shardplan.calibration.runs.option_remat import POLICIES  # here: its modules are read for MaxText alone
+
     return "none" if name == "none" else None if "offload" in name else POLICIES.get(folded(name))
 
 

@@ -229,6 +229,24 @@ def _mixed(facts: Facts, options: Options) -> None:
         facts.state("placement", "tp-cp-ep-pp-dp", order.place, order.name)
 
 
+CHECKPOINTS: Final = {
+    "dist-ckpt-optim-fully-reshardable": ("fully_reshardable", True),
+    "no-save-optim": ("saves_optimizer", False),
+    "no-load-optim": ("loads_optimizer", False),
+    "finetune": ("loads_optimizer", False),
+}
+"""Bare options that decide what a checkpoint holds or what of it is loaded."""
+
+
+def _checkpoints(facts: Facts, options: Options) -> None:
+    """What a checkpoint of this run holds, and what it loads of another's."""
+    take(facts, "checkpoint.format", options.get("ckpt-format"), str)
+    for name, (key, value) in CHECKPOINTS.items():
+        option = options.get(name)
+        if option is not None:
+            facts.state(f"checkpoint.{key}", value, option.place, name)
+
+
 RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
     _precision,
     _sharding,
@@ -238,6 +256,7 @@ RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
     _dropout,
     _batch_schedule,
     _mixed,
+    _checkpoints,
 )
 
 
