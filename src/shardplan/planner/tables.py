@@ -118,12 +118,13 @@ class Tables:
         """What the stages of a plan have in common, for every point."""
         first, block = self._block_keys
         numbers = self._numbers(first, None)
-        handover = []
+        handover, lengths = [], []
         for part, points in self._by_placement(np.arange(self.family.num_points)):
             groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self._layout_keys[1][points])
             handover.append(_row(price_handover(self.question, part, groups).time, points))
+            lengths.append(len(points))
         return Around(
-            handover_time=np.concatenate(handover, axis=-1),
+            handover_time=concatenated(handover, lengths),
             output_bytes=gather(_row(output_bytes(self.question, numbers), first), block),
             logits=gather(_row(num_logits(self.question, numbers), first), block),
         )
@@ -188,11 +189,12 @@ class Tables:
         """Seconds of every model chunk on every block that plans of these depths have."""
         rows = self._rows(depths, [{0, *row.ravel().tolist()} for row in self.layouts.rounds], self._block_keys[1])
         both = self._both_passes
+        pieces = [*rows.pieces(ROWS)]
         times = [
-            _row(both.total(self.layouts.chunk(rows.compositions[part]), partial(_taken, rows.keys[part])), rows.keys[part])
-            for part in rows.pieces(ROWS)
+            both.total(self.layouts.chunk(rows.compositions[part]), partial(_taken, rows.keys[part])) for part in pieces
         ]
-        return np.concatenate(times, axis=-1), rows
+        lengths = [part.stop - part.start for part in pieces]
+        return concatenated([_row(each, rows.keys[part]) for each, part in zip(times, pieces, strict=True)], lengths), rows
 
     @cached_property
     def _both_passes(self) -> Parts[NDArray[np.float64]]:
