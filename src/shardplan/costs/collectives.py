@@ -26,6 +26,16 @@ from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
 
 
+@dataclass(frozen=True, slots=True)
+class TierRates:
+    """What the tiers of a network can do, inner to outer."""
+
+    bandwidth: tuple[Numbers, ...]
+    """[bytes/s]"""
+    latency: tuple[Numbers, ...]
+    """[s]"""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
     """The tiers that a job uses, with achieved efficiencies."""
@@ -35,11 +45,6 @@ class Network:
     tiers: tuple[NetworkTier, ...]
     sizes: tuple[int, ...]
     """Accelerators of the job inside one domain of each tier, at most."""
-    bandwidth: tuple[Numbers, ...]
-    """Nominal bandwidth of each tier per accelerator and direction; arrays where networks stand side by side.
-    [bytes/s]"""
-    latency: tuple[Numbers, ...]
-    """One-way latency of one hop on each tier. [s]"""
     efficiency: tuple[Numbers, ...]
     """Achieved fraction of each tier's bandwidth."""
     all_to_all_efficiency: tuple[Numbers, ...]
@@ -47,6 +52,18 @@ class Network:
     p2p_efficiency: tuple[Numbers, ...]
     """The same for sends from one rank to another."""
     launch_time: Numbers
+    rates: TierRates | None = None
+    """Rates of several networks side by side, in place of those of the tiers."""
+
+    @property
+    def bandwidth(self) -> tuple[Numbers, ...]:
+        """Nominal bandwidth of each tier per accelerator and direction. [bytes/s]"""
+        return tuple(tier.bandwidth for tier in self.tiers) if self.rates is None else self.rates.bandwidth
+
+    @property
+    def latency(self) -> tuple[Numbers, ...]:
+        """One-way latency of one hop on each tier. [s]"""
+        return tuple(tier.latency for tier in self.tiers) if self.rates is None else self.rates.latency
 
     @classmethod
     def of(cls, cluster: Cluster, num_accelerators: int, profile: Profile) -> Network:
@@ -66,8 +83,6 @@ class Network:
             num_accelerators=num_accelerators,
             tiers=tuple(kept),
             sizes=tuple(sizes),
-            bandwidth=tuple(tier.bandwidth for tier in kept),
-            latency=tuple(tier.latency for tier in kept),
             efficiency=efficiency,
             all_to_all_efficiency=(efficiency[0], *(profile.all_to_all_efficiency for _ in efficiency[1:])),
             p2p_efficiency=(efficiency[0], *(profile.p2p_efficiency for _ in efficiency[1:])),
@@ -80,11 +95,9 @@ class Network:
 
         ``num_axes``: axes behind it, over plans. A rate that all have in common stays a number.
         """
-        return replace(
-            networks[0],
-            bandwidth=_columns([network.bandwidth for network in networks], num_axes),
-            latency=_columns([network.latency for network in networks], num_axes),
-        )
+        bandwidth = _columns([network.bandwidth for network in networks], num_axes)
+        latency = _columns([network.latency for network in networks], num_axes)
+        return replace(networks[0], rates=TierRates(bandwidth, latency))
 
     def efficiencies(self, kind: CollectiveKind) -> tuple[Numbers, ...]:
         """Achieved fraction of each tier's bandwidth by a kind of collective."""
@@ -417,14 +430,16 @@ def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies)
     slowest: Numbers = 0.0
     latency: Numbers = 0.0
     shares = _tier_shares(kind, group, copies)
-    efficiencies, layers = network.efficiencies(kind), group.layers
-    for j, (tier, used, layer, share) in enumerate(zip(network.tiers, network.sizes, layers, shares, strict=False)):
-        usable = network.bandwidth[j] * efficiencies[j] * _usable_share(tier, used, layer.fan_out)
+    efficiencies, bandwidth, latencies = network.efficiencies(kind), network.bandwidth, network.latency
+    for j, (tier, used, layer, share) in enumerate(
+        zip(network.tiers, network.sizes, group.layers, shares, strict=False)
+    ):
+        usable = bandwidth[j] * efficiencies[j] * _usable_share(tier, used, layer.fan_out)
         slowest = np.maximum(slowest, share / usable)
         hops = _hops(kind, layer.fan_out)
         if j > 0:
             hops = np.minimum(hops, _tree_hops(kind, layer.fan_out, layer.inner_largest))
-        latency = latency + network.latency[j] * hops
+        latency = latency + latencies[j] * hops
     return _Rates(network, np.where(group.size > 1, network.launch_time + latency, 0.0), slowest)
 
 

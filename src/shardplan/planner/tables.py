@@ -189,12 +189,13 @@ class Tables:
         """Seconds of every model chunk on every block that plans of these depths have."""
         rows = self._rows(depths, [{0, *row.ravel().tolist()} for row in self.layouts.rounds], self._block_keys[1])
         both = self._both_passes
-        pieces = [*rows.pieces(ROWS)]
-        times = [
-            both.total(self.layouts.chunk(rows.compositions[part]), partial(_taken, rows.keys[part])) for part in pieces
-        ]
-        lengths = [part.stop - part.start for part in pieces]
-        return concatenated([_row(each, rows.keys[part]) for each, part in zip(times, pieces, strict=True)], lengths), rows
+        times, lengths = [], []
+        for part in rows.pieces(ROWS):
+            keys = rows.keys[part]
+            total = both.total(self.layouts.chunk(rows.compositions[part]), partial(_taken, keys))
+            times.append(_row(total, keys))
+            lengths.append(len(keys))
+        return concatenated(times, lengths), rows
 
     @cached_property
     def _both_passes(self) -> Parts[NDArray[np.float64]]:

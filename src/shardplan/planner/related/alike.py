@@ -23,7 +23,6 @@ from shardplan.costs.collectives import Network
 from shardplan.estimation.estimate import Estimate, estimate_plans, with_memory_of
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
-from shardplan.estimation.times import least_passes
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
@@ -204,7 +203,8 @@ class _Both:
         times = Tables(question=asked.joint, family=family, known=known)
         if asked.joint.given_network is None:
             return cls(memory=times, times=times)
-        return cls(memory=Tables(question=replace(asked.joint, given_network=None), family=family, known=known), times=times)
+        alone = replace(asked.joint, given_network=None)
+        return cls(memory=Tables(question=alone, family=family, known=known), times=times)
 
 
 def _columns(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -225,14 +225,14 @@ def _estimates(
     """The full answers; a plan of several capacities is answered once for each network."""
     of_network: dict[tuple[object, ...], list[int]] = {}
     for number, question in enumerate(questions):
-        of_network.setdefault(_rates(question.network), []).append(number)
+        if plans[number] is not None:
+            of_network.setdefault(_rates(question.network), []).append(number)
     found: list[Estimate | None] = [None] * len(plans)
     for numbers in of_network.values():
-        different = [*dict.fromkeys(plan for number in numbers if (plan := plans[number]) is not None)]
-        answers = dict(zip(different, estimate_plans(questions[numbers[0]], different), strict=True)) if different else {}
-        for number in numbers:
-            plan = plans[number]
-            if plan is not None:
-                answer = with_memory_of(answers[plan], questions[number])
-                found[number] = answer if stack is None else replace(answer, framework=stack.label)
+        chosen = {number: plan for number in numbers if (plan := plans[number]) is not None}
+        different = [*dict.fromkeys(chosen.values())]
+        answers = dict(zip(different, estimate_plans(questions[numbers[0]], different), strict=True))
+        for number, plan in chosen.items():
+            answer = with_memory_of(answers[plan], questions[number])
+            found[number] = answer if stack is None else replace(answer, framework=stack.label)
     return found
