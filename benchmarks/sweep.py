@@ -23,6 +23,7 @@ from shardplan.sweeps.executors import WorkerProcesses
 from shardplan.sweeps.grid import SweepGrid, grid_of
 from shardplan.sweeps.questions import put
 from shardplan.sweeps.run import sweep
+from shardplan.sweeps.work import rows_of
 
 WHOLE: dict[str, list[Any]] = {
     "model": ["llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "mixtral-8x7b", "gpt3-175b"],
@@ -35,9 +36,9 @@ WHOLE: dict[str, list[Any]] = {
     "memory": [40, 64, 80, 96, 128, 144, 192, 216, 256, 288],
     "gpus": [64, 128, 192, 256, 384, 512, 1024, 1536, 2048, 4096],
 }
-SLICES = {"small": (5, 1, 10, 10, 2), "large": (5, 4, 10, 10, 4)}
-"""Values that are taken of each axis: 1,000 questions, and 8,000."""
-NUM_LOOPED = 40
+SLICES = {"small": (5, 1, 10, 10, 1), "large": (5, 2, 10, 10, 2)}
+"""Values that are taken of each axis: 500 questions, and 2,000."""
+NUM_LOOPED = 30
 """Questions of the plain loop, drawn from the large slice."""
 WORKERS = 2
 TINY = {"model": ["llama-3.2-1b"], "cluster": ["dgx-h100"], "memory": [20, 80], "gpus": [8, 16], "fix.pp": 1}
@@ -46,7 +47,9 @@ TINY = {"model": ["llama-3.2-1b"], "cluster": ["dgx-h100"], "memory": [20, 80], 
 def main() -> None:
     """Measures, prints the table and writes the record."""
     flags = _flags().parse_args()
-    if flags.whole:
+    if flags.groups:
+        rows = [_looped(grid_of(WHOLE), NUM_LOOPED), _drawn(grid_of(WHOLE), flags.groups)]
+    elif flags.whole:
         rows = [_looped(grid_of(WHOLE), NUM_LOOPED), _of_processes("two processes, whole grid", grid_of(WHOLE))]
     else:
         small, large = (grid_of(TINY), grid_of(TINY)) if flags.tiny else map(_slice, SLICES.values())
@@ -62,6 +65,9 @@ def main() -> None:
 
 def _flags() -> ArgumentParser:
     flags = parser(__doc__ or "", runs=1)
+    flags.add_argument(
+        "--groups", type=int, help="ask this number of groups of 100 questions, drawn from the whole grid"
+    )
     flags.add_argument("--whole", action="store_true", help="ask all 100,000 questions, on two processes")
     return flags
 
@@ -97,6 +103,18 @@ def _swept(way: str, grid: SweepGrid, executor: Executor | None) -> Record:
         cpu = time.process_time() - started_cpu if executor is None else None
         peak = _peak_bytes(resource.RUSAGE_SELF) if executor is None else None
         return _record(way, grid.num_questions, time.perf_counter() - started, cpu, peak)
+
+
+def _drawn(grid: SweepGrid, number: int) -> Record:
+    """Groups of questions that are answered together, drawn at random from a grid, in this process."""
+    order = grid.work_order().reshape(-1, grid.group_size)
+    groups = order[np.random.default_rng(0).permutation(len(order))[:number]]
+    started, started_cpu = time.perf_counter(), time.process_time()
+    for group in groups:
+        rows_of(grid, group.tolist())
+    cpu, seconds = time.process_time() - started_cpu, time.perf_counter() - started
+    way = f"one process, {number:,} of {len(order):,} groups of the whole grid"
+    return _record(way, groups.size, seconds, cpu, _peak_bytes(resource.RUSAGE_SELF))
 
 
 def _of_processes(way: str, grid: SweepGrid) -> Record:
