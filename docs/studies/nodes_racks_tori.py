@@ -86,8 +86,8 @@ def _usual(cases: Cases) -> str:
                     f"{model}, {size:,}",
                     name,
                     f"{step:.2f}",
-                    f"{step / base - 1:+.1%}",
-                    f"{row['mfu']:.1%}",
+                    f"{100 * (step / base - 1):+.1f} %",
+                    f"{100 * row['mfu']:.1f} %",
                     plan_of(row),
                 )
             )
@@ -101,7 +101,7 @@ def _needed(cases: Cases) -> str:
     for (model, size), kinds in cases.items():
         needed = [_bandwidth_for(kinds["nodes-of-8"], _at(kinds[kind], USUAL)) for kind in ("racks-of-72", "torus")]
         spread = [kinds[kind][0]["step_time_s"] / kinds[kind][-1]["step_time_s"] - 1 for kind in NAMES]
-        rows.append((f"{model}, {size:,}", *needed, *(f"{each:.1%}" for each in spread)))
+        rows.append((f"{model}, {size:,}", *needed, *(f"{100 * each:.1f} %" for each in spread)))
     return table_of(header, rows)
 
 

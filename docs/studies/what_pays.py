@@ -125,7 +125,7 @@ def _plans(cases: Cases) -> str:
         "8 of 10 runs [s]",
         "MFU",
         "bubble",
-        "exposed exchange",
+        "exchange",
         "fastest plan",
     )
     exchanges = [f"{name}_communication_s" for name in ("tp", "cp", "ep", "dp", "pp")]
@@ -134,9 +134,9 @@ def _plans(cases: Cases) -> str:
             f"{model}, {size:,}",
             f"{row['step_time_s']:.2f}",
             f"{row['step_time_p10_s']:.2f} to {row['step_time_p90_s']:.2f}",
-            f"{row['mfu']:.1%}",
-            f"{row['bubble_s'] / row['step_time_s']:.1%}",
-            f"{sum(row[each] for each in exchanges) / row['step_time_s']:.1%}",
+            f"{100 * row['mfu']:.1f} %",
+            f"{100 * row['bubble_s'] / row['step_time_s']:.1f} %",
+            f"{100 * sum(row[each] for each in exchanges) / row['step_time_s']:.1f} %",
             plan_of(row),
         )
         for (model, size), (row, _) in cases.items()
