@@ -1,14 +1,15 @@
 """Time per question of a sweep: on one core and on two, over a Dask cluster, as the grid grows; and of a plain loop.
 
 The grid is that of five models on twenty systems, with ten bandwidths between nodes, ten capacities and ten numbers of
-accelerators: 100,000 questions. Slices of it are asked, whose questions are spread over all axes; the time of the whole
-follows from the time per question.
+accelerators: 100,000 questions. Slices of it are asked, whose questions are spread over all axes; ``--whole`` asks all.
 """
 
 from __future__ import annotations
 
+import resource
 import tempfile
 import time
+from argparse import ArgumentParser
 from concurrent.futures import Executor
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +23,7 @@ from shardplan.sweeps.executors import WorkerProcesses
 from shardplan.sweeps.grid import SweepGrid, grid_of
 from shardplan.sweeps.questions import put
 from shardplan.sweeps.run import sweep
+from shardplan.sweeps.work import rows_of
 
 WHOLE: dict[str, list[Any]] = {
     "model": ["llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "mixtral-8x7b", "gpt3-175b"],
@@ -34,35 +36,47 @@ WHOLE: dict[str, list[Any]] = {
     "memory": [40, 64, 80, 96, 128, 144, 192, 216, 256, 288],
     "gpus": [64, 128, 192, 256, 384, 512, 1024, 1536, 2048, 4096],
 }
-SLICES = {"small": (5, 1, 1, 10, 1), "large": (5, 2, 1, 10, 2)}
-"""Values that are taken of each axis."""
-NUM_LOOPED = 10
+SLICES = {"small": (5, 1, 10, 10, 1), "large": (5, 2, 10, 10, 2)}
+"""Values that are taken of each axis: 500 questions, and 2,000."""
+NUM_LOOPED = 30
 """Questions of the plain loop, drawn from the large slice."""
+WORKERS = 2
 TINY = {"model": ["llama-3.2-1b"], "cluster": ["dgx-h100"], "memory": [20, 80], "gpus": [8, 16], "fix.pp": 1}
 
 
 def main() -> None:
     """Measures, prints the table and writes the record."""
-    flags = parser(__doc__ or "", runs=1).parse_args()
-    small, large = (grid_of(TINY), grid_of(TINY)) if flags.tiny else map(_slice, SLICES.values())
-    rows: list[Record] = [_looped(large, 2 if flags.tiny else NUM_LOOPED)]
-    rows.append(_swept("one process, small grid", small, None))
-    rows.append(_swept("one process, large grid", large, None))
-    if not flags.tiny:
-        rows += [_of_processes(large), _of_cluster(large)]
-    number = grid_of(WHOLE).num_questions
-    for row in rows:
-        row["whole_grid_hours"] = number * row["seconds_per_question"] / 3600
-    header = ("questions go to", "questions", "seconds", "ms a question", "processor ms", "hours for 100,000")
+    flags = _flags().parse_args()
+    if flags.groups:
+        rows = [_looped(grid_of(WHOLE), NUM_LOOPED), _drawn(grid_of(WHOLE), flags.groups)]
+    elif flags.whole:
+        rows = [_looped(grid_of(WHOLE), NUM_LOOPED), _of_processes("two processes, whole grid", grid_of(WHOLE))]
+    else:
+        small, large = (grid_of(TINY), grid_of(TINY)) if flags.tiny else map(_slice, SLICES.values())
+        rows = [_looped(large, 2 if flags.tiny else NUM_LOOPED)]
+        rows.append(_swept("one process, small grid", small, None))
+        rows.append(_swept("one process, large grid", large, None))
+        if not flags.tiny:
+            rows += [_of_processes("two processes, large grid", large), _of_cluster(large)]
+    header = ("questions go to", "questions", "seconds", "ms a question", "processor ms", "peak MB of a process")
     print(table(header, [_cells(row) for row in rows]))
     write_record(flags.json, "sweep", ways=rows)
 
 
+def _flags() -> ArgumentParser:
+    flags = parser(__doc__ or "", runs=1)
+    flags.add_argument(
+        "--groups", type=int, help="ask this number of groups of 100 questions, drawn from the whole grid"
+    )
+    flags.add_argument("--whole", action="store_true", help="ask all 100,000 questions, on two processes")
+    return flags
+
+
 def _cells(row: Record) -> tuple[str, ...]:
-    hours, each = row["whole_grid_hours"], 1e3 * row["seconds_per_question"]
-    cpu = row["cpu_s_per_question"]
-    shown = "" if cpu is None else f"{1e3 * cpu:.0f}"
-    return row["way"], f"{row['questions']:,}", f"{row['seconds']:.1f}", f"{each:.0f}", shown, f"{hours:.1f}"
+    cpu, peak = row["cpu_s_per_question"], row["peak_bytes"]
+    shown = ("" if cpu is None else f"{1e3 * cpu:.1f}", "" if peak is None else f"{peak / 1e6:.0f}")
+    each = f"{1e3 * row['seconds_per_question']:.1f}"
+    return row["way"], f"{row['questions']:,}", f"{row['seconds']:.1f}", each, *shown
 
 
 def _slice(sizes: tuple[int, ...]) -> SweepGrid:
@@ -87,34 +101,59 @@ def _swept(way: str, grid: SweepGrid, executor: Executor | None) -> Record:
         started, started_cpu = time.perf_counter(), time.process_time()
         sweep(grid, out=Path(folder) / "results", executor=executor)
         cpu = time.process_time() - started_cpu if executor is None else None
-        return _record(way, grid.num_questions, time.perf_counter() - started, cpu)
+        peak = _peak_bytes(resource.RUSAGE_SELF) if executor is None else None
+        return _record(way, grid.num_questions, time.perf_counter() - started, cpu, peak)
 
 
-def _of_processes(grid: SweepGrid) -> Record:
-    """Two worker processes, which have started."""
-    workers = WorkerProcesses(2)
-    for future in [workers.executor.submit(time.sleep, 1) for _ in range(4)]:
+def _drawn(grid: SweepGrid, number: int) -> Record:
+    """Groups of questions that are answered together, drawn at random from a grid, in this process."""
+    order = grid.work_order().reshape(-1, grid.group_size)
+    groups = order[np.random.default_rng(0).permutation(len(order))[:number]]
+    started, started_cpu = time.perf_counter(), time.process_time()
+    for group in groups:
+        rows_of(grid, group.tolist())
+    cpu, seconds = time.process_time() - started_cpu, time.perf_counter() - started
+    way = f"one process, {number:,} of {len(order):,} groups of the whole grid"
+    return _record(way, groups.size, seconds, cpu, _peak_bytes(resource.RUSAGE_SELF))
+
+
+def _of_processes(way: str, grid: SweepGrid) -> Record:
+    """Two worker processes, which have started; their processor time, from their start to their end, with the driver's.
+
+    The peak is that of the largest process.
+    """
+    before, own = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
+    workers = WorkerProcesses(WORKERS)
+    for future in [workers.executor.submit(time.sleep, 1) for _ in range(2 * WORKERS)]:
         future.result()
     try:
-        return _swept("two processes, large grid", grid, workers.executor)
+        row = _swept(way, grid, workers.executor)
     finally:
         workers.end(now=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime + time.process_time() - own
+    peak = max(_peak_bytes(resource.RUSAGE_SELF), _peak_bytes(resource.RUSAGE_CHILDREN))
+    return row | {"cpu_s_per_question": cpu / grid.num_questions, "peak_bytes": peak}
+
+
+def _peak_bytes(who: int) -> int:
+    return 1024 * resource.getrusage(who).ru_maxrss
 
 
 def _of_cluster(grid: SweepGrid) -> Record:
     distributed: Any = import_module("distributed")
 
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
         return _swept("Dask, two workers, large grid", grid, client.get_executor(pure=False))
 
 
-def _record(way: str, questions: int, seconds: float, cpu: float | None) -> Record:
-    """``cpu``: processor time of this process, which other work on the machine disturbs less; None where others ask."""
+def _record(way: str, questions: int, seconds: float, cpu: float | None, peak: int | None = None) -> Record:
+    """``cpu``: processor time, which other work on the machine disturbs less; None where it is not known."""
     each = {"seconds_per_question": seconds / questions, "cpu_s_per_question": None if cpu is None else cpu / questions}
-    return {"way": way, "questions": questions, "seconds": seconds} | each
+    return {"way": way, "questions": questions, "seconds": seconds, "peak_bytes": peak} | each
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.sweeps.small import SMALL
 
-from shardplan.planner.related.capacities import best_by_capacity
+from shardplan.planner.related.alike import best_of_alike
 from shardplan.planner.search import search_question
 from shardplan.reports.breakdown import TERMS as SHOWN_TERMS
 from shardplan.sweeps.grid import grid_of
@@ -39,10 +39,8 @@ def test_the_fastest_plans_of_several_capacities_are_those_of_each_alone(memorie
     grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": [*memories], "limit.tp": [[1, 2, 4, 8]]})
     puts = [put(grid.point(number)) for number in range(len(memories))]
     limits: dict[str, Any] = {"restrictions": puts[0].restrictions, "stack": puts[0].stack}
-    together = best_by_capacity(
-        [each.question for each in puts], restrictions=puts[0].restrictions, stack=puts[0].stack
-    )
-    alone = [best_by_capacity([each.question], **limits)[0] for each in puts]
+    together = best_of_alike([each.question for each in puts], restrictions=puts[0].restrictions, stack=puts[0].stack)
+    alone = [best_of_alike([each.question], **limits)[0] for each in puts]
     assert [each.num_plans_evaluated for each in together] == [each.num_plans_evaluated for each in alone]
     times, expected = (
         [inf if a.estimate is None else a.estimate.step_time for a in each] for each in (together, alone)
@@ -63,7 +61,7 @@ def test_a_defect_is_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("shardplan.sweeps.work.best_by_capacity", broken)
+    monkeypatch.setattr("shardplan.sweeps.work.best_of_alike", broken)
     rows = rows_of(GRID, range(3))
     assert {(row["outcome"], row["reason"]) for row in rows} == {("failed", "ZeroDivisionError: by zero")}
 

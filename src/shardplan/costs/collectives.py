@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cache
 from itertools import combinations
 from typing import assert_never
@@ -24,6 +24,16 @@ from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.plan_numbers import Digit, PlanNumbers, digits
 from shardplan.inputs.profile import Profile
 from shardplan.workload.ops import ONE_BY_ONE, CollectiveKind, Copies
+
+
+@dataclass(frozen=True, slots=True)
+class TierRates:
+    """What the tiers of a network can do, inner to outer."""
+
+    bandwidth: tuple[Numbers, ...]
+    """[bytes/s]"""
+    latency: tuple[Numbers, ...]
+    """[s]"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +52,18 @@ class Network:
     p2p_efficiency: tuple[Numbers, ...]
     """The same for sends from one rank to another."""
     launch_time: Numbers
+    rates: TierRates | None = None
+    """Rates of several networks side by side, in place of those of the tiers."""
+
+    @property
+    def bandwidth(self) -> tuple[Numbers, ...]:
+        """Nominal bandwidth of each tier per accelerator and direction. [bytes/s]"""
+        return tuple(tier.bandwidth for tier in self.tiers) if self.rates is None else self.rates.bandwidth
+
+    @property
+    def latency(self) -> tuple[Numbers, ...]:
+        """One-way latency of one hop on each tier. [s]"""
+        return tuple(tier.latency for tier in self.tiers) if self.rates is None else self.rates.latency
 
     @classmethod
     def of(cls, cluster: Cluster, num_accelerators: int, profile: Profile) -> Network:
@@ -67,9 +89,27 @@ class Network:
             launch_time=profile.collective_launch_time,
         )
 
+    @classmethod
+    def side_by_side(cls, networks: Sequence[Network], *, num_axes: int) -> Network:
+        """Networks that differ in bandwidth and latency alone as one, with rates along a first axis.
+
+        ``num_axes``: axes behind it, over plans. A rate that all have in common stays a number.
+        """
+        bandwidth = _columns([network.bandwidth for network in networks], num_axes)
+        latency = _columns([network.latency for network in networks], num_axes)
+        return replace(networks[0], rates=TierRates(bandwidth, latency))
+
     def efficiencies(self, kind: CollectiveKind) -> tuple[Numbers, ...]:
         """Achieved fraction of each tier's bandwidth by a kind of collective."""
         return {"all_to_all": self.all_to_all_efficiency, "p2p": self.p2p_efficiency}.get(kind, self.efficiency)
+
+
+def _columns(rates: Sequence[tuple[Numbers, ...]], num_axes: int) -> tuple[Numbers, ...]:
+    """Rates of every tier, one for each network along a first axis; one number where all are equal."""
+    return tuple(
+        of_tier[0] if len(set(of_tier)) == 1 else np.asarray(of_tier).reshape(-1, *[1] * num_axes)
+        for of_tier in zip(*rates, strict=True)
+    )
 
 
 def domain_size(tier: NetworkTier, num_accelerators: int) -> int:
@@ -263,7 +303,7 @@ def wire_times(sent_bytes: tuple[Numbers, ...], network: Network) -> tuple[Numbe
     ``sent_bytes``: of each rank on every tier. Its links carry them at their nominal bandwidth at best, so no step is
     shorter than the longest sum of these over all that it sends.
     """
-    return tuple(sent / tier.bandwidth for sent, tier in zip(sent_bytes, network.tiers, strict=True))
+    return tuple(sent / bandwidth for sent, bandwidth in zip(sent_bytes, network.bandwidth, strict=True))
 
 
 def add_tiers(first: tuple[Numbers, ...], second: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
@@ -390,15 +430,16 @@ def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies)
     slowest: Numbers = 0.0
     latency: Numbers = 0.0
     shares = _tier_shares(kind, group, copies)
-    for tier, used, efficiency, layer, share in zip(
-        network.tiers, network.sizes, network.efficiencies(kind), group.layers, shares, strict=False
+    efficiencies, bandwidth, latencies = network.efficiencies(kind), network.bandwidth, network.latency
+    for j, (tier, used, layer, share) in enumerate(
+        zip(network.tiers, network.sizes, group.layers, shares, strict=False)
     ):
-        usable = tier.bandwidth * efficiency * _usable_share(tier, used, layer.fan_out)
+        usable = bandwidth[j] * efficiencies[j] * _usable_share(tier, used, layer.fan_out)
         slowest = np.maximum(slowest, share / usable)
         hops = _hops(kind, layer.fan_out)
-        if tier is not network.tiers[0]:
+        if j > 0:
             hops = np.minimum(hops, _tree_hops(kind, layer.fan_out, layer.inner_largest))
-        latency = latency + tier.latency * hops
+        latency = latency + latencies[j] * hops
     return _Rates(network, np.where(group.size > 1, network.launch_time + latency, 0.0), slowest)
 
 

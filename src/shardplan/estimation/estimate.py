@@ -123,6 +123,14 @@ def in_framework(answer: Estimate, stack: Stack | None, question: Question) -> E
     return replace(answer, framework=stack.label, refusals=refusals(stack, answer.plan, setting))
 
 
+def with_memory_of(answer: Estimate, question: Question) -> Estimate:
+    """The answer for a plan that fits, to a question that differs in the capacity of the memory alone."""
+    usable = float(question.usable_memory)
+    assert answer.peak_memory_bytes <= usable
+    assumptions = _assumptions(question, answer.plan)
+    return replace(answer, usable_memory_bytes=usable, feasible=True, reason=None, assumptions=assumptions)
+
+
 def estimate_plan(question: Question, plan: Plan) -> Estimate:
     """As ``estimate``, for a question already put."""
     return estimate_plans(question, (plan,))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
@@ -48,6 +48,8 @@ class Question:
     """What one step computes, and how the software runs it."""
     given_profile: Profile | None = None
     """Calibration constants in place of those of the accelerator's generation."""
+    given_network: Network | None = field(default=None, repr=False, compare=False)
+    """Network in place of the cluster's: several side by side, for questions that are answered together."""
 
     def __post_init__(self) -> None:
         """Checks the world size, the memory and the number format. Raises ``InputError``."""
@@ -101,7 +103,7 @@ class Question:
     @property
     def network(self) -> Network:
         """The tiers that the job uses."""
-        return Network.of(self.cluster, self.num_accelerators, self.profile)
+        return self.given_network or Network.of(self.cluster, self.num_accelerators, self.profile)
 
     @property
     def host_memory(self) -> float | None:

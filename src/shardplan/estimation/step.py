@@ -101,6 +101,11 @@ class Step:
         return self.work.question
 
     @cached_property
+    def least_busy(self) -> Numbers:
+        """What the slowest stage takes at least, whatever its states cost: a bound of ``busiest``. [s]"""
+        return largest(self.work.passes)
+
+    @cached_property
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
         stages = zip(self.work.passes, self.work.times, self.charges, strict=True)
@@ -118,12 +123,16 @@ class Step:
         return largest(peak_of(self.question, charge, kept) for charge, kept in pairs)
 
     @cached_property
+    def host_fits(self) -> Flags:
+        """Whether every node holds what its accelerators move there."""
+        pairs = zip(self.charges, self.work.kept, strict=True)
+        return host_holds(self.question, [charge.host_bytes + kept.on_host for charge, kept in pairs])
+
+    @cached_property
     def fits(self) -> Flags:
         """Whether every device holds its stage, and every node what its accelerators move there."""
-        pairs = zip(self.charges, self.work.kept, strict=True)
-        host = host_holds(self.question, [charge.host_bytes + kept.on_host for charge, kept in pairs])
         fits = self.peak_memory_bytes <= self.question.usable_memory
-        return fits if host is True else all_hold([fits, host])
+        return fits if self.host_fits is True else all_hold([fits, self.host_fits])
 
 
 def step_of(

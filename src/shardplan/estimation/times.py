@@ -239,6 +239,18 @@ def _placed(times: WorkTimes, everyone: Passes, stage: Stage, behind: Callable[[
     )
 
 
+def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed: Numbers) -> Numbers:
+    r"""All micro-batches on a mean stage, without transfers and bubble: the slowest stage takes no less. [s]
+
+    .. math:: \frac{M}{p} \sum_r t_r
+
+    ``passes``, ``recomputed``: seconds of a micro-batch in all stages together. A number of recomputed layers counts as
+    if one stage held all layers: its share of them is the least that any stage has.
+    """
+    again = scaled(applied_share(whole.num_layers, numbers), recomputed)
+    return numbers.num_microbatches / numbers.pp * (passes + again)
+
+
 def waits(numbers: PlanNumbers) -> Numbers:
     """Bubble of a rank among equal ones, in micro-batches: p - 1 in 1F1B.
 

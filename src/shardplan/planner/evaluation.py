@@ -67,7 +67,7 @@ def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None) ->
     question, family = tables.question, tables.family
     best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)
     feasible = 0
-    for at, pieces in _pieces(tables):
+    for at, pieces in pieces_of(tables):
         feasible += _fill(at, pieces, objective, best, stop)
     best = objective.finished(question, best)
     return Table(tables=tables, best=best, num_evaluated=family.num_plans(), num_feasible=feasible)
@@ -83,7 +83,7 @@ def _keep_freed_memory() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Points:
+class Points:
     """Points that are worked on together, and what they have whatever the chunks per rank."""
 
     tables: Tables
@@ -147,21 +147,26 @@ class _Points:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Piece:
+class Piece:
     """Plans of some points with as many kinds of stage: of one layout, or each point with its own."""
 
-    at: _Points
+    at: Points
     layouts: NDArray[np.intp]
     """One, or one for each point."""
     num_kinds: int
 
+    def within(self, tables: Tables, columns: NDArray[np.intp]) -> Piece:
+        """Some of its points, priced by other tables of the same family."""
+        at = Points(tables=tables, points=self.at.points[columns], slots=self.at.slots, depths=self.at.depths)
+        return Piece.of(at, self.layouts if len(self.layouts) == 1 else self.layouts[columns])
+
     @classmethod
-    def of(cls, at: _Points, layouts: NDArray[np.intp]) -> _Piece:
+    def of(cls, at: Points, layouts: NDArray[np.intp]) -> Piece:
         """Plans of points with layouts that have as many kinds of stage."""
         return cls(at=at, layouts=layouts, num_kinds=int(at.tables.layouts.num_kinds[layouts[0]]))
 
     @cached_property
-    def _work(self) -> WorkOfStages:
+    def work(self) -> WorkOfStages:
         """What all kinds of sharding have in common."""
         at, chosen, tables, layouts = self.at, self.layouts, self.at.tables, self.at.tables.layouts
         kinds = range(self.num_kinds)
@@ -188,11 +193,11 @@ class _Piece:
         """Outcome of the plans under a kind of sharding: slots of recomputation by points."""
         compositions = self.at.tables.layouts.composition[self.layouts]
         charges = [self.at.charge(sharding, compositions[:, kind]) for kind in range(self.num_kinds)]
-        return Step(work=self._work, charges=charges)
+        return Step(work=self.work, charges=charges)
 
 
 def _fill(
-    at: _Points, pieces: Iterator[_Piece], objective: Objective, best: NDArray[np.float64], stop: Stop | None
+    at: Points, pieces: Iterator[Piece], objective: Objective, best: NDArray[np.float64], stop: Stop | None
 ) -> int:
     """Writes the best values of some points over the chunks per rank, and counts their plans that fit."""
     feasible = 0
@@ -218,7 +223,7 @@ def _fill(
     return feasible
 
 
-def _pieces(tables: Tables) -> Iterator[tuple[_Points, Iterator[_Piece]]]:
+def pieces_of(tables: Tables) -> Iterator[tuple[Points, Iterator[Piece]]]:
     """The plans of a family in pieces of about ``CELLS``, points that may have the same chunks per rank together."""
     family = tables.family
     counts, first = family.num_chunks(), family.first_layouts()
@@ -234,14 +239,14 @@ def _pieces(tables: Tables) -> Iterator[tuple[_Points, Iterator[_Piece]]]:
         alike = range(int(first[points[0]]), int(first[points[0]] + counts[points[0]]))
         for part in _parts_of(points, length):
             at = _points_at(tables, part, (int(family.points["depth"][part[0]]),))
-            yield at, (_Piece.of(at, np.asarray([layout])) for layout in alike)
+            yield at, (Piece.of(at, np.asarray([layout])) for layout in alike)
     if few:
         yield from _mixed(tables, np.concatenate(few), pattern, length)
 
 
 def _mixed(
     tables: Tables, points: NDArray[np.intp], pattern: NDArray[np.int64], length: int
-) -> Iterator[tuple[_Points, Iterator[_Piece]]]:
+) -> Iterator[tuple[Points, Iterator[Piece]]]:
     """Plans of points with different chunks per rank, those with as many kinds of stage together."""
     family, layouts = tables.family, tables.layouts
     counts = family.num_chunks()[points]
@@ -254,14 +259,14 @@ def _mixed(
     for alike in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
         for part in _parts_of(alike, length):
             at = _points_at(tables, points[part], depths)
-            yield at, iter([_Piece.of(at, layout[part])])
+            yield at, iter([Piece.of(at, layout[part])])
 
 
 def _parts_of(points: NDArray[np.intp], length: int) -> Iterator[NDArray[np.intp]]:
     return (points[start : start + length] for start in range(0, len(points), length))
 
 
-def _points_at(tables: Tables, points: NDArray[np.intp], together: Depths) -> _Points:
+def _points_at(tables: Tables, points: NDArray[np.intp], together: Depths) -> Points:
     """Points with the slots of recomputation that any of them may have; ``together``: depths that come one by one."""
     slots = np.flatnonzero(tables.family.recomputes[:, points].any(axis=1))
-    return _Points(tables=tables, points=points, slots=slots, depths=together)
+    return Points(tables=tables, points=points, slots=slots, depths=together)

@@ -52,7 +52,7 @@ class Listed:
 
 def listed_of(table: Table, cells: NDArray[np.bool_]) -> Listed:
     """The plans of some cells of a table, over the chunks per rank."""
-    plans, _ = _with_chunks(table.tables, *np.nonzero(cells))
+    plans, _ = with_chunks(table.tables, *np.nonzero(cells))
     return plans
 
 
@@ -60,14 +60,14 @@ def best_plans(
     tables: Tables, cells: Sequence[tuple[int, int, int]], objective: Objective = FASTEST
 ) -> list[tuple[Plan, float]]:
     """The best plan over the chunks per rank at each sharding, slot of recomputation and point. With its value."""
-    plans, cell = _with_chunks(tables, *np.asarray(cells, dtype=np.intp).T)
+    plans, cell = with_chunks(tables, *np.asarray(cells, dtype=np.intp).T)
     found = outcomes(tables.question, tables, plans)
     values = objective.finished(tables.question, np.broadcast_to(objective.value(found), (len(plans),)))
     best = [min(np.flatnonzero(cell == number).tolist(), key=values.__getitem__) for number in range(len(cells))]
     return [(plans.plan(tables, index), float(values[index])) for index in best]
 
 
-def _with_chunks(
+def with_chunks(
     tables: Tables, shardings: NDArray[np.intp], slots: NDArray[np.intp], points: NDArray[np.intp]
 ) -> tuple[Listed, NDArray[np.intp]]:
     """The plans of listed cells over the chunks per rank, and the cell of each."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
-from functools import cached_property
-from operator import itemgetter
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +33,7 @@ from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork,
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds
+from shardplan.estimation.times import least_passes
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -128,12 +128,13 @@ class Tables:
         """What the stages of a plan have in common, for every point."""
         first, block = self._block_keys
         numbers = self._numbers(first, None)
-        handover = []
+        handover, lengths = [], []
         for part, points in self._by_placement(np.arange(self.family.num_points)):
             groups = gather({name: self._groups[name] for name in ("pp", "tp")}, self._layout_keys[1][points])
-            handover.append(np.broadcast_to(price_handover(self.question, part, groups).time, points.shape))
+            handover.append(_row(price_handover(self.question, part, groups).time, points))
+            lengths.append(len(points))
         return Around(
-            handover_time=np.concatenate(handover),
+            handover_time=concatenated(handover, lengths),
             output_bytes=gather(_row(output_bytes(self.question, numbers), first), block),
             logits=gather(_row(num_logits(self.question, numbers), first), block),
         )
@@ -198,11 +199,13 @@ class Tables:
         """Seconds of every model chunk on every block that plans of these depths have."""
         rows = self._rows(depths, [{0, *row.ravel().tolist()} for row in self.layouts.rounds], self._block_keys[1])
         both = self._both_passes
-        times = [
-            _row(both.total(self.layouts.chunk(rows.compositions[part]), itemgetter(rows.keys[part])), rows.keys[part])
-            for part in rows.pieces(ROWS)
-        ]
-        return np.concatenate(times), rows
+        times, lengths = [], []
+        for part in rows.pieces(ROWS):
+            keys = rows.keys[part]
+            total = both.total(self.layouts.chunk(rows.compositions[part]), partial(_taken, keys))
+            times.append(_row(total, keys))
+            lengths.append(len(keys))
+        return concatenated(times, lengths), rows
 
     @cached_property
     def _both_passes(self) -> Parts[NDArray[np.float64]]:
@@ -293,6 +296,15 @@ class Tables:
         """Work of all stages together at these points."""
         return _slotted(gather(self.whole[1], self._block_keys[1][points]), slots, self.family)
 
+    def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
+        """What the slowest stage of plans of these points takes at least. [s]"""
+        stage, work = self.whole
+        numbers = self.numbers_at(points, slots)
+        again = _of_slots(work.sum.recomputed, slots, self.family)
+        index = self._block_keys[1][points]
+        both, again = gather((work.sum.forward + work.sum.backward, again), index)
+        return least_passes(numbers, stage, both, again)
+
     def rounds_at(self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
         """Seconds of model chunks in groups of which the slowest counts."""
         groups = self.layouts.groups(layouts)
@@ -300,7 +312,7 @@ class Tables:
             return []
         times, rows = self._latest("chunks", depths, self._chunk_times)
         key = self._block_keys[1]
-        return [[times[rows.at(*self._found((chunks, points), key))] for chunks in group] for group in groups]
+        return [[times[..., rows.at(*self._found((chunks, points), key))] for chunks in group] for group in groups]
 
     def charge_at(self, sharding: int, depths: Depths, at: Places) -> StateCharge:
         """What the states of stages at some places cost."""
@@ -332,8 +344,15 @@ class Tables:
 
 
 def _of_sharding(charge: StateCharge, number: int) -> StateCharge:
-    """What the states cost under one of the shardings."""
-    return mapped(charge, lambda array: array[number if len(array) > 1 else 0] if array.ndim > 1 else array)
+    """What the states cost under one of the shardings, which lie on the last axis but one."""
+
+    def own(array: NDArray[Any]) -> NDArray[Any]:
+        if array.ndim < 2:
+            return array
+        chosen = array[..., number if array.shape[-2] > 1 else 0, :]
+        return chosen if array.ndim == 2 else chosen[..., None, :]  # networks side by side keep the axis of slots
+
+    return mapped(charge, own)
 
 
 def _first_of(key: NDArray[np.intp], num_keys: int) -> NDArray[np.intp]:
@@ -344,11 +363,25 @@ def _first_of(key: NDArray[np.intp], num_keys: int) -> NDArray[np.intp]:
 
 
 def _row(values: Numbers, like: NDArray[Any]) -> NDArray[np.float64]:
-    return np.broadcast_to(np.asarray(values, dtype=np.float64), like.shape)
+    """Values along a last axis as long as ``like``; networks side by side keep theirs in front."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.broadcast_to(array, (*array.shape[:-1], *like.shape))
+
+
+def _taken(index: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return values.take(index, axis=-1)
 
 
 def _slotted(work: StageWork, slots: NDArray[np.intp], family: Family) -> StageWork:
     """``work`` of some slots of recomputation."""
     if len(slots) == len(family.policies):
         return work
-    return mapped(work, lambda array: array[slots] if array.ndim > 1 and len(array) == len(family.policies) else array)
+    return mapped(work, lambda array: _of_slots(array, slots, family))
+
+
+def _of_slots(values: Numbers, slots: NDArray[np.intp], family: Family) -> Numbers:
+    """Values of some slots of recomputation, which lie on the last axis but one."""
+    array = np.asarray(values)
+    if array.ndim < 2 or array.shape[-2] != len(family.policies) or len(slots) == len(family.policies):
+        return values
+    return array.take(slots, axis=-2)

@@ -22,8 +22,13 @@ GRID_FILE: Final = FileKind("the grid", 1024 * 1024, "a grid is a short text fil
 KEYS: Final = ("grid", "zip")
 OUTERMOST: Final = ("model", "stack", "cluster", "accelerator")
 """Fields that change slowest in the order of the work: what questions share is kept for the latest of them."""
-INNERMOST: Final = "memory"
-"""The field that changes fastest: questions that differ in it alone are answered together."""
+TOGETHER: Final = (
+    *("memory", "inter_node_bandwidth", "intra_node_bandwidth", "inter_node_latency", "intra_node_latency"),
+)
+"""Fields that change fastest, the first of them the fastest: questions that differ in these alone are answered
+together."""
+MOST_TOGETHER: Final = 256
+"""Questions that are answered together at most: what a crash loses, and what is held in memory, stay small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +94,19 @@ class SweepGrid:
 
     @property
     def group_size(self) -> int:
-        """Questions in a row that differ in the memory alone."""
-        return next((len(axis.values) for axis in self.axes if axis.fields == (INNERMOST,)), 1)
+        """Questions in a row that are answered together."""
+        size = 1
+        for axis in sorted(self.axes, key=self._rank, reverse=True):
+            if not {*axis.fields} <= {*TOGETHER} or size * len(axis.values) > MOST_TOGETHER:
+                return size
+            size *= len(axis.values)
+        return size
 
     @staticmethod
     def _rank(axis: GridAxis) -> int:
-        if axis.fields == (INNERMOST,):
-            return len(OUTERMOST) + 1
+        """Where an axis comes in the order of the work: the higher, the faster it changes."""
+        if {*axis.fields} <= {*TOGETHER}:
+            return len(OUTERMOST) + len(TOGETHER) - min(TOGETHER.index(name) for name in axis.fields)
         return min((OUTERMOST.index(name) for name in axis.fields if name in OUTERMOST), default=len(OUTERMOST))
 
     def record(self) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from shardplan.errors import ShardplanError
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.related.capacities import best_by_capacity
-from shardplan.sweeps.grid import INNERMOST, SweepGrid
+from shardplan.planner.related.alike import best_of_alike
+from shardplan.sweeps.grid import TOGETHER, SweepGrid
 from shardplan.sweeps.questions import PutPoint, put
 from shardplan.sweeps.rows import Row, answered_row, asked_row, failed_row
 
@@ -21,17 +21,18 @@ def rows_of(grid: SweepGrid, numbers: Sequence[int]) -> list[Row]:
     """A row for each of these questions, in their order. A question without an answer is a row with its reason."""
     points = [(number, grid.point(number)) for number in numbers]
     rows: list[Row] = []
-    for _, group in groupby(points, key=lambda each: _without_memory(each[1])):
+    for _, group in groupby(points, key=lambda each: _apart(each[1])):
         rows += _answered(grid, [*group])
     return rows
 
 
-def _without_memory(point: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [(name, value) for name, value in point.items() if name != INNERMOST]
+def _apart(point: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The values that questions have in common which are answered together."""
+    return [(name, value) for name, value in point.items() if name not in TOGETHER]
 
 
 def _answered(grid: SweepGrid, points: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
-    """Rows of questions that differ in the memory alone, which are answered together."""
+    """Rows of questions that differ in memory and network rates alone, which are answered together."""
     rows = {number: asked_row(grid, number, point) for number, point in points}
     puts: dict[int, PutPoint] = {}
     for number, point in points:
@@ -48,7 +49,7 @@ def _answers(puts: Sequence[PutPoint]) -> Iterable[Row]:
     if not puts:
         return ()
     try:
-        found = best_by_capacity(
+        found = best_of_alike(
             [each.question for each in puts], restrictions=puts[0].restrictions, stack=puts[0].stack, known=KNOWN
         )
     except Exception as error:  # noqa: BLE001  # as above

@@ -1,0 +1,238 @@
+r"""Questions that differ in the memory of the accelerator and in rates of the network alone, answered together.
+
+Plans, pipelines, the memory of every plan and all that computes are the same for such questions; they are found once.
+Memory decides which plans fit, and nothing else: plans fall into classes, by the smallest capacity in which they fit,
+and the fastest plan of a capacity is that of its own class or of a smaller one. Networks stand side by side on an axis
+of their own, in front of those of the plans. A plan is left out of the pricing only where a bound shows that it is
+slower than one that fits as small a memory: the micro-batches on a mean stage, then those on its slowest stage with
+the bubble, each without what states exchange. So the fastest plan is that of an exhaustive search of each question.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardplan.arrays import Numbers, all_hold
+from shardplan.costs.collectives import Network
+from shardplan.estimation.estimate import Estimate, estimate_plans, with_memory_of
+from shardplan.estimation.question import Question
+from shardplan.estimation.step import whole_step
+from shardplan.fields import dataclass
+from shardplan.frameworks.stack import Stack
+from shardplan.inputs.plan import Plan
+from shardplan.planner.evaluation import Piece, pieces_of
+from shardplan.planner.family import Family
+from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.listed import outcomes, with_chunks
+from shardplan.planner.points import families
+from shardplan.planner.related.leaders import Leaders, Place
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.space import declare
+from shardplan.planner.tables import Tables
+
+NUM_AXES = 2
+"""Axes of the plans behind that of the networks: slots of recomputation (or kinds of sharding), and points."""
+MOST_NETWORKS = 16
+"""Networks that stand side by side: their arrays stay small."""
+
+
+class Fastest(NamedTuple):
+    """The fastest plan of a question."""
+
+    estimate: Estimate | None
+    """None where nothing fits."""
+    num_plans_evaluated: int
+    """Valid plans, each priced, or shown to be slower; their number depends on neither memory nor network."""
+
+
+def best_of_alike(
+    questions: Sequence[Question],
+    *,
+    restrictions: Restrictions | None = None,
+    stack: Stack | None = None,
+    known: KnownPipelines | None = None,
+) -> list[Fastest]:
+    """The fastest plan of each of ``questions``, which differ in nothing but memory and rates of the network.
+
+    Each answer is that of a search of its own. Raises InputError as ``search`` does.
+    """
+    known = known or KnownPipelines()
+    space = declare(questions[0], restrictions or Restrictions(), stack)
+    found: dict[int, Fastest] = {}
+    every = list(families(questions[0], space, Counter()))
+    num_plans = sum(family.num_plans() for family in every)
+    for numbers in _by_network(questions):
+        asked = _Asked.of([questions[number] for number in numbers])
+        plans = asked.fastest([_Both.of(asked, family, known) for family in every])
+        estimates = _estimates(asked.questions, plans, stack)
+        found |= {number: Fastest(each, num_plans) for number, each in zip(numbers, estimates, strict=True)}
+    return [found[number] for number in range(len(questions))]
+
+
+def _by_network(questions: Sequence[Question]) -> Iterator[list[int]]:
+    """Positions of the questions, those of some networks together."""
+    numbers: dict[tuple[object, ...], list[int]] = {}
+    for number, question in enumerate(questions):
+        numbers.setdefault(_rates(question.network), []).append(number)
+    groups = [*numbers.values()]
+    for start in range(0, len(groups), MOST_NETWORKS):
+        yield [number for group in groups[start : start + MOST_NETWORKS] for number in group]
+
+
+def _rates(network: Network) -> tuple[object, ...]:
+    return network.bandwidth, network.latency
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """Questions side by side."""
+
+    questions: tuple[Question, ...]
+    networks: tuple[int, ...]
+    """Network of every question, by number."""
+    capacities: tuple[int, ...]
+    """Capacity of every question, by number."""
+    usable: NDArray[np.float64]
+    """What tensors can fill of each capacity, ascending. [bytes]"""
+    joint: Question
+    """The question with most memory, with all networks."""
+
+    @classmethod
+    def of(cls, questions: Sequence[Question]) -> _Asked:
+        """Questions that differ in memory and rates of the network alone."""
+        networks = {_rates(question.network): question.network for question in questions}
+        order = {rates: number for number, rates in enumerate(networks)}
+        memory = [float(question.usable_memory) for question in questions]
+        usable, capacities = np.unique(memory, return_inverse=True)
+        joint = questions[int(np.argmax(memory))]
+        if len(networks) > 1:
+            both = Network.side_by_side([*networks.values()], num_axes=NUM_AXES)
+            joint = replace(joint, given_network=both)
+        return cls(
+            questions=tuple(questions),
+            networks=tuple(order[_rates(question.network)] for question in questions),
+            capacities=tuple(capacities.tolist()),
+            usable=usable,
+            joint=joint,
+        )
+
+    def fastest(self, tables: Sequence[_Both]) -> list[Plan | None]:
+        """The fastest plan of every question."""
+        leaders = Leaders(1 + max(self.networks), len(self.usable))
+        for family, both in enumerate(tables):
+            for piece in (piece for _, pieces in pieces_of(both.memory) for piece in pieces):
+                self._look_at(both, family, piece, leaders)
+        places = [leaders.best(*each) for each in zip(self.networks, self.capacities, strict=True)]
+        return self._plans(tables, places)
+
+    def _look_at(self, both: _Both, family: int, piece: Piece, leaders: Leaders) -> None:
+        """Plans of a piece that could be the fastest for some question."""
+        classes = {sharding: self._classes(piece, sharding) for sharding in piece.at.shardings}
+        bound = self._finished(both.times.least_passes_at(piece.at.points, piece.at.slots))
+        columns = _columns(leaders.may_lead(bound, np.minimum.reduce([*classes.values()])))
+        if not len(columns):
+            return
+        near = piece.within(both.times, columns)
+        for sharding, of_all in classes.items():
+            self._look_closer(near, sharding, of_all[:, columns], family, leaders)
+
+    def _look_closer(
+        self, piece: Piece, sharding: int, classes: NDArray[np.intp], family: int, leaders: Leaders
+    ) -> None:
+        """Plans of a piece under a kind of sharding whose slowest stage might be fast enough."""
+        step = piece.step(sharding)
+        columns = _columns(leaders.may_lead(self._spread(step.least_busy, classes), classes))
+        if 0 < len(columns) < len(piece.at.points):
+            piece, classes = piece.within(piece.at.tables, columns), classes[:, columns]
+            step = piece.step(sharding)
+        if len(columns):
+            times, at = self._spread(step.busiest, classes), piece.at
+            leaders.look_at(times, classes, family=family, sharding=sharding, slots=at.slots, points=at.points)
+
+    def _classes(self, piece: Piece, sharding: int) -> NDArray[np.intp]:
+        """The smallest capacity in which each plan fits, by slot and point; their number where it fits none."""
+        step = piece.step(sharding)
+        kept = all_hold([step.host_fits, piece.at.valid(sharding), piece.runnable])
+        classes = np.searchsorted(self.usable, step.peak_memory_bytes)
+        shape = len(piece.at.slots), len(piece.at.points)
+        return np.broadcast_to(np.where(kept, classes, len(self.usable)), shape)
+
+    def _spread(self, busiest: Numbers, classes: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Step times by network, slot and point. [s]"""
+        return np.broadcast_to(self._finished(busiest), (1 + max(self.networks), *classes.shape))
+
+    def _finished(self, busiest: Numbers) -> NDArray[np.float64]:
+        return np.asarray(whole_step(self.joint, busiest))
+
+    def _plans(self, tables: Sequence[_Both], places: Sequence[Place | None]) -> list[Plan | None]:
+        """Of every question the fastest plan over the chunks per rank at its place."""
+        found: list[Plan | None] = [None] * len(places)
+        for family, both in enumerate(tables):
+            here = [number for number, place in enumerate(places) if place is not None and place[0] == family]
+            cells = [*dict.fromkeys(_cell(places[number]) for number in here)]
+            if not cells:
+                continue
+            plans, cell = with_chunks(both.times, *np.asarray(cells, dtype=np.intp).T)
+            step = outcomes(self.joint, both.times, plans)
+            times = np.broadcast_to(step.step_time, (*step.step_time.shape[:-1], len(plans)))
+            times = np.broadcast_to(times.reshape(-1, len(plans)), (1 + max(self.networks), len(plans)))
+            for number in here:
+                fits = step.fits & (step.peak_memory_bytes <= self.usable[self.capacities[number]])
+                of_cell = np.flatnonzero(fits & (cell == cells.index(_cell(places[number]))))
+                best = of_cell[times[self.networks[number], of_cell].argmin()]
+                found[number] = plans.plan(both.times, int(best))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Both:
+    """A family priced for one network, of which memory is read, and for all of them."""
+
+    memory: Tables
+    times: Tables
+
+    @classmethod
+    def of(cls, asked: _Asked, family: Family, known: KnownPipelines) -> _Both:
+        """Of the plans of a family."""
+        times = Tables(question=asked.joint, family=family, known=known)
+        if asked.joint.given_network is None:
+            return cls(memory=times, times=times)
+        alone = replace(asked.joint, given_network=None)
+        return cls(memory=Tables(question=alone, family=family, known=known), times=times)
+
+
+def _columns(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Points at which any flag is set."""
+    return np.flatnonzero(flags.any(axis=(0, 1)))
+
+
+def _cell(place: Place | None) -> tuple[int, int, int]:
+    """Sharding, slot of recomputation and point."""
+    assert place is not None
+    _, point, sharding, slot = place
+    return sharding, slot, point
+
+
+def _estimates(
+    questions: Sequence[Question], plans: Sequence[Plan | None], stack: Stack | None
+) -> list[Estimate | None]:
+    """The full answers; a plan of several capacities is answered once for each network."""
+    of_network: dict[tuple[object, ...], list[int]] = {}
+    for number, question in enumerate(questions):
+        if plans[number] is not None:
+            of_network.setdefault(_rates(question.network), []).append(number)
+    found: list[Estimate | None] = [None] * len(plans)
+    for numbers in of_network.values():
+        chosen = {number: plan for number in numbers if (plan := plans[number]) is not None}
+        different = [*dict.fromkeys(chosen.values())]
+        answers = dict(zip(different, estimate_plans(questions[numbers[0]], different), strict=True))
+        for number, plan in chosen.items():
+            answer = with_memory_of(answers[plan], questions[number])
+            found[number] = answer if stack is None else replace(answer, framework=stack.label)
+    return found
