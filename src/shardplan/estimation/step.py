@@ -13,7 +13,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, all_hold, is_zero, largest
+from shardplan.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.pricing import Prices
@@ -66,8 +66,11 @@ class WorkOfStages:
         ]
 
     def _behind(self, kind: int, stage: Stage) -> Passes:
-        """One micro-batch through all stages behind one of a kind."""
+        """One micro-batch through all stages behind one of a kind; the last stage is among the kinds."""
         assert stage.behind is not None
+        last = self.kinds[-1]
+        if is_number(stage.num_behind, 1) and is_number(last.has_head, 1) and is_zero(last.num_behind):
+            return Passes(forward=self.times[-1].microbatch, input_gradient=0.0, weight_gradient=0.0)
         work, count = self.behind(kind), stage.num_behind
         return pipeline_sum(self.question, self.numbers, self.around, stage.behind, work, num_stages=count)
 

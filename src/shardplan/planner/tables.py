@@ -141,7 +141,7 @@ class Tables:
 
     def _work(self, depths: Depths) -> tuple[StageWork, Rows]:
         """Work of every composition on every block that plans of these depths have."""
-        rows = self._rows(depths, self._stage_compositions, self._block_keys[1])
+        rows = self._rows(depths, self._work_compositions, self._block_keys[1])
         pieces = [*rows.pieces(max(ROWS // len(self.family.policies), 1))]
         stages = [self.layouts.composed(rows.compositions[part]) for part in pieces]
         works = [
@@ -215,10 +215,16 @@ class Tables:
 
     @cached_property
     def _stage_compositions(self) -> list[set[int]]:
-        """Compositions of the stages of every layout, and of those behind them."""
+        """Compositions of the stages of every layout."""
         layouts = self.layouts
-        rows = zip(layouts.composition, layouts.behind, layouts.num_kinds, strict=True)
-        return [{*row[:n].tolist(), *behind[:n].tolist()} for row, behind, n in rows]
+        return [set(row[:n].tolist()) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+
+    @cached_property
+    def _work_compositions(self) -> list[set[int]]:
+        """The same, and those of all stages behind a stage."""
+        layouts = self.layouts
+        behind = (set(row[:n].tolist()) for row, n in zip(layouts.behind, layouts.num_kinds, strict=True))
+        return [held | after for held, after in zip(self._stage_compositions, behind, strict=True)]
 
     def _rows(self, depths: Depths, by_layout: list[set[int]], key: NDArray[np.intp]) -> Rows:
         """Compositions (of every layout) and keys (of every point) that plans of these depths have together."""
