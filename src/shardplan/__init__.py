@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
+    from shardplan.api.resuming import ResumeAnswer, will_resume
     from shardplan.decisions.operations import Operations
     from shardplan.errors import InputError, NotRunnableError, PlanError, ShardplanError, UnitError, UnknownNameError
     from shardplan.estimation.estimate import Estimate
@@ -87,6 +88,7 @@ __all__ = [
     "PlanError",
     "Profile",
     "Question",
+    "ResumeAnswer",
     "Robustness",
     "ScaleAnswer",
     "SearchAnswer",
@@ -124,6 +126,7 @@ __all__ = [
     "sensitivity",
     "sweep",
     "whatif",
+    "will_resume",
 ]
 
 _MODULES = {
@@ -147,6 +150,7 @@ _MODULES = {
     "api.budgets": ("BudgetAnswer", "budget"),
     "api.many": ("search_many",),
     "api.questions": ("question",),
+    "api.resuming": ("ResumeAnswer", "will_resume"),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),
     "estimation.question": ("Question",),

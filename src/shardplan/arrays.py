@@ -154,6 +154,14 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
     return cast("Record", joined)
 
 
+def different(values: NDArray[Any]) -> NDArray[Any]:
+    """The different values, ascending. ``np.unique`` imports ``numpy.ma`` for this, which takes 35 ms."""
+    ordered = np.sort(values, axis=None)
+    is_first = np.ones(len(ordered), dtype=bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]
+
+
 def distinct(codes: NDArray[np.intp], limit: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The different numbers below ``limit`` among ``codes``, ascending, and the position of each code among them."""
     present = np.zeros(limit, dtype=bool)

@@ -26,8 +26,9 @@ def budget(**changes: Any) -> shardplan.BudgetAnswer:
 
 def test_one_size_by_hand() -> None:
     """Steps x step time without failures; money and energy are prices and powers times hours."""
-    never = {"failure_rate": 0, "start_up_time": 3600.0, "price": 2.0, "node_overhead": 1, "pue": 1, "carbon": 0.5}
-    option = budget(num_accelerators=8, operations=never).options[0]
+    never = {"failure_rate": 0, "start_up_time": 3600.0, "node_overhead": 1, "pue": 1, "carbon": 0.5}
+    priced = shardplan.load_cluster("dgx-h100", price=2.0)
+    option = shardplan.budget("llama-3.2-1b", priced, num_accelerators=8, operations=never, **FEW).options[0]
     steps = -(-1e10 // (2048 * 64))
     assert option.num_steps == steps
     assert option.wall_time == pytest.approx(steps * option.estimate.step_time + 3600, rel=1e-12)
@@ -116,7 +117,7 @@ def test_ramps_that_cannot_be_read(ramp: str) -> None:
         ({"money": float("nan")}, "money is nan"),
         ({"num_accelerators": 0}, "0"),
         ({"operations": {"prise": 2}}, "prise"),
-        ({"operations": {"price": -2}}, "price is -2"),
+        ({"operations": {"carbon": -2}}, "carbon is -2"),
         ({"operations": {"pue": 0.5}}, "pue is 0.5"),
         ({"operations": 3}, "operations"),
     ],

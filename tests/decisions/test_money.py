@@ -10,6 +10,7 @@ from shardplan.decisions.money import carbon_of, energy_of, needed_price, price_
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError
 from shardplan.inputs.readers.catalog import load_cluster
+from shardplan.inputs.readers.overrides import override
 
 CLUSTER = load_cluster("dgx-h100")
 HOUR = 3600.0
@@ -46,7 +47,8 @@ def test_no_power_no_energy() -> None:
 
 
 def test_a_price_that_is_given_wins_then_the_nodes_then_the_accelerators() -> None:
-    assert price_of(CLUSTER, Operations(price=2, currency="EUR")) == (2, "EUR", "")
+    given = override(replace(CLUSTER, price_per_hour=80.0), {"price": 2.0})
+    assert price_of(given, Operations(currency="EUR")) == (2, "EUR", "")
     of_node = price_of(replace(CLUSTER, price_per_hour=80.0), Operations())
     assert of_node is not None
     assert of_node[:2] == (10.0, "USD")

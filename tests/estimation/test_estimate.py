@@ -16,6 +16,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.job import Job, Precision
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.overrides import override
 from shardplan.inputs.software import Software
 
 JOB = Job(sequence_length=8192, global_batch_size=128)
@@ -125,6 +126,18 @@ def test_time_to_train_is_steps_times_step_time() -> None:
     answer = estimate(LLAMA_70B, cluster(), 64, Plan(tp=8, pp=4), job=job)
     assert answer.time_to_train == pytest.approx(15.6e12 / (128 * 8192) * answer.step_time)
     assert llama_on_64().time_to_train is None
+
+
+def test_money_is_the_price_of_all_accelerators_for_that_time() -> None:
+    """By hand: accelerators x hours x price; accelerators share the price of their node, which goes first."""
+    priced = replace(cluster(), price_per_hour=32.0)
+    job = replace(JOB, tokens=15.6e12)
+    of_node = estimate(LLAMA_70B, priced, 64, Plan(tp=8, pp=4, vp=5), job=job)
+    assert of_node.time_to_train is not None
+    assert of_node.money == pytest.approx(64 * of_node.time_to_train / 3600 * 32.0 / priced.accelerators_per_node)
+    of_user = estimate(LLAMA_70B, override(priced, {"price": 2.5}), 64, Plan(tp=8, pp=4, vp=5), job=job)
+    assert of_user.money == pytest.approx(64 * of_node.time_to_train / 3600 * 2.5)
+    assert estimate(LLAMA_70B, priced, 64, Plan(tp=8, pp=4, vp=5), job=JOB).money is None
 
 
 def test_peak_is_that_of_the_precision() -> None:

@@ -87,7 +87,7 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "days": 1000.0,
             "money": 1e9,
             "energy": 1e9,
-            "operations": {"price": 2.5},
+            "operations": {"pue": 1.2},
             "batch_ramp": "16:1e9",
             "fix": {"tp": 1, "pp": 1, "cp": 1},
             "tokens": 1e10,

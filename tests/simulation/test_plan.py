@@ -16,8 +16,9 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.schedules.registry import load_any_schedule
-from shardplan.simulation.plan import simulate_plan, simulate_priced
-from shardplan.simulation.step import Disturbance
+from shardplan.simulation.closed import closed_form_step_time
+from shardplan.simulation.plan import pipeline_of, simulate_plan, simulate_priced
+from shardplan.simulation.step import Disturbance, simulate
 
 
 def question(model: str = "llama-3.1-8b", batch: int = 64, num_accelerators: int = 16, **job: Any) -> Question:
@@ -47,6 +48,18 @@ def test_chunks_have_the_prices_of_their_stages(plan: Plan) -> None:
     times = priced.chunk_times
     total = float(np.sum(times.forward + times.input_gradient + times.weight_gradient))
     assert total == pytest.approx(float(priced.columns._everyone.total), rel=1e-9)
+
+
+@pytest.mark.parametrize("batch", [8, 24, 128])
+@pytest.mark.parametrize("layers", [(8, 8, 8, 8), (7, 9, 9, 7), (6, 9, 9, 8), (10, 8, 8, 6)])
+def test_the_closed_form_of_one_f_one_b_is_exact_for_stages_of_a_model(layers: tuple[int, ...], batch: int) -> None:
+    """Stages of different length, two ends of different weight, fewer micro-batches than ranks; free transfers."""
+    priced = PricedPlan.of(question(batch=batch), Plan(tp=2, pp=4, stage_layers=layers))
+    times = replace(priced.chunk_times, transfer=np.zeros(4))
+    schedule, at = load_any_schedule("1f1b"), pipeline_of(priced)
+    closed = closed_form_step_time(schedule, at, times)
+    assert simulate(schedule, at, times).step_time == pytest.approx(closed, rel=1e-12)
+    assert priced.breakdown["bubble"] >= 0
 
 
 @every_plan

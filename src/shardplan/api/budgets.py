@@ -79,7 +79,7 @@ def budget(
     Given are the ``tokens`` and some of ``days``, ``num_accelerators``, ``money`` and ``energy`` (kWh). The others are
     worked out: the fewest accelerators that are done within the days, or the run that is done soonest for the money or
     the energy. Without any of them the run may take 90 days. ``cluster``: one, or a list to set side by side.
-    ``operations`` says how the cluster is run: failures, checkpoints, price and energy; its defaults are data and among
+    ``operations`` says how the cluster is run: failures, checkpoints and energy; its defaults are data and among
     the assumptions. ``batch_ramp``: a batch that grows, ``"512x4096:252M,1024:2.87T"``. Other arguments are those of
     :func:`search`. A limit that nothing meets is an answer: the option that comes nearest says what it misses.
 
@@ -112,7 +112,7 @@ def budget(
 
 def _operations(given: Operations | Mapping[str, Any] | None) -> Operations:
     """How the cluster is run. Raises InputError."""
-    check_kind("operations", given, Operations, Mapping, type(None), hint='a mapping such as {"price": 2.5}')
+    check_kind("operations", given, Operations, Mapping, type(None), hint='a mapping such as {"repair_time": 86400.0}')
     if isinstance(given, Operations):
         return given
     for name in given or {}:

@@ -55,6 +55,14 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ),
         "launch.audit",
     ),
+    "resume": CommandEntry(
+        "Say whether a run can go on from the checkpoint of another plan, and what begins anew.",
+        (
+            "shardplan resume examples/launch.sh examples/launch.sh --env new.TP=4",
+            "shardplan resume examples/launch.sh examples/launch.sh --env new.NODES=16 --cluster dgx-h100 --json -",
+        ),
+        "launch.resume",
+    ),
     "export": CommandEntry(
         "Write a plan as launch files of a training framework.",
         (

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 
 JOULES_PER_KWH: Final = 3.6e6
 CURRENCY: Final = "USD"
@@ -24,15 +25,12 @@ class HourlyPrice(NamedTuple):
 
 def price_of(cluster: Cluster, operations: Operations) -> HourlyPrice | None:
     """The price that was given, or a public quote of the node or else of the accelerator; None where none is known."""
-    if operations.price is not None:
-        return HourlyPrice(operations.price, operations.currency, "")
-    if cluster.price_per_hour is not None:
-        per_hour = cluster.price_per_hour / cluster.accelerators_per_node
-        return HourlyPrice(per_hour, CURRENCY, cluster.sources.get("price_per_hour", cluster.name))
-    part = cluster.accelerator
-    if part.price_per_hour is not None:
-        return HourlyPrice(part.price_per_hour, CURRENCY, part.sources.get("price_per_hour", part.name))
-    return None
+    price = cluster.accelerator_price
+    if price is None:
+        return None
+    if cluster.price_source == GIVEN_BY_USER:
+        return HourlyPrice(price, operations.currency, "")
+    return HourlyPrice(price, CURRENCY, cluster.price_source)
 
 
 def needed_price(cluster: Cluster, operations: Operations) -> HourlyPrice:

@@ -106,14 +106,6 @@ class Operations:
         ),
     )
     """Until a failed node is back. [s]"""
-    price: float | None = field(
-        default=None,
-        metadata=about(
-            "Price of one accelerator for an hour. Default: a public quote, where one is known.",
-            least=0, most=1e6, includes_least=True, metavar="MONEY",
-        ),
-    )  # fmt: skip
-    """Price of one accelerator for an hour."""
     currency: str = field(
         default="USD", metadata=about("Of the price, and so of --money.", metavar="NAME", is_rare=True)
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import field, fields, replace
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +31,8 @@ from shardplan.memory.knobs import knobs
 from shardplan.units import format_bytes, format_count
 from shardplan.validity.rules import check_plans
 from shardplan.workload.balance import slowest_rank
+
+SECONDS_PER_HOUR: Final = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +103,8 @@ class Estimate:
     """What was taken for granted, one sentence each."""
     time_to_train: float | None = field(metadata=in_files("time_to_train_s"))
     """Time for ``Job.tokens`` without failures and restarts; None where no tokens are given. [s]"""
+    money: float | None = field(default=None, metadata=in_files("money_usd"))
+    """Price of the accelerators for that time, at the cluster's price; None without tokens or a price. [USD]"""
     framework: str | None = None
     """The training framework that the plan is for, and the version of its record; None where none is named."""
     refusals: tuple[Refusal, ...] = ()
@@ -132,17 +138,30 @@ def estimate_plan(question: Question, plan: Plan) -> Estimate:
 
 def estimate_plans(question: Question, plans: Sequence[Plan]) -> tuple[Estimate, ...]:
     """As ``estimate``, for several plans, which are priced together."""
-    check_plans(plans, Setting.of(question.model, question.cluster, question.num_accelerators, question.job))
-    try:
-        with np.errstate(over="raise", divide="raise", invalid="raise"):
-            priced, known = PricedPlan.of_all(question, plans), _Known.of(question)
-            answers = tuple(_answer_of(each, known) for each in priced)
-    except ArithmeticError as error:
-        raise _not_finite(str(error)) from None
+    with _finite():
+        priced, known = price_plans(question, plans), _Known.of(question)
+        answers = tuple(_answer_of(each, known) for each in priced)
     for answer in answers:
         if not math.isfinite(answer.step_time + answer.peak_memory_bytes):
             raise _not_finite(f"{answer.step_time} s, {answer.peak_memory_bytes} bytes")
     return answers
+
+
+def price_plans(question: Question, plans: Sequence[Plan]) -> list[PricedPlan]:
+    """Several plans with their prices, where step time and memory will do. Raises ``PlanError`` and ``InputError``."""
+    check_plans(plans, Setting.of(question.model, question.cluster, question.num_accelerators, question.job))
+    with _finite():
+        return PricedPlan.of_all(question, plans)
+
+
+@contextmanager
+def _finite() -> Iterator[None]:
+    """Refuses numbers that overflow. Raises ``InputError``."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            yield
+    except ArithmeticError as error:
+        raise _not_finite(str(error)) from None
 
 
 def _not_finite(what: str) -> InputError:
@@ -183,6 +202,7 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
     step_time, peak_memory = priced.step_time, priced.peak_memory_bytes
     capacity = step_time * question.num_accelerators * peak
     sure, sure_memory = band_of(question, shares=priced.shares, plan=plan), known.memory_band
+    time = _time_to_train(job, step_time)
     return Estimate(
         plan=plan,
         dp=int(priced.numbers.dp),
@@ -215,10 +235,21 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
         feasible=priced.fits,
         reason=_reason(priced),
         assumptions=_assumptions(question, plan),
-        time_to_train=None if job.tokens is None else job.tokens / job.tokens_per_step * step_time,
+        time_to_train=time,
+        money=_money(question, time),
         not_measured=sure.not_measured,
         evidence=_evidence(known, plan),
     )
+
+
+def _time_to_train(job: Job, step_time: float) -> float | None:
+    return None if job.tokens is None else job.tokens / job.tokens_per_step * step_time
+
+
+def _money(question: Question, time: float | None) -> float | None:
+    r"""What the accelerators cost: :math:`N\,t\,p / 3600`. [USD]"""
+    price = question.cluster.accelerator_price
+    return None if time is None or price is None else time / SECONDS_PER_HOUR * question.num_accelerators * price
 
 
 def _evidence(known: _Known, plan: Plan) -> tuple[NearRun, ...]:

@@ -323,7 +323,16 @@ class PlanColumns:
     @cached_property
     def _paced(self) -> Numbers:
         """All micro-batches of a step, and waiting for other stages, on every stage. [s]"""
-        return paced(self._of_rows, self._times, self._spread(self._everyone), self._spread(self._pace))
+        everyone, pace = self._spread(self._everyone), self._spread(self._pace)
+        return paced(self._of_rows, self._times, everyone, pace, stage=self.rows.stages.stages, behind=self._behind)
+
+    def _behind(self, stage: Stage) -> Passes:
+        """One micro-batch through all stages behind every stage."""
+        assert stage.behind is not None
+        rows = replace(self.rows.stages, stages=stage.behind)
+        work = StageWork.of(rows.stages, self._held(self._loads.blocks, rows))
+        around = self._spread(self._around)
+        return pipeline_sum(self.question, self._of_rows, around, rows.stages, work, num_stages=stage.num_behind)
 
     @cached_property
     def _pace(self) -> Numbers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from shardplan.estimation.stage_memory import ActivationMemory, activation_memor
 from shardplan.estimation.times import WorkTimes, chunk_time, pace_of, paced, pipeline_sum, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.schedules.base import Passes
 from shardplan.workload.stage import Stage
 
 Rounds = Sequence[Sequence[Numbers]]
@@ -41,6 +42,8 @@ class WorkOfStages:
     whole: Stage
     """All layers and ends at once, as the sum over stages."""
     whole_work: StageWork
+    behind: Callable[[int], StageWork]
+    """Work of all stages behind a kind, by its position, which is asked where there are some."""
     rounds: Callable[[], Rounds]
 
     @cached_property
@@ -56,7 +59,17 @@ class WorkOfStages:
         """All micro-batches and the time in which a stage waits for others, for every kind. [s]"""
         everyone = pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work)
         pace = pace_of(self.rounds(), self.times)
-        return [paced(self.numbers, times, everyone, pace) for times in self.times]
+        pairs = zip(self.times, self.kinds, strict=True)
+        return [
+            paced(self.numbers, times, everyone, pace, stage=stage, behind=partial(self._behind, kind))
+            for kind, (times, stage) in enumerate(pairs)
+        ]
+
+    def _behind(self, kind: int, stage: Stage) -> Passes:
+        """One micro-batch through all stages behind one of a kind."""
+        assert stage.behind is not None
+        work, count = self.behind(kind), stage.num_behind
+        return pipeline_sum(self.question, self.numbers, self.around, stage.behind, work, num_stages=count)
 
     @cached_property
     def kept(self) -> list[ActivationMemory]:
@@ -141,6 +154,7 @@ def step_of(
         works=[StageWork.of(stage, loads.blocks) for stage in kinds],
         whole=whole,
         whole_work=StageWork.of(whole, loads.blocks),
+        behind=lambda kind: StageWork.of(kinds[kind].behind or whole, loads.blocks),
         rounds=lambda: [[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds],
     )
     charges = [state_charge(question, numbers, stage, StageStates.of(stage, loads.states)) for stage in kinds]

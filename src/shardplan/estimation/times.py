@@ -16,8 +16,8 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share, kept_per_microbatch, offloaded_share
-from shardplan.schedules.base import Passes
-from shardplan.schedules.pipeline import idle_time, splits_backward
+from shardplan.schedules.base import Passes, RankPasses
+from shardplan.schedules.pipeline import idle_time, reads_place, splits_backward
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
@@ -198,15 +198,45 @@ def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) ->
     return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / largest(s.plain for s in stages)
 
 
-def paced(numbers: PlanNumbers, times: WorkTimes, everyone: Passes, pace: Numbers) -> Numbers:
+def paced(
+    numbers: PlanNumbers,
+    times: WorkTimes,
+    everyone: Passes,
+    pace: Numbers,
+    *,
+    stage: Stage,
+    behind: Callable[[Stage], Passes],
+) -> Numbers:
     """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
 
-    ``everyone``: one micro-batch through all stages; ``pace``: of uneven chunks.
+    ``everyone``: one micro-batch through all stages; ``behind``: through the stages behind ``stage``, which is asked
+    where the schedule reads the place of a rank; ``pace``: of uneven chunks.
     """
     passes = numbers.num_microbatches * times.microbatch
     if np.all(np.asarray(numbers.pp) == 1):
         return passes
-    return passes + idle_time(passes_of(numbers, times), everyone, numbers, pace)
+    own = passes_of(numbers, times)
+    if reads_place(numbers) and not is_zero(stage.num_behind):
+        own = _placed(times, everyone, stage, behind)
+    return passes + idle_time(own, everyone, numbers, pace)
+
+
+def _placed(times: WorkTimes, everyone: Passes, stage: Stage, behind: Callable[[Stage], Passes]) -> RankPasses:
+    """One micro-batch through a stage whose place is known. Behind the first stage are all others."""
+    between = (times.transfer + times.offload + times.overhead) / 2
+    forward = times.forward + between
+    others = everyone.total - times.microbatch
+    is_first = np.equal(stage.rank, 0)
+    if not np.all(is_first):
+        after = behind(stage).total
+        others = np.where(is_first, others, after) if np.any(is_first) else after
+    return RankPasses(
+        forward=forward,
+        input_gradient=times.microbatch - forward,
+        weight_gradient=0.0,
+        num_behind=stage.num_behind,
+        behind=others,
+    )
 
 
 def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed: Numbers) -> Numbers:
@@ -289,18 +319,28 @@ def once_windows(question: Question, times: WorkTimes, load: StateCharge) -> tup
     return left * times.gather_window, left * times.reduce_window
 
 
-def pipeline_sum(question: Question, numbers: PlanNumbers, around: Around, whole: Stage, work: StageWork) -> Passes:
-    """One micro-batch's time summed over all stages. [s]
+def pipeline_sum(
+    question: Question,
+    numbers: PlanNumbers,
+    around: Around,
+    whole: Stage,
+    work: StageWork,
+    *,
+    num_stages: Numbers | None = None,
+) -> Passes:
+    """One micro-batch's time summed over all stages, or over ``num_stages`` that hold ``whole`` together. [s]
 
     A number of recomputed layers applies to each stage; where stages are unlike, their mean stands for all.
     """
-    share = applied_share(whole.num_layers / numbers.pp, numbers)
+    num_stages = numbers.pp if num_stages is None else num_stages
+    each = np.maximum(num_stages, 1)
+    share = applied_share(whole.num_layers / each, numbers)
     passes = work.sum.forward + work.sum.backward
     again = scaled(share, work.sum.recomputed)
     free = (work.sum.free_forward + work.sum.free_backward) + scaled(share, work.sum.free_recomputed)
-    kept = _sent_to_host(numbers, work, share) / numbers.pp
-    transfer, offload, _ = _between(question, numbers, around, kept, free / numbers.pp)
-    between = numbers.pp * (transfer + offload + question.profile.microbatch_time)
+    kept = _sent_to_host(numbers, work, share) / each
+    transfer, offload, _ = _between(question, numbers, around, kept, free / each)
+    between = num_stages * (transfer + offload + question.profile.microbatch_time)
     if not splits_backward(numbers):
         return Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)
     forward = work.sum.forward + between / 2

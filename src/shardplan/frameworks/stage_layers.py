@@ -27,6 +27,19 @@ def layers_by_cost(model: ModelConfig, pp: int) -> tuple[int, ...] | None:
     return tuple(counts) if all(counts) else None
 
 
+def torchtitan_layers(num_layers: int, num_stages: int, first_less: int = 1, last_less: int = 1) -> tuple[int, ...]:
+    """Layers of every stage as torchtitan shares them: embedding and head weigh as many layers as stated.
+
+    What is left over goes to the first stages (torchtitan/distributed/pipeline_parallel.py,
+    generate_llm_fqn_per_model_part).
+    """
+    base, extra = divmod(num_layers + first_less + last_less, num_stages)
+    counts = [base + (stage < extra) for stage in range(num_stages)]
+    counts[0] -= first_less
+    counts[-1] -= last_less
+    return tuple(max(count, 0) for count in counts)
+
+
 def megatron_layout(layers: Sequence[int], num_mtp_layers: int) -> str:
     """Layers of every virtual stage in the notation of Megatron Core, such as ``Et*7|(t*8|)*14t*7L``.
 

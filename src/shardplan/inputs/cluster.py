@@ -217,6 +217,19 @@ class Cluster:
         """Accelerators in one domain of each tier, inner to outer; the last is None."""
         return tuple(tier.size for tier in self.tiers)
 
+    @property
+    def accelerator_price(self) -> float | None:
+        """Price of one accelerator for an hour: its share of the node's quote, or else its own. [USD/h]"""
+        if self.price_per_hour is not None:
+            return self.price_per_hour / self.accelerators_per_node
+        return self.accelerator.price_per_hour
+
+    @property
+    def price_source(self) -> str:
+        """Where that price comes from."""
+        priced = self if self.price_per_hour is not None else self.accelerator
+        return priced.sources.get("price_per_hour", priced.name)
+
     def tier(self, name: str) -> NetworkTier:
         """The tier called ``name``. Raises UnknownNameError."""
         for tier in self.tiers:

@@ -6,11 +6,13 @@ Nothing that reads a :class:`ModelConfig` asks which family it comes from. The p
 
 from __future__ import annotations
 
+from dataclasses import field
 from functools import cached_property
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.counts import MAX_NUM_LAYERS, check_counts
+from shardplan.inputs.details import ModelDetails
 from shardplan.inputs.layers import Layer, MixtureOfExperts
 from shardplan.units import format_count
 
@@ -117,6 +119,8 @@ class ModelConfig:
     """Hidden states that the classification head reads (DINOv2: class token and mean patch, 2)."""
     mtp_block: Layer | None = None
     """Layer inside a multi-token-prediction block where it is not of the last layer's kind."""
+    details: ModelDetails = field(default=ModelDetails(), compare=False)
+    """What launch files state and no cost depends on; models that differ in nothing else are equal."""
 
     def __post_init__(self) -> None:
         check_counts(self, "hidden_size", "max_position_embeddings")

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, all_hold, gather
+from shardplan.arrays import Flags, Numbers, all_hold, different, gather
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.question import Question
@@ -178,6 +178,7 @@ class TablePiece:
             works=[at.work(layouts.composition[self.layouts, kind]) for kind in kinds],
             whole=tables.whole[0],
             whole_work=at.whole,
+            behind=lambda kind: at.work(layouts.behind[chosen, kind]),
             rounds=lambda: tables.rounds_at(at.depths, at.points, chosen),  # no circle through ``self``
         )
 
@@ -252,7 +253,7 @@ def _mixed(
     first = family.first_layouts()[points]
     chunk = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     points, layout = np.repeat(points, counts), np.repeat(first, counts) + chunk
-    depths = tuple(np.unique(family.points["depth"][points]).tolist())
+    depths = tuple(different(family.points["depth"][points]).tolist())
     kinds = 2 * layouts.num_kinds[layout] + (layouts.vp[layout] > 1)
     order = np.lexsort((points, pattern[points], kinds))
     for alike in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):

@@ -19,8 +19,10 @@ Composition = tuple[float, ...]
 """Layers of every kind, embedding, head and prediction blocks of a stage."""
 Shape = tuple[int, int, tuple[int, ...] | None, str | None]
 """Depth, chunks per rank, and the layers of every chunk and the schedule where these are given."""
-Pipelines = tuple[tuple[tuple[Composition, int], ...], tuple[tuple[Composition, ...], ...]]
-"""Kinds of stage with the first rank of each, and chunks in groups of which the slowest counts."""
+Kind = tuple[Composition, int, int, Composition]
+"""What a kind of stage holds, its first rank, the number of stages behind its last one, and what these hold."""
+Pipelines = tuple[tuple[Kind, ...], tuple[tuple[Composition, ...], ...]]
+"""Kinds of stage, and chunks in groups of which the slowest counts."""
 
 
 class KnownPipelines:
@@ -54,7 +56,15 @@ def _pipelines(model: ModelConfig, shape: Shape, before: NDArray[np.int64]) -> P
     all_stages, rounds = pipeline_of(model, pp, vp, layers, before=before, schedule=schedule)
     kinds = kinds_of_stage(all_stages)
     groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
-    return tuple((_parts(stage), int(stage.rank)) for stage in kinds), groups
+    return tuple(_kind(stage) for stage in kinds), groups
+
+
+def _kind(stage: Stage) -> Kind:
+    """A kind of stage; behind the first stage are all others, which need no price of their own."""
+    parts = _parts(stage)
+    is_between = stage.rank and stage.behind is not None
+    behind = _parts(stage.behind) if is_between and stage.behind else (0.0,) * len(parts)
+    return parts, int(stage.rank), int(stage.num_behind), behind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +82,10 @@ class Layouts:
     """Composition by layout and kind of stage."""
     rank: NDArray[np.float64]
     """Position in the pipeline by layout and kind of stage."""
+    num_behind: NDArray[np.float64]
+    """Stages behind, by layout and kind of stage."""
+    behind: NDArray[np.intp]
+    """Composition of these together, by layout and kind of stage."""
 
     chunks: NDArray[np.float64]
     """Parts by composition, as above, of model chunks; the first holds nothing."""
@@ -90,7 +104,10 @@ class Layouts:
         kinds = [stages for stages, _ in found]
         numbers: dict[Composition, int] = {}
         chunks: dict[tuple[int, Composition], int] = {(0, (0,) * (len(question.model.layer_kinds) + 3)): 0}
-        composition = _padded([[numbers.setdefault(parts, len(numbers)) for parts, _ in stages] for stages in kinds])
+
+        def numbered(held: list[list[Composition]]) -> NDArray[np.intp]:
+            return _padded([[numbers.setdefault(parts, len(numbers)) for parts in row] for row in held])
+
         rounds = [
             [[chunks.setdefault((depth, parts), len(chunks)) for parts in group] for group in groups]
             for depth, (_, groups) in zip(depths, found, strict=True)
@@ -99,12 +116,14 @@ class Layouts:
         flat = _padded([[n for group in groups for n in (*group, *[0] * (widest - len(group)))] for groups in rounds])
         ends = np.cumsum([len(vps) for vps in family.vps])
         return cls(
-            compositions=np.asarray(list(numbers), dtype=np.float64).T,
             first=ends - [len(vps) for vps in family.vps],
             vp=np.asarray([vp for _, vp, *_ in shapes], dtype=np.float64),
             num_kinds=np.asarray([len(stages) for stages in kinds]),
-            composition=composition,
-            rank=_padded([[rank for _, rank in stages] for stages in kinds]).astype(np.float64),
+            composition=numbered([[parts for parts, *_ in stages] for stages in kinds]),
+            rank=_padded([[rank for _, rank, *_ in stages] for stages in kinds]).astype(np.float64),
+            num_behind=_padded([[count for *_, count, _ in stages] for stages in kinds]).astype(np.float64),
+            behind=numbered([[parts for *_, parts in stages] for stages in kinds]),
+            compositions=np.asarray(list(numbers), dtype=np.float64).T,
             chunks=np.asarray([parts for _, parts in chunks], dtype=np.float64).T,
             depth_of_chunk=np.asarray([depth for depth, _ in chunks]),
             rounds=flat.reshape(len(found), -1, max(widest, 1)),
@@ -120,6 +139,8 @@ class Layouts:
             has_embedding=stage.has_embedding,
             has_head=stage.has_head,
             num_mtp_layers=stage.num_mtp_layers,
+            num_behind=one_number(self.num_behind[layouts, kind]),
+            behind=self.composed(self.behind[layouts, kind]),
         )
 
     def composed(self, compositions: NDArray[np.intp]) -> Stage:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, different
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
@@ -114,7 +114,7 @@ def _alike(tables: Tables, plans: Listed) -> Iterator[NDArray[np.intp]]:
     kinds = tables.layouts.num_kinds[plans.layouts]
     placements = tables.family.points["placement"][plans.points]
     code = kinds * (len(tables.family.placements) + 1) + placements
-    for value in np.unique(code):
+    for value in different(code):
         index = np.flatnonzero(code == value)
         yield from (index[start : start + CELLS // 4] for start in range(0, len(index), CELLS // 4))
 

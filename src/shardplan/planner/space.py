@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, different
 from shardplan.costs.collectives import domain_size
 from shardplan.errors import InputError
 from shardplan.estimation.question import Question
@@ -164,7 +164,7 @@ class Space:
         """Values of a degree over the candidates of ``tp`` and ``cp``."""
         if not isinstance(degree, Filling):
             return (degree,)
-        found = np.unique(degree.degree(*np.ix_(np.asarray(self.axes["tp"]), np.asarray(self.axes["cp"])))).tolist()
+        found = different(degree.degree(*np.ix_(np.asarray(self.axes["tp"]), np.asarray(self.axes["cp"])))).tolist()
         return tuple(each for each in found if each and self._admits("sharding_degree", each))
 
     def switches(self) -> Iterator[dict[str, Any]]:

@@ -61,6 +61,10 @@ class Survey:
             assert np.isclose(value, told, rtol=1e-9, atol=0), (plan, value, told)
         return answers
 
+    def plans(self, cells: Sequence[Cell]) -> list[Plan]:
+        """The best plans at some cells."""
+        return [plan for plan, _ in self._best_of(cells)]
+
     def _best_of(self, cells: Sequence[Cell]) -> list[tuple[Plan, float]]:
         """The best plan at every cell, and its value; those that have been priced are not priced again."""
         found: dict[int, tuple[Plan, float]] = {}

@@ -15,7 +15,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers, coded, concatenated, distinct, gather, mapped, one_number, without_zeros
+from shardplan.arrays import (
+    Numbers,
+    coded,
+    concatenated,
+    different,
+    distinct,
+    gather,
+    mapped,
+    one_number,
+    without_zeros,
+)
 from shardplan.costs.collectives import Group, groups_of, joined_groups
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.layout import whole_model
@@ -205,15 +215,16 @@ class Tables:
 
     @cached_property
     def _stage_compositions(self) -> list[set[int]]:
-        """Compositions of the stages of every layout."""
+        """Compositions of the stages of every layout, and of those behind them."""
         layouts = self.layouts
-        return [set(row[:n].tolist()) for row, n in zip(layouts.composition, layouts.num_kinds, strict=True)]
+        rows = zip(layouts.composition, layouts.behind, layouts.num_kinds, strict=True)
+        return [{*row[:n].tolist(), *behind[:n].tolist()} for row, behind, n in rows]
 
     def _rows(self, depths: Depths, by_layout: list[set[int]], key: NDArray[np.intp]) -> Rows:
         """Compositions (of every layout) and keys (of every point) that plans of these depths have together."""
         first, ends = self.layouts.first, [*self.layouts.first[1:], len(self.layouts.vp)]
         held = [np.asarray(sorted(set().union(*by_layout[first[d] : ends[d]])), dtype=np.intp) for d in depths]
-        return Rows.of(depths, held, [np.unique(key[self.family.points["depth"] == depth]) for depth in depths])
+        return Rows.of(depths, held, [different(key[self.family.points["depth"] == depth]) for depth in depths])
 
     def _latest(self, name: str, depths: Depths, made: Callable[[Depths], Made]) -> Made:
         """A table for some depths. Only the latest of each name is kept, so that memory stays bounded."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import different
 from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
@@ -49,7 +50,7 @@ class PricedPlans:
         """A number for each of ``plans``, the same where they differ in placement and recomputed layers alone."""
         number, sharding, slot, layout, point = self.positions[:, plans]
         rows = np.empty((len(plans), 4 + len(GRID)), dtype=np.int64)
-        for each in np.unique(number):
+        for each in different(number):
             here = number == each
             family, vp = self.tables[each].family, self.tables[each].layouts.vp
             policy = np.unique(family.policies, return_inverse=True)[1]

@@ -152,6 +152,8 @@ def _time_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:
         yield _row("time", name, "s", [e.breakdown.get(name, 0.0) for e in estimates], term_label(name))
     if any(e.time_to_train is not None for e in estimates):
         yield _row("time", "time_to_train", "s", [e.time_to_train for e in estimates])
+    if any(e.money is not None for e in estimates):
+        yield _row("time", "money", "count", [e.money for e in estimates], "money in USD")
 
 
 def _rate_rows(estimates: Sequence[Estimate]) -> Iterator[Row]:

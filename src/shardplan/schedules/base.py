@@ -74,6 +74,16 @@ class Passes:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankPasses(Passes):
+    """Seconds of one micro-batch through a rank whose place in the pipeline is known."""
+
+    num_behind: Numbers
+    """Ranks behind it."""
+    behind: Numbers
+    """One micro-batch forward and backward through all of these. [s]"""
+
+
 Kind = Literal["F", "B", "W", "BW"]
 """Forward, gradient of the input, gradient of the weights, or both gradients in one piece."""
 
@@ -145,6 +155,8 @@ class Schedule(ABC):
     """Schedule by whose layout and closed form estimates price this one, where it has none of its own."""
     needs: ClassVar[str] = "other counts"
     """Which counts keep the rule, where it asks for more than enough of them."""
+    reads_place: ClassVar[bool] = False
+    """Whether the closed form asks how many ranks are behind a rank, and how long these take."""
     closed_form_holds: ClassVar[bool] = True
     """Whether the closed form of ``priced_as`` is near what this schedule takes."""
 
@@ -230,8 +242,9 @@ class PipelineSchedule(Schedule):
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
         """Seconds of one step in which a rank waits, from its first pass to its last.
 
-        ``own``: one micro-batch through this rank; ``everyone``: through all ranks; ``pace``: of uneven chunks, as
-        ``pace_of`` defines it. Exact for equal stages and free transfers.
+        ``own``: one micro-batch through this rank, with its place (``RankPasses``) where that is known and the schedule
+        ``reads_place``; ``everyone``: through all ranks; ``pace``: of uneven chunks, as ``pace_of`` defines it. Exact
+        for equal stages and free transfers.
         """
 
     @abstractmethod

@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.arrays import Numbers
-from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule
+from shardplan.arrays import Numbers, is_zero, where
+from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, RankPasses
 
 INTERLEAVING = "interleaving has whole groups of micro-batches"
 """Rule of the schedules that follow from ``vp``: one chunk runs as 1F1B, several are interleaved."""
 
 
 class OneForwardOneBackward(PipelineSchedule):
-    r"""Every rank alternates once filled: bubble :math:`\sum_{i \ne r} t_i`, :math:`\min(M, p - r)` in flight.
+    r"""Every rank alternates once filled; :math:`\min(M, p - r)` micro-batches are in flight.
 
-    With equal stages the bubble is :math:`(p - 1)(F + B + W)`, whatever M.
+    A rank that runs its M micro-batches without a gap waits for the first one to come through the ranks in front of it
+    and for the last one to return there. Behind it a micro-batch spends :math:`T_r = \sum_{i > r} t_i`, in which the
+    rank runs :math:`n_r = \min(p - r, M) - 1` more forward passes at the start, and as many backward passes at the end.
+    What these do not fill are the gaps of the longest path over rank r:
+
+    .. math:: \max_r \left[\sum_{i < r} t_i + M t_r + \max(0, T_r - n_r F_r) + \max(0, T_r - n_r B_r)\right]
+
+    with both gradients in B and :math:`t = F + B`. Of the two gaps the rank has the larger one only where all its
+    forward passes come first, :math:`M \le p - r`. No step is shorter; where stages differ by some per cent it is the
+    step, and with equal stages the bubble is :math:`(p - 1)(F + B)`, whatever M. Paths that turn at several ranks are
+    left out: they are longer where stages differ by more and a stage far from the slowest one has relatively long
+    forward or backward passes.
     """
 
     name = "1f1b"
     title = "1F1B (PipeDream-Flush)"
     source = "arXiv 2006.09503; arXiv 2104.04473, section 2.2.1"
     rule = INTERLEAVING
+    reads_place = True
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
-        """One micro-batch's way through every other stage: the first there, the last back. [s]"""
-        return everyone.total - own.total
+        """One micro-batch's way through the ranks in front, and what those behind leave as gaps. [s]
+
+        Of a rank whose place is not known, the way through every other stage: as if its work could fill no gap.
+        """
+        others = everyone.total - own.total
+        if not isinstance(own, RankPasses) or is_zero(own.num_behind):
+            return others
+        return (others - own.behind) + gaps(at, own)
 
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:
         """Rank r warms up with p - r - 1 forward passes and then keeps one more."""
@@ -36,6 +54,17 @@ class OneForwardOneBackward(PipelineSchedule):
         forward = [Pass("F", 0, microbatch) for microbatch in range(num_microbatches)]
         backward = [Pass("BW", 0, microbatch) for microbatch in range(num_microbatches)]
         return tuple(alternate(forward, backward, pp - rank - 1) for rank in range(pp))
+
+
+def gaps(at: Pipeline, own: RankPasses) -> Numbers:
+    """What a rank waits for the first micro-batch and for the last one to come back from the ranks behind it. [s]"""
+    ahead = np.minimum(own.num_behind, np.maximum(at.num_microbatches, 1) - 1)
+    first = np.maximum(own.behind - ahead * own.forward, 0.0)
+    last = np.maximum(own.behind - ahead * own.backward, 0.0)
+    alternates = np.greater(at.num_microbatches, np.asarray(own.num_behind) + 1)
+    if np.all(alternates):
+        return first + last
+    return where(alternates, first + last, np.maximum(first, last))
 
 
 def alternate(forward: list[Pass], backward: list[Pass], warm_up: int) -> tuple[Pass, ...]:

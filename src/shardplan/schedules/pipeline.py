@@ -12,8 +12,20 @@ from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, load_schedule
 
 def idle_time(own: Passes, everyone: Passes, numbers: PlanNumbers, pace: Numbers = 1.0) -> Numbers:
     """Bubble of a rank that one micro-batch passes in ``own``; see ``PipelineSchedule.idle_time``. [s]"""
-    # With one chunk per rank interleaving is plain 1F1B.
-    return (named_schedule(numbers) or INTERLEAVED).idle_time(pipeline_of(numbers), own, everyone, pace)
+    at, named = pipeline_of(numbers), named_schedule(numbers)
+    if named is not None:
+        return named.idle_time(at, own, everyone, pace)
+    many = np.asarray(numbers.vp) > 1
+    if not np.any(many):
+        return ONE_F_ONE_B.idle_time(at, own, everyone, pace)
+    several = INTERLEAVED.idle_time(at, own, everyone, pace)
+    return several if np.all(many) else np.where(many, several, ONE_F_ONE_B.idle_time(at, own, everyone, pace))
+
+
+def reads_place(numbers: PlanNumbers) -> bool:
+    """Whether the idle time of a rank depends on the ranks behind it, in any of the plans."""
+    named = named_schedule(numbers)
+    return bool(np.any(np.equal(numbers.vp, 1))) if named is None else named.reads_place
 
 
 def microbatches_in_flight(rank: Numbers, numbers: PlanNumbers) -> Numbers:

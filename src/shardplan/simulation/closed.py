@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardplan.schedules.base import ChunkTimes, Passes, Pipeline, Schedule, pace_of
+from shardplan.schedules.base import ChunkTimes, Passes, Pipeline, RankPasses, Schedule, pace_of
 from shardplan.schedules.registry import closed_form
 
 
@@ -24,7 +24,12 @@ def closed_form_step_time(schedule: Schedule, at: Pipeline, times: ChunkTimes) -
 
     parts = [of_ranks(seconds) for seconds in (times.forward, times.input_gradient, times.weight_gradient)]
     names = ("forward", "input_gradient", "weight_gradient")
-    own = Passes(**dict(zip(names, parts, strict=True)))
+    whole = np.sum(parts, axis=0)
+    own = RankPasses(
+        **dict(zip(names, parts, strict=True)),
+        num_behind=np.arange(len(held))[::-1],
+        behind=whole.sum() - whole.cumsum(),
+    )
     everyone = Passes(**{name: part.sum() for name, part in zip(names, parts, strict=True)})
     work = (times.forward + times.input_gradient + times.weight_gradient)[held].T
     idle = formula.idle_time(at, own, everyone, pace_of(work))

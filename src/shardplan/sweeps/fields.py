@@ -24,6 +24,7 @@ QUANTITIES: Final[Mapping[str, tuple[Kind, str]]] = {
     "inter_node_latency": ("time", "s"),
     "memory": ("bytes", "bytes"),
     "memory_bandwidth": ("bandwidth", "bytes_per_s"),
+    "price": ("price", "usd_per_hour"),
 }
 """Fields of the cluster with a unit, and the unit at the end of their columns."""
 COUNTS: Final = ("num_accelerators", "nodes", "node_size")

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Numbers
+from shardplan.arrays import Numbers, different
 from shardplan.inputs.documents import Documents
 from shardplan.workload.keys import keys_of_one
 
@@ -73,7 +73,7 @@ def _borders(documents: Documents, s: float, count: int, chunk: int | None) -> N
     of_sequence = np.arange(0, s, chunk or s)
     sequences = (np.arange(count)[:, None] * s + of_sequence).ravel()
     inside = starts[starts < count * s]
-    return np.unique(np.concatenate((inside, sequences, [count * s])))
+    return different(np.concatenate((inside, sequences, [count * s])))
 
 
 def _drawn(documents: Documents, total: float) -> NDArray[np.float64]:

@@ -28,6 +28,10 @@ class Stage:
     has_embedding: Numbers
     has_head: Numbers
     num_mtp_layers: Numbers
+    num_behind: Numbers = 0
+    """Stages behind it, or behind the last one that holds the same; counted where ranks hold one chunk."""
+    behind: Stage | None = None
+    """What these hold together; None where there are none."""
 
     def holds(self, layers: tuple[Part, ...], embedding: Part, head: Part, mtp: Part) -> list[tuple[Numbers, Part]]:
         """How many of each part of a model it holds, those that it does not hold left out."""
@@ -61,17 +65,37 @@ def chunk_counts(
 
 def stages_of_chunks(model: ModelConfig, counts: NDArray[np.int64]) -> tuple[Stage, ...]:
     """Every stage of a pipeline from the layers of its chunks."""
-    per_rank, pp = counts.sum(axis=1), counts.shape[2]
+    _, vp, pp = counts.shape
+    per_rank = counts.sum(axis=1).T
+    held = [(*counts, int(rank == 0), int(rank == pp - 1)) for rank, counts in enumerate(per_rank.tolist())]
+    last = {parts: rank if vp == 1 else pp - 1 for rank, parts in enumerate(held)}
+    left = per_rank.sum(axis=0) - per_rank.cumsum(axis=0)
+    behind = {rank: _together(left[rank].tolist(), model) for rank in set(last.values()) if rank < pp - 1}
     return tuple(
         Stage(
             rank=rank,
             num_layers=sum(counts),
             counts=tuple(counts),
-            has_embedding=int(rank == 0),
-            has_head=int(rank == pp - 1),
-            num_mtp_layers=model.num_mtp_layers if rank == pp - 1 else 0,
+            has_embedding=is_first,
+            has_head=is_last,
+            num_mtp_layers=model.num_mtp_layers * is_last,
+            num_behind=pp - 1 - last[parts],
+            behind=behind.get(last[parts]),
         )
-        for rank, counts in enumerate(per_rank.T.tolist())
+        for rank, parts in enumerate(held)
+        for *counts, is_first, is_last in [parts]
+    )
+
+
+def _together(counts: list[int], model: ModelConfig) -> Stage:
+    """The last stages of a pipeline as one."""
+    return Stage(
+        rank=1,
+        num_layers=sum(counts),
+        counts=tuple(counts),
+        has_embedding=0,
+        has_head=1,
+        num_mtp_layers=model.num_mtp_layers,
     )
 
 
@@ -83,14 +107,21 @@ def layers_before(model: ModelConfig) -> NDArray[np.int64]:
 
 
 def kinds_of_stage(all_stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Stages that can be the slowest or the fullest: those that no earlier stage equals or exceeds in every part.
+    """Stages that can be the slowest or the fullest, the first of each kind.
 
-    An earlier stage keeps at least as many micro-batches in memory, so if it exceeds in work it exceeds in memory too.
+    An earlier stage that exceeds another in every part keeps at least as many micro-batches, and so needs more memory.
+    Where ranks hold several chunks, it takes longer as well. Where they hold one, a later stage that exceeds takes
+    longer, however few the micro-batches are; a stage is left out where both an earlier and a later one exceed it.
     """
     kept: list[Stage] = []
     alike = {_parts(stage): stage for stage in reversed(all_stages)}
+    later: list[Stage] = []
+    slow: dict[int, bool] = {}
+    for stage in alike.values():  # the last of each kind, from the end
+        slow[id(stage)] = bool(stage.num_behind) and not any(_exceeds(other, stage) for other in later)
+        later.append(stage)
     for stage in reversed(alike.values()):
-        if not any(_exceeds(other, stage) for other in kept):
+        if slow[id(stage)] or not any(_exceeds(other, stage) for other in kept):
             kept.append(stage)
     return tuple(kept)
 
@@ -110,6 +141,15 @@ def stacked(all_stages: Sequence[Stage]) -> Stage:
         numbers = [float(value) for value in values]
         return numbers[0] if len(set(numbers)) == 1 else np.asarray(numbers)
 
+    nothing = Stage(
+        rank=0,
+        num_layers=0,
+        counts=(0,) * len(all_stages[0].counts),
+        has_embedding=0,
+        has_head=0,
+        num_mtp_layers=0,
+    )
+    behind = [stage.behind for stage in all_stages]
     return Stage(
         rank=column(stage.rank for stage in all_stages),
         num_layers=column(stage.num_layers for stage in all_stages),
@@ -117,4 +157,6 @@ def stacked(all_stages: Sequence[Stage]) -> Stage:
         has_embedding=column(stage.has_embedding for stage in all_stages),
         has_head=column(stage.has_head for stage in all_stages),
         num_mtp_layers=column(stage.num_mtp_layers for stage in all_stages),
+        num_behind=column(stage.num_behind for stage in all_stages),
+        behind=stacked([one or nothing for one in behind]) if any(behind) else None,
     )

@@ -77,7 +77,9 @@ def test_a_line_of_torchtitan_says_what_it_says_and_asks_for_the_rest(tmp_path: 
     found = read(tmp_path, "run.sh", line)
     assert values(found, "num_accelerators", "tp", "pp", "micro_batch_size", "recompute") == (16, 2, 1, 2, "full")
     assert found.value("model") == "llama-3.1-8b"
-    assert {"precision", "optimizer"} <= set(found.missing)  # the function may have converters and another optimizer
+    assert values(found, "precision", "optimizer", "ep") == ("bf16", "adam", 1)  # as the function is on record
+    other = read(tmp_path, "run.sh", line.replace("llama3_8b", "my_8b"))
+    assert {"precision", "optimizer", "model"} <= set(other.missing)  # it may have converters and another optimizer
 
 
 DEEPSPEED = """

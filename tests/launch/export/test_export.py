@@ -129,7 +129,7 @@ def test_torchtitan_knows_every_option(name: str, tmp_path: Path) -> None:
 
 OF_PROVIDERS = {
     "activation_func", "normalization", "position_embedding_type", "rotary_base", "seq_length", "vocab_size",
-    "share_embeddings_and_output_weights",
+    "share_embeddings_and_output_weights", "rope_scaling", "rope_scaling_factor", "rotary_percent",
 }  # fmt: skip
 """Fields of the model that are those of Megatron-Bridge and NeMo, not of Megatron Core's TransformerConfig."""
 

@@ -141,6 +141,10 @@ class OverrideFlags:
     peak_flops: Annotated[
         str | None, _override("Dense peaks by number format: bf16=989,fp8=1979 (TFLOP/s) or bf16=1.2PFLOP/s.")
     ] = None
+    price: Annotated[
+        str | None,
+        _override("Of one accelerator for an hour: 2.5 (USD). Default: a public quote, where one is known."),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,14 +92,14 @@ def audit(
     from shardplan.launch.dialects.ask import Ask
     from shardplan.reports.forms.audit import audit_record
 
-    values = dict(_pairs("--given", given))
+    values = dict(pairs("--given", given))
     if gpus is not None:
         values["num_accelerators"] = str(whole(gpus, "--gpus", most=10_000_000))
-    ask = Ask(path=file, env=dict(_pairs("--env", env)), arguments=tuple(args or ()), entry=entry, given=values)
+    ask = Ask(path=file, env=dict(pairs("--env", env)), arguments=tuple(args or ()), entry=entry, given=values)
     found = audit_launch(
         ask,
-        model=_model(model),
-        cluster=_cluster(cluster),
+        model=named_model(model),
+        cluster=named_cluster(cluster),
         keep=tuple(name.strip() for name in (keep or "").split(",") if name.strip()),
         observed=tuple(observed or ()),
     )
@@ -112,7 +112,7 @@ def audit(
     return 0 if found.runs else 1
 
 
-def _pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
+def pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
     """``NAME=VALUE`` as two texts; the value may be empty. Raises InputError."""
     from shardplan.errors import InputError, shown
 
@@ -129,14 +129,16 @@ def _pairs(flag: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
     return found
 
 
-def _model(name: str | None) -> ModelConfig | None:
+def named_model(name: str | None) -> ModelConfig | None:
+    """The model of ``--model``. Raises InputError."""
     from shardplan.cli.question import model_argument
     from shardplan.inputs.readers.catalog import load_model
 
     return None if name is None else load_model(model_argument(name))
 
 
-def _cluster(name: str | None) -> Cluster | None:
+def named_cluster(name: str | None) -> Cluster | None:
+    """The cluster of ``--cluster``. Raises InputError."""
     from shardplan.inputs.readers.catalog import load_cluster
 
     return None if name is None else load_cluster(name)

@@ -86,6 +86,8 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     page.labelled("Speed", _rates(question, estimate))
     if estimate.time_to_train is not None:
         page.labelled("Training", _training(question, estimate))
+    if estimate.money is not None:
+        page.labelled("Cost", _cost(question, estimate))
 
 
 def _band(basis: str) -> str:
@@ -153,6 +155,20 @@ def _training(question: Question, estimate: Estimate) -> str:
     return (
         f"{format_time(time)} for {format_count(tokens)} tokens ({low} to {high}), {hours} accelerator-hours, "
         "without failures and restarts"
+    )
+
+
+def _cost(question: Question, estimate: Estimate) -> str:
+    """Money for that time, with its band, and at which price."""
+    money, cluster = estimate.money, question.cluster
+    assert money is not None
+    low, high = (
+        format_count(round(money * end / estimate.step_time))
+        for end in (estimate.step_time_p10, estimate.step_time_p90)
+    )
+    return (
+        f"{format_count(round(money))} USD ({low} to {high}) at {cluster.accelerator_price:.3g} USD "
+        f"an accelerator-hour ({cluster.price_source.partition(';')[0]})"
     )
 
 

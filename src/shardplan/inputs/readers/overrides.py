@@ -34,6 +34,8 @@ class Overrides(TypedDict, total=False):
     """Its memory bandwidth. A text without unit: GB/s."""
     peak_flops: Mapping[str, str | float] | None
     """Its dense matrix peaks by precision. A text without unit: TFLOP/s."""
+    price: str | float | None
+    """Price of one accelerator for an hour. A text without unit, or a number: USD/h."""
 
 
 class _Plausible(NamedTuple):
@@ -50,6 +52,7 @@ _PLAUSIBLE: Final[Mapping[Kind, _Plausible]] = {
     "time": _Plausible("s", 0.0, 1.0, format_time),
     "bytes": _Plausible("B", 1e6, 1e15, format_bytes),
     "flop rate": _Plausible("FLOP/s", 1e9, 1e21, partial(format_rate, unit="FLOP")),
+    "price": _Plausible("USD/h", 0.0, 1e6, "{:g} USD/h".format),
 }
 
 
@@ -76,6 +79,8 @@ def override(cluster: Cluster, overrides: Overrides) -> Cluster:
         cluster = _with_memory(cluster, "memory_bandwidth", bandwidth)
     for precision, value in _by_precision(given.get("peak_flops", {})):
         cluster = _with_peak(cluster, precision, _in_si(value, "flop rate", f"peak_flops.{precision}"))
+    if "price" in given:
+        cluster = _with_price(cluster, _in_si(given["price"], "price", "price"))
     return cluster
 
 
@@ -164,6 +169,15 @@ def _with_memory(cluster: Cluster, name: str, value: float) -> Cluster:
     text = format_bytes if name == "memory" else format_rate
     line = f"{text(value)}, {GIVEN_BY_USER}, in place of {text(getattr(cluster.accelerator, field))}"
     return _with_part(cluster, field, f"{name.replace('_', ' ')} of an accelerator", line, **{field: value})
+
+
+def _with_price(cluster: Cluster, price: float) -> Cluster:
+    """Another price of an accelerator, which takes the place of a quote of its node."""
+    before = cluster.accelerator_price
+    instead = "" if before is None else f", in place of {before:g} USD/h"
+    line = f"{price:g} USD/h, {GIVEN_BY_USER}{instead}"
+    cluster = replace(cluster, price_per_hour=None)
+    return _with_part(cluster, "price_per_hour", "price of an accelerator", line, price_per_hour=price)
 
 
 def _with_peak(cluster: Cluster, precision: str, peak: float) -> Cluster:

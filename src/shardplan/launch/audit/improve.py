@@ -7,16 +7,21 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from shardplan.errors import InputError, ShardplanError
-from shardplan.estimation.estimate import Estimate, estimate_plans
+from shardplan.estimation.estimate import Estimate, estimate_plans, price_plans
 from shardplan.estimation.question import Question
 from shardplan.frameworks.options import options_of
 from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
-from shardplan.planner.search import search_question
+from shardplan.planner.ranking import best_cell, different_cells
+from shardplan.planner.restrictions import Restrictions, as_lists
+from shardplan.planner.space import declare
+from shardplan.planner.survey import Survey, survey_of
 from shardplan.validity.rules import broken_rules
 
+Change = dict[str, tuple[object, object]]
+"""Old and new value of every field that changes."""
 MOST: Final = 3
 LEAST_GAIN: Final = 0.01
 """Gain in step time from which a change is worth a line."""
@@ -28,7 +33,7 @@ KEEPABLE: Final = frozenset(each.name for each in fields(Plan))
 class Improvement:
     """A change with what it is predicted to give."""
 
-    change: dict[str, tuple[object, object]]
+    change: Change
     """Old and new value of every field that changes."""
     removed: tuple[str, ...]
     """Options to take out, as the framework calls them."""
@@ -56,27 +61,29 @@ def improvements(
     question: Question, plan: Plan, now: Estimate | None, stack: Stack | None, keep: Sequence[str]
 ) -> tuple[Improvement, ...]:
     """At most three changes that run, fit, and are faster; where the plan does not run, the fastest that do."""
-    candidates = [*_single(question, plan, stack, keep), *_searched(question, plan, stack, keep)]
     base = now.step_time if now is not None and now.feasible else None
-    worth = [each for each in candidates if base is None or each.step_time < base * (1 - LEAST_GAIN)]
-    found: list[Improvement] = []
-    for estimate in sorted(worth, key=lambda each: each.step_time):
-        change = changes(plan, estimate.plan)
-        if change and all(set(change) - set(other.change) or len(change) < len(other.change) for other in found):
-            found.append(_improvement(question, plan, estimate, stack, base, change))
-    return _best(found)
+    near = _single(question, plan, stack, keep)
+    candidates = list(dict.fromkeys((*near, *_searched(question, plan, stack, keep))))
+    priced = price_plans(question, candidates) if candidates else []
+    worth = [each for each in priced if each.fits and (base is None or each.step_time < base * (1 - LEAST_GAIN))]
+    found: dict[Plan, Change] = {}
+    for each in sorted(worth, key=lambda one: one.step_time):
+        change = changes(plan, each.plan)
+        if change and all(set(change) - set(other) or len(change) < len(other) for other in found.values()):
+            found[each.plan] = change
+    best = _best(found)
+    answers = estimate_plans(question, best) if best else ()
+    return tuple(_improvement(question, plan, each, stack, base) for each in answers)
 
 
-def _best(found: list[Improvement]) -> tuple[Improvement, ...]:
-    """The fastest, then those that change fewest fields for their gain; the most valuable first."""
-    if len(found) <= MOST:
-        return tuple(found)
-    simple = sorted(found[1:], key=lambda each: (len(each.change), each.estimate.step_time))
-    kept = [found[0], *simple[: MOST - 1]]
-    return tuple(sorted(kept, key=lambda each: each.estimate.step_time))
+def _best(found: dict[Plan, Change]) -> list[Plan]:
+    """The fastest, then those that change fewest fields for their gain; the most valuable first. ``found``: by time."""
+    fastest, *others = found or [None]
+    simple = sorted(others, key=lambda each: len(found[each]))[: MOST - 1]
+    return [each for each in found if each is fastest or each in simple]
 
 
-def changes(old: Plan, new: Plan) -> dict[str, tuple[object, object]]:
+def changes(old: Plan, new: Plan) -> Change:
     """Fields that differ, with both values; the schedule by its effect."""
     found = {each.name: (getattr(old, each.name), getattr(new, each.name)) for each in fields(Plan)}
     found["schedule"] = (old.effective_schedule, new.effective_schedule)
@@ -86,17 +93,16 @@ def changes(old: Plan, new: Plan) -> dict[str, tuple[object, object]]:
     return {key: pair for key, pair in found.items() if pair[0] != pair[1] and key not in silent}
 
 
-def _improvement(  # noqa: PLR0917
+def _improvement(
     question: Question,
     plan: Plan,
     estimate: Estimate,
     stack: Stack | None,
     base: float | None,
-    change: dict[str, tuple[object, object]],
 ) -> Improvement:
     before, after = _options(question, plan, stack), _options(question, estimate.plan, stack)
     return Improvement(
-        change=change,
+        change=changes(plan, estimate.plan),
         removed=tuple(each for each in before if each not in after),
         added=tuple(each for each in after if each not in before),
         estimate=estimate,
@@ -115,13 +121,12 @@ def _setting(question: Question) -> Setting:
     return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
 
 
-def _single(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Estimate]:
+def _single(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Plan]:
     """Plans that differ in one field, or in one degree with what must follow."""
     setting = _setting(question)
     near = list(dict.fromkeys(each for each in _neighbours(plan) if not set(changes(plan, each)) & set(keep)))
     valid = [each for each, rule in zip(near, broken_rules(setting, near), strict=True) if rule is None] if near else []
-    runs = [each for each in valid if stack is None or not refusals(stack, each, setting)]
-    return [each for each in estimate_plans(question, runs) if each.feasible] if runs else []
+    return [each for each in valid if stack is None or not refusals(stack, each, setting)]
 
 
 def _neighbours(plan: Plan) -> Iterator[Plan]:
@@ -159,14 +164,25 @@ def _changed(plan: Plan, name: str, value: object) -> Plan:
     return replace(plan, **others)
 
 
-def _searched(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> Iterator[Estimate]:
-    """The best plans with the degrees as they are, and with those that are kept alone."""
-    for names in ({*DEGREES, *keep}, set(keep)):
-        fixed = {name: getattr(plan, name) for name in sorted(names) if getattr(plan, name) is not None}
-        try:
-            result = search_question(question, top=3, fix=fixed, stack=stack, suggestions=False)
-        except ShardplanError:  # what is kept contradicts the question
-            continue
-        yield from (each for each in result.estimates if each.feasible)
-        if result.recommended is not None and result.recommended.feasible:
-            yield result.recommended
+def _searched(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Plan]:
+    """The best plans with what is kept, and the best with the degrees as they are."""
+    kept = _values(plan, keep)
+    degrees = _values(plan, DEGREES)
+    survey = _survey(question, stack, kept)
+    best = None if survey is None else best_cell(survey.tables, **degrees)
+    if survey is not None and best is not None:
+        return survey.plans([*different_cells(survey.tables, MOST), best])
+    surveys = (survey, _survey(question, stack, degrees | kept))  # the degrees are outside the usual space
+    return [found for each in surveys if each for found in each.plans(different_cells(each.tables, MOST))]
+
+
+def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in names if getattr(plan, name) is not None}
+
+
+def _survey(question: Question, stack: Stack | None, fixed: dict[str, Any]) -> Survey | None:
+    """Every plan with these values, evaluated; None where what is kept contradicts the question."""
+    try:
+        return survey_of(question, declare(question, Restrictions(fix=as_lists(fixed)), stack))
+    except ShardplanError:
+        return None

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
+from shardplan.files import DATA
 from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
 from shardplan.frameworks.stack import Stack, load_stack
 from shardplan.inputs.chunks import chunk_layers
@@ -32,6 +33,8 @@ STACKS: Final = {
     "gpt-neox": "megatron-deepspeed",
 }
 """The stack whose rules and behaviour hold for a dialect; those without one are priced with the library's defaults."""
+OF_FSDP: Final = ("fsdp_", "parallelism_config", "distributed_type")
+"""Options of accelerate that state a sharding by PyTorch."""
 IDLE: Final = {"sequence_parallel": "tp", "overlap_tp": "tp", "cp_comm": "cp", "overlap_ep": "ep"}
 """Switches that do nothing where a degree is one: a plan is named by their defaults."""
 NEEDED: Final = ("tp", "pp", "cp", "ep", "vp", "micro_batch_size", "sharding", "recompute")
@@ -67,7 +70,7 @@ def put(reading: Reading, model: ModelConfig | None, cluster: Cluster | None, ot
     found, broken = _model(reading, model)
     job, plan = reading.of(JOB_KEYS), reading.of(PLAN_KEYS)
     missing = _missing(reading, found, cluster)
-    stack = load_stack(STACKS[reading.framework]) if reading.framework in STACKS else None
+    stack = _stack(reading)
     known = Put(model=found, job=job, fields=plan, stack=stack, missing=missing, assumed={}, breaks=(*others, *broken))
     if missing or broken or found is None or cluster is None:
         return known
@@ -75,6 +78,13 @@ def put(reading: Reading, model: ModelConfig | None, cluster: Cluster | None, ot
         return _complete(known, reading, found, cluster)
     except ShardplanError as error:
         return _with_break(known, error)
+
+
+def _stack(reading: Reading) -> Stack | None:
+    """The record that holds for the file's framework; that of accelerate is of its sharding by PyTorch (FSDP)."""
+    if reading.framework == "accelerate" and reading.options.get("sharding", "").startswith(OF_FSDP):
+        return load_stack(DATA / "launch" / "accelerate.yaml")
+    return load_stack(STACKS[reading.framework]) if reading.framework in STACKS else None
 
 
 def _with_break(known: Put, error: ShardplanError) -> Put:

@@ -38,6 +38,10 @@ PARALLELISM: Final[Table] = {
     "shard": (("parallelism_config_dp_shard_size",), degree),
     "tp": (("parallelism_config_tp_size",), degree),
     "cp": (("parallelism_config_cp_size", "parallelism_config_sp_size"), degree),
+    "cp_comm": (
+        ("parallelism_config_cp_comm_strategy",),
+        words_of({"allgather": "allgather", "alltoall": "p2p"}),  # rotates as a ring
+    ),
 }
 
 

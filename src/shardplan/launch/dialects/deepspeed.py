@@ -32,7 +32,15 @@ TRAINER: Final[Table] = {
     ),
     "gradient_accumulation": (("gradient_accumulation_steps",), degree),
     "sequence_length": (
-        ("model_max_length", "max_seq_len", "max_seq_length", "max_length", "cutoff_len", "sequence_length"),
+        (
+            "block_size",
+            "model_max_length",
+            "max_seq_len",
+            "max_seq_length",
+            "max_length",
+            "cutoff_len",
+            "sequence_length",
+        ),
         degree,
     ),
     "model": (("model_name_or_path", "model_name", "model_id", "model"), text),
@@ -66,6 +74,18 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
             facts.note(f"{rank.place} {rank.value}")
 
 
+PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
+"""Programs of transformers, whose options have the defaults of its Trainer."""
+
+
+def program_defaults(facts: Facts, program: str) -> None:
+    """What options of a program of transformers are where a line leaves them out."""
+    if program.rpartition("/")[2] in PROGRAMS and not facts.open:
+        facts.assume_because("recompute", "none", "gradient_checkpointing of TrainingArguments is off")
+        if "precision" not in facts:
+            facts.assume_because("precision", "fp32", "neither bf16 nor fp16 of TrainingArguments is on")
+
+
 def _fsdp(facts: Facts, options: Settings) -> None:
     """``--fsdp "full_shard auto_wrap offload"``."""
     setting = options.first("fsdp")
@@ -88,7 +108,10 @@ def deepspeed_facts(facts: Facts, config: Settings) -> None:
     _offload(facts, config)
     _partial(facts, config)
     state(facts, "tp", config.first("tensor_parallel.autotp_size"), degree)
+    state(facts, "cp", config.first("sequence_parallel_size"), degree)
+    state(facts, "ep", config.first("expert_parallel.autoep_size"), degree)
     state(facts, "optimizer", _word(config, "optimizer.type"), optimizer)
+    state(facts, "checkpoint.universal", config.first("checkpoint.load_universal"), switch)
     overlap = config.first("zero_optimization.overlap_comm")
     if overlap is not None and switch(overlap.value) is not None:
         facts.state("overlap_dp", switch(overlap.value), overlap.place, overlap.name)

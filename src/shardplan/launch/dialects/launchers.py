@@ -26,13 +26,14 @@ LAUNCHERS: Final = {
     "colossalai": "colossalai",
     "swift": "swift",
     "megatron": "swift",
+    "nemo": "nemo",
     "llamafactory-cli": "llamafactory",
     "axolotl": "axolotl",
     "flagscale": "flagscale",
 }
 """Programs that start others, or that are a framework's own."""
 
-OWN: Final = frozenset({"swift", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
+OWN: Final = frozenset({"swift", "nemo", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
 SHELLS: Final = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
 PER_NODE: Final = ("nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node")

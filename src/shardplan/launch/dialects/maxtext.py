@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from shardplan.calibration.runs.option_remat import POLICIES
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, state, state_all
-from shardplan.launch.dialects.values import degree, number, optimizer, text, whole
+from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, state, state_all, words_of
+from shardplan.launch.dialects.values import degree, number, optimizer, switch, text, whole
 from shardplan.words import folded
 
 NAME: Final = "maxtext"
@@ -41,8 +41,35 @@ TABLE: Final[Table] = {
     "vocab_size": (("vocab_size",), degree),
     "num_experts": (("num_experts",), degree),
     "num_experts_per_tok": (("num_experts_per_tok",), degree),
+    "moe_intermediate_size": (("base_moe_mlp_dim",), degree),
+    "num_mtp_layers": (("mtp_num_layers",), whole),
+    "q_lora_rank": (("q_lora_rank",), degree),
+    "kv_lora_rank": (("kv_lora_rank",), degree),
+    "qk_nope_head_dim": (("qk_nope_head_dim",), degree),
+    "qk_rope_head_dim": (("qk_rope_head_dim",), degree),
+    "v_head_dim": (("v_head_dim",), degree),
+    "n_group": (("n_routing_groups",), degree),
+    "topk_group": (("topk_routing_group",), degree),
+    "tie_word_embeddings": (("logits_via_embedding",), switch),
+    "qk_norm": (("use_qk_norm",), switch),
+    "qkv_bias": (("attention_bias",), switch),
+    "latent_attention": (("attention_type",), lambda value: str(value) == "mla"),
+    "dropout": (("enable_dropout",), switch),
+    "overlap_pp": (("pipeline_delay_activation_forwarding",), switch),
+    "cp_comm": (("context_parallel_strategy",), words_of({"all_gather": "allgather", "ring": "p2p", "ulysses": "a2a"})),
+    "pipeline_microbatches": (("num_pipeline_microbatches",), degree),
+    "layers_per_stage": (("num_layers_per_pipeline_stage",), degree),
     "vp": (("num_pipeline_repeats",), degree),
 }
+HELPERS: Final = ("pipeline_microbatches", "layers_per_stage")
+KEPT: Final[Mapping[str, tuple[str, ...]]] = {
+    "core_attn": ("context",),
+    "mla_up_proj": ("mla_q", "mla_kv"),
+    "mlp": ("mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"),
+    "moe": ("moe_mlpwi_0", "moe_mlpwi_1", "moe_mlpwo"),
+}
+"""Tensors of ``remat_policy=custom`` without which a module is computed again."""
+PROJECTIONS: Final = ("query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj")
 
 CATALOGUE: Final = {
     "llama2-7b": "llama-2-7b",
@@ -73,8 +100,10 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
     """Reads settings, the line on top of its files, into ``facts``."""
     state_all(facts, config, TABLE)
     _model(facts, config)
+    _layers(facts, config)
     axes = _axes(facts, config)
     _degrees(facts, config, axes)
+    _pipeline(facts)
     _batch(facts, config)
     _remat(facts, config)
     quantization = config.first("quantization")
@@ -85,6 +114,7 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
             "fp8_full": "fp8",
             "te_fp8_delayedscaling": "fp8",
             "te_mxfp8": "mxfp8",
+            "te_nvfp4": "nvfp4",
         }
         if str(quantization.value).lower() in {"int8", "int4", "intmp"}:
             facts.note(f"{quantization.place} = {quantization.value}: integer products are not priced")
@@ -103,6 +133,9 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
         "overlap_dp": True,
     }.items():
         facts.assume(key, value)
+    for helper in HELPERS:
+        facts.facts.pop(helper, None)
+        facts.missing.pop(helper, None)
 
 
 def _model(facts: Facts, config: Settings) -> None:
@@ -125,6 +158,18 @@ def _model(facts: Facts, config: Settings) -> None:
         "head_dim": 128,
     }.items():
         facts.assume(key, value)
+
+
+def _layers(facts: Facts, config: Settings) -> None:
+    """Dense layers in front of those of experts, and shared experts as wide as their number of routed ones."""
+    layers, width = facts.number("num_hidden_layers"), facts.number("moe_intermediate_size")
+    dense, shared = (whole(config.value(name)) for name in ("first_num_dense_layers", "shared_experts"))
+    if dense and layers and dense < layers and "num_experts" in facts:
+        pattern = (0,) * dense + (1,) * (layers - dense)
+        facts.derive("moe_layer_freq", pattern, f"{dense} dense layers first", "first_num_dense_layers")
+    if shared and width:
+        rule = f"{shared} x {width}"
+        facts.derive("shared_expert_intermediate_size", shared * width, rule, "shared_experts")
 
 
 def _axes(facts: Facts, config: Settings) -> dict[str, tuple[int | None, int | None]]:
@@ -151,25 +196,61 @@ def _degrees(facts: Facts, config: Settings, axes: dict[str, tuple[int | None, i
         "ep": ("expert",),
     }.items():
         _product(facts, config, axes, key, names)
+    plain = _extent([each for name in ("tensor", "tensor_transpose") for each in axes[name]])
+    if plain is not None and plain > 1:
+        facts.derive("sequence_parallel", value=False, rule="the axis tensor; tensor_sequence shares the sequence")
     _total(facts, axes)
-    fsdp = [axes[name][place] for name in ("fsdp", "fsdp_transpose") for place in (0, 1)]
-    data = [each for each in axes["data"] if each is not None and each > 1]
-    whole_fsdp = any(each is None or each != 1 for each in fsdp)
-    group = 1
-    for each in fsdp:
-        group = group * each if each is not None and each > 0 and group > 0 else -1
-    if data and whole_fsdp:
-        facts.derive("sharding", "hsdp", f"data {data}, fsdp {fsdp}", "dcn_data_parallelism")
-        if group > 0:
-            facts.derive("sharding_degree", group, "the product of the fsdp axes")
-        else:
+    _sharding(facts, config, axes)
+
+
+GROUP: Final = ("fsdp", "fsdp_transpose", "context", "expert")
+"""Axes over which weights are sharded (``logical_axis_rules``)."""
+
+
+def _sharding(facts: Facts, config: Settings, axes: dict[str, tuple[int | None, int | None]]) -> None:
+    """Weights are sharded over the axes of fsdp, contexts and experts, and copied over that of data."""
+    group = _extent([each for name in GROUP for each in axes[name]])
+    data = _extent(list(axes["data"]))
+    stated = any(f"{place}_{name}_parallelism" in config for place in ("ici", "dcn") for name in (*GROUP, "data"))
+    rule = "the axes of fsdp, context and expert"
+    if group == 1:
+        over = config.first("shard_optimizer_over_data")
+        word = "zero1" if over is not None and switch(over.value) else "ddp"
+        facts.derive("sharding", word, f"{rule} are 1", "ici_fsdp_parallelism")
+    elif data is not None and data > 1:
+        facts.derive("sharding", "hsdp", f"{rule}, and data {data}", "dcn_data_parallelism")
+        if group is None:
             facts.miss("sharding_degree", ("num_accelerators",))
-    elif whole_fsdp and any(f"{place}_fsdp_parallelism" in config for place in ("ici", "dcn")):
-        facts.derive("sharding", "zero3", f"fsdp {fsdp}", "ici_fsdp_parallelism")
-    elif whole_fsdp:
-        facts.assume("sharding", "zero3", "ici_fsdp_parallelism -1")
+        else:
+            facts.derive("sharding_degree", group, f"the product of {rule}")
+    elif stated:
+        facts.derive("sharding", "zero3", rule, "ici_fsdp_parallelism")
     else:
-        facts.derive("sharding", "ddp", "all fsdp axes are 1")
+        facts.assume("sharding", "zero3", "ici_fsdp_parallelism -1")
+
+
+def _extent(values: list[int | None]) -> int | None:
+    """The product of axes; None where one is open."""
+    product = 1
+    for each in values:
+        if each is None or each < 1:
+            return None
+        product *= each
+    return product
+
+
+def _pipeline(facts: Facts) -> None:
+    """Stages of a rank, and the schedule that follows from them."""
+    pp, size, layers = (facts.number(key) for key in ("pp", "layers_per_stage", "num_hidden_layers"))
+    if pp is None or pp == 1:
+        facts.derive("vp", 1, "no pipeline")
+        return
+    if size and layers and layers % (pp * size) == 0:
+        facts.derive("vp", layers // (pp * size), f"{layers} layers / pp {pp} / {size} of a stage")
+    vp = facts.number("vp")
+    facts.derive(
+        "schedule", "gpipe" if vp in (None, 1) else "breadth-first", "pipelines of MaxText repeat their stages"
+    )
 
 
 def _product(
@@ -237,6 +318,9 @@ def _batch(facts: Facts, config: Settings) -> None:
     if not float(size).is_integer() or size < 1:
         facts.miss("micro_batch_size", (f"{place}: {each:g} x {ranks} devices is not whole",))
     elif (degrees[2] or 1) > 1:
+        number_ = facts.number("pipeline_microbatches")
+        if number_ and int(size) % number_ == 0:
+            facts.derive("micro_batch_size", int(size) // number_, f"{size:g} sequences / {number_} micro-batches")
         facts.miss("micro_batch_size", ("num_pipeline_microbatches",))
     else:
         facts.derive(
@@ -246,16 +330,52 @@ def _batch(facts: Facts, config: Settings) -> None:
 
 def _policy(name: str) -> str | None:
     """What a policy computes again; None where activations go to the host too, or the policy is not known."""
-    return None if "offload" in name else POLICIES.get(folded(name))
+    from shardplan.calibration.runs.option_remat import POLICIES  # here: its modules are read for MaxText alone
+
+    return "none" if name == "none" else None if "offload" in name else POLICIES.get(folded(name))
 
 
 def _remat(facts: Facts, config: Settings) -> None:
     setting = config.first("remat_policy")
     if setting is None:
         facts.assume("recompute", "full", "remat_policy")
+        _optimizer_offload(facts, config)
         facts.assume("offload", "none")
         return
+    if str(setting.value) == "custom":
+        _custom(facts, config, setting)
     state(facts, "recompute", setting, lambda value: _policy(str(value)))
     if "offload" in str(setting.value):
         facts.miss("offload", (f"{setting.place} = {setting.value}: parts of the activations go to the host",))
+    _optimizer_offload(facts, config)
     facts.assume("offload", "none")
+
+
+def _custom(facts: Facts, config: Settings, setting: NamedSetting) -> None:
+    """Tensors that are kept on the device or the host; all others are computed again."""
+    kept = {name: str(config.value(name)) for name in (*PROJECTIONS, *sum(KEPT.values(), ())) if name in config}
+    kept = {name: where for name, where in kept.items() if where in ("device", "offload")}
+    if config.value("decoder_layer_input") == "offload" or "offload" in kept.values():
+        facts.derive("offload", "activations", f"{setting.place}: tensors that are offloaded", "remat_policy")
+    if not {"query_proj", "key_proj", "value_proj", "out_proj"} <= kept.keys():
+        facts.derive("recompute", "full", f"{setting.place}: projections are computed again", "remat_policy")
+        return
+    absent = {
+        "mlp": _all_experts(facts),
+        "moe": "num_experts" not in facts,
+        "mla_up_proj": not facts.value("latent_attention"),
+    }
+    again = [
+        name for name, tensors in KEPT.items() if not absent.get(name) and not any(each in kept for each in tensors)
+    ]
+    facts.derive("recompute", ",".join(["layernorm", "activation", *again]), f"{setting.place}: what is not kept")
+
+
+def _all_experts(facts: Facts) -> bool:
+    """Whether no layer has a dense MLP."""
+    return "num_experts" in facts and "moe_layer_freq" not in facts
+
+
+def _optimizer_offload(facts: Facts, config: Settings) -> None:
+    setting = config.first("optimizer_memory_host_offload")
+    state(facts, "offload", setting, lambda value: "optimizer" if switch(value) else "none")

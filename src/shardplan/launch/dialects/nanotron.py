@@ -30,6 +30,10 @@ TABLE: Final[Table] = {
     "schedule": (("parallelism.pp_engine",), lambda value: "gpipe" if value == "afab" else schedule(value)),
     "overlap_tp": (("parallelism.tp_linear_async_communication",), switch),
     "recompute": (("parallelism.recompute_layer",), on_off("full", "none")),
+    "cp_comm": (
+        ("model.model_config._attn_implementation",),
+        words_of({"ring": "p2p", "llama3_ring_attention": "allgather"}),
+    ),
     "sequence_parallel": (("parallelism.tp_mode",), words_of({"reduce_scatter": True, "all_reduce": False})),  # type: ignore[dict-item]
     "sharding": (("optimizer.zero_stage",), zero_stage),
     "optimizer": (("optimizer.optimizer_factory.name",), optimizer),

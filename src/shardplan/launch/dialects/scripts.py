@@ -10,18 +10,19 @@ from typing import Final
 
 from shardplan.errors import shortened
 from shardplan.files import read_text
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, accelerate_with_files, deepspeed_file, finish_batch
 from shardplan.launch.dialects.known import refuse_by_command, refused_command
 from shardplan.launch.dialects.launchers import Launch, launches, world
-from shardplan.launch.dialects.megatron_core import megatron, swift
+from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
 from shardplan.launch.dialects.options import Option, Options, options_of
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.values import degree
+from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script, Word, read_script
 from shardplan.launch.read.limits import LAUNCH_FILE
 
@@ -128,16 +129,53 @@ def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
         raise refuse_by_command(ask.path, refused, launch)
     if megatron.is_megatron(options):
         return _megatron(ask, script, launch, options)
+    return _of_other(ask, script, launch, options)
+
+
+def _of_other(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """The dialect of a launch line that is not of Megatron-LM."""
+    if overrides.is_bridge(launch.program) or "nemo" in launch.launchers:
+        return _recipe(ask, script, launch, options)
+    if launch.program.rpartition("/")[2] == "run_train.py" and options.get("config-file", "config_file") is not None:
+        return _nanotron(ask, script, launch, options)
     if "swift" in launch.launchers:
-        facts = begin(ask, swift.NAME, swift.VERSION)
-        _swift_world(facts, script, launch)
-        swift.swift_facts(facts, Settings.of_options(launch.parsed(fold=True)))
-        return facts
+        return _swift(ask, script, launch)
     if "torchtitan" in launch.program or options.get("job.config_file", "module") is not None:
         return _torchtitan(ask, script, launch, options)
     if launch.program.lower().startswith("maxtext") or maxtext.is_maxtext(Settings.of_options(launch.pairs())):
         return _maxtext(ask, script, launch)
     return _trainer(ask, script, launch)
+
+
+def _swift(ask: Ask, script: Script, launch: Launch) -> Facts:
+    facts = begin(ask, swift.NAME, swift.VERSION)
+    _swift_world(facts, script, launch)
+    swift.swift_facts(facts, Settings.of_options(launch.parsed(fold=True)))
+    return facts
+
+
+def _recipe(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """A recipe of Megatron-Bridge or NeMo 2, with what is set over it."""
+    name = overrides.BRIDGE if overrides.is_bridge(launch.program) else overrides.NEMO
+    facts = begin(ask, name, overrides.VERSIONS[name])
+    option = options.get("recipe", "factory")
+    world(facts, launch, script)
+    recipe = None if option is None else _setting(replace(option, words=option.words[:1]))
+    overrides.override_facts(facts, launch.pairs(), recipe)
+    finish_batch(facts)
+    return facts
+
+
+def _nanotron(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """The configuration that a line of nanotron names."""
+    facts = begin(ask, nanotron.NAME, nanotron.VERSION)
+    option = options.given["config-file" if "config-file" in options else "config_file"]
+    document = named_document(facts, ask, _setting(option), script.documents)
+    if document is None:
+        raise unread(ask.path, f"a script whose configuration {option.value or ''} is not next to it")
+    world(facts, launch, script)
+    nanotron.nanotron_facts(facts, Settings.of(document))
+    return facts
 
 
 def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:
@@ -199,7 +237,7 @@ def _pieces(word: Word) -> list[Word]:
 
 def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
     """Torchtitan's line: a file or a function, and overrides."""
-    facts = begin(ask, torchtitan.NAME, torchtitan.TOML if "job.config_file" in options else torchtitan.PYTHON)
+    facts = begin(ask, torchtitan.NAME, _torchtitan_version(options))
     world(facts, launch, script)
     settings = Settings.of_options(options)
     named = settings.first("job.config_file", "job.config-file")
@@ -210,21 +248,35 @@ def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> F
         return facts
     module, config = settings.value("module"), settings.value("config")
     function = f"the function {config} of torchtitan's module {module}"
-    facts.note(f"the configuration is {function}: what the line does not state is asked for")
-    facts.open = (function,)
-    facts.miss("precision", (f"{function}, whose converters decide it",))
     mode = next((word for word in launch.words if (word.text or "").startswith(CHECKPOINT)), None)
-    own = options_of(word for word in launch.words if word is not mode)
+    own = options_of((word for word in launch.words if word is not mode), bare=torchtitan.BARE)
     settings = torchtitan.named_by_function(Settings.of_options(own))
     if mode is not None and mode.text is not None:
         place = f"{ask.path.name}:{mode.line} {mode.text}"
         settings["activation_checkpoint.mode"] = NamedSetting(
             name=CHECKPOINT, value=mode.text[len(CHECKPOINT) :], place=place
         )
+    known = configuration_named(module, config)
+    if known is None:
+        facts.note(f"the configuration is {function}: what the line does not state is asked for")
+        facts.open = (function,)
+        facts.miss("precision", (f"{function}, whose converters decide it",))
+        if mode is None:
+            facts.miss("recompute", (function,))
     else:
-        facts.miss("recompute", (function,))
+        facts.note(f"the configuration is {function}: what it sets is on record")
+        facts.derive("model", known.model, f"{function}: the same model in the catalogue", "config")
+        settings = torchtitan.over_configuration(settings, known, function)
     torchtitan.torchtitan_facts(facts, settings)
     return facts
+
+
+def _torchtitan_version(options: Options) -> str:
+    """By the names of options that only some versions have."""
+    if "job.config_file" in options:
+        return torchtitan.TOML
+    is_release = any(name in options for name in torchtitan.OF_RELEASE)
+    return torchtitan.RELEASE if is_release else torchtitan.PYTHON
 
 
 CHECKPOINT: Final = "activation-checkpoint:"
@@ -283,6 +335,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         deepspeed_file(facts, ask, named, script.documents)
     if "sharding" not in facts:
         facts.miss("sharding", (f"the program {launch.program}",))
+    deepspeed.program_defaults(facts, launch.program)
     for key in ("precision", "recompute"):
         facts.miss(key, (f"the program {launch.program}",))
     deepspeed.finish(facts)

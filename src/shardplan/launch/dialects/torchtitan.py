@@ -7,16 +7,20 @@ from math import ceil
 from pathlib import PurePath
 from typing import Final
 
+from shardplan.frameworks.stage_layers import torchtitan_layers
 from shardplan.inputs.words import SCHEDULES
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all
-from shardplan.launch.dialects.values import degree, optimizer, precision, switch, text, whole
+from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all
+from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text, whole
+from shardplan.launch.named_configurations import NamedConfiguration
 from shardplan.schedules.registry import INTERLEAVED
 from shardplan.words import folded
 
 NAME: Final = "torchtitan"
-TOML, PYTHON = "0.2.2 (TOML)", "main of 2026-08 (Python)"
+TOML, RELEASE, PYTHON = "0.2.2 (TOML)", "0.3.0", "main of 2026-08 (Python)"
+OF_RELEASE: Final = ("training.local_batch_size", "training.global_batch_size", "training.seq_len")
+"""Options of 0.3.0 that main has under other names."""
 
 TABLE: Final[Table] = {
     "tp": (("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"), degree),
@@ -69,17 +73,19 @@ def is_torchtitan(settings: Settings) -> bool:
 
 def torchtitan_facts(facts: Facts, settings: Settings) -> None:
     """Reads a configuration into ``facts``, which may know the world size already."""
+    settings = _switched(settings)
     state_all(facts, settings, TABLE)
     _model(facts, settings)
-    if facts.version == PYTHON:
+    if facts.version != TOML:
         facts.derive("etp", 1, "experts are not split over tensor-parallel ranks since 2026")
+    _without_experts(facts)
     for key in ("tp", "pp", "cp", "ep", "etp", "replicate"):
         facts.assume(key, 1)
     facts.assume("shard", -1, "what is left")
     _world(facts)
     _sharding(facts, settings)
     _batch(facts, settings)
-    _stages(facts)
+    _stages(facts, settings)
     _precision(facts, settings)
     _recompute(facts, settings)
     _rest(facts, settings)
@@ -103,6 +109,45 @@ def named_by_function(settings: Settings) -> Settings:
     return settings
 
 
+BARE: Final = frozenset(
+    f"{section}.{prefix}{name}"
+    for section, name in (
+        ("compile", "enable"), ("compile", "enable_async_tensor_parallel"), ("training", "enable_cpu_offload"),
+        ("training", "disable_cuda_graphs"), ("parallelism", "enable_sequence_parallel"),
+    )
+    for prefix in ("", "no_", "no-")
+)  # fmt: skip
+"""Switches of the line; ``no_`` turns them off."""
+ALIASES: Final = {
+    "training.seq_len": ("training.max_context_length",),
+    "training.local_batch_size": ("training.num_tokens_per_microbatch_per_dp_rank",),
+}
+"""Options of a line that replace those of a configuration under other names."""
+
+
+def over_configuration(settings: Settings, known: NamedConfiguration, place: str) -> Settings:
+    """A line's settings on top of those of the configuration that it names."""
+    sets: dict[str, object] = {**known.sets, "optimizer.name": "AdamW"}
+    if known.precision != "bf16":
+        sets["precision of converters"] = known.precision
+    below = {
+        name: NamedSetting(name=name, value=value, place=f"{place}: {name}")
+        for name, value in sets.items()
+        if not any(each in settings for each in ALIASES.get(name, ()))
+    }
+    return settings.over(Settings(below))
+
+
+def _switched(settings: Settings) -> Settings:
+    """Switches that a line turns off, by their own name."""
+    off = {
+        key.replace(".no_", ".").replace(".no-", "."): replace(each, value=False)
+        for key, each in settings.items()
+        if key in BARE and (".no_" in key or ".no-" in key)
+    }
+    return Settings({**settings, **off})
+
+
 def _model(facts: Facts, settings: Settings) -> None:
     """The catalogue's model of a flavor; a configuration in Python lies in the folder of its family."""
     if "model_spec.__0__" in settings and "family" not in facts:
@@ -122,6 +167,13 @@ def _model(facts: Facts, settings: Settings) -> None:
     else:
         facts.state("model_name", f"{family} {flavor}", place)
         facts.derive("model", known, f"{place}: torchtitan's {family} {flavor}", "model.flavor")
+
+
+def _without_experts(facts: Facts) -> None:
+    """Expert parallelism of a model that has no experts."""
+    model = named_model(facts.value("model"))
+    if model is not None and not model.is_moe:
+        facts.derive("ep", 1, "the model has no experts")
 
 
 def _world(facts: Facts) -> None:
@@ -213,13 +265,25 @@ def _tokens(facts: Facts, settings: Settings) -> None:
         facts.derive("global_batch_size", step // length, f"{step} tokens a step / {length}")
 
 
-def _stages(facts: Facts) -> None:
+def _ends(settings: Settings) -> tuple[int, int]:
+    """Layers that embedding and head count as, one each where nothing is stated."""
+    names = (f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last"))
+    first, last = (whole(settings.value(name)) for name in names)
+    return 1 if first is None else first, 1 if last is None else last
+
+
+def _stages(facts: Facts, settings: Settings) -> None:
     """The schedule, and virtual stages where it has several."""
+    _schedule(facts, settings)
+    _shared(facts, _ends(settings))
+
+
+def _schedule(facts: Facts, settings: Settings) -> None:
     word, pp = facts.value("schedule_word"), facts.number("pp")
     if pp == 1:
         if word is not None and folded(str(word)) not in {"1f1b", ""}:
             facts.breaks_rule("a schedule needs a pipeline", f"{word} with pipeline degree 1", "leave it out", "notice")
-        facts.assume("vp", 1)
+        facts.derive("vp", 1, "one stage holds all layers")
         return
     meant = None if word is None else SCHEDULES.get(folded(str(word)))
     if word is None and "schedule_word" not in facts:
@@ -232,7 +296,7 @@ def _stages(facts: Facts) -> None:
         if meant in {"1f1b", "gpipe"}:
             facts.derive("vp", 1, f"{word} has one stage per rank")
         elif facts.number("layers_per_stage") is not None:
-            _by_layers(facts)
+            _by_layers(facts, _ends(settings))
             facts.miss("vp", ("the layers of the model over layers_per_stage",))
         else:
             facts.assume("vp", 2, f"{word} with two stages per rank")
@@ -240,12 +304,31 @@ def _stages(facts: Facts) -> None:
             facts.note("interleaved schedules of torchtitan count embedding and head as layers where stages are cut")
 
 
-def _by_layers(facts: Facts) -> None:
-    """Virtual stages from the layers of the catalogue's model over those of a stage."""
+def _by_layers(facts: Facts, ends: tuple[int, int]) -> None:
+    """Virtual stages from the layers of the catalogue's model over those of a stage, rounded up."""
     model, pp, size = named_model(facts.value("model")), facts.number("pp"), facts.number("layers_per_stage")
-    if model is not None and pp and size and model.num_hidden_layers % (pp * size) == 0:
-        rule = f"{model.num_hidden_layers} layers / pp {pp} / {size} of a stage"
-        facts.derive("vp", model.num_hidden_layers // (pp * size), rule)
+    if model is None or not pp or not size:
+        return
+    layers = model.num_hidden_layers + sum(ends)
+    stages, rule = ceil(layers / size), f"{layers} layers with embedding and head / {size} of a stage"
+    if stages % pp:
+        facts.breaks_rule(
+            "stages are a multiple of the pipeline degree",
+            f"{rule} make {stages} stages on pp {pp}",
+            "change pipeline_parallel_layers_per_stage",
+        )
+    else:
+        facts.derive("vp", stages // pp, f"{rule} / pp {pp}")
+
+
+def _shared(facts: Facts, ends: tuple[int, int]) -> None:
+    """Layers of every stage where they are not equal."""
+    model, pp, vp = named_model(facts.value("model")), facts.number("pp"), facts.number("vp")
+    if model is None or not pp or pp == 1 or not vp:
+        return
+    layers = torchtitan_layers(model.num_hidden_layers, pp * vp, *ends)
+    if len({*layers}) > 1:
+        facts.derive("stage_layers", layers, "embedding and head count as layers where stages are cut")
 
 
 def _precision(facts: Facts, settings: Settings) -> None:
@@ -267,6 +350,7 @@ def _precision(facts: Facts, settings: Settings) -> None:
             "add it, or remove the section",
             "notice",
         )
+    state(facts, "precision", settings.first("precision of converters"), precision)
     state(facts, "precision", settings.first("training.mixed_precision_param", "training.dtype"), precision)
     facts.assume("precision", "bf16", "mixed_precision_param")
 
@@ -276,13 +360,13 @@ def _recompute(facts: Facts, settings: Settings) -> None:
     mode = settings.first("activation_checkpoint.mode", "activation_checkpoint.__class__", "activation_checkpoint")
     word = "selective" if mode is None else str(mode.value).removesuffix(".Config").rsplit(".", 1)[-1].lower()
     place = "default mode" if mode is None else mode.place
-    if mode is None and facts.version == PYTHON:
+    if mode is None and facts.version != TOML:
         facts.miss("recompute", ("activation_checkpoint",))
         return
     option = settings.value("activation_checkpoint.selective_ac_option")
     if word in {"none", "full", "fullac"}:
         facts.state("recompute", "full" if "full" in word else "none", place, "activation_checkpoint.mode")
-    elif word == "selectiveac" or (word == "selective" and (option == "op" or facts.version == PYTHON)):
+    elif word == "selectiveac" or (word == "selective" and (option == "op" or facts.version != TOML)):
         facts.state("recompute", "op_sac", place, "activation_checkpoint.mode")
     elif word == "selective":
         _every(facts, option if option is not None else "2", place)
@@ -309,10 +393,15 @@ def _rest(facts: Facts, settings: Settings) -> None:
     elif tp is not None:
         facts.derive("sequence_parallel", value=True, rule="tensor parallelism of torchtitan splits the sequence")
     facts.assume("optimizer", "adam")
+    if tp == 1:
+        facts.derive("overlap_tp", value=False, rule="no tensor parallelism")
     facts.assume("overlap_tp", value=False)
+    state(facts, "offload", settings.first("training.enable_cpu_offload"), on_off("optimizer", "none"))
     facts.assume("offload", "none")
     facts.derive("overlap_dp", value=True, rule="FSDP gathers and reduces during computation")
     facts.assume("sequence_length", 2048)
     compiled = settings.first("compile.enable", "training.compile")
     if compiled is not None and switch(compiled.value) is not None:
-        facts.state("software.kernels", "fused" if switch(compiled.value) else "eager", compiled.place, compiled.name)
+        components = settings.value("compile.components")
+        is_on = switch(compiled.value) and (components is None or "model" in str(components))
+        facts.state("software.kernels", "fused" if is_on else "eager", compiled.place, compiled.name)

@@ -59,7 +59,14 @@ def _in_python(case: LaunchCase) -> tuple[str, ...]:
     """Calls that a training script makes: neither the file nor run_clm.py has them."""
     calls = [each for each in case.options.options if ": " not in each and "gradient_checkpointing" not in each]
     moved = [each for each in case.options.options if each.split(":")[0] in _NOT_JSON]
-    return tuple(f"in the training script: {each}" for each in (*calls, *moved))
+    return tuple(f"{_field(case, each)}: in the training script, {each}" for each in (*calls, *moved))
+
+
+def _field(case: LaunchCase, call: str) -> str:
+    """The field that a call decides, with its value."""
+    if "num_stages" in call:
+        return f"pp {case.plan.pp}"
+    return f"recompute {case.plan.recompute}" if "checkpoint" in call else f"precision {case.job.precision}"
 
 
 def _script_values(case: LaunchCase) -> dict[str, Any]:

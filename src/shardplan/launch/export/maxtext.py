@@ -11,7 +11,17 @@ from typing import Any, Final
 
 from shardplan.inputs.layers import Attention, LatentAttention
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.megatron_core import unkept
+from shardplan.launch.export.details import (
+    NORM_EPSILON,
+    ROTARY_BASE,
+    SILU,
+    detail_placeholders,
+    detail_word,
+    llama3_factor,
+    number_text,
+    unknown_details,
+    unlike_details,
+)
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bash
 from shardplan.launch.export.words import pairs
@@ -27,12 +37,18 @@ FEATURES: Final = {
 }
 """What each kind of layer has, of the kinds that are exported."""
 _TPU: Final = "Google"
+_LLAMA3_FACTOR: Final = 8
+"""The factor that ``LLaMARotaryEmbedding`` has in its code."""
 
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what MaxText does not express."""
-    lost = (*_layers(case), *losses(case, said=SAID, features=FEATURES[_block(case)]))
-    relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
+    lost = (
+        *_layers(case),
+        *losses(case, said=SAID, features=FEATURES[_block(case)]),
+        *unlike_details(case, _details_said(case)),
+    )
+    relied = unknown_details(case, "SiLU")
     script = LaunchText(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),
@@ -84,9 +100,32 @@ def _model(case: LaunchCase) -> dict[str, Any]:
         "logits_via_embedding": model.tie_word_embeddings,
         "enable_dropout": case.job.dropout,
         **_attention(case),
+        **_positions(case),
         **_experts(case),
         **({"mtp_num_layers": model.num_mtp_layers} if model.num_mtp_layers else {}),
     }
+
+
+def _details_said(case: LaunchCase) -> tuple[str, ...]:
+    """Details that keys state: the gate's function, positions of Llama 3.1, the router of DeepSeek's layers."""
+    known = case.model.details
+    acts = ("hidden_act",) if known.hidden_act in SILU else ()
+    scaling = () if llama3_factor(case) != _LLAMA3_FACTOR else ("rope_scaling",)
+    return (*acts, *scaling, *(("router",) if _block(case) == "deepseek" else ()))
+
+
+def _positions(case: LaunchCase) -> dict[str, Any]:
+    return {"rope_type": "llama3.1", "rope_use_scale": True} if llama3_factor(case) == _LLAMA3_FACTOR else {}
+
+
+def _router(case: LaunchCase) -> dict[str, Any]:
+    """How scores are made, which only DeepSeek's layers read."""
+    known, found = case.model.details, dict[str, Any]()
+    if known.scoring_func is not None:
+        found["routed_score_func"] = known.scoring_func
+    if known.routed_scaling_factor is not None:
+        found["routed_scaling_factor"] = number_text(known.routed_scaling_factor)
+    return found
 
 
 def _attention(case: LaunchCase) -> dict[str, Any]:
@@ -122,6 +161,7 @@ def _experts(case: LaunchCase) -> dict[str, Any]:
     }
     if _block(case) == "deepseek":
         found["first_num_dense_layers"] = case.decoder.has_experts.count(False)
+        found |= _router(case)
         found["shared_experts"] = e.shared_intermediate_size // e.intermediate_size
         if e.n_group > 1:
             found |= {"n_routing_groups": e.n_group, "topk_routing_group": e.topk_group}
@@ -132,8 +172,8 @@ def _training(case: LaunchCase) -> list[Sequence[Word]]:
     hardware = "tpu" if case.cluster.accelerator.vendor == _TPU else "gpu"
     return [
         [f"hardware={hardware}"],
-        [Given("ROTARY_BASE", "rope_max_timescale=")],
-        [Given("NORM_EPSILON", "normalization_layer_epsilon=")],
+        *([[detail_word(case, ROTARY_BASE, "rope_max_timescale=")]] if any(case.decoder.rotary) else []),
+        [detail_word(case, NORM_EPSILON, "normalization_layer_epsilon=")],
         [Given("RUN_NAME", "run_name=")],
         [Given("OUTPUT", "base_output_directory=")],
         ["dataset_type=hf"],
@@ -153,8 +193,7 @@ def _placeholders(case: LaunchCase) -> list[Placeholder]:
         Placeholder(name="DATASET", value="/path/to/dataset", about="name of a data set on the Hugging Face hub"),
         Placeholder(name="OUTPUT", value="/path/to/output", about="folder or bucket of checkpoints and logs"),
         Placeholder(name="RUN_NAME", value="run", about="name of the run"),
-        Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json"),
-        Placeholder(name="NORM_EPSILON", value="1e-5", about="rms_norm_eps of the model"),
+        *detail_placeholders(case),
         *training,
     ]
 

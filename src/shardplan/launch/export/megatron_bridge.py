@@ -13,6 +13,16 @@ from typing import Any, Final
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.details import (
+    NORM_EPSILON,
+    ROTARY_BASE,
+    detail_placeholders,
+    detail_word,
+    llama3_factor,
+    number_text,
+    unknown_details,
+    unlike_details,
+)
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, LaunchText, Word, bash
 from shardplan.launch.export.words import pairs
@@ -28,7 +38,13 @@ SAID: Final = ("attention", "dropout", "grad_dtype", "moe_dispatcher", "blocking
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-Bridge does not express on its command line."""
-    lost = (*_gradients(case), *losses(case, said=SAID, features=core.features(case.decoder)))
+    details = core.details_said(case, _activation(case))
+    scaling = () if llama3_factor(case) is None else ("rope_scaling",)
+    lost = (
+        *_gradients(case),
+        *losses(case, said=SAID, features=core.features(case.decoder)),
+        *unlike_details(case, (*details, *scaling)),
+    )
     relied = _relies_on(case)
     script = LaunchText(
         head=head(case, lost, relied),
@@ -77,19 +93,25 @@ def _recipe(case: LaunchCase) -> str:
 
 
 def _model(case: LaunchCase) -> list[Sequence[Word]]:
-    values = model_values(case)
+    values, factor = model_values(case), llama3_factor(case)
+    if factor is not None:
+        values |= {"rope_scaling": True, "rope_scaling_factor": number_text(factor)}
     return [
         *([f"model.{name}={text(value)}"] for name, value in values.items()),
-        [f"model.activation_func={'silu' if case.decoder.gated else 'gelu'}"],
-        *([[Given("ROTARY_BASE", "model.rotary_base=")]] if any(case.decoder.rotary) else []),
-        [Given("NORM_EPSILON", "model.layernorm_epsilon=")],
+        [f"model.activation_func={_activation(case)}"],
+        *([[detail_word(case, ROTARY_BASE, "model.rotary_base=")]] if any(case.decoder.rotary) else []),
+        [detail_word(case, NORM_EPSILON, "model.layernorm_epsilon=")],
     ]
+
+
+def _activation(case: LaunchCase) -> str:
+    return "silu" if case.decoder.gated else "gelu"
 
 
 def _gradients(case: LaunchCase) -> tuple[str, ...]:
     if case.job.grad_dtype == "fp32" or case.job.precision == "fp32":
         return ()
-    what = f"gradients in {case.job.grad_dtype}: mixed_precision by name reduces them in fp32"
+    what = f"grad dtype {case.job.grad_dtype}: mixed_precision by name reduces gradients in fp32"
     return (f"{what}; set grad_reduce_in_fp32 of its configuration in Python",)
 
 
@@ -108,20 +130,15 @@ def _training() -> list[Sequence[Word]]:
 
 
 def _placeholders(case: LaunchCase) -> list[Placeholder]:
-    rotary = [Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json")]
     return [
         Placeholder(name="MEGATRON_BRIDGE", value="/path/to/Megatron-Bridge", about="checkout of Megatron-Bridge"),
         Placeholder(name="TOKENIZER", value="/path/to/tokenizer", about="folder or name of a Hugging Face tokenizer"),
         Placeholder(name="DATA_PATH", value="/path/to/data", about="prefix of a preprocessed data set"),
         Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where checkpoints are written and read"),
-        *(rotary if any(case.decoder.rotary) else []),
-        Placeholder(name="NORM_EPSILON", value="1e-5", about="rms_norm_eps or layer_norm_eps of the model"),
+        *detail_placeholders(case),
         *training_placeholders(case),
     ]
 
 
 def _relies_on(case: LaunchCase) -> tuple[str, ...]:
-    found = [f"the rest is that of the recipe {_recipe(case)}"]
-    if case.decoder.gated:
-        found.append("the gate's function is SiLU; other gates (GeGLU) are not told apart")
-    return (*found, *core.unkept(case.decoder))
+    return (f"the rest is that of the recipe {_recipe(case)}", *unknown_details(case, _activation(case)))

@@ -13,6 +13,7 @@ from typing import Any, Final
 from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.decoder import Decoder
+from shardplan.launch.export.details import SILU, number_text
 
 FEATURES: Final = (
     "layer_norm", "learned_positions", "tied_embeddings", "mtp", "windows", "no_rotary", "latent_attention",
@@ -36,7 +37,7 @@ def features(decoder: Decoder) -> tuple[str, ...]:
 def model_fields(case: LaunchCase) -> dict[str, Any]:
     """Dimensions of the model. A bool is a switch, a tuple a number for every layer (or the two of a window)."""
     d, model = case.decoder, case.model
-    dropout = {} if case.job.dropout else {"attention_dropout": 0.0, "hidden_dropout": 0.0}
+    dropout = dict.fromkeys(("attention_dropout", "hidden_dropout"), 0.1 if case.job.dropout else 0.0)
     return {
         "num_layers": model.num_hidden_layers,
         "hidden_size": model.hidden_size,
@@ -48,7 +49,30 @@ def model_fields(case: LaunchCase) -> dict[str, Any]:
         **dropout,
         **({"mtp_num_layers": model.num_mtp_layers} if model.num_mtp_layers else {}),
         **({} if d.experts is None else _experts(d, d.experts)),
+        **_details(case),
     }
+
+
+def _details(case: LaunchCase) -> dict[str, Any]:
+    """Known details of positions, initial weights and the router."""
+    details, found = case.model.details, dict[str, Any]()
+    if details.partial_rotary_factor not in (None, 1) and any(case.decoder.rotary):
+        found["rotary_percent"] = number_text(details.partial_rotary_factor)
+    if details.initializer_range is not None:
+        found["init_method_std"] = number_text(details.initializer_range)
+    if case.decoder.experts is not None and details.scoring_func in ("softmax", "sigmoid"):
+        found["moe_router_score_function"] = details.scoring_func
+    if case.decoder.experts is not None and details.routed_scaling_factor not in (None, 1):
+        found["moe_router_topk_scaling_factor"] = number_text(details.routed_scaling_factor)
+    return found
+
+
+def details_said(case: LaunchCase, activation: str | None) -> tuple[str, ...]:
+    """Details that its fields express; ``activation``: the function that the options stand for."""
+    known = case.model.details.hidden_act
+    acts = ("hidden_act",) if known == activation or (known in SILU and activation in SILU) else ()
+    scores = ("router",) if case.model.details.scoring_func in (None, "softmax", "sigmoid") else ()
+    return ("partial_rotary_factor", "initializer_range", *acts, *scores)
 
 
 def kernel_fields(case: LaunchCase) -> dict[str, Any]:
@@ -155,13 +179,6 @@ def environment(case: LaunchCase) -> dict[str, str]:
     if case.job.software.blocking_launches:
         found["CUDA_LAUNCH_BLOCKING"] = "1"
     return found
-
-
-def unkept(d: Decoder) -> tuple[str, ...]:
-    """Details of a model that no cost depends on, and that shardplan does not keep."""
-    rotary = ("scaling of rotary positions",) if any(d.rotary) else ()
-    router = ("the router's score function, scaling and balancing",) if d.experts is not None else ()
-    return tuple(f"{each}: set it as the model has it" for each in (*rotary, *router))
 
 
 def is_gqa(d: Decoder) -> bool:

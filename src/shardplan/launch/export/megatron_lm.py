@@ -11,6 +11,16 @@ from typing import Any, Final
 
 from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.details import (
+    NORM_EPSILON,
+    ROTARY_BASE,
+    detail_placeholders,
+    detail_word,
+    llama3_factor,
+    number_text,
+    unknown_details,
+    unlike_details,
+)
 from shardplan.launch.export.shell import Given, LaunchText, Word, bash
 from shardplan.launch.export.words import flags
 from shardplan.launch.export.written import Export, Placeholder, head, losses
@@ -22,7 +32,12 @@ _ADAM_16: Final = ("bf16", "fp16")
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-LM does not express."""
-    lost = losses(case, said=core.SAID, features=core.features(case.decoder))
+    details = core.details_said(case, _activation(case))
+    scaling = () if llama3_factor(case) is None else ("rope_scaling",)
+    lost = (
+        *losses(case, said=core.SAID, features=core.features(case.decoder)),
+        *unlike_details(case, (*details, *scaling)),
+    )
     relied = _relies_on(case)
     script = LaunchText(
         head=head(case, lost, relied),
@@ -62,13 +77,17 @@ def _text(name: str, value: Any) -> str:
 
 def _model(case: LaunchCase) -> list[Sequence[Word]]:
     d, fields = case.decoder, core.model_fields(case)
-    rotary: list[Sequence[Word]] = [["--rotary-base", Given("ROTARY_BASE")]] if any(d.rotary) else []
+    rotary: list[Sequence[Word]] = [["--rotary-base", detail_word(case, ROTARY_BASE)]] if any(d.rotary) else []
+    factor = llama3_factor(case)
+    if factor is not None:
+        rotary.append(["--use-rope-scaling", "--rope-scaling-factor", number_text(factor)])
     has_bias = fields.pop("add_bias_linear")
     if not core.is_gqa(d):
         fields.pop("num_query_groups", None)
     switches = {
         "group-query-attention": core.is_gqa(d),
         "swiglu": d.gated,
+        "squared-relu": _activation(case) == "relu2",
         "disable-bias-linear": not has_bias,
         "untie-embeddings-and-output-weights": not case.model.tie_word_embeddings,
     }
@@ -78,10 +97,18 @@ def _model(case: LaunchCase) -> list[Sequence[Word]]:
         ["--normalization", "LayerNorm" if case.model.norm_bias else "RMSNorm"],
         ["--position-embedding-type", core.positions(d)],
         *rotary,
-        ["--norm-epsilon", Given("NORM_EPSILON")],
+        ["--norm-epsilon", detail_word(case, NORM_EPSILON)],
         ["--max-position-embeddings", str(max(case.model.max_position_embeddings, case.job.sequence_length))],
         ["--vocab-size", str(case.model.vocab_size)],
     ]
+
+
+def _activation(case: LaunchCase) -> str:
+    """The function that the options stand for: of the gate, or of plain MLPs, which have GELU without an option."""
+    known = case.model.details.hidden_act
+    if case.decoder.gated:
+        return "silu"
+    return known if known in ("relu2", "gelu_new", "gelu_pytorch_tanh") else "gelu"
 
 
 def _numbers(case: LaunchCase) -> list[Sequence[Word]]:
@@ -126,14 +153,12 @@ def _training() -> list[Sequence[Word]]:
 
 
 def _placeholders(case: LaunchCase) -> list[Placeholder]:
-    rotary = [Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json")]
     return [
         Placeholder(name="MEGATRON_LM", value="/path/to/Megatron-LM", about="checkout with pretrain_gpt.py"),
         Placeholder(name="TOKENIZER", value="/path/to/tokenizer", about="folder or name of a Hugging Face tokenizer"),
         Placeholder(name="DATA_PATH", value="/path/to/data", about="prefix of a preprocessed data set"),
         Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where checkpoints are written and read"),
-        *(rotary if any(case.decoder.rotary) else []),
-        Placeholder(name="NORM_EPSILON", value="1e-5", about="rms_norm_eps or layer_norm_eps of the model"),
+        *detail_placeholders(case),
         *training_placeholders(case),
     ]
 
@@ -159,6 +184,4 @@ def _relies_on(case: LaunchCase) -> tuple[str, ...]:
         found.append("--attention-backend auto: Transformer Engine chooses among fused kernels")
     if case.job.precision == "fp32":
         found.append("numbers are fp32 where no precision is given")
-    if case.decoder.gated:
-        found.append("--swiglu: the gate's function is SiLU; other gates (GeGLU) are not told apart")
-    return (*found, *core.unkept(case.decoder))
+    return (*found, *unknown_details(case, "SiLU (--swiglu)" if case.decoder.gated else "GELU"))

@@ -12,7 +12,7 @@ import yaml
 
 from shardplan.inputs.layers import Attention
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.megatron_core import unkept
+from shardplan.launch.export.details import FILL_IN, unknown_details, unlike_details
 from shardplan.launch.export.shell import Given, LaunchText, bash
 from shardplan.launch.export.words import keys, nested
 from shardplan.launch.export.written import END, START, Export, Placeholder, head, losses
@@ -25,15 +25,15 @@ PLACES: Final = {
     "checkpoints": "checkpoints.checkpoints_path",
     "steps": "tokens.train_steps",
     "learning rate": "optimizer.learning_rate_scheduler",
-    "model": "model.model_config.rope_theta and rms_norm_eps",
 }
 """What a user fills in, with the key that holds it."""
 
 
 def export(case: LaunchCase) -> Export:
     """The YAML file with its launch script, and what they do not express."""
-    lost = (*_head_size(case), *losses(case, said=SAID, features=_features(case)))
-    relied = ("the activation function is SiLU with a gate; other gates are not told apart", *unkept(case.decoder))
+    details = ("hidden_act", "initializer_range")
+    lost = (*_head_size(case), *losses(case, said=SAID, features=_features(case)), *unlike_details(case, details))
+    relied = unknown_details(case, "SiLU")
     name = f"{case.stem}.yaml"
     script = LaunchText(
         head=head(case, lost, relied),
@@ -46,9 +46,20 @@ def export(case: LaunchCase) -> Export:
         framework=case.stack.label,
         files={f"{case.stem}.sh": bash(case, script), name: _yaml(case, lost)},
         not_expressed=lost,
-        placeholders=("NANOTRON", *PLACES.values()),
+        placeholders=("NANOTRON", *PLACES.values(), *_unknown(case)),
         relies_on=relied,
     )
+
+
+def _unknown(case: LaunchCase) -> tuple[str, ...]:
+    """Keys of the model that hold no value yet."""
+    known, prefix = case.model.details, "model.model_config."
+    keys_ = {
+        f"{prefix}rope_theta": known.rope_theta,
+        f"{prefix}rms_norm_eps": known.norm_eps,
+        "model.init_method.std": known.initializer_range,
+    }
+    return tuple(key for key, value in keys_.items() if value is None)
 
 
 def _environment(case: LaunchCase) -> dict[str, str]:
@@ -75,7 +86,8 @@ def _head_size(case: LaunchCase) -> tuple[str, ...]:
 
 def _yaml(case: LaunchCase, lost: tuple[str, ...]) -> str:
     comment = "".join(f"# {line}\n" for line in head(case, lost, ()))
-    below = "tokens.train_steps, learning_rate_scheduler, rope_theta and rms_norm_eps are yours too"
+    *first, last = ("tokens.train_steps", "learning_rate_scheduler", *_unknown(case))
+    below = f"{', '.join(first)} and {last} are yours too"
     block = f"# {START} ({below}).\n{_dump(_yours())}# {END}\n"
     return comment + block + _dump(_document(case))
 
@@ -99,7 +111,7 @@ def _document(case: LaunchCase) -> dict[str, Any]:
     """Sections that follow from the plan. Options of the plan come last: they win."""
     document: dict[str, Any] = {
         "model": {
-            "init_method": {"std": 0.02},
+            "init_method": {"std": _known(case.model.details.initializer_range)},
             "make_vocab_size_divisible_by": 1,
             "model_config": _model(case),
         },
@@ -121,15 +133,15 @@ def _model(case: LaunchCase) -> dict[str, Any]:
         kind: True,
         "bos_token_id": 1,
         "eos_token_id": 2,
-        "hidden_act": "silu",
+        "hidden_act": model.details.hidden_act or "silu",
         "hidden_size": model.hidden_size,
         "intermediate_size": case.decoder.ffn_size,
         "max_position_embeddings": max(model.max_position_embeddings, case.job.sequence_length),
         "num_attention_heads": a.num_heads,
         "num_hidden_layers": model.num_hidden_layers,
         "num_key_value_heads": a.num_kv_heads if isinstance(a, Attention) else a.num_heads,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
+        "rms_norm_eps": _known(model.details.norm_eps),
+        "rope_theta": _known(model.details.rope_theta),
         "tie_word_embeddings": model.tie_word_embeddings,
         "vocab_size": model.vocab_size,
     }
@@ -141,6 +153,10 @@ def _model(case: LaunchCase) -> dict[str, Any]:
     if case.plan.cp > 1 and case.plan.cp_comm == "allgather":
         found["ring_attn_heads_k_stride"] = 1
     return found | _experts(case)
+
+
+def _known(value: float | None) -> float | str:
+    return FILL_IN if value is None else value
 
 
 def _experts(case: LaunchCase) -> dict[str, Any]:

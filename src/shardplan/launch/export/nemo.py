@@ -12,6 +12,14 @@ from typing import Final
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.details import (
+    NORM_EPSILON,
+    ROTARY_BASE,
+    detail_placeholders,
+    detail_word,
+    unknown_details,
+    unlike_details,
+)
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bash
@@ -27,7 +35,9 @@ def export(case: LaunchCase) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
     features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
     said = SAID if case.job.software.moe_dispatcher == "hybridep" else (*SAID, "moe_dispatcher")
-    lost, relied = losses(case, said=said, features=features), _relies_on(case)
+    details = core.details_said(case, _activation(case))
+    lost = (*_vocabulary(case), *losses(case, said=said, features=features), *unlike_details(case, details))
+    relied = _relies_on(case)
     script = LaunchText(
         head=head(case, lost, relied),
         placeholders=_placeholders(case),
@@ -49,6 +59,10 @@ def export(case: LaunchCase) -> Export:
     )
 
 
+def _vocabulary(case: LaunchCase) -> tuple[str, ...]:
+    return (f"the vocabulary of {case.model.vocab_size} tokens: the tokenizer of the recipe's data decides it",)
+
+
 def _nodes(case: LaunchCase) -> str:
     return f"num_nodes={case.num_nodes}, num_gpus_per_node={case.processes_per_node}"
 
@@ -68,9 +82,14 @@ def _model(case: LaunchCase) -> list[Sequence[Word]]:
         values["moe_enable_deepep"] = True
     return [
         *([f"model.config.{name}={text(value)}"] for name, value in values.items()),
-        *([[Given("ROTARY_BASE", "model.config.rotary_base=")]] if any(case.decoder.rotary) else []),
-        [Given("NORM_EPSILON", "model.config.layernorm_epsilon=")],
+        *([[detail_word(case, ROTARY_BASE, "model.config.rotary_base=")]] if any(case.decoder.rotary) else []),
+        [detail_word(case, NORM_EPSILON, "model.config.layernorm_epsilon=")],
     ]
+
+
+def _activation(case: LaunchCase) -> str:
+    """The function of the recipe, which no option changes."""
+    return "silu" if case.decoder.gated else "gelu"
 
 
 def _training(case: LaunchCase) -> list[Sequence[Word]]:
@@ -87,11 +106,9 @@ def _training(case: LaunchCase) -> list[Sequence[Word]]:
 
 
 def _placeholders(case: LaunchCase) -> list[Placeholder]:
-    rotary = [Placeholder(name="ROTARY_BASE", value="10000", about="rope_theta of the model's config.json")]
     return [
         Placeholder(name="CHECKPOINTS", value="/path/to/checkpoints", about="where logs and checkpoints are written"),
-        *(rotary if any(case.decoder.rotary) else []),
-        Placeholder(name="NORM_EPSILON", value="1e-5", about="rms_norm_eps or layer_norm_eps of the model"),
+        *detail_placeholders(case),
         *training_placeholders(case),
     ]
 
@@ -99,7 +116,5 @@ def _placeholders(case: LaunchCase) -> list[Placeholder]:
 def _relies_on(case: LaunchCase) -> tuple[str, ...]:
     return (
         f"data and tokenizer are those of the recipe {_recipe(case)}, which trains on mock data: name your data module",
-        f"the tokenizer decides the vocabulary; the plan is for {case.model.vocab_size} tokens",
-        "the activation function is that of the recipe",
-        *core.unkept(case.decoder),
+        *unknown_details(case, f"that of the recipe ({_activation(case)})"),
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import configparser
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Final
 
@@ -21,6 +19,8 @@ def toml_tree(text: str, file: str) -> tuple[Tree, list[str]]:
     """The tree of a TOML text. Raises ``InputError``."""
     if _DEEP.search(text) or max(map(_dots, text.splitlines()), default=0) > MOST_LEVELS:
         refuse(file, f"is nested deeper than {MOST_LEVELS} levels", "a configuration is shallow")
+    import tomllib
+
     try:
         found = tomllib.loads(text.replace("\r\n", "\n"))
     except (tomllib.TOMLDecodeError, ValueError) as error:
@@ -70,6 +70,8 @@ def _tree(value: object, file: str, lines: Mapping[str, int], name: str, count: 
 
 def ini_tree(text: str, file: str) -> tuple[Tree, list[str]]:
     """The tree of an INI text: sections, then names; values are text. Raises ``InputError``."""
+    import configparser
+
     parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     try:

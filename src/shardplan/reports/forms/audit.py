@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from shardplan.launch.audit.answer import Audit
-from shardplan.launch.audit.improve import Improvement
-from shardplan.launch.audit.observed import GapCause, GapExplanation
 from shardplan.launch.dialects.models import KEYS as MODEL_KEYS
 from shardplan.launch.dialects.reading import Break
 from shardplan.records import Record, plain
 from shardplan.reports.model_record import model_record
 from shardplan.reports.plan_file import estimate_record
+
+if TYPE_CHECKING:
+    from shardplan.launch.audit.answer import Audit
+    from shardplan.launch.audit.improve import Improvement
+    from shardplan.launch.audit.observed import GapCause, GapExplanation
 
 SCHEMA: Final = "shardplan/audit/1"
 

@@ -2,8 +2,6 @@
 # Written by shardplan: mixtral-8x7b on 64 x h100-sxm-80gb (dgx-h100) with maxtext 0.2.4.
 # Names of options as of 0.2.4, 2026-08-22 (github.com/AI-Hypercomputer/maxtext, e591f30c).
 # Left to the framework's defaults:
-#   - the activation function is SiLU with a gate; other gates are not told apart
-#   - scaling of rotary positions: set it as the model has it
 #   - the router's score function, scaling and balancing: set it as the model has it
 
 #SBATCH --nodes=8
@@ -18,8 +16,6 @@ TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
 DATASET=/path/to/dataset # name of a data set on the Hugging Face hub
 OUTPUT=/path/to/output # folder or bucket of checkpoints and logs
 RUN_NAME=run # name of the run
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps of the model
 TRAIN_STEPS=1000 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 # <<< All below follows from the plan.
@@ -58,8 +54,8 @@ OPTIONS=(
     remat_policy=full
     # Training
     hardware=gpu
-    "rope_max_timescale=$ROTARY_BASE"
-    "normalization_layer_epsilon=$NORM_EPSILON"
+    rope_max_timescale=1000000
+    normalization_layer_epsilon=1e-05
     "run_name=$RUN_NAME"
     "base_output_directory=$OUTPUT"
     dataset_type=hf

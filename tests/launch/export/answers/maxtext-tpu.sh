@@ -1,9 +1,6 @@
 #!/bin/bash
 # Written by shardplan: llama-3.1-8b on 64 x tpu-v5p (tpu-v5p-pod) with maxtext 0.2.4.
 # Names of options as of 0.2.4, 2026-08-22 (github.com/AI-Hypercomputer/maxtext, e591f30c).
-# Left to the framework's defaults:
-#   - the activation function is SiLU with a gate; other gates are not told apart
-#   - scaling of rotary positions: set it as the model has it
 
 set -euo pipefail
 
@@ -13,8 +10,6 @@ TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
 DATASET=/path/to/dataset # name of a data set on the Hugging Face hub
 OUTPUT=/path/to/output # folder or bucket of checkpoints and logs
 RUN_NAME=run # name of the run
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps of the model
 TRAIN_STEPS=1000 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 # <<< All below follows from the plan.
@@ -34,6 +29,8 @@ OPTIONS=(
     head_dim=128
     use_qk_norm=false
     attention_bias=false
+    rope_type=llama3.1
+    rope_use_scale=true
     # Plan
     ici_fsdp_parallelism=64
     dcn_fsdp_parallelism=1
@@ -44,8 +41,8 @@ OPTIONS=(
     remat_policy=full
     # Training
     hardware=tpu
-    "rope_max_timescale=$ROTARY_BASE"
-    "normalization_layer_epsilon=$NORM_EPSILON"
+    rope_max_timescale=500000
+    normalization_layer_epsilon=1e-05
     "run_name=$RUN_NAME"
     "base_output_directory=$OUTPUT"
     dataset_type=hf

@@ -2,11 +2,9 @@
 # Written by shardplan: llama-3.1-70b on 512 x h100-sxm-80gb (dgx-h100) with megatron-bridge 0.7.0.
 # Names of options as of 0.7.0, 2026-08-22 (github.com/NVIDIA-NeMo/Megatron-Bridge, 067f987d).
 # Not expressed here:
-#   - gradients in bf16: mixed_precision by name reduces them in fp32; set grad_reduce_in_fp32 of its configuration in Python
+#   - grad dtype bf16: mixed_precision by name reduces gradients in fp32; set grad_reduce_in_fp32 of its configuration in Python
 # Left to the framework's defaults:
 #   - the rest is that of the recipe vanilla_gpt_pretrain_1gpu_h100_bf16_config
-#   - the gate's function is SiLU; other gates (GeGLU) are not told apart
-#   - scaling of rotary positions: set it as the model has it
 
 #SBATCH --nodes=64
 #SBATCH --ntasks-per-node=1
@@ -19,8 +17,6 @@ MEGATRON_BRIDGE=/path/to/Megatron-Bridge # checkout of Megatron-Bridge
 TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
 DATA_PATH=/path/to/data # prefix of a preprocessed data set
 CHECKPOINTS=/path/to/checkpoints # where checkpoints are written and read
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps or layer_norm_eps of the model
 TRAIN_STEPS=1000 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 MIN_LEARNING_RATE=3e-5 # yours to choose
@@ -55,9 +51,11 @@ OPTIONS=(
     model.vocab_size=128256
     model.cross_entropy_loss_fusion=true
     model.cross_entropy_fusion_impl=te
+    model.rope_scaling=true
+    model.rope_scaling_factor=8
     model.activation_func=silu
-    "model.rotary_base=$ROTARY_BASE"
-    "model.layernorm_epsilon=$NORM_EPSILON"
+    model.rotary_base=500000
+    model.layernorm_epsilon=1e-05
     # Plan
     model.tensor_model_parallel_size=4
     model.sequence_parallel=true

@@ -2,12 +2,11 @@
 # Written by shardplan: deepseek-v3 on 1024 x h100-sxm-80gb (dgx-h100) with megatron-bridge 0.7.0.
 # Names of options as of 0.7.0, 2026-08-22 (github.com/NVIDIA-NeMo/Megatron-Bridge, 067f987d).
 # Not expressed here:
-#   - gradients in bf16: mixed_precision by name reduces them in fp32; set grad_reduce_in_fp32 of its configuration in Python
+#   - grad dtype bf16: mixed_precision by name reduces gradients in fp32; set grad_reduce_in_fp32 of its configuration in Python
+#   - scaling of rotary positions: yarn (beta_fast 32, beta_slow 1, factor 40, mscale 1, mscale_all_dim 1, original_max_position_embeddings 4096)
 # Left to the framework's defaults:
 #   - the rest is that of the recipe deepseek_v3_pretrain_1024gpu_h100_bf16_config
-#   - the gate's function is SiLU; other gates (GeGLU) are not told apart
-#   - scaling of rotary positions: set it as the model has it
-#   - the router's score function, scaling and balancing: set it as the model has it
+#   - the router's balancing: set it as the model has it
 
 #SBATCH --nodes=128
 #SBATCH --ntasks-per-node=1
@@ -20,8 +19,6 @@ MEGATRON_BRIDGE=/path/to/Megatron-Bridge # checkout of Megatron-Bridge
 TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
 DATA_PATH=/path/to/data # prefix of a preprocessed data set
 CHECKPOINTS=/path/to/checkpoints # where checkpoints are written and read
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps or layer_norm_eps of the model
 TRAIN_STEPS=1000 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 MIN_LEARNING_RATE=3e-5 # yours to choose
@@ -60,6 +57,8 @@ OPTIONS=(
     model.moe_shared_expert_intermediate_size=2048
     model.moe_router_num_groups=8
     model.moe_router_group_topk=4
+    model.moe_router_score_function=sigmoid
+    model.moe_router_topk_scaling_factor=2.5
     model.gated_linear_unit=true
     model.normalization=RMSNorm
     model.position_embedding_type=rope
@@ -70,8 +69,8 @@ OPTIONS=(
     model.moe_grouped_gemm=true
     model.moe_token_dispatcher_type=alltoall
     model.activation_func=silu
-    "model.rotary_base=$ROTARY_BASE"
-    "model.layernorm_epsilon=$NORM_EPSILON"
+    model.rotary_base=10000
+    model.layernorm_epsilon=1e-06
     # Plan
     model.tensor_model_parallel_size=1
     model.context_parallel_size=1

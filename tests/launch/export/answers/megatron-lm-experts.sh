@@ -1,14 +1,14 @@
 #!/bin/bash
 # Written by shardplan: deepseek-v3 on 2048 x h100-sxm-80gb (dgx-h100) with megatron-lm main-2026-08-22.
 # Names of options as of main-2026-08-22, 2026-08-22 (github.com/NVIDIA/Megatron-LM, d98e8a64).
+# Not expressed here:
+#   - scaling of rotary positions: yarn (beta_fast 32, beta_slow 1, factor 40, mscale 1, mscale_all_dim 1, original_max_position_embeddings 4096)
 # Left to the framework's defaults:
 #   - the vocabulary is padded to a multiple of 128 (--make-vocab-size-divisible-by 128)
 #   - expert tensor parallelism is 1, the tensor-parallel degree, where it is not given
 #   - nothing is recomputed
 #   - --attention-backend auto: Transformer Engine chooses among fused kernels
-#   - --swiglu: the gate's function is SiLU; other gates (GeGLU) are not told apart
-#   - scaling of rotary positions: set it as the model has it
-#   - the router's score function, scaling and balancing: set it as the model has it
+#   - the router's balancing: set it as the model has it
 
 #SBATCH --nodes=256
 #SBATCH --ntasks-per-node=1
@@ -21,8 +21,6 @@ MEGATRON_LM=/path/to/Megatron-LM # checkout with pretrain_gpt.py
 TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
 DATA_PATH=/path/to/data # prefix of a preprocessed data set
 CHECKPOINTS=/path/to/checkpoints # where checkpoints are written and read
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps or layer_norm_eps of the model
 TRAIN_STEPS=441075 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 MIN_LEARNING_RATE=3e-5 # yours to choose
@@ -54,13 +52,15 @@ OPTIONS=(
     --moe-shared-expert-intermediate-size 2048
     --moe-router-num-groups 8
     --moe-router-group-topk 4
+    --moe-router-score-function sigmoid
+    --moe-router-topk-scaling-factor 2.5
     --swiglu
     --disable-bias-linear
     --untie-embeddings-and-output-weights
     --normalization RMSNorm
     --position-embedding-type rope
-    --rotary-base "$ROTARY_BASE"
-    --norm-epsilon "$NORM_EPSILON"
+    --rotary-base 10000
+    --norm-epsilon 1e-06
     --max-position-embeddings 163840
     --vocab-size 129280
     # Plan

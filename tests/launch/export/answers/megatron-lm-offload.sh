@@ -4,8 +4,6 @@
 # Left to the framework's defaults:
 #   - the vocabulary is padded to a multiple of 256 (--make-vocab-size-divisible-by 128)
 #   - --attention-backend auto: Transformer Engine chooses among fused kernels
-#   - --swiglu: the gate's function is SiLU; other gates (GeGLU) are not told apart
-#   - scaling of rotary positions: set it as the model has it
 
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=1
@@ -18,8 +16,6 @@ MEGATRON_LM=/path/to/Megatron-LM # checkout with pretrain_gpt.py
 TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
 DATA_PATH=/path/to/data # prefix of a preprocessed data set
 CHECKPOINTS=/path/to/checkpoints # where checkpoints are written and read
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps or layer_norm_eps of the model
 TRAIN_STEPS=1000 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 MIN_LEARNING_RATE=3e-5 # yours to choose
@@ -47,8 +43,8 @@ OPTIONS=(
     --untie-embeddings-and-output-weights
     --normalization RMSNorm
     --position-embedding-type rope
-    --rotary-base "$ROTARY_BASE"
-    --norm-epsilon "$NORM_EPSILON"
+    --rotary-base 1000000
+    --norm-epsilon 1e-06
     --max-position-embeddings 40960
     --vocab-size 151936
     # Plan

@@ -3,13 +3,12 @@
 # Names of options as of main-2026-08-22, 2026-08-22 (github.com/NVIDIA/Megatron-LM, d98e8a64).
 # Not expressed here:
 #   - a bias of the router
+#   - scaling of rotary positions: yarn (beta_fast 32, beta_slow 1, factor 32, original_max_position_embeddings 4096)
 # Left to the framework's defaults:
 #   - the vocabulary is padded to a multiple of 128 (--make-vocab-size-divisible-by 128)
 #   - expert tensor parallelism is 1, the tensor-parallel degree, where it is not given
 #   - nothing is recomputed
 #   - --attention-backend auto: Transformer Engine chooses among fused kernels
-#   - --swiglu: the gate's function is SiLU; other gates (GeGLU) are not told apart
-#   - scaling of rotary positions: set it as the model has it
 #   - the router's score function, scaling and balancing: set it as the model has it
 
 #SBATCH --nodes=8
@@ -23,8 +22,6 @@ MEGATRON_LM=/path/to/Megatron-LM # checkout with pretrain_gpt.py
 TOKENIZER=/path/to/tokenizer # folder or name of a Hugging Face tokenizer
 DATA_PATH=/path/to/data # prefix of a preprocessed data set
 CHECKPOINTS=/path/to/checkpoints # where checkpoints are written and read
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps or layer_norm_eps of the model
 TRAIN_STEPS=1000 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 MIN_LEARNING_RATE=3e-5 # yours to choose
@@ -56,8 +53,8 @@ OPTIONS=(
     --untie-embeddings-and-output-weights
     --normalization RMSNorm
     --position-embedding-type rope
-    --rotary-base "$ROTARY_BASE"
-    --norm-epsilon "$NORM_EPSILON"
+    --rotary-base 150000
+    --norm-epsilon 1e-05
     --max-position-embeddings 131072
     --vocab-size 201088
     # Plan

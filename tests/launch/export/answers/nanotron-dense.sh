@@ -1,9 +1,8 @@
 #!/bin/bash
 # Written by shardplan: llama-3.1-8b on 64 x h100-sxm-80gb (dgx-h100) with nanotron 0.4.
 # Names of options as of 0.4, 2026-04-07 (github.com/huggingface/nanotron, 2411b022).
-# Left to the framework's defaults:
-#   - the activation function is SiLU with a gate; other gates are not told apart
-#   - scaling of rotary positions: set it as the model has it
+# Not expressed here:
+#   - scaling of rotary positions: llama3 (factor 8, low_freq_factor 1, high_freq_factor 4, original_max_position_embeddings 8192)
 
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=1

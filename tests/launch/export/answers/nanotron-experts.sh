@@ -5,8 +5,6 @@
 #   - heads of 128: nanotron takes hidden size / heads
 #   - norms of queries and keys (head)
 # Left to the framework's defaults:
-#   - the activation function is SiLU with a gate; other gates are not told apart
-#   - scaling of rotary positions: set it as the model has it
 #   - the router's score function, scaling and balancing: set it as the model has it
 
 #SBATCH --nodes=8

@@ -1,11 +1,11 @@
 #!/bin/bash
 # Written by shardplan: llama-3.1-70b on 64 x h100-sxm-80gb (dgx-h100) with nemo 2.6.0.
 # Names of options as of 2.6.0, 2025-09-20 (github.com/NVIDIA/NeMo, 8cfedd72).
+# Not expressed here:
+#   - the vocabulary of 128256 tokens: the tokenizer of the recipe's data decides it
+#   - scaling of rotary positions: llama3 (factor 8, low_freq_factor 1, high_freq_factor 4, original_max_position_embeddings 8192)
 # Left to the framework's defaults:
 #   - data and tokenizer are those of the recipe llama3_8b, which trains on mock data: name your data module
-#   - the tokenizer decides the vocabulary; the plan is for 128256 tokens
-#   - the activation function is that of the recipe
-#   - scaling of rotary positions: set it as the model has it
 
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=8
@@ -15,8 +15,6 @@ set -euo pipefail
 
 # >>> Fill in
 CHECKPOINTS=/path/to/checkpoints # where logs and checkpoints are written
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps or layer_norm_eps of the model
 TRAIN_STEPS=1000 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 MIN_LEARNING_RATE=3e-5 # yours to choose
@@ -42,8 +40,8 @@ OPTIONS=(
     model.config.normalization=RMSNorm
     model.config.position_embedding_type=rope
     model.config.share_embeddings_and_output_weights=false
-    "model.config.rotary_base=$ROTARY_BASE"
-    "model.config.layernorm_epsilon=$NORM_EPSILON"
+    model.config.rotary_base=500000
+    model.config.layernorm_epsilon=1e-05
     # Plan
     trainer.strategy.tensor_model_parallel_size=8
     trainer.strategy.sequence_parallel=true

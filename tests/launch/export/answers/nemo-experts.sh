@@ -1,11 +1,10 @@
 #!/bin/bash
 # Written by shardplan: mixtral-8x7b on 64 x h100-sxm-80gb (dgx-h100) with nemo 2.6.0.
 # Names of options as of 2.6.0, 2025-09-20 (github.com/NVIDIA/NeMo, 8cfedd72).
+# Not expressed here:
+#   - the vocabulary of 32000 tokens: the tokenizer of the recipe's data decides it
 # Left to the framework's defaults:
 #   - data and tokenizer are those of the recipe mixtral_8x7b, which trains on mock data: name your data module
-#   - the tokenizer decides the vocabulary; the plan is for 32000 tokens
-#   - the activation function is that of the recipe
-#   - scaling of rotary positions: set it as the model has it
 #   - the router's score function, scaling and balancing: set it as the model has it
 
 #SBATCH --nodes=8
@@ -16,8 +15,6 @@ set -euo pipefail
 
 # >>> Fill in
 CHECKPOINTS=/path/to/checkpoints # where logs and checkpoints are written
-ROTARY_BASE=10000 # rope_theta of the model's config.json
-NORM_EPSILON=1e-5 # rms_norm_eps or layer_norm_eps of the model
 TRAIN_STEPS=1000 # optimizer steps
 LEARNING_RATE=3e-4 # yours to choose
 MIN_LEARNING_RATE=3e-5 # yours to choose
@@ -49,8 +46,8 @@ OPTIONS=(
     model.config.share_embeddings_and_output_weights=false
     model.config.moe_grouped_gemm=true
     model.config.moe_token_dispatcher_type=alltoall
-    "model.config.rotary_base=$ROTARY_BASE"
-    "model.config.layernorm_epsilon=$NORM_EPSILON"
+    model.config.rotary_base=1000000
+    model.config.layernorm_epsilon=1e-05
     # Plan
     trainer.strategy.tensor_model_parallel_size=2
     trainer.strategy.sequence_parallel=true

@@ -2,7 +2,9 @@
 # Written by shardplan: mixtral-8x7b on 64 x h100-sxm-80gb (dgx-h100) with torchtitan main-2026-08-21.
 # Names of options as of main-2026-08-21, 2026-08-21 (github.com/pytorch/torchtitan, b5bcd76c).
 # Not expressed here:
-#   - the model: torchtitan has no configuration of mixtral-8x7b (32 layers of hidden size 4096, 14336 wide); CONFIG must name yours
+#   - the model: torchtitan has no configuration of mixtral-8x7b in bf16 (32 layers of hidden size 4096, 14336 wide); CONFIG must name yours
+#   - precision bf16: that of your configuration
+#   - optimizer adam: that of your configuration
 # Left to the framework's defaults:
 #   - data set, learning rate, validation and checkpoints are those of your configuration: change it in Python
 #   - gradients are reduced in fp32 (training.mixed_precision_reduce has no other value)
@@ -34,6 +36,8 @@ OPTIONS=(
     # Precision and kernels
     --training.dtype float32
     --compile.enable
+    --compile.no_enable_async_tensor_parallel
+    --training.no_enable_cpu_offload
     --training.disable_cuda_graphs
     # Plan
     --parallelism.tensor_parallel_degree 1

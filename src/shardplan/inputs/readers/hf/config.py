@@ -23,6 +23,7 @@ from shardplan.inputs.readers.hf import hybrid as hf_hybrid
 from shardplan.inputs.readers.hf import llama as hf_llama
 from shardplan.inputs.readers.hf import moe as hf_moe
 from shardplan.inputs.readers.hf import recurrent as hf_recurrent
+from shardplan.inputs.readers.hf.details import details_of
 from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 from shardplan.inputs.readers.hf.file import config_path, model_name, read_config
 from shardplan.inputs.readers.hf.unread import refuse_unread
@@ -199,7 +200,7 @@ def model_from_config(config: object, *, name: str) -> ModelConfig:
     refuse_unsupported(fields)
     model = FAMILIES[model_type](fields)
     refuse_unread(fields)
-    return replace(model, notes=(*notes, *_notes(config, fields, model)))
+    return replace(model, notes=(*notes, *_notes(config, fields, model)), details=details_of(fields.values))
 
 
 def _text_part(config: Mapping[str, object], name: str) -> _TextPart:

@@ -10,7 +10,7 @@ from shardplan.launch.dialects.megatron_core.megatron_model import model_rules
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
 from shardplan.launch.dialects.options import Option, Options, take
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.values import number, whole
 from shardplan.words import folded
 
@@ -87,6 +87,22 @@ def _sharding(facts: Facts, options: Options) -> None:
     take(facts, "sharding", options.get("zero-stage"), _stage)
     if "sharding" not in facts and "deepspeed_config" not in options and "deepspeed-config" not in options:
         facts.assume("sharding", "ddp", "without --use-distributed-optimizer")
+
+
+def _instances(facts: Facts, options: Options) -> None:
+    """Copies of the sharded states: ranks over which they are shared are the replicas over their number."""
+    option = options.get("num-distributed-optimizer-instances")
+    total, count = facts.number("num_accelerators"), None if option is None else whole(option.value)
+    if option is None or count == 1:
+        return
+    split = (facts.number("tp") or 1) * (facts.number("pp") or 1)
+    if not count or not total or total % (split * count):
+        facts.miss("sharding_degree", option.needs or ("num_accelerators",))
+        return
+    rule = f"{option.place}: {total // split} replicas / {count}"
+    facts.derive("sharding_degree", total // split // count, rule, option.name)
+    if facts.value("sharding") == "zero3":
+        facts.replace("sharding", Fact(value="hsdp", origin="derived", why=rule))
 
 
 def _stage(value: object) -> str | None:
@@ -213,6 +229,24 @@ def _mixed(facts: Facts, options: Options) -> None:
         facts.state("placement", "tp-cp-ep-pp-dp", order.place, order.name)
 
 
+CHECKPOINTS: Final = {
+    "dist-ckpt-optim-fully-reshardable": ("fully_reshardable", True),
+    "no-save-optim": ("saves_optimizer", False),
+    "no-load-optim": ("loads_optimizer", False),
+    "finetune": ("loads_optimizer", False),
+}
+"""Bare options that decide what a checkpoint holds or what of it is loaded."""
+
+
+def _checkpoints(facts: Facts, options: Options) -> None:
+    """What a checkpoint of this run holds, and what it loads of another's."""
+    take(facts, "checkpoint.format", options.get("ckpt-format"), str)
+    for name, (key, value) in CHECKPOINTS.items():
+        option = options.get(name)
+        if option is not None:
+            facts.state(f"checkpoint.{key}", value, option.place, name)
+
+
 RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
     _precision,
     _sharding,
@@ -222,6 +256,7 @@ RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
     _dropout,
     _batch_schedule,
     _mixed,
+    _checkpoints,
 )
 
 
@@ -229,6 +264,7 @@ def _late_rules(facts: Facts, options: Options, *, fragment: bool) -> None:
     """Defaults that need other values."""
     for key in ("tp", "pp", "cp", "ep", "vp"):
         facts.assume(key, 1)
+    _instances(facts, options)
     if "sequence-parallel" in options:
         option = options.given["sequence-parallel"]
         facts.state("sequence_parallel", value=True, place=option.place, option=option.name)

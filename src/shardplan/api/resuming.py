@@ -1,0 +1,87 @@
+"""``shardplan.will_resume``: whether a checkpoint is loaded under another plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from shardplan.api.answers import PlanAnswer, SearchAnswer
+from shardplan.api.audits import AuditAnswer
+from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
+from shardplan.api.saving import save_record
+from shardplan.decisions.operations import Operations
+from shardplan.errors import InputError, check_kind
+from shardplan.launch.resume import answer
+from shardplan.launch.resume.side import Side, side_of_plan, side_of_reading
+from shardplan.reports.forms.resume import Load, load_of, resume_record
+from shardplan.reports.resume_files import named, of_side, side_of_file
+
+RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditAnswer
+"""A launch file, a plan file, or what ``estimate``, ``search``, ``load`` or ``audit`` returned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeAnswer(answer.Resume):
+    """Whether a run can go on from the checkpoint of another: state by state, with reasons and sources."""
+
+    load: Load | None = None
+    """Bytes and time of the load; None where nothing is loaded or the size is not known."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of `shardplan resume --json` (docs/output.md names every key; units are in the keys)."""
+        return resume_record(self, self.load)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Writes the record as JSON. Raises InputError."""
+        return save_record(self.to_dict(), path, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        return f"<ResumeAnswer: {self.verdict}; {self.why}>"
+
+
+def will_resume(
+    old: RunLike,
+    new: RunLike,
+    *,
+    framework: str | None = None,
+    model: ModelLike | None = None,
+    cluster: ClusterLike | None = None,
+    env: Mapping[str, str] | None = None,
+    given: Mapping[str, object] | None = None,
+    operations: Operations | None = None,
+) -> ResumeAnswer:
+    """Whether ``new`` can load the checkpoint that ``old`` saved: ``will_resume("launch.sh", "launch-512.sh")``.
+
+    The record of the framework answers, and says its version, date and sources; what it does not say is unknown.
+    ``framework``: that of plans that name none. ``env`` and ``given`` are as for ``audit``; a key such as
+    ``new.NODES`` is for one of the two files. ``operations``: bandwidth of checkpoints. Raises ``InputError`` for a
+    file that is not read.
+    """
+    stated = {key: str(value) for key, value in (given or {}).items()}
+    shared = {
+        "model": None if model is None else model_of(model),
+        "cluster": None if cluster is None else cluster_of(cluster),
+    }
+    sides = [
+        _side(each, framework, env=of_side(env or {}, name), given=of_side(stated, name), **shared)
+        for name, each in (("old", old), ("new", new))
+    ]
+    found = answer.resume(*sides)
+    values = {each.name: getattr(found, each.name) for each in fields(found)}
+    return ResumeAnswer(**values, load=load_of(found, operations or Operations()))
+
+
+def _side(run: RunLike, framework: str | None, **asked: Any) -> Side:
+    """One run. Raises InputError."""
+    if isinstance(run, AuditAnswer):
+        return side_of_reading(run.reading, run.put)
+    if isinstance(run, PlanAnswer | SearchAnswer):
+        picked = run.recommended or run.fastest if isinstance(run, SearchAnswer) else run
+        if picked is None:
+            raise InputError("no plan of the search fits", rule="a plan is resumed", hint="see its suggestions")
+        return named(side_of_plan("plan", run.question, picked.plan, picked.framework), framework)
+    check_kind("run", run, str, os.PathLike, hint="the path of a launch file or a plan file")
+    return side_of_file(Path(run), framework=framework, **asked)

@@ -1,0 +1,163 @@
+"""Launch lines of Megatron-Bridge and NeMo 2: a recipe by name, and fields of Megatron Core over it as ``key=value``.
+
+The fields go by the names of Megatron-LM's options, so they are read as these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from shardplan.files import DATA, shipped_document
+from shardplan.launch.dialects.megatron_core.megatron import megatron_facts
+from shardplan.launch.dialects.options import Option, Options
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import NamedSetting, state
+from shardplan.launch.dialects.values import on_off
+from shardplan.launch.read.facts import Word
+
+BRIDGE: Final = "megatron-bridge"
+NEMO: Final = "nemo"
+VERSIONS: Final = {BRIDGE: "0.7.0", NEMO: "2.6.0"}
+SECTIONS: Final = (
+    "model.config.", "model.", "ddp.", "dist.", "train.", "dataset.", "data.", "optimizer.", "optim.config.",
+    "trainer.strategy.ddp.", "trainer.strategy.",
+)  # fmt: skip
+"""Parts of a configuration whose fields are named as options are."""
+RENAMED: Final = {
+    "num-moe-experts": "num-experts",
+    "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
+    "microbatch-group-size-per-vp-stage": "microbatch-group-size-per-virtual-pipeline-stage",
+    "gated-linear-unit": "swiglu",
+    "fsdp": "use-megatron-fsdp",
+}
+NEGATED: Final = {
+    "add-bias-linear": "disable-bias-linear",
+    "share-embeddings-and-output-weights": "untie-embeddings-and-output-weights",
+    "overlap-p2p-comm": "no-overlap-p2p-communication",
+}
+"""Switches whose option says the opposite."""
+STATED_BY: Final[Mapping[str, str]] = {
+    "overlap_tp": "tp-comm-overlap",
+    "overlap_ep": "overlap-moe-expert-parallel-comm",
+    "overlap_dp": "overlap-grad-reduce",
+    "sequence_parallel": "sequence-parallel",
+    "recompute": "recompute-granularity",
+    "vp": "num-virtual-stages-per-pipeline-rank",
+    "sharding": "use-distributed-optimizer",
+    "gated": "swiglu",
+    "bias": "disable-bias-linear",
+    "qkv_bias": "add-qkv-bias",
+    "qk_norm": "qk-layernorm",
+    "tie_word_embeddings": "untie-embeddings-and-output-weights",
+    "overlap_pp": "no-overlap-p2p-communication",
+}
+"""Switches that are known where a line turns them off."""
+IDLE: Final[Mapping[str, str]] = {
+    "overlap_tp": "tp", "sequence_parallel": "tp", "cp_comm": "cp", "overlap_ep": "ep", "vp": "pp",
+}  # fmt: skip
+"""What makes no difference where a degree is one."""
+
+
+def is_bridge(program: str) -> bool:
+    """Whether a program takes a recipe of Megatron-Bridge."""
+    return program.rpartition("/")[2] in ("run_recipe.py", "run_recipe")
+
+
+def override_facts(facts: Facts, pairs: Mapping[str, Option], recipe: NamedSetting | None) -> None:
+    """Reads the fields of a line; what the recipe decides is open unless its facts are on record."""
+    given = {option.name: option for option in _options(pairs)}
+    off = {_name(key)[0] for key, option in pairs.items() if _name(key)[0]} - given.keys()
+    _precision(facts, pairs)
+    _gradients(facts, pairs)
+    megatron_facts(facts, Options(given=given, repeated={}))
+    known = recipe_of(facts.framework, str(recipe.value)) if recipe is not None else None
+    place = "the recipe" if recipe is None else f"the recipe {recipe.value}"
+    for key, fact in list(facts.facts.items()):
+        if fact.origin != "assumed":
+            continue
+        degree = facts.number(IDLE[key]) if key in IDLE else None
+        if STATED_BY.get(key) in off or degree == 1:
+            facts.replace(key, type(fact)(value=fact.value, origin="derived", why="off, or without effect here"))
+        elif known is None or key not in known:
+            del facts.facts[key]
+            facts.miss(key, (place,))
+        else:
+            facts.replace(key, type(fact)(value=known[key], origin="assumed", why=f"{place}, as on record"))
+    if facts.number("num_experts") is None and "num_experts" not in facts.missing:
+        facts.missing = {key: needs for key, needs in facts.missing.items() if key not in ("overlap_ep", "etp")}
+
+
+def recipe_of(framework: str, name: str) -> Mapping[str, object] | None:
+    """What a recipe sets that lines leave to it; None where it is not on record."""
+    document = shipped_document(DATA / "launch" / "recipes.yaml")
+    bare = name.partition("(")[0].strip()
+    named = (each for each in document["recipes"] if each["framework"] == framework)
+    return next((each["facts"] for each in named if each["name"] == bare), None)
+
+
+def _name(key: str) -> tuple[str, bool]:
+    """The option of a field, and whether it says the opposite; empty for fields of other parts."""
+    section = next((each for each in SECTIONS if key.startswith(each)), None)
+    if section is None or "." in key.removeprefix(section):
+        return "", False
+    name = key.removeprefix(section).replace("_", "-")
+    return (NEGATED[name], True) if name in NEGATED else (RENAMED.get(name, name), False)
+
+
+def _options(pairs: Mapping[str, Option]) -> Iterator[Option]:
+    """The fields as options: switches are bare or left out, lists have blanks, ``null`` is not given."""
+    for key, option in pairs.items():
+        name, is_opposite = _name(key)
+        value = option.value
+        switch = {"true": True, "false": False}.get((value or "").lower())
+        if not name or (value is not None and value.lower() in ("null", "none")):
+            continue
+        if switch is None:
+            yield Option(name=name, words=tuple(_listed(name, option)), file=option.file, line=option.line)
+        elif switch is not is_opposite:
+            yield Option(name=name, words=(), file=option.file, line=option.line)
+    groups = pairs.get("model.num_query_groups") or pairs.get("model.config.num_query_groups")
+    if groups is not None:
+        yield Option(name="group-query-attention", words=(), file=groups.file, line=groups.line)
+
+
+def _listed(name: str, option: Option) -> Iterator[Word]:
+    """The words of a value; a list of modules is as many words."""
+    for word in option.words:
+        text = word.text
+        if text is None or not re.fullmatch(r"\[[\w,. ]*\]", text) or name == "moe-layer-freq":
+            yield word
+            continue
+        for part in filter(None, re.split(r"[,\s]+", text.strip("[]"))):
+            yield Word(text=part, shown=part, line=word.line, file=word.file)
+
+
+def _precision(facts: Facts, pairs: Mapping[str, Option]) -> None:
+    """``mixed_precision`` or the plugin of the trainer, by the names of the frameworks' recipes."""
+    option = pairs.get("mixed_precision") or pairs.get("trainer.plugins")
+    if option is None:
+        facts.miss("precision", ("the recipe: mixed_precision",))
+        return
+    setting = NamedSetting(name=option.name, value=option.value, place=option.place, needs=option.needs)
+    state(facts, "precision", setting, _named_precision)
+
+
+def _named_precision(value: object) -> str | None:
+    word = str(value).lower().replace("-", "_")
+    if word in ("null", "none"):
+        return "fp32"
+    for mark, meant in (("mxfp8", "mxfp8"), ("nvfp4", "nvfp4"), ("fp8", "fp8"), ("fp16", "fp16"), ("bf16", "bf16")):
+        if mark in word:
+            return meant
+    return None
+
+
+def _gradients(facts: Facts, pairs: Mapping[str, Option]) -> None:
+    option = pairs.get("trainer.plugins.grad_reduce_in_fp32") or pairs.get("ddp.grad_reduce_in_fp32")
+    if option is not None:
+        setting = NamedSetting(name=option.name, value=option.value, place=option.place, needs=option.needs)
+        state(facts, "grad_dtype", setting, on_off("fp32", "bf16"))
+    elif facts.framework == BRIDGE and facts.value("precision") != "fp32" and "mixed_precision" in pairs:
+        facts.derive("grad_dtype", "fp32", "mixed_precision by name reduces gradients in fp32")

@@ -1,0 +1,96 @@
+"""Details of a model that no cost depends on: written where its ``config.json`` states them, asked for where not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from shardplan.launch.export.case import LaunchCase
+from shardplan.launch.export.shell import Given, Word
+from shardplan.launch.export.written import Placeholder
+
+FILL_IN: Final = "FILL_IN"
+"""Value of a placeholder that has no usual value: no framework takes it for a number."""
+SILU: Final = ("silu", "swish")
+_LLAMA3: Final = {"low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}
+"""Numbers of Llama 3.1 that frameworks have in their code, next to the factor that is an option."""
+
+
+class Detail(NamedTuple):
+    """A detail that a launch file must state."""
+
+    field: str
+    """Of ``ModelDetails``."""
+    placeholder: str
+    about: str
+
+
+ROTARY_BASE: Final = Detail("rope_theta", "ROTARY_BASE", "rope_theta of the model's config.json")
+NORM_EPSILON: Final = Detail("norm_eps", "NORM_EPSILON", "rms_norm_eps or layer_norm_eps of the model's config.json")
+
+
+def detail_word(case: LaunchCase, detail: Detail, before: str = "") -> Word:
+    """The value where it is known, the placeholder where not, behind ``before``."""
+    value = getattr(case.model.details, detail.field)
+    return Given(detail.placeholder, before) if value is None else f"{before}{number_text(value)}"
+
+
+def number_text(value: float) -> str:
+    """A number as options have it; whole ones without a point."""
+    return f"{value:.12g}"
+
+
+def needed(case: LaunchCase) -> tuple[Detail, ...]:
+    """Details that launch files of a decoder state."""
+    return (*((ROTARY_BASE,) if any(case.decoder.rotary) else ()), NORM_EPSILON)
+
+
+def detail_placeholders(case: LaunchCase) -> list[Placeholder]:
+    """Those of ``needed`` that are not known."""
+    return [
+        Placeholder(name=each.placeholder, value=FILL_IN, about=each.about)
+        for each in needed(case)
+        if getattr(case.model.details, each.field) is None
+    ]
+
+
+def llama3_factor(case: LaunchCase) -> float | None:
+    """The factor of the scaling of Llama 3.1, whose other numbers frameworks have in their code; None: another."""
+    known = dict(case.model.details.rope_scaling)
+    if case.model.details.scaling_kind != "llama3" or any(known.get(key) != value for key, value in _LLAMA3.items()):
+        return None
+    factor = known.get("factor")
+    return factor if isinstance(factor, float) else None
+
+
+def unlike_details(case: LaunchCase, said: Sequence[str]) -> tuple[str, ...]:
+    """Known details that a framework's files do not state; ``said``: fields of ``ModelDetails`` that they do."""
+    details, found = case.model.details, []
+    if any(case.decoder.rotary) and details.scaling_kind and "rope_scaling" not in said:
+        numbers = ", ".join(f"{name} {_text(value)}" for name, value in details.rope_scaling if name != "rope_type")
+        found.append(f"scaling of rotary positions: {details.scaling_kind} ({numbers})")
+    if details.partial_rotary_factor not in (None, 1) and "partial_rotary_factor" not in said:
+        found.append(f"rotary positions of {details.partial_rotary_factor:g} of every head's channels")
+    if details.hidden_act is not None and "hidden_act" not in said:
+        found.append(f"activation function {details.hidden_act}")
+    if case.decoder.experts is not None and details.scoring_func not in (None, "softmax") and "router" not in said:
+        found.append(f"{details.scoring_func} scores of the router")
+    if case.decoder.experts is not None and details.routed_scaling_factor not in (None, 1) and "router" not in said:
+        found.append(f"routed experts' outputs times {details.routed_scaling_factor:g}")
+    return tuple(found)
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else number_text(value)
+
+
+def unknown_details(case: LaunchCase, activation: str) -> tuple[str, ...]:
+    """Details that shardplan does not know; ``activation``: the function that the files take where none is stated."""
+    details, experts = case.model.details, case.decoder.experts
+    found = [] if details.hidden_act else [f"the activation function is {activation}: the model's is not known"]
+    if any(case.decoder.rotary) and details.rope_theta is None:
+        found.append("scaling of rotary positions: set it as the model has it")
+    if experts is not None:
+        score = "" if details.scoring_func else "score function, scaling and "
+        found.append(f"the router's {score}balancing: set it as the model has it")
+    return tuple(found)

@@ -1,0 +1,122 @@
+"""What is exported is read again as the same plan, job and model, but for what the export names as not expressed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.launch.export.runnable import Runnable, runnable
+
+from shardplan.frameworks.option_entries import VALUES
+from shardplan.frameworks.options import makes_a_difference
+from shardplan.inputs.degrees import Degrees, Setting
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
+from shardplan.launch.audit.question import put
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.read import read_launch
+from shardplan.launch.export.targets import export_plan
+from shardplan.launch.export.written import Export
+
+pytest.importorskip("tree_sitter_bash")
+
+TARGETS: Final = (
+    ("megatron-lm", None),
+    ("megatron-bridge", None),
+    ("nemo", None),
+    ("torchtitan", None),
+    ("torchtitan", "0.3.0"),
+    ("deepspeed", None),
+    ("accelerate", None),
+    ("nanotron", None),
+    ("maxtext", None),
+)
+NAMES: Final = {"stage_layers": "chunk_layers"}
+"""Facts of a plan that say a field whatever its spelling."""
+NOT_READ: Final = ("tokens", "moe_imbalance", "software")
+"""Fields of a job that no launch file has."""
+BY_NAME: Final = ("deepspeed", "accelerate")
+"""Frameworks whose files name a model that the user fills in."""
+
+
+@pytest.mark.parametrize(("to", "version"), TARGETS, ids=lambda each: str(each or ""))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+@given(data=st.data())
+def test_what_is_exported_is_read_again(to: str, version: str | None, data: st.DataObject) -> None:
+    found = data.draw(runnable(to, version))
+    assert list(differences(to, version, found)) == []
+
+
+def differences(to: str, version: str | None, found: Runnable) -> Iterator[str]:
+    """Fields that are read otherwise than they were exported, and are not named as not expressed."""
+    q = found.question
+    made = export_plan(
+        to, model=q.model, cluster=q.cluster, num_accelerators=q.num_accelerators, job=q.job, plan=found.plan,
+        version=version,
+    )  # fmt: skip
+    names_model = to in BY_NAME or any(each.startswith(("the model:", "the vocabulary")) for each in made.not_expressed)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in made.files.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        said = {"pp": str(found.plan.pp), "precision": q.job.precision, "recompute": found.plan.recompute}
+        told = {name: value for name, value in said.items() if is_named(made, name)}
+        reading = read_launch(Ask(path=Path(folder) / next(iter(made.files)), given=told))
+    again = put(reading, q.model if names_model else None, q.cluster)
+    unsaid = [*again.missing, *(each.values for each in again.breaks if each.severity == "stops")]
+    missing = [name for name in unsaid if not is_named(made, name)]
+    if missing or again.question is None or again.plan is None:
+        yield from (f"missing {each}: {again.missing.get(each)}" for each in missing)
+        return
+    if again.question.num_accelerators != q.num_accelerators:
+        yield f"accelerators {again.question.num_accelerators} {q.num_accelerators}"
+    yield from _of_plan(made, Setting.of(q.model, q.cluster, q.num_accelerators, q.job), found.plan, again.plan)
+    yield from _of_job(made, q.job, again.question.job, is_moe=q.model.is_moe)
+    others = ("norms of queries", "attention windows", "gate on the shared", "heads of", "dense layers between")
+    read, exported = again.question.model.num_parameters, q.model.num_parameters
+    if read != exported and not any(each.startswith(others) for each in made.not_expressed):
+        yield f"parameters: {read} are read, {exported} were exported"
+
+
+def is_named(made: Export, name: str) -> bool:
+    """Whether a field is named as not expressed."""
+    return any(each.startswith(f"{name.replace('_', ' ')} ") for each in made.not_expressed)
+
+
+def _of_plan(made: Export, setting: Setting, plan: Plan, again: Plan) -> Iterator[str]:
+    degrees, others = Degrees.of(plan), Degrees.of(again)
+    for each in fields(Plan):
+        if is_named(made, each.name) or not makes_a_difference(each.name, setting, degrees):
+            continue
+        fact = VALUES[NAMES.get(each.name, each.name)]
+        expected, read = _plain(fact(setting, degrees)), _plain(fact(setting, others))
+        if each.name == "placement":
+            expected, read = _in_order(expected, plan), _in_order(read, plan)
+        if read != expected:
+            yield f"{each.name}: {read} is read, {expected} was exported"
+
+
+def _of_job(made: Export, job: Job, again: Job, *, is_moe: bool) -> Iterator[str]:
+    for each in fields(Job):
+        mine, read = getattr(job, each.name), getattr(again, each.name)
+        if each.name not in NOT_READ and mine != read and not is_named(made, each.name):
+            yield f"{each.name}: {read} is read, {mine} was exported"
+    for each in fields(Software):
+        mine, read = getattr(job.software, each.name), getattr(again.software, each.name)
+        if mine != read and not is_named(made, each.name) and (is_moe or not each.name.startswith("moe_")):
+            yield f"software.{each.name}: {read} is read, {mine} was exported"
+
+
+def _in_order(placement: str, plan: Plan) -> list[str]:
+    """The dimensions that have several ranks, and data parallelism."""
+    return [each for each in placement.split("-") if each == "dp" or getattr(plan, each) > 1]
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else tuple(value) if isinstance(value, list) else value
