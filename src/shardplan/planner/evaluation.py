@@ -83,7 +83,7 @@ def _keep_freed_memory() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Points:
+class PointGroup:
     """Points that are worked on together, and what they have whatever the chunks per rank."""
 
     tables: Tables
@@ -147,21 +147,21 @@ class Points:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class TablePiece:
     """Plans of some points with as many kinds of stage: of one layout, or each point with its own."""
 
-    at: Points
+    at: PointGroup
     layouts: NDArray[np.intp]
     """One, or one for each point."""
     num_kinds: int
 
-    def within(self, tables: Tables, columns: NDArray[np.intp]) -> Piece:
+    def within(self, tables: Tables, columns: NDArray[np.intp]) -> TablePiece:
         """Some of its points, priced by other tables of the same family."""
-        at = Points(tables=tables, points=self.at.points[columns], slots=self.at.slots, depths=self.at.depths)
-        return Piece.of(at, self.layouts if len(self.layouts) == 1 else self.layouts[columns])
+        at = PointGroup(tables=tables, points=self.at.points[columns], slots=self.at.slots, depths=self.at.depths)
+        return TablePiece.of(at, self.layouts if len(self.layouts) == 1 else self.layouts[columns])
 
     @classmethod
-    def of(cls, at: Points, layouts: NDArray[np.intp]) -> Piece:
+    def of(cls, at: PointGroup, layouts: NDArray[np.intp]) -> TablePiece:
         """Plans of points with layouts that have as many kinds of stage."""
         return cls(at=at, layouts=layouts, num_kinds=int(at.tables.layouts.num_kinds[layouts[0]]))
 
@@ -197,7 +197,7 @@ class Piece:
 
 
 def _fill(
-    at: Points, pieces: Iterator[Piece], objective: Objective, best: NDArray[np.float64], stop: Stop | None
+    at: PointGroup, pieces: Iterator[TablePiece], objective: Objective, best: NDArray[np.float64], stop: Stop | None
 ) -> int:
     """Writes the best values of some points over the chunks per rank, and counts their plans that fit."""
     feasible = 0
@@ -223,7 +223,7 @@ def _fill(
     return feasible
 
 
-def pieces_of(tables: Tables) -> Iterator[tuple[Points, Iterator[Piece]]]:
+def pieces_of(tables: Tables) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
     """The plans of a family in pieces of about ``CELLS``, points that may have the same chunks per rank together."""
     family = tables.family
     counts, first = family.num_chunks(), family.first_layouts()
@@ -239,14 +239,14 @@ def pieces_of(tables: Tables) -> Iterator[tuple[Points, Iterator[Piece]]]:
         alike = range(int(first[points[0]]), int(first[points[0]] + counts[points[0]]))
         for part in _parts_of(points, length):
             at = _points_at(tables, part, (int(family.points["depth"][part[0]]),))
-            yield at, (Piece.of(at, np.asarray([layout])) for layout in alike)
+            yield at, (TablePiece.of(at, np.asarray([layout])) for layout in alike)
     if few:
         yield from _mixed(tables, np.concatenate(few), pattern, length)
 
 
 def _mixed(
     tables: Tables, points: NDArray[np.intp], pattern: NDArray[np.int64], length: int
-) -> Iterator[tuple[Points, Iterator[Piece]]]:
+) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
     """Plans of points with different chunks per rank, those with as many kinds of stage together."""
     family, layouts = tables.family, tables.layouts
     counts = family.num_chunks()[points]
@@ -259,14 +259,14 @@ def _mixed(
     for alike in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
         for part in _parts_of(alike, length):
             at = _points_at(tables, points[part], depths)
-            yield at, iter([Piece.of(at, layout[part])])
+            yield at, iter([TablePiece.of(at, layout[part])])
 
 
 def _parts_of(points: NDArray[np.intp], length: int) -> Iterator[NDArray[np.intp]]:
     return (points[start : start + length] for start in range(0, len(points), length))
 
 
-def _points_at(tables: Tables, points: NDArray[np.intp], together: Depths) -> Points:
+def _points_at(tables: Tables, points: NDArray[np.intp], together: Depths) -> PointGroup:
     """Points with the slots of recomputation that any of them may have; ``together``: depths that come one by one."""
     slots = np.flatnonzero(tables.family.recomputes[:, points].any(axis=1))
-    return Points(tables=tables, points=points, slots=slots, depths=together)
+    return PointGroup(tables=tables, points=points, slots=slots, depths=together)

@@ -26,7 +26,7 @@ from shardplan.estimation.step import whole_step
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
-from shardplan.planner.evaluation import Piece, pieces_of
+from shardplan.planner.evaluation import TablePiece, pieces_of
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import outcomes, with_chunks
@@ -131,7 +131,7 @@ class _Asked:
         places = [leaders.best(*each) for each in zip(self.networks, self.capacities, strict=True)]
         return self._plans(tables, places)
 
-    def _look_at(self, both: _Both, family: int, piece: Piece, leaders: Leaders) -> None:
+    def _look_at(self, both: _Both, family: int, piece: TablePiece, leaders: Leaders) -> None:
         """Plans of a piece that could be the fastest for some question."""
         classes = {sharding: self._classes(piece, sharding) for sharding in piece.at.shardings}
         bound = self._finished(both.times.least_passes_at(piece.at.points, piece.at.slots))
@@ -143,7 +143,7 @@ class _Asked:
             self._look_closer(near, sharding, of_all[:, columns], family, leaders)
 
     def _look_closer(
-        self, piece: Piece, sharding: int, classes: NDArray[np.intp], family: int, leaders: Leaders
+        self, piece: TablePiece, sharding: int, classes: NDArray[np.intp], family: int, leaders: Leaders
     ) -> None:
         """Plans of a piece under a kind of sharding whose slowest stage might be fast enough."""
         step = piece.step(sharding)
@@ -155,7 +155,7 @@ class _Asked:
             times, at = self._spread(step.busiest, classes), piece.at
             leaders.look_at(times, classes, family=family, sharding=sharding, slots=at.slots, points=at.points)
 
-    def _classes(self, piece: Piece, sharding: int) -> NDArray[np.intp]:
+    def _classes(self, piece: TablePiece, sharding: int) -> NDArray[np.intp]:
         """The smallest capacity in which each plan fits, by slot and point; their number where it fits none."""
         step = piece.step(sharding)
         kept = all_hold([step.host_fits, piece.at.valid(sharding), piece.runnable])
