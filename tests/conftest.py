@@ -1,9 +1,38 @@
 """Settings that every test shares."""
 
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
 from hypothesis import settings
 
 # The same examples at every run, so that a failure is the change's own.
 # To look for new ones: python -m pytest --hypothesis-profile=thorough
-settings.register_profile("repeatable", derandomize=True, max_examples=50, deadline=None, database=None)
+settings.register_profile("repeatable", derandomize=True, max_examples=25, deadline=None, database=None)
 settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile("repeatable")
+
+MOST_PROCESSES: Final = 8
+"""More save little: the longest file then takes most of the time."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before that of pytest-xdist, which starts the processes
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Runs all tests in a process for each core; tests that are named run in this process, since each new one collects.
+
+    The tests of a file stay in one process, which makes what they share once, and files start in their order: the
+    longest ones are among the first. ``-n 0`` and ``-p no:xdist`` leave one process.
+    """
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
+        return
+    option = config.option
+    if config.args_source != config.ArgsSource.TESTPATHS or option.numprocesses is not None or option.tx:
+        return
+    if option.usepdb or option.collectonly or (os.cpu_count() or 1) == 1:
+        return
+    option.numprocesses = "logical"
+    option.maxprocesses = option.maxprocesses or MOST_PROCESSES
+    if option.dist == "no":
+        option.dist, option.loadscopereorder = "loadfile", False

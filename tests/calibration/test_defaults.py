@@ -2,7 +2,7 @@
 
 A change of a formula, of the runs or of a prior moves them, and nothing else on the accuracy page would show it:
 left-out errors, bands and constants are read from files. So the fit is made again here
-(some twenty seconds) and compared.
+(two minutes of one core) and compared.
 """
 
 from __future__ import annotations

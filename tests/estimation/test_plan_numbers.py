@@ -170,7 +170,7 @@ def batches_of(question: Question, plans: list[Plan], shape: tuple[int, ...]) ->
     return joined(singles.reshape(shape))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases(), st.data())
 def test_an_array_of_plans_is_its_plans_one_at_a_time(case: Case, data: st.DataObject) -> None:
     """Sharding, recomputation, chunks per rank and the degrees of a layer along axes of their own."""
@@ -183,7 +183,7 @@ def test_an_array_of_plans_is_its_plans_one_at_a_time(case: Case, data: st.DataO
     check(question, plans, step(question, batches_of(question, plans, shape), kinds), shape)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases(), st.data())
 def test_a_column_of_plans_is_its_plans_one_at_a_time(case: Case, data: st.DataObject) -> None:
     """Any plans, of any pipeline depths, along one axis."""

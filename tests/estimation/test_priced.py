@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.strategies import Case, cases
 
 from shardplan.calibration.predict import ask_all, cases_of, predict
@@ -130,7 +130,6 @@ def test_measured_runs_have_the_shares_of_their_estimate() -> None:
 # What crosses the network.
 
 
-@settings(max_examples=50)
 @given(cases())
 def test_a_dimension_of_one_rank_sends_nothing(case: Case) -> None:
     plan, sent = case.plan, priced_of(case).communication()

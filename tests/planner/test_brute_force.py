@@ -85,7 +85,7 @@ def tight(asked: Question, answers: list[Estimate]) -> Question:
     return replace(asked, cluster=replace(asked.cluster, accelerator=replace(part, memory_bytes=memory * (1 + 1e-9))))
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(spaces())
 def test_counts_and_the_best_plans_are_those_of_all_plans_one_by_one(space: Space) -> None:
     answers = estimates(space.question, space.limit)

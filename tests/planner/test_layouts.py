@@ -44,7 +44,7 @@ def ranks_of(stage: Stage, length: int) -> list[float]:
     return ranks
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(questions())
 def test_every_layout_has_the_kinds_of_stage_of_its_pipeline(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):
@@ -63,7 +63,7 @@ def test_every_layout_has_the_kinds_of_stage_of_its_pipeline(question: Question)
                 assert (stage.num_layers, stage.has_head) == (single.num_layers, single.has_head)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(questions())
 def test_layouts_of_one_depth_lie_together(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):
@@ -74,7 +74,7 @@ def test_layouts_of_one_depth_lie_together(question: Question) -> None:
         assert len(layouts.vp) == sum(map(len, family.vps))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(questions())
 def test_no_composition_is_there_twice(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):

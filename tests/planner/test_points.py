@@ -129,7 +129,7 @@ def with_sharding(plan: Plan, kind: Any, degree: int | None) -> Plan:
     return replace(plan, sharding=kind, sharding_degree=degree)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(spaces(most=3000))
 def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -167,7 +167,7 @@ def outcome(question: Question, plan: Plan) -> tuple[float, float]:
     return answer.step_time, answer.peak_memory_bytes
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(spaces(most=3000))
 def test_counts_of_a_family_are_those_of_its_plans(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -179,7 +179,7 @@ def test_counts_of_a_family_are_those_of_its_plans(asked: tuple[Question, Space]
         assert len(set(zip(*(column.tolist() for column in family.points.values()), strict=True))) == family.num_points
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(questions())
 def test_points_that_share_a_layout_differ_in_the_micro_batch_alone(question: Question) -> None:
     for family in families(question, declare(question, Restrictions()), Counter()):

@@ -73,7 +73,7 @@ def test_ranges_that_mean_nothing_are_refused(restrictions: Restrictions, messag
     assert hint in error.value.hint
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     number=st.integers(1, 64),
     batch=st.integers(1, 96),

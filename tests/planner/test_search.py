@@ -111,7 +111,7 @@ def test_what_a_field_loses_to_a_rule_is_counted() -> None:
     assert result.num_plans_evaluated + sum(result.rejected.values()) == math.prod(map(len, limit.values()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_arrays_and_one_plan_at_a_time_agree(data: st.DataObject) -> None:
     """A plan drawn from the whole default space (small spaces, every plan of them: ``test_evaluation``)."""
@@ -179,7 +179,7 @@ def best_time(asked: Question, **changes: Any) -> float:
     return search_question(changed, top=1, limit=FEWER).estimates[0].step_time
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     memory=st.floats(4, 40),
     bandwidth=st.floats(1, 400),

@@ -96,7 +96,7 @@ def test_ties_are_those_of_all_plans_estimated_one_by_one(memory: float, has_roo
     check(asked, result)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.data())
 def test_what_holds_of_every_answer(data: st.DataObject) -> None:
     n = data.draw(st.sampled_from((1, 8, 24, 48)))

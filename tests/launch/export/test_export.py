@@ -213,7 +213,7 @@ def test_behaviour_of_a_framework_is_in_the_files_or_named(to: str, name: str, v
     assert _stated(other) != _stated(usual) or other.not_expressed != usual.not_expressed
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(case=strategies.cases())
 def test_random_plans_are_exported_or_refused(case: strategies.Case) -> None:
     q = case.question
