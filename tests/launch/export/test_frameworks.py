@@ -94,7 +94,7 @@ def test_torchtitan(name: str, tmp_path: Path) -> None:
     parsed = config.ConfigManager().parse_args(list(found.after("torchtitan.train")))
     job, plan = launch.question()
     given = parsed.parallelism
-    ParallelDims(
+    dims = ParallelDims(
         dp_replicate=given.data_parallel_replicate_degree,
         dp_shard=given.data_parallel_shard_degree,
         cp=given.context_parallel_degree,
@@ -104,6 +104,13 @@ def test_torchtitan(name: str, tmp_path: Path) -> None:
         world_size=launch.num_accelerators,
     )
     assert (given.tensor_parallel_degree, given.pipeline_parallel_degree) == (plan.tp, plan.pp)
+    if plan.pp > 1:
+        from torchtitan.distributed.pipeline_parallel import (  # type: ignore[import-not-found,unused-ignore]
+            _get_pipeline_metadata,
+        )
+
+        stages, *_ = _get_pipeline_metadata(dims, given, parsed.model_spec.model)
+        assert stages == plan.pp * plan.vp
     assert (parsed.training.seq_len, parsed.training.global_batch_size) == (job.sequence_length, job.global_batch_size)
 
 
