@@ -48,7 +48,7 @@ BY_NAME: Final = ("deepspeed", "accelerate")
 
 
 @pytest.mark.parametrize(("to", "version"), TARGETS, ids=lambda each: str(each or ""))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_what_is_exported_is_read_again(to: str, version: str | None, data: st.DataObject) -> None:
     found = data.draw(runnable(to, version))
