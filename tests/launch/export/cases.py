@@ -92,6 +92,10 @@ LAUNCHES: Final = {
         "torchtitan", "qwen3-30b-a3b", "dgx-h100", 64, {"ep": 8, "sharding": "hsdp", "sharding_degree": 32},
         version="0.3.0",
     ),
+    "torchtitan-0.3-virtual-stages": Launch(
+        "torchtitan", "deepseek-v3", "dgx-h100", 512, {"pp": 8, "vp": 2, "ep": 16, "recompute": "full"},
+        version="0.3.0",
+    ),
     "torchtitan-unknown-model": Launch("torchtitan", "mixtral-8x7b", "dgx-h100", 64, {"ep": 8}),
     "deepspeed-zero3": Launch("deepspeed", "llama-3.1-8b", "dgx-h100", 64, {"recompute": "full"}),
     "deepspeed-offload": Launch(
@@ -110,6 +114,9 @@ LAUNCHES: Final = {
         "nanotron", "qwen3-30b-a3b", "dgx-h100", 64, {"tp": 2, "ep": 4, "placement": "tp-cp-dp-pp-ep"}
     ),
     "maxtext-tpu": Launch("maxtext", "llama-3.1-8b", "tpu-v5p-pod", 64, {"sharding": "zero3", "recompute": "full"}),
+    "maxtext-two-pods": Launch(
+        "maxtext", "llama-3.1-8b", "tpu-v5e-pod", 512, {"sharding": "hsdp", "sharding_degree": 256, "recompute": "full"}
+    ),
     "maxtext-gpu": Launch("maxtext", "mixtral-8x7b", "dgx-h100", 64, {"sharding": "zero3", "recompute": "full"}),
 }  # fmt: skip
 """By name."""

@@ -94,7 +94,7 @@ def test_torchtitan(name: str, tmp_path: Path) -> None:
     parsed = config.ConfigManager().parse_args(list(found.after("torchtitan.train")))
     job, plan = launch.question()
     given = parsed.parallelism
-    ParallelDims(
+    dims = ParallelDims(
         dp_replicate=given.data_parallel_replicate_degree,
         dp_shard=given.data_parallel_shard_degree,
         cp=given.context_parallel_degree,
@@ -104,6 +104,13 @@ def test_torchtitan(name: str, tmp_path: Path) -> None:
         world_size=launch.num_accelerators,
     )
     assert (given.tensor_parallel_degree, given.pipeline_parallel_degree) == (plan.tp, plan.pp)
+    if plan.pp > 1:
+        from torchtitan.distributed.pipeline_parallel import (  # type: ignore[import-not-found,unused-ignore]
+            _get_pipeline_metadata,
+        )
+
+        stages, *_ = _get_pipeline_metadata(dims, given, parsed.model_spec.model)
+        assert stages == plan.pp * plan.vp
     assert (parsed.training.seq_len, parsed.training.global_batch_size) == (job.sequence_length, job.global_batch_size)
 
 
@@ -156,14 +163,15 @@ def test_accelerate(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", _names("maxtext"))
 def test_maxtext(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its pyconfig, with a compile-time topology in place of the accelerators: eight slices of an A3, or a v5p."""
+    """Its pyconfig, with a compile-time topology in place of the accelerators: eight slices of an A3, a v5p, or two pods of v5e."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     pyconfig = pytest.importorskip("maxtext.configs.pyconfig")
     launch, found = LAUNCHES[name], _launched(name, tmp_path)
     base = Path(pyconfig.__file__).parent / "base.yml"
     of_tpu = ("compile_topology=v5p-128", "compile_topology_num_slices=1")
+    of_pods = ("compile_topology=v5e-256", "compile_topology_num_slices=2")
     of_gpu = ("compile_topology=a3", "compile_topology_num_slices=8")
-    topology = of_tpu if launch.cluster.startswith("tpu") else of_gpu
+    topology = {"tpu-v5p-pod": of_tpu, "tpu-v5e-pod": of_pods}.get(launch.cluster, of_gpu)
     parsed = pyconfig.initialize(["", str(base), *found.after("base.yml"), *topology, "enable_checkpointing=false"])
     job, _ = launch.question()
     assert parsed.global_batch_size_to_train_on == job.global_batch_size

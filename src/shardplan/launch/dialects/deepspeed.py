@@ -213,6 +213,9 @@ def _offload(facts: Facts, config: Settings) -> None:
         )
     if weights is not None and str(weights.value) in {"cpu", "nvme"}:
         facts.doubt(f"{weights.place} = {weights.value}: weights in host memory are not priced")
+    checkpoints = config.first("activation_checkpointing.cpu_checkpointing")
+    if checkpoints is not None and switch(checkpoints.value):
+        facts.state("offload", "activations", checkpoints.place, checkpoints.name)
     facts.assume("offload", "none")
 
 

@@ -35,7 +35,7 @@ def export(case: LaunchCase) -> Export:
     details = core.details_said(case, _activation(case))
     scaling = () if llama3_factor(case) is None else ("rope_scaling",)
     lost = (
-        *losses(case, said=core.SAID, features=core.features(case.decoder)),
+        *losses(case, said=_said(case), features=core.features(case.decoder)),
         *unlike_details(case, (*details, *scaling)),
     )
     relied = _relies_on(case)
@@ -101,6 +101,12 @@ def _model(case: LaunchCase) -> list[Sequence[Word]]:
         ["--max-position-embeddings", str(max(case.model.max_position_embeddings, case.job.sequence_length))],
         ["--vocab-size", str(case.model.vocab_size)],
     ]
+
+
+def _said(case: LaunchCase) -> tuple[str, ...]:
+    """Fields that options state; gradients have formats of their own in bf16 and low precision only."""
+    formats = {"fp32": ("fp32",), "fp16": ("fp16", "fp32")}.get(case.job.precision, ("bf16", "fp32"))
+    return tuple(name for name in core.SAID if name != "grad_dtype" or case.job.grad_dtype in formats)
 
 
 def _activation(case: LaunchCase) -> str:

@@ -113,7 +113,7 @@ def _kernels(
     if is_compiled and ["--compile.enable"] not in of_plan:
         words.append(["--compile.enable"])
     if is_compiled and "compile.components" in sets:
-        words.append(["--compile.components", "model", "loss"])
+        words.append(["--compile.components", "model,loss"])
     if not is_compiled and (named is None or "compile.enable" in sets):
         words.append(["--compile.no_enable"])
     if ["--compile.enable_async_tensor_parallel"] not in of_plan and (named is None or _ASYNC in sets):

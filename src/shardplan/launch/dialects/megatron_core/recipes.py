@@ -14,6 +14,7 @@ TABLE: Final[Table] = {
             "model.tensor_model_parallel_size",
             "tensor_model_parallel_size",
             "tensor_parallelism",
+            "trainer.tensor_parallelism",
             "trainer.strategy.tensor_model_parallel_size",
         ),
         degree,
@@ -23,6 +24,7 @@ TABLE: Final[Table] = {
             "model.pipeline_model_parallel_size",
             "pipeline_model_parallel_size",
             "pipeline_parallelism",
+            "trainer.pipeline_parallelism",
             "trainer.strategy.pipeline_model_parallel_size",
         ),
         degree,
@@ -32,13 +34,28 @@ TABLE: Final[Table] = {
             "model.virtual_pipeline_model_parallel_size",
             "virtual_pipeline_model_parallel_size",
             "virtual_pipeline_parallelism",
+            "trainer.virtual_pipeline_parallelism",
         ),
         degree,
     ),
-    "cp": (("model.context_parallel_size", "context_parallel_size", "context_parallelism"), degree),
-    "ep": (("model.expert_model_parallel_size", "expert_model_parallel_size", "expert_parallelism"), degree),
+    "cp": (
+        ("model.context_parallel_size", "context_parallel_size", "context_parallelism", "trainer.context_parallelism"),
+        degree,
+    ),
+    "ep": (
+        (
+            "model.expert_model_parallel_size",
+            "expert_model_parallel_size",
+            "expert_parallelism",
+            "trainer.expert_parallelism",
+        ),
+        degree,
+    ),
     "etp": (("model.expert_tensor_parallel_size", "expert_tensor_parallel_size"), degree),
-    "sequence_parallel": (("model.sequence_parallel", "sequence_parallel", "sequence_parallelism"), switch),
+    "sequence_parallel": (
+        ("model.sequence_parallel", "sequence_parallel", "sequence_parallelism", "trainer.sequence_parallelism"),
+        switch,
+    ),
     "micro_batch_size": (("train.micro_batch_size", "micro_batch_size", "data.micro_batch_size"), degree),
     "global_batch_size": (("train.global_batch_size", "global_batch_size", "data.global_batch_size"), degree),
     "sequence_length": (
@@ -47,7 +64,7 @@ TABLE: Final[Table] = {
     ),
     "precision": (("mixed_precision", "precision_config"), precision),
     "nodes": (("num_nodes", "trainer.num_nodes"), degree),
-    "per_node": (("num_gpus_per_node", "trainer.devices"), degree),
+    "per_node": (("num_gpus_per_node", "trainer.devices", "trainer.num_gpus_per_node"), degree),
     "model": (("hf_path",), text),
 }
 
@@ -67,7 +84,10 @@ def recipe_facts(facts: Facts, settings: Settings, entry: str | None) -> None:
     nodes, each = facts.number("nodes"), facts.number("per_node")
     if nodes and each:
         facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} accelerators")
+    is_called = any(key.startswith("trainer.") and key.endswith("_parallelism") for key in settings)
     for key in ("tp", "pp", "cp", "ep", "vp"):
+        if is_called and key not in facts:
+            facts.miss(key, (f"the function {settings.value('trainer.__class__')} of another file",))
         facts.assume(key, 1, "not set by the recipe")
     world_of(facts)
     batch_of(facts)
