@@ -41,11 +41,13 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
     if other is not None:
         facts = script_facts(other, followed + 1)
         facts.note(f"{ask.path.name} starts {other.path.name}, which was read next to it")
+        facts.asked |= script.asked
         return facts
     facts = _of_launch(ask, script, launch) if launch is not None else _fragment(ask, script)
     if len(found) > 1 and launch is not None:
         facts.note(f"{len(found)} programs are started; line {launch.command.line} is read: {launch.program}")
     _of_script(facts, script, launch)
+    facts.asked |= script.asked
     return facts
 
 

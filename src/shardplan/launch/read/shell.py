@@ -119,6 +119,7 @@ def _script(file: str, evaluator: Evaluator) -> Script:
         directives=context.directives,
         documents=documents,
         texts=texts,
+        asked=frozenset(name for name in context.asked if name.isidentifier()),
         needs=_needs([*words, *texts.values(), *context.directives.values()]),
         notes=tuple(_notes(evaluator, words)),
     )
