@@ -23,7 +23,7 @@ from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Script, Word, read_script
-from shardplan.launch.read.limits import LAUNCH_FILE
+from shardplan.launch.read.limits import LONG_FILE
 
 MOST_OF_LINE: Final = 1000
 """Characters of a line that is looked at for a placeholder."""
@@ -111,7 +111,7 @@ PLACEHOLDER: Final = re.compile(r"\s*(?:export\s+)?\w+=<[A-Za-z][^<>\n]{0,80}>.*
 
 def _placeholders(file: str) -> Iterator[tuple[int, str]]:
     """Lines that assign a placeholder, which stop the script."""
-    for number, line in enumerate(read_text(Path(file), LAUNCH_FILE).splitlines(), 1):
+    for number, line in enumerate(read_text(Path(file), LONG_FILE).splitlines(), 1):
         if len(line) < MOST_OF_LINE and PLACEHOLDER.fullmatch(line):
             yield number, shortened(line.strip(), 60)
 
