@@ -257,3 +257,35 @@ def test_encodings(content: bytes, tmp_path: Path) -> None:
             read_script(tmp_path / name) if name == "a.sh" else read_document(tmp_path / name)
         except InputError as error:
             assert error.hint
+
+
+LAUNCH = "torchrun --nproc_per_node 8 train.py --tp 8\n"
+
+
+def test_long_scripts_are_read_without_comments_and_long_here_documents() -> None:
+    comments = "# nothing of note\n" * 60_000
+    here = "cat > data <<'END'\n" + "(some data\n" * 60_000 + "END\n"
+    short = 'cat > ds.json <<EOF\n{"train_batch_size": 8}\nEOF\n'
+    found = parse_script(comments + here + short + LAUNCH, "long.sh")
+    assert [word.text for word in found.commands[-1].words] == LAUNCH.split()
+    assert found.documents["ds.json"].values["train_batch_size"].value == 8
+    assert any("long file" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 2_000_000, "a <<EOF\n" + "(\n" * 1_000_000, "# x\n" * 3_000_000, "run '" + "x\n" * 1_000_000 + "'"]
+)
+def test_too_many_commands_are_refused_at_once(text: str) -> None:
+    with pytest.raises(InputError, match=r"more than|too long"):
+        parse_script(text, "long.sh")
+
+
+def test_long_documents_are_read_while_their_values_are_few() -> None:
+    text = "y" * 2_000_000
+    assert parse_document(f'{{"a": 1, "b": "{text}"}}', "json", "long.json").values["a"].value == 1
+    assert parse_document("# words\n" * 200_000 + "a: 1\n", "yaml", "long.yaml").values["a"].value == 1
+    for dense in ("[" + "1," * 900_000, '{"a": [' + "x " * 900_000):
+        with pytest.raises(InputError):
+            parse_document(dense, "json", "long.json")
+    with pytest.raises(InputError, match="more than"):
+        parse_document("a = 1\n" * 200_000, "toml", "long.toml")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from shardplan.errors import InputError, ShardplanError
 from shardplan.launch.dialects.reading import GIVEN, Facts
 from shardplan.launch.dialects.settings import NamedSetting
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
+from shardplan.words import folded, guess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,18 @@ class Ask:
     """Values of keys that the file leaves open, or that count in place of what it says."""
 
 
+class Environment(dict[str, str]):
+    """Environment variables for a configuration; ``asked`` collects the names that it looks for."""
+
+    def __init__(self, env: Mapping[str, str], asked: set[str]) -> None:
+        super().__init__(env)
+        self._asked = asked
+
+    def __contains__(self, name: object) -> bool:
+        self._asked.add(str(name))
+        return super().__contains__(name)
+
+
 def unread(path: Path, what: str) -> InputError:
     """What to say of a file that is no launch file."""
     return InputError(
@@ -41,6 +55,24 @@ def take_given(facts: Facts, ask: Ask) -> None:
     for key, text in ask.given.items():
         number = degree(text)
         facts.state(key, text if number is None else number, GIVEN)
+
+
+MOST_NAMED: Final = 8
+"""Variables that a notice names."""
+
+
+def unread_variables(facts: Facts, env: Mapping[str, str]) -> None:
+    """Notices of variables that the user gives and that no file reads."""
+    nodes, read = facts.facts.get("nodes"), ", ".join(sorted(facts.asked)[:MOST_NAMED]) or "no variable"
+    fixed = "" if nodes is None else f". It has {nodes.value} nodes: {nodes.why}"
+    for name in sorted(set(env) - facts.asked):
+        meant = guess(name, {folded(each): each for each in facts.asked})
+        facts.breaks_rule(
+            "variables that are given are read",
+            f"--env {name}={env[name]} has no effect: the file does not read {name}{fixed}",
+            f"it reads {read}{meant}; --gpus gives another number of accelerators than the file states",
+            "notice",
+        )
 
 
 def begin(ask: Ask, framework: str, version: str) -> Facts:
@@ -77,7 +109,7 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 def _read_quietly(facts: Facts, path: Path, ask: Ask) -> Document | None:
     try:
-        return read_document(path, env=ask.env)
+        return read_document(path, env=Environment(ask.env, facts.asked))
     except ShardplanError as error:
         facts.note(f"{path.name}: {error}")
         return None

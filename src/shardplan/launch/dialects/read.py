@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardplan.launch.dialects.ask import Ask, take_given, take_notes, unread
+from shardplan.launch.dialects.ask import Ask, Environment, take_given, take_notes, unread, unread_variables
 from shardplan.launch.dialects.configurations import settings_facts
 from shardplan.launch.dialects.megatron_core.recipes import is_recipe, recipe_facts
 from shardplan.launch.dialects.reading import Facts, Reading
@@ -26,20 +26,24 @@ def read_launch(ask: Ask) -> Reading:
         raise unread(ask.path, "documentation; give the file that its text shows")
     else:
         facts = script_facts(ask)
+    unread_variables(facts, ask.env)
     return facts.reading()
 
 
 def _document(ask: Ask) -> Facts:
     """A configuration alone."""
-    document = read_document(ask.path, env=ask.env)
+    asked: set[str] = set()
+    document = read_document(ask.path, env=Environment(ask.env, asked))
     facts = settings_facts(ask, Settings.of(document))
+    facts.asked |= asked
     take_notes(facts, document)
     return facts
 
 
 def _python(ask: Ask) -> Facts:
     """A configuration in Python, or one of its functions."""
-    document = read_python(ask.path, ask.entry, env=ask.env)
+    asked: set[str] = set()
+    document = read_python(ask.path, ask.entry, env=Environment(ask.env, asked))
     settings = Settings.of(document)
     if is_recipe(settings):
         facts = Facts("", "", str(ask.path))
@@ -48,4 +52,5 @@ def _python(ask: Ask) -> Facts:
     else:
         facts = settings_facts(ask, settings)
     take_notes(facts, document)
+    facts.asked |= asked
     return facts

@@ -107,6 +107,8 @@ class Facts:
         self.not_understood: list[str] = []
         self.notes: list[str] = []
         self.breaks: list[Break] = []
+        self.asked: set[str] = set()
+        """Environment variables that the scripts read."""
         self.open: tuple[str, ...] = ()
         """What decides words that may be further options: nothing is at its default while these are not known."""
 

@@ -24,7 +24,7 @@ from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script, Word, read_script
-from shardplan.launch.read.limits import LAUNCH_FILE
+from shardplan.launch.read.limits import LONG_FILE
 
 MOST_OF_LINE: Final = 1000
 """Characters of a line that is looked at for a placeholder."""
@@ -42,11 +42,13 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
     if other is not None:
         facts = script_facts(other, followed + 1)
         facts.note(f"{ask.path.name} starts {other.path.name}, which was read next to it")
+        facts.asked |= script.asked
         return facts
     facts = _of_launch(ask, script, launch) if launch is not None else _fragment(ask, script)
     if len(found) > 1 and launch is not None:
         facts.note(f"{len(found)} programs are started; line {launch.command.line} is read: {launch.program}")
     _of_script(facts, script, launch)
+    facts.asked |= script.asked
     return facts
 
 
@@ -110,7 +112,7 @@ PLACEHOLDER: Final = re.compile(r"\s*(?:export\s+)?\w+=<[A-Za-z][^<>\n]{0,80}>.*
 
 def _placeholders(file: str) -> Iterator[tuple[int, str]]:
     """Lines that assign a placeholder, which stop the script."""
-    for number, line in enumerate(read_text(Path(file), LAUNCH_FILE).splitlines(), 1):
+    for number, line in enumerate(read_text(Path(file), LONG_FILE).splitlines(), 1):
         if len(line) < MOST_OF_LINE and PLACEHOLDER.fullmatch(line):
             yield number, shortened(line.strip(), 60)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from shardplan.errors import InputError
-from shardplan.files import printable, read_text
+from shardplan.files import FileKind, printable, read_text
 from shardplan.launch.read.bash.text import Text
 from shardplan.launch.read.facts import Document, DocumentKind
 from shardplan.launch.read.includes import Includes, Opener
 from shardplan.launch.read.interpolation import Interpolation
 from shardplan.launch.read.json_tree import json_tree
-from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, Budget, refuse, whole_characters
+from shardplan.launch.read.limits import LAUNCH_FILE, LONG_FILE, Budget, refuse, whole_characters
 from shardplan.launch.read.tables import ini_tree, toml_tree
 from shardplan.launch.read.trees import Branch, Leaf, Tree, document
 from shardplan.launch.read.yaml_tree import yaml_tree
@@ -48,9 +48,14 @@ def read_document(path: Path, kind: DocumentKind | None = None, *, env: Mapping[
         from shardplan.launch.read.python import read_python
 
         return read_python(path, env=env)
-    budget = Budget(printable(str(path)))
-    text = read_text(path, LAUNCH_FILE)
+    budget = Budget(printable(str(path)), _file_kind(kind).most_bytes)
+    text = read_text(path, _file_kind(kind))
     return _document(text, kind, printable(str(path)), env or {}, budget, _opener(path, budget))
+
+
+def _file_kind(kind: str) -> FileKind:
+    """How long a file of this kind may be."""
+    return LONG_FILE if kind in {"yaml", "json", "jsonc"} else LAUNCH_FILE
 
 
 def parse_document(text: str, kind: DocumentKind, file: str, *, env: Mapping[str, str] | None = None) -> Document:
@@ -62,15 +67,18 @@ def parse_document(text: str, kind: DocumentKind, file: str, *, env: Mapping[str
         from shardplan.launch.read.python import parse_python
 
         return parse_python(text, file, env=env)
-    return _document(text, kind, printable(file), env or {}, Budget(printable(file)), lambda _: None)
+    return _document(
+        text, kind, printable(file), env or {}, Budget(printable(file), _file_kind(kind).most_bytes), lambda _: None
+    )
 
 
 def _document(
     text: str, kind: DocumentKind, file: str, env: Mapping[str, str], budget: Budget, open_file: Opener
 ) -> Document:
+    most = _file_kind(kind).most_bytes
+    if len(text) > most:
+        refuse(file, f"has more than {most:,} characters", LAUNCH_FILE.rule)
     budget.read(len(text))
-    if len(text) > MOST_BYTES:
-        refuse(file, f"has more than {MOST_BYTES:,} characters", LAUNCH_FILE.rule)
     tree, notes = _READERS[kind](whole_characters(text), file)
     if not isinstance(tree, Branch) or tree.is_list:
         refuse(file, "holds no fields with values", "a configuration holds named fields")

@@ -121,6 +121,8 @@ class Script:
     """Here-documents that hold JSON, YAML or TOML, by the name of the file that they are written to."""
     texts: Mapping[str, Word] = field(default_factory=dict)
     """All text that the script writes to files by here-documents, by name of the file."""
+    asked: frozenset[str] = frozenset()
+    """Variables that the script reads from its environment, given or not."""
     needs: tuple[Need, ...] = ()
     """What the commands and variables need, each once."""
     notes: tuple[str, ...] = ()

@@ -10,10 +10,12 @@ from shardplan.launch.read.limits import MOST_LEVELS, MOST_NODES, refuse
 from shardplan.launch.read.trees import Branch, Leaf, Tree
 
 _TOKEN: Final = re.compile(
-    r'(?P<blank>[ \t\r\n\ufeff]+)|(?P<comment>//[^\n]*|\#[^\n]*|/\*.*?\*/)|(?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")'
+    r'(?P<blank>[ \t\r\n\ufeff]+)|(?P<comment>//[^\n]*|\#[^\n]*|/\*.*?\*/)|(?P<string>"(?:[^"\\\x00-\x1f]++|\\.)*+")'
     r"|(?P<number>-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.]))|(?P<word>-?[A-Za-z]+)|(?P<sign>[\[\]{},:])",
     re.DOTALL,
 )
+MOST_CUTS: Final = 8 * MOST_NODES
+"""Pieces of a text: name, colon, value and comma of every value, and the blanks between them."""
 _WORDS: Final[dict[str, float | bool | None]] = {
     "true": True, "false": False, "null": None, "NaN": float("nan"),
     "Infinity": float("inf"), "-Infinity": -float("inf"),
@@ -30,8 +32,11 @@ class _Reader:
         self.notes: list[str] = []
 
     def _cut(self, text: str) -> list[tuple[str, str, int]]:
-        tokens, position, line = list[tuple[str, str, int]](), 0, 1
+        tokens, position, line, num_cuts = list[tuple[str, str, int]](), 0, 1, 0
         while position < len(text):
+            num_cuts += 1
+            if num_cuts > MOST_CUTS:
+                refuse(self._file, f"holds more than {MOST_NODES:,} values", "a configuration is short")
             found = _TOKEN.match(text, position)
             if found is None or (found.lastgroup == "comment" and not self._is_loose):
                 self._fail(f"has {text[position : position + 10]!r}", line)

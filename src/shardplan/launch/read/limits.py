@@ -8,7 +8,12 @@ from shardplan.errors import InputError, shortened
 from shardplan.files import FileKind, printable
 
 MOST_BYTES: Final = 512 * 1024
-"""Of a file, and of a script with all that it sources. The longest of 147 public launch files has 40 kB."""
+"""Of the commands of a script with all that it sources, and of a file in Python, TOML or INI: a hostile one of this
+size takes about 200 MB. The longest of 147 public launch files has 40 kB."""
+MOST_OF_FILE: Final = 10 * 1024 * 1024
+"""Of a file in YAML or JSON, and of a script whose comments and here-documents make it long."""
+MOST_OF_HERE: Final = 64 * 1024
+"""Characters of a here-document that is read, in a script of more than :data:`MOST_BYTES`."""
 MOST_STEPS: Final = 50_000
 """Statements, words and copies of variables of one evaluation."""
 MOST_TEXT: Final = 4 * 1024 * 1024
@@ -28,13 +33,16 @@ LAUNCH_FILE: Final = FileKind(
     "a launch file is a short text file that can be read",
     "give the script or configuration itself",
 )
+LONG_FILE: Final = LAUNCH_FILE._replace(most_bytes=MOST_OF_FILE)
+"""A script or a document in YAML or JSON, which are looked through before they are parsed."""
 
 
 class Budget:
     """Steps and characters that an evaluation may still use."""
 
-    def __init__(self, file: str) -> None:
-        self.file, self.steps, self.text, self.bytes, self.depth = file, MOST_STEPS, MOST_TEXT, MOST_BYTES, 0
+    def __init__(self, file: str, most_bytes: int = MOST_BYTES) -> None:
+        self.file, self.steps, self.text, self.depth = file, MOST_STEPS, MOST_TEXT, 0
+        self.bytes = self._most_bytes = most_bytes
 
     def spend(self, steps: int = 1) -> None:
         """Counts ``steps``. Raises ``InputError`` when none are left."""
@@ -54,7 +62,7 @@ class Budget:
         if self.bytes < 0:
             refuse(
                 self.file,
-                f"reads more than {MOST_BYTES:,} bytes with the files that it includes",
+                f"reads more than {self._most_bytes:,} bytes with the files that it includes",
                 "launch files are short",
             )
 

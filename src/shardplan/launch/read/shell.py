@@ -15,13 +15,23 @@ from shardplan.launch.read.bash.state import flat
 from shardplan.launch.read.bash.text import Text, literal, unique
 from shardplan.launch.read.documents import document_of_text
 from shardplan.launch.read.facts import Document, Need, Script, Word
-from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, refuse, whole_characters
+from shardplan.launch.read.limits import (
+    LAUNCH_FILE,
+    LONG_FILE,
+    MOST_BYTES,
+    MOST_OF_FILE,
+    MOST_OF_HERE,
+    refuse,
+    whole_characters,
+)
 
 _SHORT: Final = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "p": "partition", "t": "time",
     "A": "account", "w": "nodelist", "o": "output", "e": "error", "C": "constraint",
 }  # fmt: skip
 _OPTION: Final = re.compile(r"--([a-z][\w-]*)(?:[=\s]+([^\s-]\S*))?|-([A-Za-z])\s*=?\s*([^\s-]\S*)")
+_HERE: Final = re.compile(r"(?<!<)<<(?!<)(-?)\s*(?:[\"']([^\"']+)[\"']|\\?(\w+))")
+"""Start of a here-document: whether tabs are taken off, and its last line."""
 _PLACEHOLDER: Final = re.compile(
     r"<(?!env:|arg:|cmd:|file:|code:|key:)[\w .\-/]+>|\b(?:your|my)[_-](?:own|path|data|model|token|dir)"
     r"|/?path/to/|\bTODO\b|\bFIXME\b|\bXXX+\b",
@@ -49,7 +59,7 @@ def read_script(
 
     Files that it sources are read where they are in its folder, or in one of ``folders``. Raises ``InputError``.
     """
-    text = read_text(path, LAUNCH_FILE)
+    text = read_text(path, LONG_FILE)
     roots = [path.resolve().parent, *(folder.resolve() for folder in folders)]
     return _evaluated(text, str(path), env or {}, arguments, lambda name: _open_in(roots, path, name))
 
@@ -83,23 +93,51 @@ def _evaluated(
     open_file: Callable[[str], tuple[str, str] | None],
 ) -> Script:
     file, text = printable(file), whole_characters(text)
-    if len(text) > MOST_BYTES or "\0" in text:
+    if len(text) > MOST_OF_FILE or "\0" in text:
         refuse(file, "is too long, or holds null characters", LAUNCH_FILE.rule)
+    is_long = len(text) > MOST_BYTES
     directives = dict(_directives(text, file))
     context = Context(file, env, directives)
     evaluator = Evaluator(context, open_file)
     context.state.positional = tuple(literal(argument) for argument in arguments)
     context.state.counts_arguments = bool(arguments)
     context.state.exported = set(env)
+    if is_long:
+        text = commands_of(text)
+        context.note("a long file: its comments and long here-documents are not read")
+        if (length := len(text) - text.count("\n")) > MOST_BYTES:
+            why = f"has {length:,} characters of commands, more than {MOST_BYTES:,}"
+            refuse(file, why, LAUNCH_FILE.rule, LAUNCH_FILE.hint)
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
         context.note("the lines end as on Windows; bash does not run such a script")
     try:
-        context.budget.read(len(text))
+        context.budget.read(len(text) - text.count("\n") if is_long else len(text))
         evaluator.run_source(text, file)
     except RecursionError:
         refuse(file, "is nested too deep", "a launch script is shallow")
     return _script(file, evaluator)
+
+
+def commands_of(text: str) -> str:
+    """A script with empty lines in place of comments and of long here-documents."""
+    kept, ends = list[str](), list[tuple[str, bool]]()
+    begin = size = 0
+    for line in text.split("\n"):
+        kept.append(line)
+        if ends:
+            size += len(line)
+            end, is_indented = ends[0]
+            if (line.lstrip("\t") if is_indented else line).rstrip("\r") == end:
+                if size > MOST_OF_HERE:
+                    kept[begin:-1] = [""] * (len(kept) - 1 - begin)
+                ends, begin, size = ends[1:], len(kept), 0
+        elif line.lstrip().startswith("#"):
+            kept[-1] = ""
+        elif "<<" in line:
+            ends = [(found[2] or found[3], bool(found[1])) for found in _HERE.finditer(line)]
+            begin, size = len(kept), 0
+    return "\n".join(kept)
 
 
 def _script(file: str, evaluator: Evaluator) -> Script:
@@ -119,6 +157,7 @@ def _script(file: str, evaluator: Evaluator) -> Script:
         directives=context.directives,
         documents=documents,
         texts=texts,
+        asked=frozenset(name for name in context.asked if name.isidentifier()),
         needs=_needs([*words, *texts.values(), *context.directives.values()]),
         notes=tuple(_notes(evaluator, words)),
     )

@@ -40,6 +40,8 @@ class Context:
         self.state = State()
         self.budget = Budget(file)
         self.used: set[str] = set()
+        self.asked: set[str] = set()
+        """Variables whose value comes from outside: they were read before the script set them."""
         self.notes: dict[str, None] = {}
         self.capture: Callable[[str, int], Text] = lambda source, line: undecided((f"cmd:{source}",), line, self.file)
 
@@ -54,6 +56,7 @@ class Context:
         if name in self.state.variables:
             found = self.state.variables[name]
             return EMPTY if found is None else found
+        self.asked.add(name)
         if name in self.given:
             return literal(self.given[name], 0, "")
         if name in _DYNAMIC:
@@ -81,6 +84,7 @@ class Context:
             return False if self.state.counts_arguments else None
         if name in self.state.variables:
             return self.state.variables[name] is not None
+        self.asked.add(name)
         return True if name in self.given or self._from_slurm(name) is not None else None
 
     def argument(self, number: int, line: int) -> Text:
