@@ -163,7 +163,7 @@ def test_accelerate(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", _names("maxtext"))
 def test_maxtext(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its pyconfig, with a compile-time topology in place of the accelerators: eight slices of an A3, a v5p, or two pods of v5e."""
+    """Its pyconfig, with a compile-time topology for accelerators: slices of an A3, a v5p, or two pods of v5e."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     pyconfig = pytest.importorskip("maxtext.configs.pyconfig")
     launch, found = LAUNCHES[name], _launched(name, tmp_path)
