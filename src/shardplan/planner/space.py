@@ -164,7 +164,7 @@ class Space:
         """Values of a degree over the candidates of ``tp`` and ``cp``."""
         if not isinstance(degree, Filling):
             return (degree,)
-        found = different(degree.degree(*np.ix_(np.asarray(self.axes["tp"]), np.asarray(self.axes["cp"])))).tolist()
+        found = different(np.asarray(degree.degree(*np.ix_(self.axes["tp"], self.axes["cp"])))).tolist()
         return tuple(each for each in found if each and self._admits("sharding_degree", each))
 
     def switches(self) -> Iterator[dict[str, Any]]:
