@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page, joined
-from shardplan.cli.show.answer import percent
-from shardplan.cli.show.plans import signed_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
+from shardplan.reports.answer_words import percent, signed_time
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Alternative, Difference, Explanation
 from shardplan.reports.plan_words import flags_text, short_changes
