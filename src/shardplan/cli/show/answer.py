@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from shardplan.cli.layout import HARD_SPACE, Page, joined
+from shardplan.cli.layout import HARD_SPACE, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.robustness import has_headroom
@@ -24,6 +24,7 @@ from shardplan.reports.breakdown import Share, memory_bar, step_split, term_labe
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.plan_words import plan_words
 from shardplan.units import format_bytes, format_time
+from shardplan.words import joined
 
 LETTERS = {
     "weights": ("W", "bright_blue"),
