@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.records import FlagsOf, Given, values_of
+from shardplan.cli.flags.records import FlagsOf, Given
 from shardplan.errors import InputError
+from shardplan.inputs.readers.typed import values_of
 from shardplan.web.settings import Settings
 
 ServerFlags = Annotated[Given, FlagsOf(Settings, "Server")]
