@@ -68,7 +68,7 @@ def _memory_sentences(other: Difference) -> list[str]:
     if other.missing_bytes:
         return [f"It does not fit: it needs {format_bytes(other.missing_bytes)} more than an accelerator has."]
     more = other.memory_added
-    if abs(more) < 5e6:  # noqa: PLR2004  # bytes that read the same
+    if abs(more) < 5e6:  # bytes that read the same
         return []
     return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the plan to take."]
 
@@ -81,7 +81,9 @@ def _time_sentences(estimate: Estimate, best: Estimate, other: Difference) -> li
     for name, time in best.breakdown.items():
         terms.setdefault(name, -time)
     largest = sorted(terms, key=lambda name: -abs(terms[name]))[:MOST_TERMS]
-    told = [f"{term_label(n)} {signed_time(terms[n])}" for n in largest if abs(terms[n]) > WORTH_A_WORD * best.step_time]
+    told = [
+        f"{term_label(n)} {signed_time(terms[n])}" for n in largest if abs(terms[n]) > WORTH_A_WORD * best.step_time
+    ]
     word = "longer" if lost > 0 else "shorter"
     share = percent(abs(lost) / best.step_time)
     return [f"Its step takes {format_time(abs(lost))} ({share}) {word}: {', '.join(told)}."]
