@@ -52,8 +52,8 @@ def audit(
     ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in Python;
     ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements such as
     ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
-    improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises ``InputError`` for a file that is not read and for wrong arguments; a plan
-    that breaks a rule is an answer.
+    improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises
+    ``InputError`` for a file that is not read and for wrong arguments; a plan that breaks a rule is an answer.
     """
     stated = {key: str(value) for key, value in (given or {}).items()}
     if num_accelerators is not None:

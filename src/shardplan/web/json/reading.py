@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardplan.web.json.fields import Body
 
     Read = TypeVar("Read", bound=Body)
-BODY: Final = RecordFormat("a request has the fields of its schema", "see /api/openapi.json")
+BODY: Final = RecordFormat("a request has the fields of its schema", fields_in="/api/openapi.json")
 JSON_TYPES: Final = ("application/json", "application/problem+json", "text/json")
 
 
