@@ -20,7 +20,7 @@ from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.form import form_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import View
-from shardplan.web.planning.answered import Answered, answered
+from shardplan.web.planning.answered import Answered, answered, first_look
 from shardplan.web.planning.changes import changed
 from shardplan.web.planning.compared import side, sides, why_not
 from shardplan.web.planning.space import IN_TABLE, points_of, space_record
@@ -66,13 +66,17 @@ async def whole(request: Request) -> HTMLResponse:
 async def the_answer(request: Request) -> HTMLResponse:
     """The verdict and the best plans, or what would fit."""
     question = await question_of(request)
-    context = await answer_context(request, question)
+    is_known = request.app.state.workplace.cache.get(question.key("search")) is not None
+    look = None
+    if not is_known and "whole" not in request.query_params:
+        look = await answer(request, lambda stop: first_look(question, stop))
+    context = await answer_context(request, question, look)
     return fragment(request, "plan_answer.html", address=f"/?{question.query()}", **context)
 
 
-async def answer_context(request: Request, question: PageQuestion) -> dict[str, Any]:
-    """What the template of the answer needs."""
-    found = await asked(request, question)
+async def answer_context(request: Request, question: PageQuestion, look: Answered | None = None) -> dict[str, Any]:
+    """What the template of the answer needs; ``look``: a first look, in place of the whole search."""
+    found = look or await asked(request, question)
     shared = {"question": question, "found": found, "error": None}
     if found.best is None:
         return {**shared, "verdict": None, **_nothing(question, found)}

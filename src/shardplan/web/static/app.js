@@ -8,8 +8,9 @@ let pending = null;
 
 const isAnswer = (event) => event.detail.target === answer();
 
-function stale(isStale) {
-  answer().setAttribute("aria-busy", String(isStale));
+// `continues`: a first look is there, which is an answer to the question that is asked.
+function stale(isStale, continues = false) {
+  answer().setAttribute("aria-busy", String(isStale && !continues));
   document.body.classList.toggle("busy", isStale);
 }
 
@@ -17,7 +18,7 @@ function stale(isStale) {
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!isAnswer(event)) return;
   pending = event.detail.xhr;
-  stale(true);
+  stale(true, event.detail.elt.matches("[data-continues]"));
 });
 document.addEventListener("htmx:afterRequest", (event) => {
   if (isAnswer(event) && event.detail.xhr === pending) stale(false); // an aborted one is followed by another
