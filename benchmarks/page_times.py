@@ -42,10 +42,10 @@ WATCH = """(query) => new Promise((resolve) => {
 def started() -> tuple[subprocess.Popen[bytes], float]:
     """A server, and the seconds until it answered."""
     begun = time.perf_counter()
-    server = subprocess.Popen([sys.executable, "-c", SERVE])
+    server = subprocess.Popen([sys.executable, "-c", SERVE])  # noqa: S603  # our own program
     while True:
         try:
-            urlopen(f"http://127.0.0.1:{PORT}/healthz").close()  # noqa: S310  # our own server
+            urlopen(f"http://127.0.0.1:{PORT}/healthz").close()  # our own server
         except OSError:
             time.sleep(0.01)
         else:

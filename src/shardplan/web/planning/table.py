@@ -70,12 +70,12 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
         *(Column(name.replace("_", " "), is_text=True) for name in switches),
     ]
     places = {each.plan: str(number) for number, each in enumerate(result.estimates, start=1)}
-    rows = [_row(places.get(each.plan, ""), each, ties, best, degrees, switches) for each in listed]
+    rows = [_row(places.get(each.plan, ""), each, ties, best, (degrees, switches)) for each in listed]
     return {"columns": columns, "rows": rows, "feasible": f"{result.num_plans_feasible:,}", "factor": ties.factor - 1}
 
 
-def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, degrees: list[str], switches: list[str]) -> Row:
-    plan, time = estimate.plan, ties.time_of(estimate)
+def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tuple[list[str], list[str]]) -> Row:
+    plan, time, (degrees, switches) = estimate.plan, ties.time_of(estimate), shown
     lost = time - ties.time_of(best)
     cells = (
         Cell(format_time(time), time),
