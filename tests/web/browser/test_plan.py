@@ -195,3 +195,19 @@ def test_without_javascript_a_button_asks(open_page: Open) -> None:
     page = open_page("/", java_script_enabled=False)
     page.get_by_role("button", name="Plan", exact=True).click()
     assert "a step" in page.inner_text(BIG)
+
+
+def test_a_framework_that_refuses_a_lock_says_so_and_the_lock_is_freed_with_one_click(open_page: Open) -> None:
+    page = open_page("/?model=llama-3.1-8b&cluster=dgx-h100&gpus=64&stack=megatron-lm&lock.tp_kind=summa")
+    page.wait_for_selector(".panel.error")
+    assert "The framework does not run this" in page.inner_text(".panel.error")
+    page.get_by_role("button", name="Leave this field free").click()
+    answered(page)
+    assert "lock" not in page.url
+
+
+def test_a_large_space_has_a_first_look_and_then_the_whole_answer(open_page: Open) -> None:
+    page = open_page("/?model=mixtral-8x7b&cluster=dgx-h100&gpus=64")
+    answered(page)
+    page.wait_for_selector("#why h2")
+    assert "First look" not in page.inner_text("#answer")
