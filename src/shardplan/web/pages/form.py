@@ -80,7 +80,7 @@ def accelerators() -> tuple[Option, ...]:
 @cache
 def stacks() -> tuple[tuple[str, str], ...]:
     """All frameworks."""
-    words = {"usual": "The usual one of the accelerator", "any": "None: any consistent plan"}
+    words = {"usual": "Usual one", "any": "None"}
     return tuple((name, words.get(name, name)) for name in names_of("stack"))
 
 

@@ -28,6 +28,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.policies["json.dumps_kwargs"] = {"sort_keys": False}
     found.globals["static"] = static_url
     found.globals["version"] = VERSION
     found.globals["plotly"] = f"/plotly.min.js?v={version('plotly')}"

@@ -8,16 +8,21 @@ let pending = null;
 
 const isAnswer = (event) => event.detail.target === answer();
 
-function stale(isStale) {
-  answer().setAttribute("aria-busy", String(isStale));
+// `continues`: a first look is there, which is an answer to the question that is asked.
+function stale(isStale, continues = false) {
+  answer().setAttribute("aria-busy", String(isStale && !continues));
   document.body.classList.toggle("busy", isStale);
+}
+
+if (matchMedia("(max-width: 900px)").matches) {
+  for (const each of document.querySelectorAll("details[data-folds]")) each.open = false; // the verdict comes first
 }
 
 // The request of the answer: an older one is aborted, the answer that is shown is marked until the new one is there.
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!isAnswer(event)) return;
   pending = event.detail.xhr;
-  stale(true);
+  stale(true, event.detail.elt.matches("[data-continues]"));
 });
 document.addEventListener("htmx:afterRequest", (event) => {
   if (isAnswer(event) && event.detail.xhr === pending) stale(false); // an aborted one is followed by another

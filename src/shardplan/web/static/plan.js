@@ -88,6 +88,7 @@ document.addEventListener("input", (event) => {
 
 // The picture of the space.
 const TONES = ["--c1", "--c4", "--c2", "--c6", "--c3", "--c5", "--c8", "--c9", "--c10"];
+const TICKS = [-3, -2, -1, 0, 1, 2, 3, 4, 5].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power));
 let colour = null;
 
 function traces(points, name) {
@@ -114,8 +115,7 @@ function figure(points, name) {
   const data = traces(points, name);
   if (points.best) {
     data.push({
-      type: "scatter", mode: "markers+text", name: "plan to take", x: [points.best[0]], y: [points.best[1]], text: ["take"],
-      textposition: "middle left", customdata: [[points.best[2], "the plan to take"]],
+      type: "scatter", mode: "markers", name: "plan to take", x: [points.best[0]], y: [points.best[1]], customdata: [[points.best[2], "the plan to take"]],
       hovertemplate: "the plan to take<br>%{x:.3~g} s, %{y:.3~g} GB<extra></extra>",
       marker: { color: "var(--text)", symbol: "star", size: 14, line: { color: "var(--panel)", width: 1 } },
     });
@@ -126,7 +126,7 @@ function figure(points, name) {
   const annotations = points.usable
     ? [{ xref: "paper", x: 1, y: Math.log10(points.usable), xanchor: "right", yanchor: "bottom", text: "usable memory", showarrow: false, font: { color: "var(--bad)" } }]
     : [];
-  const axis = { type: "log", dtick: "D1" };
+  const axis = { type: "log", tickmode: "array", tickvals: TICKS, ticktext: TICKS.map((each) => `${Number(each.toPrecision(1))}`) };
   return {
     data,
     layout: {
