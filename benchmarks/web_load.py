@@ -160,9 +160,8 @@ def main() -> None:
 
 def show(record: dict[str, Any]) -> None:
     """Prints what was measured."""
-    print(
-        f"ready after {record['start_s'][len(record['start_s']) // 2]:.2f} s, on {record['num_cores']} cores that others kept at a load of {record['load_average']:.1f}"
-    )
+    ready, cores = record["start_s"][len(record["start_s"]) // 2], record["num_cores"]
+    print(f"ready after {ready:.2f} s, on {cores} cores that others kept at a load of {record['load_average']:.1f}")
     for each in record["loads"]:
         rate, median, p95 = each["requests_per_s"], 1e3 * each["median_s"], 1e3 * each["p95_s"]
         print(f"{each['path']:18} {each['clients']:2} clients {rate:7.1f}/s  median {median:6.0f}  p95 {p95:6.0f} ms")
