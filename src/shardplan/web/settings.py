@@ -28,10 +28,14 @@ def _setting(default: object, text: str, **known: Any) -> Any:
 class Settings:
     """One server."""
 
-    host: str = _setting("127.0.0.1", "Address to listen on. Another than this machine's own needs a token.")
+    host: str = _setting(
+        "127.0.0.1", "Address to listen on. Another than this machine's own needs a token.", metavar="ADDRESS"
+    )
     port: int = _setting(8321, "Port to listen on; 0 takes a free one.", most=65535)
     token: str | None = _setting(
-        None, "Secret that every request has to bring. Default: SHARDPLAN_TOKEN, or a new one where one is needed."
+        None,
+        "Secret that every request has to bring. Default: SHARDPLAN_TOKEN, or a new one where one is needed.",
+        metavar="TOKEN",
     )
     allowed_hosts: str = _setting(
         "", "Names under which the server is reached, such as plan.example.org; several with commas.", metavar="NAMES"

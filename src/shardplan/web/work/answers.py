@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 MOST_ANSWERS: Final = 1024
 
 
-class Kept(NamedTuple):
+class KeptAnswer(NamedTuple):
     """An answer and the memory that it takes."""
 
     value: Any
@@ -27,12 +27,12 @@ class AnswerCache:
         """``most_bytes``: of all answers together; 0 keeps none."""
         self.most_bytes = most_bytes
         self.num_bytes = 0
-        self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
+        self._kept: OrderedDict[Hashable, KeptAnswer] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, key: Hashable) -> Kept | None:
+    def get(self, key: Hashable) -> KeptAnswer | None:
         """The answer to a question, which is now the last to go; None where it is not kept."""
         found = self._kept.get(key)
         if found is not None:
@@ -44,7 +44,7 @@ class AnswerCache:
         self._forget(key)
         if num_bytes > self.most_bytes:
             return
-        self._kept[key] = Kept(value, num_bytes)
+        self._kept[key] = KeptAnswer(value, num_bytes)
         self.num_bytes += num_bytes
         while self.num_bytes > self.most_bytes or len(self._kept) > MOST_ANSWERS:
             self._forget(next(iter(self._kept)))
