@@ -92,6 +92,8 @@ class RecordFormat(NamedTuple):
     """What is expected of it."""
     otherwise: str = ""
     """What to do rather than correct it."""
+    fields_in: str = "docs/output.md"
+    """What lists its fields, where there are too many to name."""
 
     def read(self, kind: type[Read], record: object, *, label: str = "", root: str = "", as_json: bool = False) -> Read:
         """``record`` with every value of its type. Raises InputError.
@@ -120,7 +122,7 @@ class RecordFormat(NamedTuple):
         cause = first.get("ctx", {}).get("error")
         if isinstance(cause, ShardplanError):
             return InputError(_labelled(label, f"{place}: {cause.message}"), rule=cause.rule, hint=cause.hint)
-        why, fix = _said(first, place, kind)
+        why, fix = _said(first, place, kind, self.fields_in)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return self.wrong(place, why + more, label=label, fix=fix)
 
@@ -129,7 +131,7 @@ def _labelled(label: str, text: str) -> str:
     return f"{label}: {text}" if label else text
 
 
-def _said(problem: ErrorDetails, place: str, kind: type[BaseModel]) -> tuple[str, str]:
+def _said(problem: ErrorDetails, place: str, kind: type[BaseModel], fields_in: str) -> tuple[str, str]:
     """Why a value is wrong, and what to do about it where that is not to correct it."""
     if problem["type"] == "missing":
         return "is missing", f"give {place}"
@@ -138,7 +140,7 @@ def _said(problem: ErrorDetails, place: str, kind: type[BaseModel]) -> tuple[str
         known = _names(kind, path)
         nearest = " or ".join(nearest_names(str(name), known))
         guess = f": did you mean {nearest}?" if nearest else ""
-        listed = f"one of {', '.join(known)}" if len(known) <= MOST_NAMES else "a field that docs/output.md lists"
+        listed = f"one of {', '.join(known)}" if len(known) <= MOST_NAMES else f"a field that {fields_in} lists"
         return f"is not a field of this format{guess}", f"use {nearest or listed}"
     must = EXPECTED.get(problem["type"])
     said = problem["msg"].replace("Input should be", "it must be").removeprefix("Value error, ")

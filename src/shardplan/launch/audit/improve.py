@@ -17,6 +17,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.ranking import best_cell, different_cells
 from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.planner.space import declare
+from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey, survey_of
 from shardplan.validity.rules import broken_rules
 
@@ -58,12 +59,21 @@ def check_keep(keep: Sequence[str]) -> tuple[str, ...]:
 
 
 def improvements(
-    question: Question, plan: Plan, now: Estimate | None, stack: Stack | None, keep: Sequence[str]
+    question: Question,
+    plan: Plan,
+    now: Estimate | None,
+    stack: Stack | None,
+    keep: Sequence[str],
+    *,
+    stop: Stop | None = None,
 ) -> tuple[Improvement, ...]:
-    """At most three changes that run, fit, and are faster; where the plan does not run, the fastest that do."""
+    """At most three changes that run, fit, and are faster; where the plan does not run, the fastest that do.
+
+    Raises ``SearchStopped`` where ``stop`` says so.
+    """
     base = now.step_time if now is not None and now.feasible else None
     near = _single(question, plan, stack, keep)
-    candidates = list(dict.fromkeys((*near, *_searched(question, plan, stack, keep))))
+    candidates = list(dict.fromkeys((*near, *_searched(question, plan, stack, keep, stop))))
     priced = price_plans(question, candidates) if candidates else []
     worth = [each for each in priced if each.fits and (base is None or each.step_time < base * (1 - LEAST_GAIN))]
     found: dict[Plan, Change] = {}
@@ -164,15 +174,17 @@ def _changed(plan: Plan, name: str, value: object) -> Plan:
     return replace(plan, **others)
 
 
-def _searched(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Plan]:
+def _searched(
+    question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str], stop: Stop | None
+) -> list[Plan]:
     """The best plans with what is kept, and the best with the degrees as they are."""
     kept = _values(plan, keep)
     degrees = _values(plan, DEGREES)
-    survey = _survey(question, stack, kept)
+    survey = _survey(question, stack, kept, stop)
     best = None if survey is None else best_cell(survey.tables, **degrees)
     if survey is not None and best is not None:
         return survey.plans([*different_cells(survey.tables, MOST), best])
-    surveys = (survey, _survey(question, stack, degrees | kept))  # the degrees are outside the usual space
+    surveys = (survey, _survey(question, stack, degrees | kept, stop))  # the degrees are outside the usual space
     return [found for each in surveys if each for found in each.plans(different_cells(each.tables, MOST))]
 
 
@@ -180,9 +192,11 @@ def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in names if getattr(plan, name) is not None}
 
 
-def _survey(question: Question, stack: Stack | None, fixed: dict[str, Any]) -> Survey | None:
+def _survey(question: Question, stack: Stack | None, fixed: dict[str, Any], stop: Stop | None) -> Survey | None:
     """Every plan with these values, evaluated; None where what is kept contradicts the question."""
     try:
-        return survey_of(question, declare(question, Restrictions(fix=as_lists(fixed)), stack))
+        return survey_of(question, declare(question, Restrictions(fix=as_lists(fixed)), stack), stop=stop)
+    except SearchStopped:
+        raise
     except ShardplanError:
         return None

@@ -1,0 +1,79 @@
+"""What went wrong, as a response: a record for programs, a panel for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from shardplan.errors import ShardplanError, in_python
+from shardplan.records import Record
+from shardplan.web.json.reading import WrongContent
+from shardplan.web.work.busy import Busy, Gone, TookTooLong
+
+API = "/api/"
+UNPROCESSABLE, UNAVAILABLE, TIMED_OUT, CLIENT_GONE, NOT_JSON = 422, 503, 504, 499, 415
+
+
+def add_problems(app: FastAPI) -> None:
+    """Turns exceptions into responses."""
+    app.add_exception_handler(ShardplanError, _refused)
+    app.add_exception_handler(Busy, _busy)
+    app.add_exception_handler(TookTooLong, _late)
+    app.add_exception_handler(Gone, _gone)
+    app.add_exception_handler(WrongContent, _not_json)
+    app.add_exception_handler(HTTPException, _http)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ShardplanError)
+    return problem(request, error, UNPROCESSABLE)
+
+
+async def _busy(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Busy)
+    said = ShardplanError(str(error), rule="the server has room for the question", hint="ask again later")
+    return problem(request, said, UNAVAILABLE, {"Retry-After": str(error.retry_after)})
+
+
+async def _late(request: Request, error: Exception) -> Response:
+    hint = "narrow the search with fix and limit, or raise the limit: `shardplan serve --time-limit S`"
+    return problem(request, ShardplanError(str(error), rule="an answer takes limited time", hint=hint), TIMED_OUT)
+
+
+async def _not_json(request: Request, _error: Exception) -> Response:
+    said = ShardplanError(
+        "the content type is not application/json",
+        rule="a body is JSON, and said to be",
+        hint="send the header Content-Type: application/json",
+    )
+    return problem(request, said, NOT_JSON)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    hint = "see /api/openapi.json" if request.url.path.startswith(API) else "see the start page"
+    said = ShardplanError(str(error.detail), rule="the path exists and takes the method", hint=hint)
+    return problem(request, said, error.status_code, dict(error.headers or {}))
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=CLIENT_GONE)  # nobody reads it
+
+
+def problem(request: Request, error: ShardplanError, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """The error in the form that the client expects."""
+    if request.app.state.settings.api_only or request.url.path.startswith(API):
+        return JSONResponse(record_of(error), status_code=status, headers=headers)
+    from shardplan.web.pages.rendering import fragment
+
+    response = fragment(request, "error.html", status=status, error=error)
+    response.headers.update(headers or {})
+    return response
+
+
+def record_of(error: ShardplanError) -> Record:
+    """The error object of ``--json``, with arguments in place of flags."""
+    return {"error": {name: in_python(text) for name, text in error.to_record()["error"].items()}}
