@@ -143,6 +143,10 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "sweeps.sweep",
     ),
     "plot": CommandEntry("Draw the results of a sweep.", module="sweeps.plot"),
+    "serve": CommandEntry(
+        "Serve the web app and its JSON API.",
+        ("shardplan serve", "shardplan serve --api-only --port 8080", "shardplan serve --host 0.0.0.0"),
+    ),
     "schedules": CommandEntry(
         "List the pipeline schedules, or show and draw one.", ("shardplan schedules", "shardplan schedules zb-h1")
     ),

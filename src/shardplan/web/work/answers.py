@@ -1,0 +1,94 @@
+"""Finished answers, kept while there is room: those that were not asked for the longest time go first."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, Final, NamedTuple
+
+MOST_ANSWERS: Final = 1024
+
+
+class Kept(NamedTuple):
+    """An answer and the memory that it takes."""
+
+    value: Any
+    num_bytes: int
+
+
+class AnswerCache:
+    """Answers by the question's key, in at most so many bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """``most_bytes``: of all answers together; 0 keeps none."""
+        self.most_bytes = most_bytes
+        self.num_bytes = 0
+        self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable) -> Kept | None:
+        """The answer to a question, which is now the last to go; None where it is not kept."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def put(self, key: Hashable, value: Any, num_bytes: int) -> None:
+        """Keeps an answer, if there is room for it at all."""
+        self._forget(key)
+        if num_bytes > self.most_bytes:
+            return
+        self._kept[key] = Kept(value, num_bytes)
+        self.num_bytes += num_bytes
+        while self.num_bytes > self.most_bytes or len(self._kept) > MOST_ANSWERS:
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, key: Hashable) -> None:
+        gone = self._kept.pop(key, None)
+        self.num_bytes -= 0 if gone is None else gone.num_bytes
+
+
+SHARED: Final = (type, ModuleType, BuiltinFunctionType)
+"""What an answer refers to and does not own."""
+MOST_OBJECTS: Final = 100_000
+
+
+def size_of(value: Any) -> int:
+    """Memory that an answer keeps alive, at least: its objects, arrays included. [bytes]
+
+    Objects are followed to :data:`MOST_OBJECTS`, those that are bound in functions included; arrays hold nearly all of
+    the memory of a search, and come first.
+    """
+    seen: set[int] = set()
+    total, level = 0, [value]
+    while level and len(seen) < MOST_OBJECTS:
+        fresh = {id(each): each for each in level if id(each) not in seen and not isinstance(each, SHARED)}
+        seen.update(fresh)
+        total += sum(map(_own_size, fresh.values()))
+        level = [inner for each in fresh.values() for inner in _inside(each)]
+    return total
+
+
+def _own_size(value: Any) -> int:
+    """Of one object without what it refers to; an array that is a view is counted with the one that it shows."""
+    return sys.getsizeof(value)
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """What an object refers to."""
+    if isinstance(value, FunctionType):
+        yield from (value.__closure__ or (), value.__defaults__, value.__kwdefaults__)
+    elif isinstance(value, MethodType):
+        yield value.__self__
+    elif isinstance(value, partial):
+        yield from (value.func, value.args, value.keywords)
+    elif hasattr(value, "nbytes"):
+        yield from () if getattr(value, "base", None) is None else (value.base,)
+    else:
+        yield from gc.get_referents(value)

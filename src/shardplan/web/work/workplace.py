@@ -1,0 +1,182 @@
+"""The place of work: so many questions at once, so many that wait, each client in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, TypeVar
+
+from shardplan.web.work.answers import AnswerCache, size_of
+from shardplan.web.work.busy import Busy, Gone, TookTooLong
+
+T = TypeVar("T")
+Cancelled = Callable[[], bool]
+"""Whether nobody waits for an answer any more, or its time is over: what searches take as ``stop``."""
+LONGEST_RETRY = 60
+"""Seconds after which a client is asked to come back, at most."""
+
+
+@dataclass(eq=False)
+class Flight:
+    """A question under way, and how many wait for its answer."""
+
+    client: str
+    work: Callable[[Cancelled], Any]
+    key: Hashable
+    deadline: float
+    done: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    num_waiting: int = 0
+    is_cancelled: bool = False
+    num_bytes: int = 0
+
+    def cancelled(self) -> bool:
+        """Whether to stop; asked from the thread that works."""
+        return self.is_cancelled or time.monotonic() >= self.deadline
+
+    def run(self) -> Any:
+        """The answer; raises as the work does."""
+        value = self.work(self.cancelled)
+        self.num_bytes = 0 if self.key is None else size_of(value)
+        return value
+
+
+class Workplace:
+    """Threads that answer questions. All methods are called in the event loop.
+
+    A free thread takes the question of the client with the fewest under way, of several that which waits longest. Where
+    the queue is full, the newest question of the client with most waiting goes: one client alone may fill it, but
+    cannot keep others out.
+    """
+
+    def __init__(self, *, workers: int, queue_length: int, time_limit: float, cache_bytes: int) -> None:
+        """``time_limit``: of a question, waiting included. [s]"""
+        self.workers, self.queue_length, self.time_limit = workers, queue_length, time_limit
+        self.cache = AnswerCache(cache_bytes)
+        self.usual_time = 0.2
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="shardplan-work")
+        self._running: Counter[str] = Counter()
+        self._waiting: dict[str, deque[Flight]] = {}
+        self._flights: dict[Hashable, Flight] = {}
+        self._under_way: set[Flight] = set()
+
+    @property
+    def num_running(self) -> int:
+        """Questions that threads work on."""
+        return len(self._under_way)
+
+    @property
+    def num_waiting(self) -> int:
+        """Questions that wait for a thread."""
+        return sum(map(len, self._waiting.values()))
+
+    async def answer(
+        self, work: Callable[[Cancelled], T], *, client: str, gone: Awaitable[None], key: Hashable | None = None
+    ) -> T:
+        """What ``work`` returns. Raises as it does, and ``Busy``, ``TookTooLong`` and ``Gone``.
+
+        ``gone`` ends when the client has gone. Questions of one ``key`` that come together are worked on once.
+        """
+        kept = None if key is None else self.cache.get(key)
+        if kept is not None:
+            return kept.value
+        flight = self._flights.get(key) or self._started(work, client, key)
+        flight.num_waiting += 1
+        leaving = asyncio.ensure_future(gone)
+        try:
+            left = max(flight.deadline - time.monotonic(), 0.0)
+            await asyncio.wait({flight.done, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if flight.done.done():
+                return flight.done.result()
+            raise Gone if leaving.done() else TookTooLong(self.time_limit)
+        finally:
+            leaving.cancel()
+            flight.num_waiting -= 1
+            if flight.num_waiting == 0 and not flight.done.done():
+                self._abandon(flight)
+
+    def close(self) -> None:
+        """Stops all work that can be stopped."""
+        for flight in (*self._under_way, *(each for line in self._waiting.values() for each in line)):
+            self._abandon(flight)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _started(self, work: Callable[[Cancelled], Any], client: str, key: Hashable | None) -> Flight:
+        """A new question in the queue. Raises Busy."""
+        flight = Flight(client=client, work=work, key=key, deadline=time.monotonic() + self.time_limit)
+        self._waiting.setdefault(client, deque()).append(flight)
+        self._dispatch()
+        if self.num_waiting > self.queue_length:
+            self._send_away(max(self._waiting.values(), key=len).pop())
+        if flight.done.done():
+            flight.done.result()
+        if key is not None:
+            self._flights[key] = flight
+        return flight
+
+    def _send_away(self, flight: Flight) -> None:
+        """Ends a question that has not begun."""
+        busy_for = ceil(self.usual_time * (self.num_waiting + 1) / self.workers)
+        self._leave(flight)
+        flight.done.set_exception(Busy(min(max(busy_for, 1), LONGEST_RETRY)))
+        flight.done.exception()  # it may be that nobody waits
+
+    def _leave(self, flight: Flight) -> None:
+        """Takes a question out of the books."""
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+        line = self._waiting.get(flight.client)
+        if line is not None:
+            if flight in line:
+                line.remove(flight)
+            if not line:
+                del self._waiting[flight.client]
+
+    def _abandon(self, flight: Flight) -> None:
+        """Stops a question that nobody waits for."""
+        flight.is_cancelled = True
+        self._leave(flight)
+        if flight not in self._under_way and not flight.done.done():
+            flight.done.cancel()
+
+    def _dispatch(self) -> None:
+        """Gives questions to free threads."""
+        while self._waiting and len(self._under_way) < self.workers:
+            client = min(self._waiting, key=lambda each: self._running[each])
+            flight = self._waiting[client].popleft()
+            rest = self._waiting.pop(client)
+            if rest:
+                self._waiting[client] = rest  # behind all others
+            self._under_way.add(flight)
+            self._running[client] += 1
+            begun = asyncio.get_running_loop().run_in_executor(self._threads, flight.run)
+            begun.add_done_callback(lambda ended, flight=flight, at=time.monotonic(): self._ended(flight, ended, at))
+
+    def _ended(self, flight: Flight, ended: asyncio.Future[Any], started: float) -> None:
+        """Hands over the answer, and the thread to the next question."""
+        self._under_way.discard(flight)
+        self._running[flight.client] -= 1
+        self._running += Counter()  # forgets who has none
+        self._leave(flight)
+        error = None if ended.cancelled() else ended.exception()
+        if not (flight.is_cancelled or ended.cancelled()):
+            self.usual_time += (time.monotonic() - started - self.usual_time) / 8
+        if not flight.done.done():
+            self._hand_over(flight, ended, error)
+        self._dispatch()
+
+    def _hand_over(self, flight: Flight, ended: asyncio.Future[Any], error: BaseException | None) -> None:
+        if ended.cancelled() or flight.is_cancelled:
+            flight.done.cancel()
+        elif error is not None:
+            late = TookTooLong(self.time_limit) if flight.cancelled() else error
+            flight.done.set_exception(late)
+            flight.done.exception()
+        else:
+            if flight.key is not None:
+                self.cache.put(flight.key, ended.result(), flight.num_bytes)
+            flight.done.set_result(ended.result())
