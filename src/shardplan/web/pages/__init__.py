@@ -7,9 +7,9 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from shardplan.web.pages import plan
+from shardplan.web.pages import plan, trust
 
-PAGES: Final[tuple[ModuleType, ...]] = (plan,)
+PAGES: Final[tuple[ModuleType, ...]] = (plan, trust)
 """Each has a ``VIEW`` and a ``router``."""
 
 
