@@ -49,3 +49,9 @@ def guess(text: str, table: Mapping[str, object]) -> str:
 FLAGS: Final[Mapping[str, bool]] = words(
     {True: "yes true 1 on enabled enable y", False: "no false 0 off disabled disable n"}
 )
+
+
+def joined(parts: Iterable[str], *, last: str = "and") -> str:
+    """An enumeration as text: a, b and c."""
+    listed = list(parts)
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} {last} {listed[-1]}" if listed else ""

@@ -9,7 +9,8 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
 
 import shardplan.cli.layout
-from shardplan.cli.layout import Column, Page, joined
+from shardplan.cli.layout import Column, Page
+from shardplan.words import joined
 
 QUESTIONS = {
     "plan": ("plan", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", 32, *FEW, "--all"),

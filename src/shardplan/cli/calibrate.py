@@ -17,8 +17,8 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, shown
+from shardplan.inputs.readers.typed import whole
 from shardplan.outputs.target import PROFILE, TIMINGS, JsonTarget
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.numbers import whole
+from shardplan.inputs.readers.typed import whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:

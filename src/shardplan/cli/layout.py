@@ -183,9 +183,3 @@ class Page:
         else:
             text = "#" * max(round(share * room), 1)
         return Text(text, style=style)
-
-
-def joined(parts: Iterable[str], *, last: str = "and") -> str:
-    """Parts as an enumeration as text."""
-    listed = list(parts)
-    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} {last} {listed[-1]}" if listed else ""

@@ -20,9 +20,9 @@ from shardplan.cli.flags.plan import (
     StackFlag,
 )
 from shardplan.cli.launch.export import ExportFlag, asked_export
-from shardplan.cli.numbers import whole
 from shardplan.cli.published.methods_plan import OURS, MethodFlag, plan_with_method
 from shardplan.errors import InputError
+from shardplan.inputs.readers.typed import whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:

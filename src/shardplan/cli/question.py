@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SoftwareFlags, SpaceFlags
-from shardplan.cli.flags.records import Given, assigned, values_of
-from shardplan.cli.numbers import whole
+from shardplan.cli.flags.records import Given
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
@@ -23,6 +22,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.inputs.readers.typed import assigned, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 

@@ -11,8 +11,9 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags, PickFlag
-from shardplan.cli.numbers import number, picked, whole
+from shardplan.cli.numbers import picked
 from shardplan.errors import InputError, shown
+from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:

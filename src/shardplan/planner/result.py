@@ -11,6 +11,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.robustness import Ties
+from shardplan.planner.sampling import PlanSample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,8 @@ class SearchResult:
         default=lambda wanted: [None for _ in wanted], repr=False, compare=False
     )
     """The same for several sets of values, in less time than one by one."""
+    sample: Callable[[int], PlanSample | None] = field(default=lambda _most: None, repr=False, compare=False)
+    """About so many plans of the space, those that do not fit among them; None of an answer that was loaded."""
 
     @property
     def recommended(self) -> Estimate | None:

@@ -19,6 +19,7 @@ from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import Retiming, check_number, retime
 from shardplan.planner.robustness import Ties, recommended_of, ties_of
+from shardplan.planner.sampling import sample_of
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of
@@ -66,6 +67,7 @@ def search_question(
         search_time=time.perf_counter() - started,
         best_where=survey.best_where,
         best_of_each=survey.best_of_each,
+        sample=partial(sample_of, question, survey.tables),
     )
     if suggestions and result.estimates:
         known = survey.tables[0].tables.known

@@ -11,7 +11,6 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import JobFlags, OverrideFlags
-from shardplan.cli.flags.records import values_of
 from shardplan.cli.main import COMMANDS, app
 from shardplan.errors import InputError
 from shardplan.fields import described
@@ -19,6 +18,7 @@ from shardplan.inputs import job, plan
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import Overrides
+from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.software import Software
 from shardplan.schedules.names import BUILT_IN
 

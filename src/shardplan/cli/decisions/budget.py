@@ -20,11 +20,11 @@ from shardplan.cli.flags.plan import (
     SoftwareFlags,
     StackFlag,
 )
-from shardplan.cli.flags.records import FlagsOf, Given, values_of
-from shardplan.cli.numbers import number
+from shardplan.cli.flags.records import FlagsOf, Given
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
+from shardplan.inputs.readers.typed import number, values_of
 from shardplan.outputs.target import CSV, HTML, PNG, JsonTarget
 from shardplan.units import parse_count, parse_quantity
 
@@ -195,9 +195,9 @@ def _asked(model: str | None, cluster: str | None, flags: QuestionFlags) -> RunQ
 
 def _limits(wanted: BudgetFlags) -> Limits:
     """What the run may take. Raises InputError."""
-    from shardplan.cli.numbers import whole
     from shardplan.decisions.budget import Limits
     from shardplan.estimation.question import MAX_NUM_ACCELERATORS
+    from shardplan.inputs.readers.typed import whole
 
     gpus, money, energy = wanted.num_accelerators, wanted.money, wanted.energy
     return Limits(

@@ -20,8 +20,8 @@ from shardplan.cli.flags.plan import (
     SpaceFlags,
     StackFlag,
 )
-from shardplan.cli.numbers import number, whole
 from shardplan.errors import InputError, shown
+from shardplan.inputs.readers.typed import number, whole
 
 if TYPE_CHECKING:
     from shardplan.cli.question import Asked, QuestionFlags

@@ -20,7 +20,7 @@ from shardplan.cli.flags.plan import (
     SpaceFlags,
     StackFlag,
 )
-from shardplan.cli.numbers import number
+from shardplan.inputs.readers.typed import number
 
 FactorFlag = Annotated[
     str | None,

@@ -20,8 +20,8 @@ from shardplan.cli.flags.plan import (
     SpaceFlags,
     StackFlag,
 )
-from shardplan.cli.flags.records import assigned, values_of
-from shardplan.cli.numbers import picked, whole
+from shardplan.cli.numbers import picked
+from shardplan.inputs.readers.typed import assigned, values_of, whole
 
 FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
 ChangeFlag = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import DetailFlags, OutputFlags
-from shardplan.cli.numbers import whole
+from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
     from shardplan.inputs.cluster import Cluster

@@ -14,7 +14,6 @@ from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.groups import SETTINGS, CommandGroup, CorrectedCommand, PlainCommand, examples
-from shardplan.cli.numbers import number, whole
 from shardplan.cli.published.case import CaseFlags, merged, read_case, section
 from shardplan.cli.published.flags import (
     CalculatorFlags,
@@ -25,6 +24,7 @@ from shardplan.cli.published.flags import (
     SearcherFlags,
 )
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.inputs.readers.typed import number, whole
 from shardplan.outputs.target import SEARCHED, JsonTarget
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardplan.cli.flags.plan import SearchFlags
-from shardplan.cli.numbers import whole
 from shardplan.errors import InputError
+from shardplan.inputs.readers.typed import whole
 from shardplan.outputs.target import JsonTarget
 
 if TYPE_CHECKING:

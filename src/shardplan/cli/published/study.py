@@ -11,8 +11,8 @@ import typer
 from shardplan.cli.figure_files import FigureFiles
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import OutputFlags
-from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, UnknownNameError
+from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
     from shardplan.plotting.chart import Chart

@@ -6,15 +6,25 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from shardplan.cli.layout import HARD_SPACE, Page, joined
-from shardplan.estimation.band import COMPARABLE
+from shardplan.cli.layout import HARD_SPACE, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.robustness import has_headroom
+from shardplan.reports.answer_words import (
+    memory_use,
+    percent,
+    question_parts,
+    question_title,
+    rates_text,
+    sentence,
+    step_band,
+    training_text,
+)
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.plan_words import plan_words
-from shardplan.units import format_bytes, format_count, format_rate, format_time
+from shardplan.units import format_bytes, format_time
+from shardplan.words import joined
 
 LETTERS = {
     "weights": ("W", "bright_blue"),
@@ -34,27 +44,11 @@ MOST_TERMS = 5
 ALL_TERMS = 100
 
 
-def percent(share: float) -> str:
-    """A share as text."""
-    return f"{100 * share:.1f} %"
-
-
 def show_question(page: Page, question: Question, *, count: str | None = None) -> None:
     """Model, cluster and job in two lines. ``count``: the number of accelerators as text, where it is not one."""
-    model, cluster, job = question.model, question.cluster, question.job
-    parameters = format_count(model.num_parameters)
-    if model.is_moe:
-        parameters += f" ({format_count(model.num_active_parameters)} active)"
-    where = f"{count or f'{question.num_accelerators:,}'} x {cluster.accelerator.full_name}"
-    page.line(f"{model.name} on {where}", style="bold", indent=0)
-    dot = page.glyph(" \u00b7 ", ", ")
-    sequences = "sequence" if job.global_batch_size == 1 else "sequences"
-    step = f"{job.global_batch_size:,} {sequences} of {job.sequence_length:,} tokens a step"
-    trained = f"lora of rank {job.lora_rank}" if job.train == "lora" else f"without {job.freeze}"
-    training = () if job.trains_all else (trained,)
-    parts = (f"{parameters} parameters", cluster.name, step, job.precision, job.optimizer, *training)
-    page.line(dot.join(parts), indent=0, style="dim")
-    for note in model.notes:
+    page.line(question_title(question, count), style="bold", indent=0)
+    page.line(page.glyph(" \u00b7 ", ", ").join(question_parts(question)), indent=0, style="dim")
+    for note in question.model.notes:
         page.labelled("Model", note, style="bold yellow")
 
 
@@ -68,13 +62,12 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     """Whether it fits and how fast it is, what is not sure about that, and which plan it is."""
     page.console.print()
     _show_refusals(page, estimate)
-    low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
     time = Text(f"{format_time(estimate.step_time)} a step", style="bold")
-    time.append(f" ({low} to {high}, {_band(estimate.step_time_basis)})", style="not bold")
+    time.append(f" ({step_band(estimate)})", style="not bold")
     if estimate.feasible:
         page.labelled("Fits", time, style="bold green")
     else:
-        page.labelled("Too big", Text(f"{_sentence(estimate.reason)}", style="bold red"), style="bold red")
+        page.labelled("Too big", Text(sentence(estimate.reason or ""), style="bold red"), style="bold red")
         page.labelled("", Text("If it fitted: ").append_text(time))
     if estimate.not_measured is not None:
         text = Text("Outside the measured runs: ", style="bold yellow")
@@ -83,14 +76,9 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
         page.labelled("", Text(f"{estimate.step_time_note}.", style="yellow"))
     show_plan(page, estimate)
     show_framework(page, question, estimate)
-    page.labelled("Speed", _rates(question, estimate))
+    page.labelled("Speed", rates_text(question, estimate))
     if estimate.time_to_train is not None:
-        page.labelled("Training", _training(question, estimate))
-
-
-def _band(basis: str) -> str:
-    """What the two ends are: of a calibrated band, in 8 of 10 comparable runs the measured value is between them."""
-    return "80 % band" if basis == COMPARABLE else basis
+        page.labelled("Training", training_text(question, estimate))
 
 
 def _show_refusals(page: Page, estimate: Estimate) -> None:
@@ -122,47 +110,15 @@ def _show_options(page: Page, question: Question, estimate: Estimate) -> None:
         page.labelled("", f"No such option expresses {joined(found.unsaid, last='or')}.")
 
 
-def _sentence(text: str | None) -> str:
-    return f"{(text or '')[:1].upper()}{(text or '')[1:]}."
-
-
 def show_plan(page: Page, estimate: Estimate, label: str = "Plan") -> None:
     """A plan as text."""
     page.labelled(label, page.glyph(" \u00b7 ", ", ").join(plan_words(estimate)))
 
 
-def _rates(question: Question, estimate: Estimate) -> str:
-    per_accelerator = estimate.tokens_per_second_per_accelerator
-    rate, total = (format_count(round(each)) for each in (per_accelerator, per_accelerator * question.num_accelerators))
-    mfu = f"MFU {percent(estimate.mfu)}"
-    if estimate.hfu > estimate.mfu * 1.0005:
-        mfu += f", HFU {percent(estimate.hfu)}"
-    peak = f"{format_rate(estimate.peak_flops, 'FLOP')} {estimate.peak_format}"
-    return f"{total} tokens/s ({rate} per accelerator), {mfu} of {peak}"
-
-
-def _training(question: Question, estimate: Estimate) -> str:
-    """Days and accelerator-hours for the tokens of the job, with their band."""
-    time, tokens = estimate.time_to_train, question.job.tokens
-    assert time is not None
-    assert tokens is not None
-    low, high = (
-        format_time(time * end / estimate.step_time) for end in (estimate.step_time_p10, estimate.step_time_p90)
-    )
-    hours = format_count(round(time / 3600 * question.num_accelerators))
-    return (
-        f"{format_time(time)} for {format_count(tokens)} tokens ({low} to {high}), {hours} accelerator-hours, "
-        "without failures and restarts"
-    )
-
-
 def show_memory(page: Page, estimate: Estimate) -> None:
     """The fullest stage as a bar of its parts, and what each takes."""
     bar = memory_bar(estimate)
-    stage = f"stage {bar.stage}" if bar.num_stages > 1 else "on every accelerator"
-    missing = f", {format_bytes(-bar.free_bytes)} too much" if bar.free_bytes < 0 else ""
-    used = f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable{_memory_band(estimate)}"
-    page.heading("Memory", f"{used}{missing}; {stage}")
+    page.heading("Memory", memory_use(estimate))
     page.console.print(Text("  ") + _memory_bar(page, bar.parts, page.width - 6), soft_wrap=True)
     legend = Text()
     for part in sorted(bar.parts, key=lambda part: -part.value):
@@ -176,12 +132,6 @@ def show_memory(page: Page, estimate: Estimate) -> None:
     note = estimate.peak_memory_note
     if note is not None and note != estimate.step_time_note:
         page.line(f"{note}.", style="dim")
-
-
-def _memory_band(estimate: Estimate) -> str:
-    """The two ends of the memory's band."""
-    low, high = estimate.peak_memory_p10_bytes, estimate.peak_memory_p90_bytes
-    return f" ({format_bytes(low)} to {format_bytes(high)}, {_band(estimate.peak_memory_basis)})" if low < high else ""
 
 
 def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:

@@ -9,8 +9,8 @@ from typing import Any
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.answer import percent
 from shardplan.inputs.cluster import Accelerator, Cluster
+from shardplan.reports.answer_words import percent
 from shardplan.reports.catalogue import (
     CatalogueEntry,
     Quantity,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
 from shardplan.outputs.target import JsonTarget
+from shardplan.reports.answer_words import how_near, run_text
 from shardplan.reports.plan_words import flags_text, variant_flag
-from shardplan.units import format_bytes, format_time
+from shardplan.units import format_bytes
 
 MOST_LINES_OF_RUNS = 3
 """Lines that the nearest measured runs take on the terminal, unless the first alone takes more."""
@@ -34,23 +34,11 @@ def show_evidence(page: Page, estimate: Estimate) -> None:
     """The nearest measured runs, as many as fit in three lines; the JSON has all."""
     if not estimate.evidence:
         return
-    nearest = estimate.evidence[0]
-    how_near = (
-        "as asked" if nearest.distance == 0 else f"distance {nearest.distance:.1f}, 1 is a doubling of tp, cp or ep"
-    )
-    page.heading("Nearest measured runs", how_near)
-    texts = [_run_text(run) for run in estimate.evidence]
+    page.heading("Nearest measured runs", how_near(estimate))
+    texts = [run_text(run) for run in estimate.evidence]
     lengths = [page.num_lines(text) for text in texts]
     shown = max([1, *(n for n in range(2, len(texts) + 1) if sum(lengths[:n]) <= MOST_LINES_OF_RUNS)])
     page.bullets(texts[:shown], style="dim")
-
-
-def _run_text(run: NearRun) -> str:
-    measured, predicted = format_time(run.measured_step_time), format_time(run.predicted_step_time)
-    return (
-        f"{run.id} ({run.num_accelerators:,} x {run.accelerator}; {run.summary}): measured {measured}, "
-        f"predicted {predicted} ({100 * run.error:+.1f} %)"
-    )
 
 
 def show_assumptions(page: Page, estimate: Estimate) -> None:

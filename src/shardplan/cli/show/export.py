@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardplan.cli.layout import Page, joined
+from shardplan.cli.layout import Page
 from shardplan.launch.export.written import Export
+from shardplan.words import joined
 
 
 def show_export(page: Page, made: Export, written: Sequence[Path]) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from shardplan.cli.flags.plan import DetailFlags
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.answer import percent, show_given, show_question
+from shardplan.cli.show.answer import show_given, show_question
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.related.frameworks import FrameworkAnswer
+from shardplan.reports.answer_words import percent
 from shardplan.reports.frameworks import choice_text, limits_text
 from shardplan.reports.plan_words import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.answer import percent
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties, has_headroom
+from shardplan.reports.answer_words import percent, signed_time
 from shardplan.reports.plan_words import field_text, short_recompute, short_sharding
 from shardplan.reports.recommendation import Recommendation, simulated_sentences, simulated_text
 from shardplan.units import format_bytes, format_time
@@ -113,8 +113,3 @@ def _switches(estimates: Sequence[Estimate]) -> list[Column]:
         for name, cells in values.items()
         if len(set(cells)) > 1
     ]
-
-
-def signed_time(time: float) -> str:
-    """A difference of times."""
-    return ("+" if time >= 0 else "-") + format_time(abs(time))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardplan.cli.numbers import whole
 from shardplan.errors import InputError, shown
+from shardplan.inputs.readers.typed import whole
 
 if TYPE_CHECKING:
     from shardplan.sweeps.grid import SweepGrid

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
-from shardplan.cli.show.answer import percent
 from shardplan.estimation.estimate import Estimate
+from shardplan.reports.answer_words import percent
 from shardplan.reports.methods.calculator import CalculatorReport, CalculatorRow, KnownError
 from shardplan.units import format_bytes, format_time
 

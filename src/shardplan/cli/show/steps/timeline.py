@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from shardplan.cli.layout import Column, Page, joined
-from shardplan.cli.show.answer import percent
+from shardplan.cli.layout import Column, Page
+from shardplan.reports.answer_words import percent
 from shardplan.reports.timeline.record import fullest_rank
 from shardplan.simulation.memory import CHUNK
 from shardplan.simulation.timeline import EVENT_KINDS, PIPELINE_KINDS, AlivePart, StepTimeline
 from shardplan.units import format_bytes, format_time
+from shardplan.words import joined
 
 MOST_RANKS = 8
 """Rows of the table of ranks; JSON has all of them."""

@@ -1,0 +1,122 @@
+"""An answer as text, alike on the command line and on pages: question, verdict, memory, nearest measured runs."""
+
+from __future__ import annotations
+
+from shardplan.estimation.band import COMPARABLE
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.evidence import NearRun
+from shardplan.estimation.question import Question
+from shardplan.reports.breakdown import memory_bar
+from shardplan.units import format_bytes, format_count, format_rate, format_time
+
+
+def percent(share: float) -> str:
+    """A share as text."""
+    return f"{100 * share:.1f} %"
+
+
+def sentence(text: str) -> str:
+    """A clause with a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def question_title(question: Question, count: str | None = None) -> str:
+    """Model and accelerators. ``count``: their number as text, where it is not one."""
+    where = f"{count or f'{question.num_accelerators:,}'} x {question.cluster.accelerator.full_name}"
+    return f"{question.model.name} on {where}"
+
+
+def question_parts(question: Question) -> tuple[str, ...]:
+    """Size of the model, cluster and job, each in a few words."""
+    model, job = question.model, question.job
+    parameters = format_count(model.num_parameters)
+    if model.is_moe:
+        parameters += f" ({format_count(model.num_active_parameters)} active)"
+    sequences = "sequence" if job.global_batch_size == 1 else "sequences"
+    step = f"{job.global_batch_size:,} {sequences} of {job.sequence_length:,} tokens a step"
+    trained = f"lora of rank {job.lora_rank}" if job.train == "lora" else f"without {job.freeze}"
+    training = () if job.trains_all else (trained,)
+    return f"{parameters} parameters", question.cluster.name, step, job.precision, job.optimizer, *training
+
+
+def band_name(basis: str) -> str:
+    """What the two ends are: of a calibrated band, in 8 of 10 comparable runs the measured value is between them."""
+    return "80 % band" if basis == COMPARABLE else basis
+
+
+def step_band(estimate: Estimate) -> str:
+    """The two ends of the step time, and what they are."""
+    low, high = format_time(estimate.step_time_p10), format_time(estimate.step_time_p90)
+    return f"{low} to {high}, {band_name(estimate.step_time_basis)}"
+
+
+def mfu_text(estimate: Estimate) -> str:
+    """Utilisation and the peak that it is a share of."""
+    mfu = f"MFU {percent(estimate.mfu)}"
+    if estimate.hfu > estimate.mfu * 1.0005:
+        mfu += f", HFU {percent(estimate.hfu)}"
+    return f"{mfu} of {format_rate(estimate.peak_flops, 'FLOP')} {estimate.peak_format}"
+
+
+def token_rates(question: Question, estimate: Estimate) -> tuple[str, str]:
+    """Tokens per second: of all accelerators, and of one."""
+    per_accelerator = estimate.tokens_per_second_per_accelerator
+    rate, total = (format_count(round(each)) for each in (per_accelerator, per_accelerator * question.num_accelerators))
+    return total, rate
+
+
+def rates_text(question: Question, estimate: Estimate) -> str:
+    """Tokens per second and utilisation."""
+    total, rate = token_rates(question, estimate)
+    return f"{total} tokens/s ({rate} per accelerator), {mfu_text(estimate)}"
+
+
+def training_text(question: Question, estimate: Estimate) -> str:
+    """Days and accelerator-hours for the tokens of the job, with their band."""
+    time, tokens = estimate.time_to_train, question.job.tokens
+    assert time is not None
+    assert tokens is not None
+    low, high = (
+        format_time(time * end / estimate.step_time) for end in (estimate.step_time_p10, estimate.step_time_p90)
+    )
+    hours = format_count(round(time / 3600 * question.num_accelerators))
+    return (
+        f"{format_time(time)} for {format_count(tokens)} tokens ({low} to {high}), {hours} accelerator-hours, "
+        "without failures and restarts"
+    )
+
+
+def memory_use(estimate: Estimate) -> str:
+    """Memory of the fullest stage against what can be used, and what is missing."""
+    bar = memory_bar(estimate)
+    stage = f"stage {bar.stage}" if bar.num_stages > 1 else "on every accelerator"
+    missing = f", {format_bytes(-bar.free_bytes)} too much" if bar.free_bytes < 0 else ""
+    used = f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable{_memory_band(estimate)}"
+    return f"{used}{missing}; {stage}"
+
+
+def _memory_band(estimate: Estimate) -> str:
+    """The two ends of the memory's band."""
+    low, high = estimate.peak_memory_p10_bytes, estimate.peak_memory_p90_bytes
+    basis = band_name(estimate.peak_memory_basis)
+    return f" ({format_bytes(low)} to {format_bytes(high)}, {basis})" if low < high else ""
+
+
+def how_near(estimate: Estimate) -> str:
+    """How far the question is from the nearest measured run."""
+    nearest = estimate.evidence[0]
+    return "as asked" if nearest.distance == 0 else f"distance {nearest.distance:.1f}, 1 is a doubling of tp, cp or ep"
+
+
+def run_text(run: NearRun) -> str:
+    """A measured run near the question."""
+    measured, predicted = format_time(run.measured_step_time), format_time(run.predicted_step_time)
+    return (
+        f"{run.id} ({run.num_accelerators:,} x {run.accelerator}; {run.summary}): measured {measured}, "
+        f"predicted {predicted} ({100 * run.error:+.1f} %)"
+    )
+
+
+def signed_time(time: float) -> str:
+    """A difference of times."""
+    return ("+" if time >= 0 else "-") + format_time(abs(time))

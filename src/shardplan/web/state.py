@@ -1,0 +1,270 @@
+"""The question of a page as the text of its fields: from and to the query of an address, and to the library's own.
+
+A name is a name here, never a path: nothing of the server's disk can be read by way of a form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import field, replace
+from functools import cache
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import Request
+
+from shardplan.api.questions import PutQuestion, ask, cluster_of
+from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.fields import dataclass, described
+from shardplan.files import looks_like_path
+from shardplan.frameworks.stack import list_stacks
+from shardplan.frameworks.usual_stack import ANY, USUAL
+from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import cluster_of_accelerator, list_accelerators, list_clusters, list_models
+from shardplan.inputs.readers.names import names_meant
+from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.inputs.readers.typed import values_of, whole
+from shardplan.inputs.words import field_meant
+from shardplan.reports.plan_words import changed_fields, field_text
+
+MOST_ACCELERATORS: Final = 2**31
+JOB: Final = tuple(described(Job))
+SETS: Final = tuple(name for name in Overrides.__annotations__ if name != "peak_flops")
+LOCK, SET = "lock.", "set."
+"""What the keys of locked fields of the plan, and of replaced values of the cluster, begin with."""
+LISTS: Final = ("recompute", "stage_layers")
+"""Fields whose values have commas of their own."""
+MOST_PINS: Final = 8
+
+
+class FieldError(InputError):
+    """A question that cannot be put, and the field of the form that it concerns."""
+
+    def __init__(self, error: ShardplanError, name: str) -> None:
+        """``name``: of the field; ``error``: what is wrong with it."""
+        super().__init__(error.message, rule=error.rule, hint=error.hint)
+        self.field = name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (self.message, self.rule, self.hint, self.field)
+
+
+def _rebuilt(message: str, rule: str, hint: str, name: str) -> FieldError:
+    return FieldError(InputError(message, rule=rule, hint=hint), name)
+
+
+@contextmanager
+def about_field(name: str) -> Iterator[None]:
+    """What goes wrong inside concerns this field."""
+    try:
+        yield
+    except FieldError:
+        raise
+    except ShardplanError as error:
+        raise FieldError(error, name) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageQuestion:
+    """What the fields of a form hold. A first visit has these."""
+
+    model: str = "llama-3.1-70b"
+    config: str = ""
+    """Text of a ``config.json`` in place of a name."""
+    cluster: str = "dgx-h100"
+    accelerator: str = ""
+    """Another accelerator in the network of the cluster."""
+    gpus: str = "512"
+    stack: str = USUAL
+    job: Mapping[str, str] = field(default_factory=dict)
+    """Given fields of the job."""
+    sets: Mapping[str, str] = field(default_factory=dict)
+    """Replaced values of the cluster."""
+    locks: Mapping[str, str] = field(default_factory=dict)
+    """Values of fields of the plan: one, several with commas, or a range."""
+    price: str = ""
+    """USD per accelerator-hour."""
+    pins: tuple[str, ...] = ()
+    """Plans that are compared, as :func:`plan_code` writes them."""
+    show: str = ""
+    """The plan that is looked at."""
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, str]]) -> PageQuestion:
+        """From the keys and values of a query; what is not known is left out, empty fields too."""
+        given = [(key, value.strip()) for key, value in pairs if value.strip()]
+        values = dict(given)
+        own = {name: values[name] for name in OWN if name in values}
+        return cls(
+            **own,
+            job={name: values[name] for name in JOB if name in values},
+            sets={name: values[SET + name] for name in SETS if SET + name in values},
+            locks={key.removeprefix(LOCK): value for key, value in values.items() if key.startswith(LOCK)},
+            pins=tuple(dict.fromkeys(value for key, value in given if key == "pin"))[:MOST_PINS],
+        )
+
+    def pairs(self, *, with_view: bool = True) -> list[tuple[str, str]]:
+        """Keys and values; ``with_view``: also what is only looked at. Uploaded models are no part of it."""
+        own = [(name, getattr(self, name)) for name in OWN if name not in ("config", "show")]
+        usual = PageQuestion()
+        found = [(name, value) for name, value in own if value != getattr(usual, name) or name in ALWAYS]
+        found += [*self.job.items(), *((SET + name, value) for name, value in self.sets.items())]
+        found += [(LOCK + name, value) for name, value in self.locks.items()]
+        if with_view:
+            found += [("pin", pin) for pin in self.pins]
+            found += [("show", self.show)] if self.show else []
+        return found
+
+    def query(self, *, with_view: bool = True) -> str:
+        """The query of an address that puts this question."""
+        return urlencode(self.pairs(with_view=with_view), safe=":,;=")
+
+    def key(self, *more: object) -> tuple[object, ...]:
+        """What answers are kept under."""
+        return (self.query(with_view=False), self.config, *more)
+
+    def cluster_asked(self) -> Cluster:
+        """The cluster with what is replaced. Raises FieldError."""
+        with about_field("cluster"):
+            found = cluster_of(named("cluster", self.cluster)) if self.cluster else None
+        with about_field("accelerator"):
+            if self.accelerator or found is None:
+                found = self._of_accelerator(found)
+        for name, text in self.sets.items():
+            with about_field(SET + name):
+                value = whole(text, "node_size", most=MOST_ACCELERATORS) if name == "node_size" else text
+                values: Any = {name: value}
+                found = override(found, values)
+        return found
+
+    def _of_accelerator(self, cluster: Cluster | None) -> Cluster:
+        from shardplan.inputs.readers.catalog import load_cluster
+
+        part = named("accelerator", self.accelerator)
+        return cluster_of_accelerator(part) if cluster is None else load_cluster(self.cluster, accelerator=part)
+
+    def model_asked(self) -> str | Mapping[str, Any]:
+        """The name of a model, or what a pasted ``config.json`` holds. Raises FieldError."""
+        if not self.config:
+            with about_field("model"):
+                return named("model", self.model)
+        with about_field("config"):
+            return config_in(self.config)
+
+    def put(self) -> PutQuestion:
+        """The question. Raises FieldError where a field cannot be read, InputError where they do not go together."""
+        model, cluster = self.model_asked(), self.cluster_asked()
+        with about_field("gpus"):
+            count = whole(self.gpus, "--gpus", most=MOST_ACCELERATORS)
+        fields: dict[str, Any] = {}
+        for name, text in self.job.items():
+            with about_field(name):
+                fields |= values_of(Job, {name: switched(name, text)})
+        with about_field("stack"):
+            stack = None if self.stack == ANY else named("stack", self.stack)
+        try:
+            return ask(model, cluster, count, stack=stack, **fields)
+        except ShardplanError as error:
+            raise FieldError(error, blamed(error, (*fields, "gpus", "config" if self.config else "model"))) from None
+
+    def restrictions(self) -> dict[str, tuple[str, ...]]:
+        """The candidates of locked fields of the plan, for ``limit``. Raises FieldError."""
+        found = {}
+        for name, text in self.locks.items():
+            meant = field_meant(name) or name
+            values = [text] if meant in LISTS else text.split(",")
+            found[meant] = tuple(value.strip() for value in values if value.strip())
+        return found
+
+    def with_values(self, **changes: Any) -> PageQuestion:
+        """The same but for some fields."""
+        return replace(self, **changes)
+
+
+OWN: Final = ("model", "config", "cluster", "accelerator", "gpus", "stack", "price", "show")
+ALWAYS: Final = ("model", "cluster", "gpus")
+"""Fields that an address names even where they are the usual ones."""
+
+
+async def question_of(request: Request) -> PageQuestion:
+    """The question in an address or, with an uploaded model, in the body of a request."""
+    pairs = parse_qsl(request.url.query)
+    if request.method == "POST":
+        body = (await request.body()).decode("utf-8", errors="replace")
+        pairs = parse_qsl(body)
+    return PageQuestion.of(pairs)
+
+
+@cache
+def names_of(what: str) -> tuple[str, ...]:
+    """Names that a form knows."""
+    known: Mapping[str, Any] = {
+        "model": list_models,
+        "cluster": list_clusters,
+        "accelerator": list_accelerators,
+        "stack": lambda: [USUAL, ANY, *list_stacks()],
+    }
+    return tuple(known[what]())
+
+
+def named(what: str, text: str) -> str:
+    """The name that is meant. Raises ``InputError`` for one that nothing shipped has: a path is none."""
+    known = names_of(what)
+    lower = text.lower()
+    if lower in known:
+        return lower
+    meant = names_meant(what, text) if what != "stack" and not looks_like_path(text) else ()
+    if len(meant) == 1:
+        return meant[0]
+    near = ", ".join(meant[:5])
+    hint = f"one of {near}" if near else f"choose one of the {len(known)} in the list"
+    raise UnknownNameError("framework" if what == "stack" else what, text[:100], known, hint=hint)
+
+
+def config_in(text: str) -> Mapping[str, Any]:
+    """What a pasted ``config.json`` holds. Raises ``InputError``."""
+    rule, hint = "a pasted model is the JSON object of a config.json", "paste the whole file, from { to }"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the config.json is not JSON: {str(error)[:120]}", rule=rule, hint=hint) from None
+    if not isinstance(found, dict):
+        raise InputError("the config.json is not a JSON object", rule=rule, hint=hint)
+    return found
+
+
+def switched(name: str, text: str) -> object:
+    """A switch as it is; other values stay text."""
+    is_switch = described(Job)[name].kind.base is bool
+    return text.lower() in ("on", "true", "1", "yes") if is_switch else text
+
+
+def blamed(error: ShardplanError, names: Iterable[str]) -> str:
+    """The first of the fields that an error speaks of; empty where it speaks of none."""
+    text = f"{error.rule} {error.message} {error.hint}"
+    return next((name for name in names if name in text or name.replace("_", " ") in text), "")
+
+
+def plan_code(plan: Plan) -> str:
+    """A plan in an address: the fields that are not at their default."""
+    return ";".join(f"{name}={field_text(value)}" for name, value in changed_fields(plan).items()) or "tp=1"
+
+
+def plan_in(code: str) -> Plan:
+    """The plan that :func:`plan_code` wrote. Raises ``InputError``."""
+    pairs = [each.partition("=") for each in code.split(";")]
+    given: dict[str, Any] = {}
+    for name, _, text in pairs:
+        if name not in described(Plan):
+            raise UnknownNameError("field of a plan", name[:60], described(Plan), hint="copy the whole address")
+        is_switch = described(Plan)[name].kind.base is bool
+        given[name] = text in ("on", "true", "yes") if is_switch else text
+    return Plan(**values_of(Plan, {name: value for name, value in given.items() if value != "none" or name in NONES}))
+
+
+NONES: Final = ("recompute", "sharding", "offload")
+"""Fields of which none is a value."""
