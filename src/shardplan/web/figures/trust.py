@@ -14,47 +14,55 @@ TONES: Final = {KINDS[False]: "var(--c1)", KINDS[True]: "var(--c4)"}
 SYMBOLS: Final = {KINDS[False]: "circle", KINDS[True]: "diamond"}
 BANDS: Final = ((1.25, "within 25 %"), (1.1, "within 10 %"))
 """Factors between which a band is drawn, the widest first."""
-SHADES: Final = ("var(--raised)", "var(--wash)")
+SHADES: Final = ("var(--line)", "var(--c1-soft)")
 TEXTS: Final[dict[str, Callable[[float], str]]] = {"step_time": format_time, "peak_memory": format_bytes}
-SECONDS: Final = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0, 1e4)
-GIGABYTES: Final = (1e9, 2e9, 5e9, 1e10, 2e10, 5e10, 1e11, 2e11, 5e11)
+TICKS: Final[dict[str, tuple[tuple[float, ...], Callable[[float], str]]]] = {
+    "step_time": ((1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0, 1e4), lambda at: f"{at:g} s"),
+    "peak_memory": ((1e9, 2e9, 5e9, 1e10, 2e10, 5e10, 1e11, 2e11, 5e11), lambda at: f"{at / 1e9:g} GB"),
+}
+RATIOS: Final = (1 / 4, 1 / 3, 1 / 2, 1 / 1.25, 1.0, 1.25, 2.0, 3.0, 4.0)
+NOUNS: Final = {"step_time": "step time", "peak_memory": "peak memory"}
 
 
-def trust_figure(runs: Sequence[KnownRun], quantity: Quantity, selected: str = "") -> Figure:
-    """The figure of runs that have the quantity."""
-    return _fits_figure(runs, selected) if quantity == "fits" else _against(runs, quantity, selected)
-
-
-def _against(runs: Sequence[KnownRun], quantity: Quantity, selected: str) -> Figure:
-    """Predicted over measured, both logarithmic, with bands around the diagonal."""
+def trust_figure(runs: Sequence[KnownRun], quantity: Quantity, selected: str = "", *, as_ratio: bool = False) -> Figure:
+    """The figure of runs that have the quantity. ``as_ratio``: predicted over measured, in place of predicted."""
+    if quantity == "fits":
+        return _fits_figure(runs, selected)
     x = [one.measured(quantity) or math.nan for one in runs]
-    y = [one.predicted(quantity) or math.nan for one in runs]
-    low, high = min(*x, *y, 1e30) / 1.5, max(*x, *y, 0.0) * 1.5
-    text = TEXTS[quantity]
-    ticks = SECONDS if quantity == "step_time" else GIGABYTES
-    axis = log_axis(low, high, ticks, text)
-    noun = "step time" if quantity == "step_time" else "peak memory"
+    y = [_height(one, quantity, as_ratio=as_ratio) for one in runs]
+    ends = x if as_ratio else [*x, *y]
+    low, high = min(ends, default=1.0) / 1.5, max(ends, default=1.0) * 1.5
     clouds = [
-        _cloud(kind, [one for one in runs if one.kind == kind], quantity)
+        _cloud(kind, [one for one in runs if one.kind == kind], quantity, as_ratio=as_ratio)
         for kind in KINDS.values()
         if any(one.kind == kind for one in runs)
     ]
+    axis, noun = log_axis(low, high, *TICKS[quantity]), NOUNS[quantity]
+    own = log_axis(min(y, default=1.0) / 1.1, max(y, default=1.0) * 1.1, RATIOS, lambda at: f"{100 * (at - 1):+.0f} %")
     return {
-        "data": [*_bands(low, high), *clouds, *_ring(runs, quantity, selected)],
+        "data": [*_bands(low, high, as_ratio=as_ratio), *clouds, *_ring(runs, quantity, selected, as_ratio=as_ratio)],
         "layout": {
             "xaxis": {"title": {"text": f"measured {noun}"}, **axis},
-            "yaxis": {"title": {"text": f"predicted {noun}"}, **axis},
+            "yaxis": {"title": {"text": f"predicted {noun}: error" if as_ratio else f"predicted {noun}"}}
+            | (own if as_ratio else axis),
             "hovermode": "closest",
         },
     }
 
 
-def _cloud(kind: str, runs: Sequence[KnownRun], quantity: Quantity) -> dict[str, Any]:
+def _height(one: KnownRun, quantity: Quantity, *, as_ratio: bool) -> float:
+    ratio = one.ratio(quantity)
+    if as_ratio:
+        return math.nan if ratio is None else math.exp(ratio)
+    return one.predicted(quantity) or math.nan
+
+
+def _cloud(kind: str, runs: Sequence[KnownRun], quantity: Quantity, *, as_ratio: bool) -> dict[str, Any]:
     text = TEXTS[quantity]
     return _points(
         kind,
         [one.measured(quantity) for one in runs],
-        [one.predicted(quantity) for one in runs],
+        [_height(one, quantity, as_ratio=as_ratio) for one in runs],
         runs,
         [f"measured {text(one.measured(quantity) or 0)}, predicted {text(one.predicted(quantity) or 0)}" for one in runs],
         tone=TONES[kind],
@@ -86,28 +94,30 @@ def _points(
     }
 
 
-def _bands(low: float, high: float) -> list[dict[str, Any]]:
-    """Areas around the diagonal, and the diagonal."""
+def _bands(low: float, high: float, *, as_ratio: bool) -> list[dict[str, Any]]:
+    """Areas around the diagonal (or around one), and that line."""
+    left, right = (1.0, 1.0) if as_ratio else (low, high)
     areas = [
         {
             "type": "scatter",
             "mode": "lines",
             "name": name,
             "x": [low, high, high, low, low],
-            "y": [low * factor, high * factor, high / factor, low / factor, low * factor],
+            "y": [left * factor, right * factor, right / factor, left / factor, left * factor],
             "fill": "toself",
             "fillcolor": shade,
+            "opacity": 0.5,
             "line": {"width": 0},
             "hoverinfo": "skip",
         }
         for (factor, name), shade in zip(BANDS, SHADES, strict=True)
     ]
     line = {"color": "var(--edge)", "width": 1}
-    exact = {"type": "scatter", "mode": "lines", "x": [low, high], "y": [low, high], "line": line}
+    exact = {"type": "scatter", "mode": "lines", "x": [low, high], "y": [left, right], "line": line}
     return [*areas, {**exact, "name": "exact", "hoverinfo": "skip", "showlegend": False}]
 
 
-def _ring(runs: Sequence[KnownRun], quantity: Quantity, selected: str) -> list[dict[str, Any]]:
+def _ring(runs: Sequence[KnownRun], quantity: Quantity, selected: str, *, as_ratio: bool = False) -> list[dict[str, Any]]:
     """The run that is shown next to the figure."""
     return [
         {
@@ -115,7 +125,7 @@ def _ring(runs: Sequence[KnownRun], quantity: Quantity, selected: str) -> list[d
             "mode": "markers",
             "name": "shown",
             "x": [one.run.num_accelerators if quantity == "fits" else one.measured(quantity)],
-            "y": [math.exp(one.fits or 0.0) if quantity == "fits" else one.predicted(quantity)],
+            "y": [math.exp(one.fits or 0.0) if quantity == "fits" else _height(one, quantity, as_ratio=as_ratio)],
             "marker": {"color": "rgba(0,0,0,0)", "size": 15, "line": {"color": "var(--text)", "width": 2}},
             "hoverinfo": "skip",
         }

@@ -31,8 +31,9 @@ FACETS: Final = {
     "framework": "Framework",
     "tier": "Description",
 }
+DRAWN: Final = {"against": "predicted against measured", "ratio": "error against measured"}
 TIERS: Final = {"A": "A: all that matters is stated", "A-": "A-: one minor field inferred", "B": "B: one that matters is missing"}
-OWN: Final = ("quantity", *(f"run_{name}" for name in FACETS), "run_text", "by", "run", "rows")
+OWN: Final = ("quantity", *(f"run_{name}" for name in FACETS), "run_text", "by", "drawn", "run", "rows")
 FEW: Final = 25
 """Rows of the table unless all are asked for."""
 MANY: Final = 2000
@@ -46,6 +47,7 @@ class Asked:
     filters: dict[str, str]
     text: str
     by: str
+    drawn: str
     run: str
     is_whole: bool
 
@@ -53,8 +55,12 @@ class Asked:
     def of(cls, request: Request) -> Asked:
         """The filters of the address. Raises UnknownNameError."""
         given = request.query_params
-        quantity, by = given.get("quantity", "step_time"), given.get("by", "family")
-        for what, name, known in (("quantity", quantity, QUANTITIES), ("grouping", by, FACETS)):
+        quantity, by, drawn = given.get("quantity", "step_time"), given.get("by", "family"), given.get("drawn", "against")
+        for what, name, known in (
+            ("quantity", quantity, QUANTITIES),
+            ("grouping", by, FACETS),
+            ("drawing", drawn, DRAWN),
+        ):
             if name not in known:
                 raise UnknownNameError(what, f"{name:.60}", known, hint="choose one of the list")
         return cls(
@@ -62,6 +68,7 @@ class Asked:
             filters={name: given.get(f"run_{name}", "") for name in FACETS},
             text=given.get("run_text", "")[:200],
             by=by,
+            drawn=drawn,
             run=given.get("run", "")[:200],
             is_whole=given.get("rows") == "all",
         )
@@ -73,6 +80,7 @@ class Asked:
             **{f"run_{name}": value for name, value in self.filters.items()},
             "run_text": self.text,
             "by": "" if self.by == "family" else self.by,
+            "drawn": "" if self.drawn == "against" else self.drawn,
             "run": self.run,
             "rows": "all" if self.is_whole else "",
         }
@@ -86,7 +94,7 @@ async def whole(request: Request) -> HTMLResponse:
     asked = Asked.of(request)
     return page(
         request, VIEW, "trust.html", asked=asked, options=options, carried=others(request, OWN), quantities=QUANTITIES,
-        facets=FACETS,
+        facets=FACETS, drawings=DRAWN,
     )  # fmt: skip
 
 
@@ -132,7 +140,7 @@ def _shown(asked: Asked) -> dict[str, Any]:
     rows = furthest_off(runs, quantity)
     return {
         "num_runs": len(runs),
-        "figure": trust_figure(runs, quantity, asked.run),
+        "figure": trust_figure(runs, quantity, asked.run, as_ratio=asked.drawn == "ratio"),
         "groups": groups,
         "whole": groups[-1],
         "rows": [_row(one, quantity) for one in rows[: MANY if asked.is_whole else FEW]],

@@ -57,7 +57,8 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
 
 
 def _network(cluster: Any) -> str:
-    tiers = [f"{tier.name} of {tier.size:,} at {format_rate(tier.bandwidth)}" for tier in cluster.tiers]
+    sizes = [f"{tier.name} of {tier.size:,}" if tier.size else tier.name for tier in cluster.tiers]
+    tiers = [f"{name} at {format_rate(tier.bandwidth)}" for name, tier in zip(sizes, cluster.tiers, strict=True)]
     return f"{cluster.name}: {', '.join(tiers)}"
 
 
