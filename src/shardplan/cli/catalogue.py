@@ -91,7 +91,9 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
 
 
 def _list(kind: str, entries: tuple[CatalogueEntry, ...], target: JsonTarget) -> int:
-    target.write({"schema": f"shardplan/{kind}/1", kind: [entry.record for entry in entries]})
+    from shardplan.reports.catalogue import list_record
+
+    target.write(list_record(kind, entries))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show import catalogue as show_catalogue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ from shardplan.errors import InputError, shown
 
 if TYPE_CHECKING:
     from shardplan.reports.comparison import Side
-    from shardplan.reports.plan_file import Pick, PlanFile
+    from shardplan.reports.plan_file import Pick
 
 
 MOST_SIDES = 20
@@ -52,15 +51,6 @@ def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None
     return 0
 
 
-def _usual_picks(read: Sequence[PlanFile]) -> list[Pick]:
-    """One plan for each side where none is named."""
-    if len(read) > 1:
-        return [each.best_pick for each in read]
-    first = read[0].estimates[0].plan if read[0].estimates else None
-    is_other = read[0].best_pick != 1 and read[0].pick(read[0].best_pick).plan != first
-    return [1, read[0].best_pick if is_other else 2]
-
-
 def _picks(text: str, num_files: int) -> list[Pick]:
     """One plan for each side."""
     parts = text.split(",")
@@ -82,17 +72,10 @@ def _wrong_pick(text: str, why: str) -> InputError:
     )
 
 
-def _sides(files: list[Path], named: list[Pick] | None) -> list[Side]:
-    from shardplan.reports.comparison import Side
+def _sides(files: list[Path], picks: list[Pick] | None) -> tuple[Side, ...]:
+    from shardplan.reports.comparison import sides_of
     from shardplan.reports.plan_file import read_plan_file
 
     read = [read_plan_file(file) for file in files]
-    picks = _usual_picks(read) if named is None else named
-    if len(files) == 1:
-        return [Side(label=f"{files[0].stem}:{pick}", file=read[0], pick=pick) for pick in picks]
-    same = len({file.stem for file in files}) < len(files)
-    names = [str(file) if same else file.stem for file in files]
-    return [
-        Side(label=name if pick == each.best_pick else f"{name}:{pick}", file=each, pick=pick)
-        for name, each, pick in zip(names, read, picks, strict=True)
-    ]
+    same = len(files) > 1 and len({file.stem for file in files}) < len(files)
+    return sides_of(read, [str(file) if same else file.stem for file in files], picks)

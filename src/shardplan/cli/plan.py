@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.frameworks.stack import Stack
     from shardplan.planner.result import SearchResult
-    from shardplan.reports.explanation import Explanation
 
 
 MOST_PLANS = 1000
@@ -173,22 +172,13 @@ def _num_listed(flags: SearchFlags, details: DetailFlags) -> int:
     return LISTED if flags.top is None and not details.explains else _num_plans(flags)
 
 
-def _write(result: SearchResult, explanation: Explanation | None, target: JsonTarget) -> None:
-    """The plan file."""
-    from shardplan.reports.explanation import explanation_record
-    from shardplan.reports.plan_file import PlanFile, plan_file_record
-
-    record = plan_file_record(PlanFile.of(result))
-    target.write(record if explanation is None else {**record, "explanation": explanation_record(explanation)})
-
-
 def _answer(result: SearchResult, target: JsonTarget, flags: DetailFlags, given: Sequence[str], listed: int) -> None:
     """Writes the file, then prints the answer."""
-    from shardplan.reports.explanation import explain
+    from shardplan.reports.explanation import explain, explained_record
 
     explanation = explain(result)
     if target.where is not None:
-        _write(result, explanation, target)
+        target.write(explained_record(result, explanation))
     if target.is_stdout:
         return
     from shardplan.cli.layout import Page

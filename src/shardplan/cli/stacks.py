@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,10 +11,6 @@ from shardplan.cli.flags.plan import OutputFlags
 from shardplan.errors import InputError
 from shardplan.outputs.target import JsonTarget
 from shardplan.records import plain
-
-if TYPE_CHECKING:
-    from shardplan.frameworks.stack import Stack
-
 
 StackArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, or the path of a file.")
@@ -35,13 +30,13 @@ def stacks(*, output: OutputFlags, name: StackArgument = None, fields: FieldsFla
     if fields:
         return _fields(name, target)
     from shardplan.frameworks.stack import list_stacks, load_stack
+    from shardplan.reports.stacks import stack_record, stacks_record
 
     found = [load_stack(each) for each in (list_stacks() if name is None else [name])]
     if name is None:
-        rows = [{"name": stack.name, "title": stack.full_name} for stack in found]
-        target.write({"schema": "shardplan/stacks/1", "stacks": rows})
+        target.write(stacks_record(found))
     else:
-        target.write(_stack_record(found[0]))
+        target.write(stack_record(found[0]))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show import stacks as show_stacks
@@ -61,7 +56,7 @@ def _fields(name: str | None, target: JsonTarget) -> int:
             rule="--fields lists what can be set, of no framework",
             hint=f"leave one out; `shardplan stacks {name[:60]}` shows the values of that framework",
         )
-    from shardplan.reports.software_fields import field_rows
+    from shardplan.reports.stacks import field_rows
 
     rows = field_rows()
     target.write({"schema": "shardplan/software-fields/1", "fields": plain(rows)})
@@ -71,15 +66,3 @@ def _fields(name: str | None, target: JsonTarget) -> int:
 
         show_fields(Page(), rows)
     return 0
-
-
-def _stack_record(stack: Stack) -> dict[str, Any]:
-    """Every default of a stack with its source, and what the framework can run."""
-    from shardplan.frameworks.capability_rows import capability_record
-
-    return {
-        "schema": "shardplan/stack/1",
-        **plain(replace(stack, can_run=None, can_run_before=())),
-        "can_run": None if stack.can_run is None else capability_record(stack.can_run),
-        "can_run_before": [capability_record(each) for each in stack.can_run_before],
-    }

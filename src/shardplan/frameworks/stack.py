@@ -152,14 +152,34 @@ def load_stack(name_or_path: str | os.PathLike[str]) -> Stack:
     """A stack by name, by name and version (``torchtitan@0.3``) or by the path of its file. Raises InputError."""
     text = os.fspath(name_or_path) if isinstance(name_or_path, str | os.PathLike) else repr(name_or_path)
     text = text if isinstance(text, str) else repr(text)
-    name, at, version = text.lower().partition("@")
-    known = name if name in list_stacks() else _aliases().get(folded(name))
+    known = _named(text)
     if known is not None:
-        return _shipped(known).at_version(version) if at else _shipped(known)
+        return known
     if isinstance(name_or_path, os.PathLike) or looks_like_path(text):
         return _stack_from(read_document(Path(text)), text, is_shipped=False)
+    raise _unknown(text, "see `shardplan stacks`, or give a file")
+
+
+def shipped_stack(name: str) -> Stack:
+    """The shipped stack that ``name`` means, at a version if it names one. No file is looked at. Raises InputError."""
+    found = _named(name)
+    if found is None:
+        raise _unknown(name, "see `shardplan stacks`")
+    return found
+
+
+def _named(text: str) -> Stack | None:
+    """The shipped stack of a name, such as ``torchtitan@0.3``; None where none has it."""
+    name, at, version = text.lower().partition("@")
+    known = name if name in list_stacks() else _aliases().get(folded(name))
+    if known is None:
+        return None
+    return _shipped(known).at_version(version) if at else _shipped(known)
+
+
+def _unknown(text: str, hint: str) -> UnknownNameError:
     shown = text[:100] if text.isprintable() else repr(text[:100])[1:-1]
-    raise UnknownNameError("stack", shown, list_stacks(), hint="see `shardplan stacks`, or give a file")
+    return UnknownNameError("stack", shown, list_stacks(), hint=hint)
 
 
 @cache

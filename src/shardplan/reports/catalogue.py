@@ -114,6 +114,11 @@ class Value:
         return self.field.replace(".", "_") + suffix.get(self.quantity, "")
 
 
+def list_record(kind: str, entries: Iterable[CatalogueEntry]) -> Record:
+    """All entries of a kind, ``models``, ``clusters`` or ``accelerators``, as ``--json`` writes them."""
+    return {"schema": f"shardplan/{kind}/1", kind: [entry.record for entry in entries]}
+
+
 def model_entries() -> tuple[CatalogueEntry, ...]:
     """All models of the catalogue."""
     return tuple(_model_entry(name) for name in list_models())

@@ -78,6 +78,27 @@ class Comparison:
     """Whether all sides answer the same question, so that their step times can be compared."""
 
 
+def sides_of(files: Sequence[PlanFile], names: Sequence[str], picks: Sequence[Pick] | None) -> tuple[Side, ...]:
+    """Plans of files side by side, of one file several. ``picks``: one for each side; the usual ones where None."""
+    picks = _usual_picks(files) if picks is None else picks
+    if len(files) == 1:
+        return tuple(Side(label=f"{names[0]}:{pick}", file=files[0], pick=pick) for pick in picks)
+    return tuple(
+        Side(label=name if pick == each.best_pick else f"{name}:{pick}", file=each, pick=pick)
+        for name, each, pick in zip(names, files, picks, strict=True)
+    )
+
+
+def _usual_picks(files: Sequence[PlanFile]) -> list[Pick]:
+    """One plan for each side where none is named: of one file the fastest and the recommended one, or the first two."""
+    if len(files) > 1:
+        return [each.best_pick for each in files]
+    only = files[0]
+    first = only.estimates[0].plan if only.estimates else None
+    is_other = only.best_pick != 1 and only.pick(only.best_pick).plan != first
+    return [1, only.best_pick if is_other else 2]
+
+
 def compare(sides: Sequence[Side]) -> Comparison:
     """Compares two or more plans. Raises InputError on fewer, and where a file has no such plan."""
     if len(sides) < 2:

@@ -17,6 +17,7 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share, step_split
+from shardplan.reports.plan_file import PlanFile, plan_file_record
 from shardplan.validity.rules import check_plan
 
 Change = dict[str, Any]
@@ -218,6 +219,12 @@ def _runnable(
     setting = Setting.of(asked.model, asked.cluster, asked.num_accelerators, asked.job)
     refused = refusals(stack, plan, setting)
     return (None, f"{refused[0].rule}: {refused[0].message}") if refused else (plan, broken)
+
+
+def explained_record(result: SearchResult, explanation: Explanation | None) -> dict[str, Any]:
+    """The plan file of a search with its explanation: what ``plan --json`` writes."""
+    record = plan_file_record(PlanFile.of(result))
+    return record if explanation is None else {**record, "explanation": explanation_record(explanation)}
 
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from shardplan.version import VERSION
-from shardplan.web.json import routes
+from shardplan.web.json.routes import add_json
 from shardplan.web.problems import add_problems
 from shardplan.web.settings import Settings, usual_workers
 from shardplan.web.work.workplace import Workplace
@@ -27,13 +27,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=VERSION,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/api/openapi.json",
+        openapi_url=None,
         root_path=settings.root_path,
         lifespan=_lifespan,
     )
     app.state.settings = settings
     add_problems(app)
-    app.include_router(routes.router)
+    add_json(app)
     if not settings.api_only:
         from shardplan.web.pages import add_pages
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
-from shardplan.errors import ShardplanError
+from shardplan.errors import ShardplanError, in_python
+from shardplan.records import Record
+from shardplan.web.json.reading import WrongContent
 from shardplan.web.work.busy import Busy, Gone, TookTooLong
 
 API = "/api/"
-UNPROCESSABLE, UNAVAILABLE, TIMED_OUT, CLIENT_GONE = 422, 503, 504, 499
+UNPROCESSABLE, UNAVAILABLE, TIMED_OUT, CLIENT_GONE, NOT_JSON = 422, 503, 504, 499, 415
 
 
 def add_problems(app: FastAPI) -> None:
@@ -18,6 +23,8 @@ def add_problems(app: FastAPI) -> None:
     app.add_exception_handler(Busy, _busy)
     app.add_exception_handler(TookTooLong, _late)
     app.add_exception_handler(Gone, _gone)
+    app.add_exception_handler(WrongContent, _not_json)
+    app.add_exception_handler(HTTPException, _http)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -28,9 +35,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _busy(request: Request, error: Exception) -> Response:
     assert isinstance(error, Busy)
     said = ShardplanError(str(error), rule="the server has room for the question", hint="ask again later")
-    response = _said(request, said, UNAVAILABLE)
-    response.headers["Retry-After"] = str(error.retry_after)
-    return response
+    return _said(request, said, UNAVAILABLE, {"Retry-After": str(error.retry_after)})
 
 
 async def _late(request: Request, error: Exception) -> Response:
@@ -38,14 +43,37 @@ async def _late(request: Request, error: Exception) -> Response:
     return _said(request, ShardplanError(str(error), rule="an answer takes limited time", hint=hint), TIMED_OUT)
 
 
+async def _not_json(request: Request, _error: Exception) -> Response:
+    said = ShardplanError(
+        "the content type is not application/json",
+        rule="a body is JSON, and said to be",
+        hint="send the header Content-Type: application/json",
+    )
+    return _said(request, said, NOT_JSON)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    hint = "see /api/openapi.json" if request.url.path.startswith(API) else "see the start page"
+    said = ShardplanError(str(error.detail), rule="the path exists and takes the method", hint=hint)
+    return _said(request, said, error.status_code, dict(error.headers or {}))
+
+
 async def _gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)  # nobody reads it
 
 
-def _said(request: Request, error: ShardplanError, status: int) -> Response:
+def _said(request: Request, error: ShardplanError, status: int, headers: Mapping[str, str] | None = None) -> Response:
     """The error in the form that the client expects."""
-    if request.url.path.startswith(API) or request.app.state.settings.api_only:
-        return JSONResponse(error.to_record(), status_code=status)
+    if request.app.state.settings.api_only or request.url.path.startswith(API):
+        return JSONResponse(record_of(error), status_code=status, headers=headers)
     from shardplan.web.pages.rendering import fragment
 
-    return fragment(request, "error.html", status=status, error=error)
+    response = fragment(request, "error.html", status=status, error=error)
+    response.headers.update(headers or {})
+    return response
+
+
+def record_of(error: ShardplanError) -> Record:
+    """The error object of ``--json``, with arguments in place of flags."""
+    return {"error": {name: in_python(text) for name, text in error.to_record()["error"].items()}}

@@ -11,7 +11,7 @@ from shardplan.cli.show.profiles import show_sources
 from shardplan.frameworks.capabilities import Capabilities
 from shardplan.frameworks.capability_rows import capability_rows, option_rows, refusal_rows
 from shardplan.frameworks.stack import Stack
-from shardplan.reports.software_fields import FieldRow
+from shardplan.reports.stacks import FieldRow
 
 
 def show_stack_list(page: Page, stacks: Sequence[Stack]) -> None:

@@ -173,6 +173,20 @@ def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str, tuple
     return document, str(path), taken
 
 
+def shipped_name(what: str, name: str) -> str:
+    """The shipped model, cluster or accelerator that ``name`` means. No file of a user is looked at. Raises InputError.
+
+    For callers who may name what is shipped, but may not read files: ``/etc/passwd`` is an unknown name.
+    """
+    known = shipped_names(what)
+    found = known.get(name.lower()) or name_meant(what, name)
+    if found is None:
+        shown = name[:100] if name.isprintable() else repr(name[:100])[1:-1]
+        meant = names_meant(what, name)
+        raise UnknownNameError(what, shown, () if meant else known.values(), hint=_where_to_look(what, name, meant))
+    return found
+
+
 class NamedFile(NamedTuple):
     """A file that a name means."""
 

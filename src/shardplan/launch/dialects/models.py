@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from shardplan.errors import ShardplanError
 from shardplan.inputs.layers import MLP, Attention, LatentAttention, Layer, MixtureOfExperts
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.readers.catalog import load_model
+from shardplan.inputs.readers.catalog import load_model, shipped_name
+from shardplan.inputs.readers.hub import cached_model
 from shardplan.launch.dialects.reading import Reading
 
 DIMENSIONS = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
@@ -47,11 +48,15 @@ KEYS = (
 
 
 def named_model(name: object) -> ModelConfig | None:
-    """The model of a name in the catalogue or the local cache; None where there is none."""
-    if not isinstance(name, str) or not name or name.startswith((".", "/", "~", "$", "<")):
+    """The model of a name in the catalogue or the local cache; None where there is none. A path is no name."""
+    if not isinstance(name, str) or not name:
         return None
     try:
-        return load_model(name)
+        return load_model(shipped_name("model", name))
+    except ShardplanError:
+        cached = cached_model(name)
+    try:
+        return None if cached is None else load_model(cached.config)
     except ShardplanError:
         return None
 

@@ -1,32 +1,85 @@
-"""The routes."""
+"""The routes of the JSON API. They take a request apart, have it answered, and send the record."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request, Response
 
+from shardplan.outputs.json_text import ENCODER
+from shardplan.records import Record
 from shardplan.version import VERSION
+from shardplan.web.json.document import document_of
+from shardplan.web.json.reading import read_body
+from shardplan.web.json.tasks import CATALOGUES, TASKS, Catalogue, Task
 from shardplan.web.work.answering import answer
 from shardplan.web.work.workplace import Cancelled
 
-router = APIRouter()
+Handler = Callable[..., Awaitable[Response]]
 
 
-@router.get("/healthz")
-async def healthz() -> dict[str, str]:
-    """Says that the server is up."""
-    return {"status": "ok", "version": VERSION}
+def add_json(app: FastAPI) -> None:
+    """Adds the routes to ``app``."""
+    router = APIRouter(include_in_schema=False)  # the document is made of the tasks
+    router.add_api_route("/healthz", _healthz, methods=["GET"])
+    router.add_api_route("/api/openapi.json", _openapi, methods=["GET"])
+    for task in TASKS:
+        router.add_api_route(f"/api/{task.name}", _answering(task), methods=["POST"])
+    for catalogue in CATALOGUES:
+        router.add_api_route(f"/api/{catalogue.name}", _listing(catalogue), methods=["GET"])
+        router.add_api_route(f"/api/{catalogue.name}/{{name}}", _showing(catalogue), methods=["GET"])
+    app.include_router(router)
 
 
-@router.post("/api/plan")
-async def plan(request: Request) -> dict[str, Any]:
-    """Finds the fastest plans that fit."""
-    body = await request.json()
+async def _healthz(_request: Request) -> Response:
+    return _json({"status": "ok", "version": VERSION})
 
-    def work(cancelled: Cancelled) -> dict[str, Any]:
-        from shardplan.api.calls import search
 
-        return search(**body, stop=cancelled).to_dict()
+async def _openapi(request: Request) -> Response:
+    return _json(document_of(request.app.state.settings.root_path))
 
-    return await answer(request, work)
+
+def _answering(task: Task) -> Handler:
+    async def handler(request: Request) -> Response:
+        body = await read_body(request, task.body)
+
+        def work(cancelled: Cancelled) -> bytes:
+            return _encoded(task.work(body, cancelled))
+
+        return _sent(await answer(request, work, key=(task.name, _digest(body.model_dump()))))
+
+    return handler
+
+
+def _listing(catalogue: Catalogue) -> Handler:
+    async def handler(request: Request) -> Response:
+        return _sent(await answer(request, lambda _: _encoded(catalogue.list()), key=(catalogue.name, "")))
+
+    return handler
+
+
+def _showing(catalogue: Catalogue) -> Handler:
+    async def handler(request: Request, name: str) -> Response:
+        return _sent(await answer(request, lambda _: _encoded(catalogue.details(name)), key=(catalogue.name, name)))
+
+    return handler
+
+
+def _digest(value: Any) -> bytes:
+    """The same for the same question, whatever the order of its fields."""
+    return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _encoded(record: Record) -> bytes:
+    return ENCODER.encode(record).encode()
+
+
+def _sent(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+def _json(record: Record) -> Response:
+    return _sent(_encoded(record))

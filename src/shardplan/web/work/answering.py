@@ -22,7 +22,7 @@ async def answer(request: Request, work: Callable[[Cancelled], T], *, key: Hasha
     Raises as ``work`` does; and ``Busy``, ``TookTooLong`` or ``Gone``, which the app turns into responses.
     """
     place: Workplace = request.app.state.workplace
-    return await place.answer(work, client=client_of(request), gone=_gone(request), key=key)
+    return await place.answer(work, client=client_of(request), gone=lambda: _gone(request), key=key)
 
 
 def client_of(request: Request) -> str:

@@ -75,18 +75,23 @@ class Workplace:
         return sum(map(len, self._waiting.values()))
 
     async def answer(
-        self, work: Callable[[Cancelled], T], *, client: str, gone: Awaitable[None], key: Hashable | None = None
+        self,
+        work: Callable[[Cancelled], T],
+        *,
+        client: str,
+        gone: Callable[[], Awaitable[None]],
+        key: Hashable | None = None,
     ) -> T:
         """What ``work`` returns. Raises as it does, and ``Busy``, ``TookTooLong`` and ``Gone``.
 
-        ``gone`` ends when the client has gone. Questions of one ``key`` that come together are worked on once.
+        What ``gone`` returns ends when the client has gone. Questions of one ``key`` that come together are worked on once.
         """
         kept = None if key is None else self.cache.get(key)
         if kept is not None:
             return kept.value
         flight = self._flights.get(key) or self._started(work, client, key)
         flight.num_waiting += 1
-        leaving = asyncio.ensure_future(gone)
+        leaving = asyncio.ensure_future(gone())
         try:
             left = max(flight.deadline - time.monotonic(), 0.0)
             await asyncio.wait({flight.done, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)

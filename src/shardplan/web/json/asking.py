@@ -1,0 +1,188 @@
+"""From bodies to records: every function takes a body, and whether to stop, and answers as ``--json`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from shardplan.api.budgets import budget
+from shardplan.api.calls import estimate, search
+from shardplan.errors import InputError
+from shardplan.estimation.estimate import Estimate
+from shardplan.frameworks.usual_stack import USUAL
+from shardplan.records import Record
+from shardplan.reports.comparison import compare, comparison_record, sides_of
+from shardplan.reports.plan_file import PlanFile, plan_file_from_record
+from shardplan.web.json.bodies import (
+    AuditBody,
+    BudgetBody,
+    CompareBody,
+    EstimateBody,
+    ExportBody,
+    FileBody,
+    QuestionBody,
+    RunBody,
+    SearchBody,
+    SimulateBody,
+    SpaceFields,
+)
+from shardplan.web.named import cluster_meant, model_meant, profile_meant, stack_meant
+from shardplan.web.work.workplace import Cancelled
+
+
+def plan_answer(body: SearchBody, cancelled: Cancelled) -> Record:
+    """The plan file of a search."""
+    from shardplan.reports.explanation import explain, explained_record
+
+    found = search(
+        **_question(body), **_space(body), top=body.top, simulate_top=body.simulate_top, stop=cancelled
+    ).stating_what_was_not_searched()
+    return explained_record(found, explain(found))
+
+
+def estimate_answer(body: EstimateBody, _cancelled: Cancelled) -> Record:
+    """The plan file of one plan."""
+    return estimate(**_question(body), plan=body.plan.stated()).to_dict()
+
+
+def compare_answer(body: CompareBody, _cancelled: Cancelled) -> Record:
+    """Plans side by side."""
+    files = [plan_file_from_record(each) for each in body.files]
+    picks = body.picks
+    if picks is not None and len(files) > 1:
+        picks = picks * len(files) if len(picks) == 1 else picks
+        if len(picks) != len(files):
+            raise InputError(
+                f"picks has {len(picks)} elements for {len(files)} files",
+                rule="picks names one plan for all files, or one for each",
+                hint="leave picks out for the recommended ones",
+            )
+    names = ["file"] if len(files) == 1 else [f"file {number}" for number in range(1, len(files) + 1)]
+    return comparison_record(compare(sides_of(files, names, picks)))
+
+
+def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
+    """The launch files of a plan."""
+    from shardplan.launch.export.targets import export_plan, target_named, version_meant
+    from shardplan.reports.forms.export import export_record
+
+    file, estimate_ = _picked(body)
+    made = export_plan(
+        body.to,
+        model=file.question.model,
+        cluster=file.question.cluster,
+        num_accelerators=estimate_.num_accelerators_used,
+        job=file.question.job,
+        plan=estimate_.plan,
+        version=body.version or version_meant(target_named(body.to), estimate_.framework),
+        stem="launch",
+    )
+    return export_record(made)
+
+
+def simulate_answer(body: SimulateBody, _cancelled: Cancelled) -> Record:
+    """The simulated step of a plan."""
+    from shardplan.reports.simulation import simulated_plan_record
+    from shardplan.schedules.registry import load_any_schedule
+    from shardplan.simulation.plan import simulate_plan
+    from shardplan.simulation.replicas import Replicas
+    from shardplan.simulation.step import Disturbance
+
+    file, estimate_ = _picked(body)
+    slow = _by_number(body.slow_replicas)
+    simulated = simulate_plan(
+        file.question,
+        estimate_.plan,
+        load_any_schedule((body.schedule or estimate_.plan.effective_schedule).lower()),
+        disturbance=Disturbance(jitter=body.jitter, seed=body.seed, slowdown=_by_number(body.slow_ranks)),
+        replicas=Replicas(count=body.replicas or (max(*slow, 1) + 1 if slow else 1), slowdown=slow),
+    )
+    return simulated_plan_record(simulated)
+
+
+def audit_answer(body: AuditBody, _cancelled: Cancelled) -> Record:
+    """What a launch script runs, and what would be better. It is read in an empty folder: it can name no other file."""
+    from shardplan.api.audits import audit
+
+    with TemporaryDirectory(prefix="shardplan-") as folder:
+        file = Path(folder) / body.name
+        file.write_text(body.text, encoding="utf-8")
+        found = audit(
+            file,
+            model=None if body.model is None else model_meant(body.model),
+            cluster=None if body.cluster is None else cluster_meant(body.cluster),
+            num_accelerators=body.num_accelerators,
+            env=body.env,
+            arguments=body.arguments,
+            entry=body.entry,
+            given=body.given,
+            observed=body.observed,
+            keep=body.keep,
+        )
+        return _without(folder, found.to_dict())
+
+
+def budget_answer(body: BudgetBody, cancelled: Cancelled) -> Record:
+    """Accelerators, days, money and energy of a run."""
+    found = budget(
+        model_meant(body.model),
+        [cluster_meant(each, overrides=_overrides(body)) for each in body.clusters],
+        num_accelerators=body.num_accelerators,
+        days=body.days,
+        money=body.money,
+        energy=body.energy,
+        batch_ramp=body.batch_ramp,
+        operations=None if body.operations is None else body.operations.stated(),
+        stop=cancelled,
+        **_how(body),
+        **_space(body),
+    )
+    return found.to_dict()
+
+
+def _question(body: QuestionBody) -> dict[str, Any]:
+    """Arguments of the Python API that put the question."""
+    return {
+        "model": model_meant(body.model),
+        "cluster": cluster_meant(body.cluster, body.accelerator, _overrides(body)),
+        "num_accelerators": body.num_accelerators,
+        **_how(body),
+    }
+
+
+def _how(body: RunBody) -> dict[str, Any]:
+    """Job, framework and constants."""
+    return {
+        "job": {} if body.job is None else body.job.stated(),
+        "stack": USUAL if body.stack is None else stack_meant(body.stack),
+        "profile": profile_meant(body.profile),
+    }
+
+
+def _overrides(body: RunBody) -> Any:
+    return {} if body.overrides is None else body.overrides.stated()
+
+
+def _space(body: SpaceFields) -> dict[str, Any]:
+    return {"fix": body.fix, "limit": body.limit, "exclude": body.exclude}
+
+
+def _picked(body: FileBody) -> tuple[PlanFile, Estimate]:
+    """A plan file, and the plan of it that is meant. Raises InputError."""
+    file = plan_file_from_record(body.file)
+    return file, file.pick(body.pick or file.best_pick)
+
+
+def _by_number(factors: Mapping[str, float] | None) -> dict[int, float]:
+    return {int(number): factor for number, factor in (factors or {}).items()}
+
+
+def _without(folder: str, value: Any) -> Any:
+    """A record without the folder in its texts."""
+    if isinstance(value, str):
+        return value.replace(f"{folder}/", "")
+    if isinstance(value, dict):
+        return {name: _without(folder, each) for name, each in value.items()}
+    return [_without(folder, each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,128 @@
+"""What can be asked: each question with its body, its answer and an example. Routes and their document derive from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from shardplan.records import Record
+from shardplan.web.json import bodies
+from shardplan.web.json.fields import Body
+from shardplan.web.work.workplace import Cancelled
+
+Work = Callable[[Any, Cancelled], Record]
+QUESTION: Final = {"model": "llama-3.1-8b", "cluster": "dgx-h100", "num_accelerators": 64}
+SCRIPT: Final = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 4 --num-layers 32\n"
+PLAN_FILE: Final = "plan-file/2"
+
+
+class Task(NamedTuple):
+    """A question of the JSON API."""
+
+    name: str
+    """The last part of its path."""
+    body: type[Body]
+    schema: str
+    """Schema of its answer, without ``shardplan/``."""
+    summary: str
+    example: Mapping[str, Any] | None = None
+    """A body; None where it needs the answer of another question."""
+
+    @property
+    def work(self) -> Work:
+        """The function that answers; what it needs is imported when it is first asked for."""
+        found: Work = getattr(import_module("shardplan.web.json.asking"), f"{self.name}_answer")
+        return found
+
+
+TASKS: Final = (
+    Task(
+        "plan",
+        bodies.SearchBody,
+        PLAN_FILE,
+        "Find the fastest plan that fits, and say why.",
+        QUESTION | {"job": {"global_batch_size": 512}, "fix": {"tp": 2}, "top": 3},
+    ),
+    Task(
+        "estimate",
+        bodies.EstimateBody,
+        PLAN_FILE,
+        "Predict time, memory and traffic of one plan.",
+        QUESTION | {"job": {"global_batch_size": 512}, "plan": {"tp": 2, "sharding": "zero1"}},
+    ),
+    Task("compare", bodies.CompareBody, "comparison/1", "Put two or more plans side by side, term by term."),
+    Task(
+        "audit",
+        bodies.AuditBody,
+        "audit/1",
+        "Say what a launch script runs, which rules it breaks, and what would be better.",
+        {"text": SCRIPT, "cluster": "dgx-h100", "model": "llama-3.1-8b"},
+    ),
+    Task("export", bodies.ExportBody, "export/1", "Write a plan as launch files of a training framework."),
+    Task("simulate", bodies.SimulateBody, "simulation/1", "Simulate the step of a plan event by event."),
+    Task(
+        "budget",
+        bodies.BudgetBody,
+        "budget/1",
+        "Say how many accelerators, days and how much money and energy a training run takes.",
+        {"model": "llama-3.1-8b", "clusters": ["dgx-h100"], "job": {"tokens": "1T"}, "num_accelerators": 256},
+    ),
+)
+
+
+class Catalogue(NamedTuple):
+    """A list of what is built in, and every value of one."""
+
+    name: str
+    one: str
+    summary: str
+
+    def list(self) -> Record:
+        """The answer of ``--json``."""
+        return _list(self.name)
+
+    def details(self, name: str) -> Record:
+        """The answer of ``NAME --json``. Raises InputError."""
+        return _details(self.name, name)
+
+
+CATALOGUES: Final = (
+    Catalogue("models", "model", "built-in models"),
+    Catalogue("clusters", "cluster", "built-in clusters"),
+    Catalogue("accelerators", "accelerator", "built-in accelerators"),
+    Catalogue("stacks", "stack", "training frameworks whose defaults are known"),
+)
+
+
+@cache
+def _list(kind: str) -> Record:
+    from shardplan.frameworks.stack import list_stacks, load_stack
+    from shardplan.reports import catalogue
+    from shardplan.reports.stacks import stacks_record
+
+    if kind == "stacks":
+        return stacks_record(load_stack(each) for each in list_stacks())
+    entries = {
+        "models": catalogue.model_entries,
+        "clusters": catalogue.cluster_entries,
+        "accelerators": catalogue.accelerator_entries,
+    }
+    return catalogue.list_record(kind, entries[kind]())
+
+
+def _details(kind: str, name: str) -> Record:
+    from shardplan.frameworks.stack import shipped_stack
+    from shardplan.inputs.readers.catalog import shipped_name
+    from shardplan.reports import catalogue
+    from shardplan.reports.stacks import stack_record
+    from shardplan.web.named import accelerator_meant, cluster_meant
+
+    if kind == "models":
+        return catalogue.model_details(shipped_name("model", name))
+    if kind == "clusters":
+        return catalogue.cluster_details(cluster_meant(name))
+    if kind == "accelerators":
+        return catalogue.accelerator_details(accelerator_meant(name))
+    return stack_record(shipped_stack(name))
