@@ -7,9 +7,9 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from shardplan.web.pages import plan, trust
+from shardplan.web.pages import audit, plan, trust
 
-PAGES: Final[tuple[ModuleType, ...]] = (plan, trust)
+PAGES: Final[tuple[ModuleType, ...]] = (plan, trust, audit)
 """Each has a ``VIEW`` and a ``router``."""
 
 

@@ -7,11 +7,10 @@ import re
 from typing import Any, Final
 
 from shardplan.reports.accuracy.causes import Subject
-from shardplan.reports.breakdown import memory_bar, step_split, term_label
 from shardplan.reports.known_runs import KnownRun, RunAccount
 from shardplan.reports.plan_words import plan_words
 from shardplan.units import format_bytes, format_count, format_rate, format_time
-from shardplan.web.figures.parts import bar_parts
+from shardplan.web.figures.estimates import estimate_texts
 
 TIERS: Final = {
     "A": "all that matters is stated",
@@ -31,7 +30,6 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
     """What the panel of a run shows."""
     run, asked, estimate = account.known.run, account.prediction.asked, account.estimate
     job, cluster = asked.question.job, asked.question.cluster
-    split = step_split(estimate)
     return {
         "id": run.id,
         "title": f"{asked.question.model.name} on {run.num_accelerators:,} x {run.accelerator}",
@@ -47,9 +45,7 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
         "source": [(part, bool(LINK.fullmatch(part))) for part in re.split(f"({LINK.pattern})", run.source) if part],
         "remarks": run.notes,
         "compared": [*_compared(account)],
-        "split": bar_parts([(term_label(each.name), format_time(each.value), each.share) for each in split]),
-        "step_time": format_time(estimate.step_time),
-        "memory": _memory(account),
+        "estimate": estimate_texts(estimate),
         "causes": [(SUBJECTS[subject], cause.cause, cause.state) for subject, cause in account.causes],
         "assumed": asked.assumed,
         "ignored": asked.ignored,
@@ -107,15 +103,4 @@ def _row(name: str, known: KnownRun, quantity: Any, now: float, text: Any) -> di
         "seen": text(now),
         "unseen_error": "" if unseen is None else f"{100 * (unseen / measured - 1):+.1f} %",
         "seen_error": f"{100 * (now / measured - 1):+.1f} %",
-    }
-
-
-def _memory(account: RunAccount) -> dict[str, Any]:
-    """The bar of the fullest stage."""
-    bar = memory_bar(account.estimate)
-    whole = max(bar.used_bytes, bar.usable_bytes)
-    return {
-        "parts": bar_parts([(each.name, format_bytes(each.value), each.value / whole) for each in bar.parts]),
-        "end": bar.usable_bytes / whole,
-        "text": f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable",
     }
