@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
 from shardplan.cli.flags.option_groups import with_flags
-from shardplan.cli.flags.records import FlagsOf, Given, values_of
+from shardplan.cli.flags.records import FlagsOf, Given
+from shardplan.errors import InputError
+from shardplan.inputs.readers.typed import values_of
 from shardplan.web.settings import Settings
 
 ServerFlags = Annotated[Given, FlagsOf(Settings, "Server")]
@@ -17,9 +20,33 @@ OpenFlag = Annotated[
 
 
 @with_flags
-def serve(*, server: ServerFlags, open_browser: OpenFlag = False) -> int:
-    """Serve the web app and its JSON API. Nothing leaves this machine."""
-    settings = Settings(**values_of(Settings, server))
-    from shardplan.web.serving import run
+def serve(*, server: ServerFlags, open_it: OpenFlag = False) -> int:
+    """Serve the web app and its JSON API. Nothing leaves this machine.
 
-    return run(settings, open_browser=open_browser)
+    Only programs of this machine reach it. Another address, such as --host 0.0.0.0, needs a token: that of --token or
+    SHARDPLAN_TOKEN, or one that is made and printed. Ctrl-C ends it.
+    """
+    settings = Settings(**values_of(Settings, server))
+    serving = _serving()
+    what = "JSON API" if settings.api_only else "app"
+
+    def ready(address: str) -> None:
+        sys.stdout.write(f"The {what} is at {address} (Ctrl-C ends it).\n")
+        sys.stdout.flush()
+        if open_it:
+            serving.open_browser(address)
+
+    return int(serving.run(settings, ready=ready))
+
+
+def _serving() -> Any:
+    """The server. Raises InputError where its libraries are not installed."""
+    try:
+        from shardplan.web import serving
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{error.name} is not installed",
+            rule="the web app has libraries of its own",
+            hint="pip install 'shardplan[ui]'",
+        ) from None
+    return serving

@@ -37,14 +37,15 @@ def search_question(
     stop: Stop | None = None,
     known: KnownPipelines | None = None,
     suggestions: bool = True,
+    offers: bool = True,
     stack: Stack | None = None,
     simulate_top: int | None = None,
     simulated: Progress | None = None,
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
-    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits, and for
-    neighbouring counts and batches where something does. ``simulated``: called with plans simulated and plans in all.
+    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits, and,
+    with ``offers``, for neighbouring counts and batches where something does. ``simulated``: called with plans simulated and plans in all.
     """
     started = time.perf_counter()
     _check_top(top)
@@ -69,12 +70,12 @@ def search_question(
         best_of_each=survey.best_of_each,
         sample=partial(sample_of, question, survey.tables),
     )
-    if suggestions and result.estimates:
+    if suggestions and offers and result.estimates:
         known = survey.tables[0].tables.known
         fastest = min(result.estimates, key=lambda each: each.step_time)
-        offers = offers_of(question, fastest, restrictions, stack, known=known, stop=stop)
-        result = replace(result, offers=offers)
-    elif suggestions:
+        found = offers_of(question, fastest, restrictions, stack, known=known, stop=stop)
+        result = replace(result, offers=found)
+    elif suggestions and not result.estimates:
         result = suggest(result, restrictions, survey, stack)
     result = result.assuming(space.not_searched)
     return result if stack is None else result.run_by(stack.label)

@@ -11,9 +11,14 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from shardplan.version import VERSION
+from shardplan.web.guard.bodies import BoundedBodies
+from shardplan.web.guard.headers import SafeHeaders
+from shardplan.web.guard.sites import OwnSites
+from shardplan.web.guard.token import NeedsToken
 from shardplan.web.json.routes import add_json
 from shardplan.web.problems import add_problems
 from shardplan.web.settings import Settings, usual_workers
+from shardplan.web.work.warming import warm_up
 from shardplan.web.work.workplace import Workplace
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -33,6 +38,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings
     add_problems(app)
+    for guard in (BoundedBodies, NeedsToken, OwnSites):  # the last one added is the first to see a request
+        app.add_middleware(guard, settings=settings)
+    app.add_middleware(SafeHeaders)
     add_json(app)
     if not settings.api_only:
         from shardplan.web.pages import add_pages
@@ -52,5 +60,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         time_limit=settings.time_limit,
         cache_bytes=settings.cache_bytes,
     )
+    warm_up()
     yield
     app.state.workplace.close()

@@ -29,18 +29,18 @@ def add_problems(app: FastAPI) -> None:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ShardplanError)
-    return _said(request, error, UNPROCESSABLE)
+    return problem(request, error, UNPROCESSABLE)
 
 
 async def _busy(request: Request, error: Exception) -> Response:
     assert isinstance(error, Busy)
     said = ShardplanError(str(error), rule="the server has room for the question", hint="ask again later")
-    return _said(request, said, UNAVAILABLE, {"Retry-After": str(error.retry_after)})
+    return problem(request, said, UNAVAILABLE, {"Retry-After": str(error.retry_after)})
 
 
 async def _late(request: Request, error: Exception) -> Response:
-    hint = "narrow the search with fix and limit, or allow more with --time-limit"
-    return _said(request, ShardplanError(str(error), rule="an answer takes limited time", hint=hint), TIMED_OUT)
+    hint = "narrow the search with fix and limit, or raise the limit: `shardplan serve --time-limit S`"
+    return problem(request, ShardplanError(str(error), rule="an answer takes limited time", hint=hint), TIMED_OUT)
 
 
 async def _not_json(request: Request, _error: Exception) -> Response:
@@ -49,21 +49,21 @@ async def _not_json(request: Request, _error: Exception) -> Response:
         rule="a body is JSON, and said to be",
         hint="send the header Content-Type: application/json",
     )
-    return _said(request, said, NOT_JSON)
+    return problem(request, said, NOT_JSON)
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     hint = "see /api/openapi.json" if request.url.path.startswith(API) else "see the start page"
     said = ShardplanError(str(error.detail), rule="the path exists and takes the method", hint=hint)
-    return _said(request, said, error.status_code, dict(error.headers or {}))
+    return problem(request, said, error.status_code, dict(error.headers or {}))
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)  # nobody reads it
 
 
-def _said(request: Request, error: ShardplanError, status: int, headers: Mapping[str, str] | None = None) -> Response:
+def problem(request: Request, error: ShardplanError, status: int, headers: Mapping[str, str] | None = None) -> Response:
     """The error in the form that the client expects."""
     if request.app.state.settings.api_only or request.url.path.startswith(API):
         return JSONResponse(record_of(error), status_code=status, headers=headers)

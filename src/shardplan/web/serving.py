@@ -1,14 +1,161 @@
-"""The server: uvicorn with the limits of the settings."""
+"""The server: uvicorn on a socket of ours, with the limits of the settings."""
 
 from __future__ import annotations
 
-import uvicorn
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+from urllib.parse import quote
 
+from uvicorn import Config, Server
+
+from shardplan.errors import InputError
 from shardplan.web.app import create_app
+from shardplan.web.guard.connections import protocol_of
 from shardplan.web.settings import Settings
 
+TOKEN: Final = "SHARDPLAN_TOKEN"  # noqa: S105  # the name of a variable
+LEAST_TOKEN: Final = 16
+"""Characters of a token: fewer can be guessed."""
+BACKLOG: Final = 128
+MOST_HEAD_BYTES: Final = 32 * 1024
+"""Of the head of a request: a question in an address has 8 kB."""
+GRACE: Final = 2
+"""Seconds that requests under way have when the server ends."""
+FILES_LEFT: Final = 64
+"""File descriptors that connections leave to the rest of the process."""
 
-def run(settings: Settings, *, open_browser: bool = False) -> int:  # noqa: ARG001
-    """Serves until it is interrupted; the exit status."""
-    uvicorn.run(create_app(settings), host=settings.host, port=settings.port, log_level="warning")
+
+def with_token(settings: Settings) -> Settings:
+    """The settings with the token that they need. Raises InputError."""
+    token = settings.token or os.environ.get(TOKEN) or None
+    if token is None and not settings.is_loopback:
+        token = secrets.token_urlsafe(32)
+    if token is not None and len(token) < LEAST_TOKEN:
+        raise InputError(
+            f"the token has {len(token)} characters",
+            rule=f"a token has {LEAST_TOKEN} characters or more",
+            hint=f"leave --token and {TOKEN} out to have one made",
+        )
+    return replace(settings, token=token)
+
+
+def run(settings: Settings, *, ready: Callable[[str], None]) -> int:
+    """Serves until it is interrupted; the exit status. ``ready`` gets the address. Raises InputError."""
+    settings = with_token(settings)
+    listening = bound(settings)
+    settings = replace(settings, port=listening.getsockname()[1], max_connections=_most_connections(settings))
+    server = server_of(settings)
+    _when_started(server, lambda: ready(address_of(settings)))
+    with _signals_end_it():
+        server.run(sockets=[listening])
+    _end_threads()
     return 0
+
+
+def server_of(settings: Settings) -> Server:
+    """The server of an app with these settings; logs have no addresses of requests, which may hold secrets."""
+    config = Config(
+        create_app(settings),
+        http=protocol_of(settings.max_connections),
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
+        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+        timeout_graceful_shutdown=GRACE,
+        backlog=BACKLOG,
+    )
+    return Server(config)
+
+
+def bound(settings: Settings) -> socket.socket:
+    """A socket on the address and port. Raises InputError."""
+    host, port = settings.host, settings.port
+    try:
+        family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, number)
+        try:
+            if os.name == "posix":
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(where)
+            found.listen(BACKLOG)
+        except OSError:
+            found.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"cannot listen on {host[:100]} port {port}: {why}",
+            rule="the address is one of this machine, and the port is free",
+            hint="choose another with --port (0 takes a free one), or correct --host",
+        ) from None
+    return found
+
+
+def address_of(settings: Settings) -> str:
+    """What to open in a browser, with the token if there is one."""
+    host = socket.gethostname() if settings.is_everywhere else settings.host
+    host = f"[{host}]" if ":" in host else host
+    secret = "" if settings.token is None else f"?token={quote(settings.token, safe='')}"
+    return f"http://{host}:{settings.port}{settings.root_path}/{secret}"
+
+
+def open_browser(address: str) -> None:
+    """Opens the address in the user's browser, if there is one."""
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
+def _most_connections(settings: Settings) -> int:
+    """Connections that the limits of the process allow."""
+    if sys.platform == "win32":
+        return settings.max_connections
+    import resource
+
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = files in (resource.RLIM_INFINITY, -1)
+    return (
+        settings.max_connections if unlimited else max(min(settings.max_connections, files - FILES_LEFT - BACKLOG), 16)
+    )
+
+
+def _when_started(server: Server, call: Callable[[], None]) -> None:
+    """Calls it once the server takes requests."""
+    startup = server.startup
+
+    async def started(sockets: list[socket.socket] | None = None) -> None:
+        await startup(sockets)
+        call()
+
+    server.startup = started  # type: ignore[method-assign]
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Signals that end the server end it alone: uvicorn sends itself the signal again when it has ended."""
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = {kind: signal.signal(kind, lambda *_: None) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+def _end_threads() -> None:
+    """Ends the process where a thread still works on a question: nobody waits for its answer."""
+    if any(each.name.startswith("shardplan-work") and each.is_alive() for each in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(0)

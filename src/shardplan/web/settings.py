@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import field
 from ipaddress import ip_address
 from typing import Any, Final
@@ -62,6 +63,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """Names under which the server answers besides its addresses, in lower case."""
+        listed = (name.strip().lower().rstrip(".") for name in self.allowed_hosts.split(","))
+        own = socket.gethostname() if self.is_everywhere else self.host
+        return frozenset({own.lower(), *LOOPBACK_NAMES, *(name for name in listed if name)})
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it listens on all addresses of the machine."""
+        return self.host in ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 
     @property
     def is_loopback(self) -> bool:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import Request
 
 from shardplan.api.questions import PutQuestion, ask, cluster_of
-from shardplan.errors import InputError, ShardplanError, UnknownNameError
+from shardplan.errors import InputError, NotRunnableError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
 from shardplan.frameworks.stack import list_stacks
@@ -48,13 +48,7 @@ class FieldError(InputError):
         """``name``: of the field; ``error``: what is wrong with it."""
         super().__init__(error.message, rule=error.rule, hint=error.hint)
         self.field = name
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (self.message, self.rule, self.hint, self.field)
-
-
-def _rebuilt(message: str, rule: str, hint: str, name: str) -> FieldError:
-    return FieldError(InputError(message, rule=rule, hint=hint), name)
+        self.is_refusal = isinstance(error, NotRunnableError)
 
 
 @contextmanager
@@ -96,7 +90,7 @@ class PageQuestion:
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> PageQuestion:
         """From the keys and values of a query; what is not known is left out, empty fields too."""
-        given = [(key, value.strip()) for key, value in pairs if value.strip()]
+        given = [(key, value.strip()) for key, value in pairs if value.strip() or key in ALWAYS]
         values = dict(given)
         own = {name: values[name] for name in OWN if name in values}
         return cls(

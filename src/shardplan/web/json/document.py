@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from pydantic.json_schema import models_json_schema
-
 from shardplan.records import Record
-from shardplan.reports.plan_file_schema import schema_of_files
 from shardplan.version import VERSION
 from shardplan.web.json.tasks import CATALOGUES, PLAN_FILE, TASKS, Task
 
@@ -134,6 +131,10 @@ def _answer_name(schema: str) -> str:
 
 def _schemas() -> Mapping[str, Any]:
     """Bodies with what they hold, and answers."""
+    from pydantic.json_schema import models_json_schema
+
+    from shardplan.reports.plan_file_schema import schema_of_files
+
     models: Any = [(task.body, "validation") for task in TASKS]
     _, found = models_json_schema(models, ref_template=REFERENCE)
     kinds = {task.schema for task in TASKS} | {f"{name}/1" for each in CATALOGUES for name in (each.name, each.one)}

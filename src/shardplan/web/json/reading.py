@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastapi import Request
 
 from shardplan.errors import InputError
 from shardplan.files import parse_document
 from shardplan.records import RecordFormat
-from shardplan.web.json.fields import Body
 
-Read = TypeVar("Read", bound=Body)
+if TYPE_CHECKING:
+    from shardplan.web.json.fields import Body
+
+    Read = TypeVar("Read", bound=Body)
 BODY: Final = RecordFormat("a request has the fields of its schema", "see /api/openapi.json")
 JSON_TYPES: Final = ("application/json", "application/problem+json", "text/json")
 
@@ -40,7 +43,7 @@ def without_constants(document: dict[str, Any]) -> dict[str, Any]:
     """The document, if it has none of the numbers that Python reads and JSON does not have. Raises InputError."""
     level: list[Any] = [document]
     while level:
-        if any(isinstance(each, float) and (each != each or abs(each) == float("inf")) for each in level):
+        if any(isinstance(each, float) and not isfinite(each) for each in level):
             raise InputError(
                 "the body holds NaN or an infinite number", rule="numbers are finite", hint="leave the field out"
             )

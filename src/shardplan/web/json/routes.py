@@ -12,7 +12,6 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from shardplan.outputs.json_text import ENCODER
 from shardplan.records import Record
 from shardplan.version import VERSION
-from shardplan.web.json.document import document_of
 from shardplan.web.json.reading import read_body
 from shardplan.web.json.tasks import CATALOGUES, TASKS, Catalogue, Task
 from shardplan.web.work.answering import answer
@@ -39,6 +38,8 @@ async def _healthz(_request: Request) -> Response:
 
 
 async def _openapi(request: Request) -> Response:
+    from shardplan.web.json.document import document_of
+
     return _json(document_of(request.app.state.settings.root_path))
 
 

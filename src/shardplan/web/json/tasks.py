@@ -1,16 +1,17 @@
-"""What can be asked: each question with its body, its answer and an example. Routes and their document derive from it."""
+"""What can be asked: each question with its body, answer and example. Routes and their document derive from it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shardplan.records import Record
-from shardplan.web.json import bodies
-from shardplan.web.json.fields import Body
 from shardplan.web.work.workplace import Cancelled
+
+if TYPE_CHECKING:
+    from shardplan.web.json.fields import Body
 
 Work = Callable[[Any, Cancelled], Record]
 QUESTION: Final = {"model": "llama-3.1-8b", "cluster": "dgx-h100", "num_accelerators": 64}
@@ -23,12 +24,19 @@ class Task(NamedTuple):
 
     name: str
     """The last part of its path."""
-    body: type[Body]
+    kind: str
+    """Class of its body in ``bodies``."""
     schema: str
     """Schema of its answer, without ``shardplan/``."""
     summary: str
     example: Mapping[str, Any] | None = None
     """A body; None where it needs the answer of another question."""
+
+    @property
+    def body(self) -> type[Body]:
+        """What a request for it holds."""
+        found: type[Body] = getattr(import_module("shardplan.web.json.bodies"), self.kind)
+        return found
 
     @property
     def work(self) -> Work:
@@ -40,31 +48,31 @@ class Task(NamedTuple):
 TASKS: Final = (
     Task(
         "plan",
-        bodies.SearchBody,
+        "SearchBody",
         PLAN_FILE,
         "Find the fastest plan that fits, and say why.",
         QUESTION | {"job": {"global_batch_size": 512}, "fix": {"tp": 2}, "top": 3},
     ),
     Task(
         "estimate",
-        bodies.EstimateBody,
+        "EstimateBody",
         PLAN_FILE,
         "Predict time, memory and traffic of one plan.",
         QUESTION | {"job": {"global_batch_size": 512}, "plan": {"tp": 2, "sharding": "zero1"}},
     ),
-    Task("compare", bodies.CompareBody, "comparison/1", "Put two or more plans side by side, term by term."),
+    Task("compare", "CompareBody", "comparison/1", "Put two or more plans side by side, term by term."),
     Task(
         "audit",
-        bodies.AuditBody,
+        "AuditBody",
         "audit/1",
         "Say what a launch script runs, which rules it breaks, and what would be better.",
         {"text": SCRIPT, "cluster": "dgx-h100", "model": "llama-3.1-8b"},
     ),
-    Task("export", bodies.ExportBody, "export/1", "Write a plan as launch files of a training framework."),
-    Task("simulate", bodies.SimulateBody, "simulation/1", "Simulate the step of a plan event by event."),
+    Task("export", "ExportBody", "export/1", "Write a plan as launch files of a training framework."),
+    Task("simulate", "SimulateBody", "simulation/1", "Simulate the step of a plan event by event."),
     Task(
         "budget",
-        bodies.BudgetBody,
+        "BudgetBody",
         "budget/1",
         "Say how many accelerators, days and how much money and energy a training run takes.",
         {"model": "llama-3.1-8b", "clusters": ["dgx-h100"], "job": {"tokens": "1T"}, "num_accelerators": 256},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,6 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from shardplan.errors import InputError
 from shardplan.version import VERSION
 from shardplan.web.pages.view import View
 
@@ -28,8 +28,10 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.policies["json.dumps_kwargs"] = {"sort_keys": False}
     found.globals["static"] = static_url
     found.globals["version"] = VERSION
+    found.globals["plotly"] = f"/plotly.min.js?v={version('plotly')}"
     return found
 
 
@@ -53,8 +55,3 @@ def fragment(
     text = templates().get_template(template).render(request=request, **context)
     headers = {} if address is None else {"HX-Replace-Url": address}
     return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store", **headers})
-
-
-def error_fragment(request: Request, error: InputError, **context: Any) -> HTMLResponse:
-    """The rule, the value and the fix, where the answer would be."""
-    return fragment(request, "error.html", status=422, error=error, **context)

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ class Flight:
     num_waiting: int = 0
     is_cancelled: bool = False
     num_bytes: int = 0
+    started: float = 0.0
 
     def cancelled(self) -> bool:
         """Whether to stop; asked from the thread that works."""
@@ -84,7 +86,8 @@ class Workplace:
     ) -> T:
         """What ``work`` returns. Raises as it does, and ``Busy``, ``TookTooLong`` and ``Gone``.
 
-        What ``gone`` returns ends when the client has gone. Questions of one ``key`` that come together are worked on once.
+        What ``gone`` returns ends when the client has gone. Of questions with one ``key`` that come together, one is
+        worked on.
         """
         kept = None if key is None else self.cache.get(key)
         if kept is not None:
@@ -158,10 +161,11 @@ class Workplace:
                 self._waiting[client] = rest  # behind all others
             self._under_way.add(flight)
             self._running[client] += 1
+            flight.started = time.monotonic()
             begun = asyncio.get_running_loop().run_in_executor(self._threads, flight.run)
-            begun.add_done_callback(lambda ended, flight=flight, at=time.monotonic(): self._ended(flight, ended, at))
+            begun.add_done_callback(partial(self._ended, flight))
 
-    def _ended(self, flight: Flight, ended: asyncio.Future[Any], started: float) -> None:
+    def _ended(self, flight: Flight, ended: asyncio.Future[Any]) -> None:
         """Hands over the answer, and the thread to the next question."""
         self._under_way.discard(flight)
         self._running[flight.client] -= 1
@@ -169,7 +173,7 @@ class Workplace:
         self._leave(flight)
         error = None if ended.cancelled() else ended.exception()
         if not (flight.is_cancelled or ended.cancelled()):
-            self.usual_time += (time.monotonic() - started - self.usual_time) / 8
+            self.usual_time += (time.monotonic() - flight.started - self.usual_time) / 8
         if not flight.done.done():
             self._hand_over(flight, ended, error)
         self._dispatch()

@@ -1,0 +1,138 @@
+"""What the form of a question shows: names to choose from, and a field for each field of a job and of a plan."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from shardplan.fields import Described, described
+from shardplan.inputs.job import Job
+from shardplan.inputs.plan import Plan
+from shardplan.inputs.readers.catalog import load_accelerator, load_cluster, load_model
+from shardplan.units import format_bytes, format_count
+from shardplan.web.state import LOCK, SET, SETS, names_of
+
+FIRST: Final = ("sequence_length", "global_batch_size", "precision", "tokens")
+"""Fields of the job that everyone needs; the others are folded away."""
+LOCKED: Final = ("tp", "pp", "vp", "cp", "ep", "micro_batch_size", "sharding", "recompute")
+"""Fields of the plan that most people lock."""
+SHORT_HELP: Final = {
+    "sequence_length": "8192 or 8k",
+    "global_batch_size": "Sequences per step",
+    "tokens": "For days and money: 15.6T",
+}
+SET_HELP: Final = {
+    "intra_node_bandwidth": ("Bandwidth inside a node", "per accelerator: 450 GB/s"),
+    "inter_node_bandwidth": ("Bandwidth between nodes", "per accelerator: 50 GB/s, 400 Gb/s"),
+    "intra_node_latency": ("Latency inside a node", "1 us"),
+    "inter_node_latency": ("Latency between nodes", "5 us"),
+    "node_size": ("Accelerators in a node", "8"),
+    "memory": ("Memory of an accelerator", "80 GiB, 141 GB"),
+    "memory_bandwidth": ("Memory bandwidth", "3.35 TB/s"),
+}
+
+
+class Option(NamedTuple):
+    """A name to choose, and what it is in a few words."""
+
+    value: str
+    label: str
+
+
+class Field(NamedTuple):
+    """A field of the form."""
+
+    name: str
+    label: str
+    help: str
+    placeholder: str
+    choices: tuple[tuple[str, str], ...]
+    """Pairs of value and label; empty where any text may be typed."""
+    is_switch: bool = False
+
+
+@cache
+def models() -> tuple[Option, ...]:
+    """All built-in models with their size."""
+    return tuple(Option(name, _model_label(name)) for name in names_of("model"))
+
+
+def _model_label(name: str) -> str:
+    model = load_model(name)
+    active = f", {format_count(model.num_active_parameters)} active" if model.is_moe else ""
+    return f"{format_count(model.num_parameters)} parameters{active}"
+
+
+@cache
+def clusters() -> tuple[Option, ...]:
+    """All clusters with their accelerator."""
+    found = ((name, load_cluster(name)) for name in names_of("cluster"))
+    return tuple(Option(name, f"{each.accelerators_per_node} x {each.accelerator.full_name}") for name, each in found)
+
+
+@cache
+def accelerators() -> tuple[Option, ...]:
+    """All accelerators with their memory."""
+    found = ((name, load_accelerator(name)) for name in names_of("accelerator"))
+    return tuple(Option(name, f"{each.full_name}, {format_bytes(each.memory_bytes)}") for name, each in found)
+
+
+@cache
+def stacks() -> tuple[tuple[str, str], ...]:
+    """All frameworks."""
+    words = {"usual": "The usual one of the accelerator", "any": "None: any consistent plan"}
+    return tuple((name, words.get(name, name)) for name in names_of("stack"))
+
+
+@cache
+def job_fields() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+    """Fields of the job: those that everyone needs, and the others."""
+    known = described(Job)
+    others = [name for name in known if name not in FIRST]
+    first = tuple(_field(known[name]) for name in FIRST)
+    return first, tuple(_field(known[name]) for name in others)
+
+
+@cache
+def lock_fields() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+    """Fields of the plan that can be locked: the usual ones, and the others."""
+    known = described(Plan)
+    others = [name for name in known if name not in LOCKED and name != "stage_layers"]
+    return tuple(_lock(known[name]) for name in LOCKED), tuple(_lock(known[name]) for name in others)
+
+
+@cache
+def set_fields() -> tuple[Field, ...]:
+    """Values of the cluster that can be replaced."""
+    return tuple(Field(SET + name, SET_HELP[name][0], "", SET_HELP[name][1], ()) for name in SETS)
+
+
+def _field(field: Described) -> Field:
+    label = field.name.replace("_", " ").capitalize()
+    is_switch = field.kind.base is bool
+    usual = str(field.default) if field.kind.choices else ""
+    choices = (("", f"default ({usual})"), *((name, name) for name in field.kind.choices)) if usual else ()
+    text = SHORT_HELP.get(field.name) or ("" if choices else field.about.help)
+    return Field(field.name, label, text, "default", choices, is_switch)
+
+
+def _lock(field: Described) -> Field:
+    label = field.name if len(field.name) == 2 else field.name.replace("_", " ")  # noqa: PLR2004  # degrees
+    if field.kind.base is bool:
+        return Field(LOCK + field.name, label, "", "any", (("", "any"), ("on", "on"), ("off", "off")))
+    if field.kind.choices:
+        return Field(LOCK + field.name, label, "", "any", (("", "any"), *((each, each) for each in field.kind.choices)))
+    return Field(LOCK + field.name, label, "", "any", ())
+
+
+def form_context() -> dict[str, Any]:
+    """What the template of the form needs besides the question."""
+    return {
+        "models": models(),
+        "clusters": clusters(),
+        "accelerators": accelerators(),
+        "stacks": stacks(),
+        "job_fields": job_fields(),
+        "lock_fields": lock_fields(),
+        "set_fields": set_fields(),
+    }

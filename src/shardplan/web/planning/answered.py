@@ -1,0 +1,101 @@
+"""A question of the Plan view with its search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+from shardplan.api.questions import PutQuestion
+from shardplan.errors import ShardplanError
+from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
+from shardplan.fields import dataclass
+from shardplan.frameworks.defaults import switches_in_stack
+from shardplan.inputs.plan import DEFAULT_PLACEMENT
+from shardplan.planner.related.neighbours import offers_of
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.result import SearchResult
+from shardplan.planner.search import search_question
+from shardplan.planner.stopping import SearchStopped, Stop
+from shardplan.web.state import LOCK, FieldError, PageQuestion, blamed, plan_in
+
+LISTED: Final = 40
+"""Plans of the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """A search for a page."""
+
+    put: PutQuestion
+    result: SearchResult
+    locks: dict[str, tuple[str, ...]]
+    is_first_look: bool = False
+    """Whether it is the best of the usual plans, while all others are still searched."""
+
+    @cached_property
+    def best(self) -> Estimate | None:
+        """The plan to take; None where nothing fits."""
+        return self.result.recommended
+
+    def estimate(self, code: str) -> Estimate:
+        """One plan as an answer to the same question. Raises ``ShardplanError`` where it breaks a rule."""
+        listed = [*self.result.estimates, *([] if self.best is None else [self.best])]
+        plan = plan_in(code)
+        known = next((each for each in listed if each.plan == plan), None)
+        return known or in_framework(estimate_plan(self.put.question, plan), self.put.stack, self.put.question)
+
+    def with_offers(self, stop: Stop) -> SearchResult:
+        """The search with neighbouring counts and batches that would train faster."""
+        if not self.result.estimates:
+            return self.result
+        fastest = min(self.result.estimates, key=lambda each: each.step_time)
+        limits = Restrictions(limit=self.locks)
+        offers = offers_of(self.put.question, fastest, limits, self.put.stack, stop=stop)
+        return replace(self.result, offers=offers)
+
+
+USUAL_SPACE: Final[dict[str, tuple[object, ...]]] = {
+    "placement": (DEFAULT_PLACEMENT,),
+    "sharding": ("zero1", "zero3"),
+    "sharding_degree": (None,),
+    "vp": (1, 2, 3, 4, 5, 6, 8, 10),
+    "etp": (1,),
+}
+"""Where a first look searches: an eighteenth of the plans of DeepSeek-V3 on 2,048 accelerators, within 2 % of the best."""
+
+
+def answered(question: PageQuestion, stop: Stop) -> Answered:
+    """Searches. Raises FieldError and InputError, and ``SearchStopped`` where ``stop`` says so."""
+    put, locks = question.put(), question.restrictions()
+    try:
+        result = search_question(put.question, top=LISTED, limit=locks, stack=put.stack, stop=stop, offers=False)
+    except SearchStopped:
+        raise
+    except ShardplanError as error:
+        field = blamed(error, locks)
+        raise FieldError(error, f"{LOCK}{field}" if field else "stack") from None
+    return _answered(put, result, locks)
+
+
+def first_look(question: PageQuestion, stop: Stop) -> Answered | None:
+    """The best of the usual plans, where all of them take long; None where a whole search is quick, or nothing fits."""
+    put, locks = question.put(), question.restrictions()
+    if not put.question.model.is_moe:
+        return None
+    limit = {**USUAL_SPACE, **locks}
+    try:
+        result = search_question(
+            put.question, top=LISTED, limit=limit, stack=put.stack, stop=stop, suggestions=False
+        )
+    except SearchStopped:
+        raise
+    except ShardplanError:
+        return None  # the whole search says what is wrong
+    return replace(_answered(put, result, locks), is_first_look=True) if result.estimates else None
+
+
+def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> Answered:
+    """The result with what was assumed."""
+    assumed = (*put.assumptions, *switches_in_stack(put.stack, set(locks)))
+    return Answered(put=put, result=result.stating_what_was_not_searched().assuming(assumed), locks=locks)

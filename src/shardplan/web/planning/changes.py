@@ -1,0 +1,32 @@
+"""Changes that an answer suggests, as questions that are one click away."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from shardplan.web.state import JOB, PageQuestion
+
+FLAG: Final = re.compile(r"--([a-z-]+) ([^\s,;()]+)")
+FREED: Final = re.compile(r"leave (.+?) free")
+
+
+def changed(question: PageQuestion, text: str) -> PageQuestion:
+    """``question`` with the change that ``text`` says with flags of the command line: ``--gpus 1024``, ``--fix pp=2``."""
+    freed = FREED.match(text)
+    names = freed[1].split(", ") if freed else []
+    made = question.with_values(locks={name: value for name, value in question.locks.items() if name not in names})
+    for flag, value in FLAG.findall(text):
+        made = _with_flag(made, flag.replace("-", "_"), value)
+    return made
+
+
+def _with_flag(question: PageQuestion, name: str, value: str) -> PageQuestion:
+    if name == "gpus":
+        return question.with_values(gpus=value)
+    if name in JOB:
+        return question.with_values(job={**question.job, name: value})
+    if name == "fix":
+        field, _, wanted = value.partition("=")
+        return question.with_values(locks={**question.locks, field: wanted})
+    return question

@@ -1,0 +1,87 @@
+"""Plans side by side, and why one that was asked for is not the one to take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardplan.errors import ShardplanError
+from shardplan.estimation.estimate import Estimate
+from shardplan.reports.answer_words import percent, signed_time
+from shardplan.reports.breakdown import term_label
+from shardplan.reports.explanation import Difference
+from shardplan.reports.plan_words import flags_text, plan_words
+from shardplan.units import format_bytes, format_time
+from shardplan.web.planning.answered import Answered
+from shardplan.web.planning.verdict import memory, split
+from shardplan.web.state import PageQuestion
+
+MOST_TERMS = 4
+WORTH_A_WORD = 0.002
+"""Share of the step below which a term is as long."""
+
+
+def side(found: Answered, code: str, whole: float | None = None) -> dict[str, Any]:
+    """One plan with its numbers, or the rule that it breaks."""
+    try:
+        estimate = found.estimate(code)
+    except ShardplanError as error:
+        return {"code": code, "error": error, "words": code.replace(";", ", ").replace("=", " ")}
+    asked = found.put.question
+    return {
+        "code": code,
+        "error": None,
+        "estimate": estimate,
+        "words": " \u00b7 ".join(plan_words(estimate)),
+        "step": format_time(estimate.step_time),
+        "mfu": percent(estimate.mfu),
+        "peak": format_bytes(estimate.peak_memory_bytes),
+        "memory": memory(estimate),
+        "split": split(estimate, whole),
+        "flags": flags_text(asked, estimate),
+        "is_best": found.best is not None and estimate.plan == found.best.plan,
+    }
+
+
+def sides(question: PageQuestion, found: Answered) -> list[dict[str, Any]]:
+    """The plan to take and the pinned ones, their times on one scale."""
+    from shardplan.web.state import plan_code
+
+    codes = [*([] if found.best is None else [plan_code(found.best.plan)]), *question.pins]
+    each = [side(found, code) for code in dict.fromkeys(codes)]
+    whole = max((one["estimate"].step_time for one in each if one["error"] is None), default=1.0)
+    return [side(found, one["code"], whole) for one in each]
+
+
+def why_not(found: Answered, estimate: Estimate) -> list[str]:
+    """What speaks for and against a plan next to the one to take, a sentence each."""
+    refused = [f"{estimate.framework} does not run it: {each.rule}." for each in estimate.refusals]
+    best = found.best
+    if best is None:
+        return [*refused, *([] if estimate.reason is None else [f"It does not fit: {estimate.reason}."])]
+    if estimate.plan == best.plan:
+        return ["This is the plan to take."]
+    other = Difference.of(estimate, best)
+    return [*refused, *_memory_sentences(other), *_time_sentences(estimate, best, other)]
+
+
+def _memory_sentences(other: Difference) -> list[str]:
+    if other.missing_bytes:
+        return [f"It does not fit: it needs {format_bytes(other.missing_bytes)} more than an accelerator has."]
+    more = other.memory_added
+    if abs(more) < 5e6:  # noqa: PLR2004  # bytes that read the same
+        return []
+    return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the plan to take."]
+
+
+def _time_sentences(estimate: Estimate, best: Estimate, other: Difference) -> list[str]:
+    lost = other.time_lost
+    if abs(lost) < WORTH_A_WORD * best.step_time:
+        return ["Its step takes as long as that of the plan to take, within what can be told apart."]
+    terms = {name: time - best.breakdown.get(name, 0.0) for name, time in estimate.breakdown.items()}
+    for name, time in best.breakdown.items():
+        terms.setdefault(name, -time)
+    largest = sorted(terms, key=lambda name: -abs(terms[name]))[:MOST_TERMS]
+    told = [f"{term_label(n)} {signed_time(terms[n])}" for n in largest if abs(terms[n]) > WORTH_A_WORD * best.step_time]
+    word = "longer" if lost > 0 else "shorter"
+    share = percent(abs(lost) / best.step_time)
+    return [f"Its step takes {format_time(abs(lost))} ({share}) {word}: {', '.join(told)}."]

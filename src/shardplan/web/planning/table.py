@@ -1,0 +1,96 @@
+"""The best different plans as rows of the page's table."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from shardplan.estimation.estimate import Estimate
+from shardplan.planner.result import SearchResult
+from shardplan.planner.robustness import Ties, has_headroom
+from shardplan.reports.answer_words import percent, signed_time
+from shardplan.reports.plan_words import field_text, plan_words, short_recompute, short_sharding
+from shardplan.units import format_bytes, format_time
+from shardplan.web.state import plan_code
+
+DEGREES: Final = ("tp", "tp_rows", "cp", "pp", "vp", "ep", "etp")
+SWITCHES: Final = (
+    "tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep",
+)  # fmt: skip
+SAME_TIME: Final = 1e-9
+
+
+class Column(NamedTuple):
+    """A column of the table."""
+
+    title: str
+    is_text: bool = False
+    about: str = ""
+    """What a pointer that rests on the title shows."""
+
+
+class Cell(NamedTuple):
+    """A cell, and the number or text that it is sorted by."""
+
+    text: str
+    value: float | str
+
+
+class Row(NamedTuple):
+    """A plan."""
+
+    code: str
+    words: str
+    cells: tuple[Cell, ...]
+    is_recommended: bool
+    is_tie: bool
+    is_tight: bool
+
+
+def plan_table(result: SearchResult) -> dict[str, Any]:
+    """Columns and rows: the plans of a search, best first, the recommended one among them."""
+    assert result.ties is not None
+    ties, best = result.ties, result.estimates[0]
+    listed = [*result.estimates]
+    if ties.recommended.plan not in {each.plan for each in listed}:
+        listed = sorted([*listed, ties.recommended], key=lambda each: max(ties.time_of(each), ties.time_of(best)))
+    degrees = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in listed)]
+    switches = [name for name in SWITCHES if len({getattr(each.plan, name) for each in listed}) > 1]
+    columns = [
+        Column("step", about="predicted time of one optimizer step"),
+        Column("lost", about="time lost against the fastest"),
+        Column("MFU"),
+        Column("memory", about="peak of the fullest stage"),
+        *(Column(name.replace("_", " ")) for name in degrees),
+        Column("dp"),
+        Column("mb", about="micro-batch size"),
+        Column("sharding", is_text=True),
+        Column("recompute", is_text=True),
+        *(Column(name.replace("_", " "), is_text=True) for name in switches),
+    ]
+    rows = [_row(each, ties, best, degrees, switches) for each in listed]
+    return {"columns": columns, "rows": rows, "feasible": f"{result.num_plans_feasible:,}", "factor": ties.factor - 1}
+
+
+def _row(estimate: Estimate, ties: Ties, best: Estimate, degrees: list[str], switches: list[str]) -> Row:
+    plan, time = estimate.plan, ties.time_of(estimate)
+    lost = time - ties.time_of(best)
+    cells = (
+        Cell(format_time(time), time),
+        Cell(signed_time(lost) if lost > SAME_TIME * time else "same", lost),
+        Cell(percent(estimate.mfu), estimate.mfu),
+        Cell(format_bytes(estimate.peak_memory_bytes), estimate.peak_memory_bytes),
+        *(Cell(str(getattr(plan, name)), getattr(plan, name)) for name in degrees),
+        Cell(str(estimate.dp), estimate.dp),
+        Cell(str(plan.micro_batch_size), plan.micro_batch_size),
+        Cell(short_sharding(plan), short_sharding(plan)),
+        Cell(short_recompute(plan), short_recompute(plan)),
+        *(Cell(field_text(getattr(plan, name)), field_text(getattr(plan, name))) for name in switches),
+    )
+    return Row(
+        code=plan_code(plan),
+        words=" ".join(plan_words(estimate)).lower(),
+        cells=cells,
+        is_recommended=plan == ties.recommended.plan,
+        is_tie=plan in ties.robustness,
+        is_tight=not has_headroom(estimate),
+    )

@@ -1,0 +1,202 @@
+"""The plan to take and its numbers, as the words and shapes of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from shardplan.errors import InputError
+from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.question import Question
+from shardplan.inputs.readers.typed import number
+from shardplan.planner.robustness import has_headroom
+from shardplan.reports.answer_words import (
+    how_near,
+    memory_use,
+    percent,
+    question_parts,
+    question_title,
+    run_text,
+    sentence,
+    step_band,
+    token_rates,
+)
+from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
+from shardplan.reports.forms.framework_options import framework_options
+from shardplan.reports.plan_words import field_text, flags_text, plan_words
+from shardplan.units import format_bytes, format_count, format_rate, format_time
+from shardplan.web.planning.answered import Answered
+from shardplan.web.state import LOCK, FieldError, PageQuestion, plan_code
+
+MEMORY_TONES: Final = {
+    "weights": "t1", "gradients": "t2", "optimizer": "t3", "activations": "t4", "logits": "t5", "buffers": "t6",
+    "framework": "t7",
+}  # fmt: skip
+TERM_TONES: Final = {
+    "matmul": "t1", "attention": "t1-soft", "memory_bound": "t2", "recompute": "t2-soft", "host": "t9",
+    "tp_communication": "t4", "cp_communication": "t3", "ep_communication": "t8", "dp_communication": "t6",
+    "pp_communication": "t5", "offload": "t10", "optimizer": "t11", "fixed": "t12", "stragglers": "t12", "bubble": "t7",
+}  # fmt: skip
+LEAST_SHARE: Final = 0.004
+"""Terms of the step below this share are one part of the bar."""
+CHIPS: Final = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute")
+"""Fields of the plan that a click locks."""
+
+
+class Part(NamedTuple):
+    """A part of a bar."""
+
+    label: str
+    text: str
+    share: float
+    tone: str
+
+
+class Chip(NamedTuple):
+    """A field of the plan that can be locked at its value."""
+
+    name: str
+    label: str
+    value: str
+    is_locked: bool
+
+
+def verdict(question: PageQuestion, found: Answered, estimate: Estimate) -> dict[str, Any]:
+    """Everything that the first panel shows of ``estimate``."""
+    asked = found.put.question
+    total, each = token_rates(asked, estimate)
+    options = framework_options(asked, estimate)
+    return {
+        "title": question_title(asked),
+        "parts": question_parts(asked),
+        "notes": asked.model.notes,
+        "estimate": estimate,
+        "step": format_time(estimate.step_time),
+        "band": step_band(estimate),
+        "band_ends": _band_ends(estimate),
+        "mfu": percent(estimate.mfu),
+        "hfu": percent(estimate.hfu) if estimate.hfu > estimate.mfu * 1.0005 else "",  # noqa: PLR2004
+        "peak": f"{format_rate(estimate.peak_flops, 'FLOP')} {estimate.peak_format}",
+        "tokens": total,
+        "tokens_each": each,
+        "training": training(question, asked, estimate),
+        "chips": chips(question, estimate),
+        "words": " \u00b7 ".join(plan_words(estimate)),
+        "code": plan_code(estimate.plan),
+        "memory": memory(estimate),
+        "split": split(estimate),
+        "options": None if options is None else " ".join(options.options),
+        "unsaid": () if options is None else options.unsaid,
+        "flags": flags_text(asked, estimate),
+        "doubt": _doubt(estimate),
+        "near": how_near(estimate) if estimate.evidence else "",
+        "runs": [run_text(run) for run in estimate.evidence],
+        "assumptions": estimate.assumptions,
+        "convention": estimate.flops_convention,
+        "defaults": defaults(asked),
+    }
+
+
+def _band_ends(estimate: Estimate) -> tuple[float, float]:
+    """Where the ends of the band are on a line from zero to a little above its upper end."""
+    whole = 1.1 * estimate.step_time_p90
+    return estimate.step_time_p10 / whole, estimate.step_time_p90 / whole
+
+
+def _doubt(estimate: Estimate) -> str:
+    """What is not sure about the numbers."""
+    if estimate.not_measured is not None:
+        return f"Outside the measured runs: {estimate.not_measured}."
+    return "" if estimate.step_time_note is None else sentence(estimate.step_time_note)
+
+
+def training(question: PageQuestion, asked: Question, estimate: Estimate) -> dict[str, str] | None:
+    """Days, accelerator-hours and money for the tokens of the job; None where no tokens are given."""
+    time, tokens = estimate.time_to_train, asked.job.tokens
+    if time is None or tokens is None:
+        return None
+    low, high = (time * end / estimate.step_time for end in (estimate.step_time_p10, estimate.step_time_p90))
+    hours = time / 3600 * asked.num_accelerators
+    price = price_given(question)
+    return {
+        "time": format_time(time),
+        "band": f"{format_time(low)} to {format_time(high)}",
+        "tokens": format_count(tokens),
+        "hours": format_count(round(hours)),
+        "money": "" if price is None else f"USD {format_count(round(hours * price))}",
+        "price": "" if price is None else f"USD {price:g} per accelerator-hour",
+    }
+
+
+def price_given(question: PageQuestion) -> float | None:
+    """The price of an accelerator for an hour. Raises FieldError."""
+    if not question.price:
+        return None
+    try:
+        return number(question.price, "price", most=1e6)
+    except InputError as error:
+        raise FieldError(error, "price") from None
+
+
+def chips(question: PageQuestion, estimate: Estimate) -> list[Chip]:
+    """The fields of the plan that people speak of; data parallelism follows from the others."""
+    words = []
+    for name in CHIPS:
+        value = getattr(estimate.plan, name)
+        if value != 1 or name in ("tp", "pp", "micro_batch_size"):
+            label = {"micro_batch_size": "micro-batch", "sharding": "", "recompute": "recompute"}.get(name, name)
+            text = field_text(value)
+            words.append(Chip(LOCK + name, label, text, question.locks.get(name) == text))
+    return words
+
+
+def memory(estimate: Estimate) -> dict[str, Any]:
+    """The fullest stage as a bar."""
+    bar = memory_bar(estimate)
+    whole = max(1.0, sum(part.share for part in bar.parts))
+    parts = [
+        Part(part.name, format_bytes(part.value), part.share / whole, MEMORY_TONES.get(part.name, "t7"))
+        for part in bar.parts
+    ]
+    return {
+        "text": memory_use(estimate),
+        "share": percent(bar.used_bytes / bar.usable_bytes),
+        "parts": parts,
+        "end": 1 / whole,
+        "is_tight": estimate.feasible and not has_headroom(estimate),
+        "fits": estimate.feasible,
+    }
+
+
+def split(estimate: Estimate, whole: float | None = None) -> list[Part]:
+    """Where the seconds of the step go; shares are of ``whole`` seconds, or of the step."""
+    shares = step_split(estimate)
+    shown = [share for share in shares if share.share >= LEAST_SHARE]
+    rest = sum(share.value for share in shares if share.share < LEAST_SHARE)
+    order = [*TERM_TONES]
+    shown.sort(key=lambda share: order.index(share.name) if share.name in order else len(order))
+    parts = [_term(share, estimate.step_time, whole) for share in shown]
+    if rest > 0:
+        parts.append(Part("the rest", format_time(rest), rest / (whole or estimate.step_time), "t12"))
+    return parts
+
+
+def _term(share: Share, step: float, whole: float | None) -> Part:
+    text = f"{format_time(share.value)}, {percent(share.value / step)}"
+    return Part(term_label(share.name), text, share.value / (whole or step), TERM_TONES.get(share.name, "t7"))
+
+
+def defaults(asked: Question) -> dict[str, str]:
+    """What fields that were left empty were answered with, to be shown in them."""
+    job = asked.job
+    return {
+        "sequence_length": f"{job.sequence_length:,}",
+        "global_batch_size": f"{job.global_batch_size:,}",
+        "precision": job.precision,
+        "tokens": "none" if job.tokens is None else format_count(job.tokens),
+    }
+
+
+def listed_words(estimates: Sequence[Estimate]) -> list[str]:
+    """The words of plans, for a filter."""
+    return [" ".join(plan_words(each)).lower() for each in estimates]

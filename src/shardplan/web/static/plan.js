@@ -1,0 +1,164 @@
+// The Plan view: locks, pins, the plan that is looked at, the table of plans and the picture of all of them.
+
+import { ask, form, sendLater, setField } from "./app.js";
+import { draw } from "./charts.js";
+
+const answer = document.getElementById("answer");
+const lookedAt = document.getElementById("looked-at");
+
+// Pins and the plan that is looked at are fields of the form without a place on the page.
+function looked(name) {
+  return [...lookedAt.querySelectorAll(`input[name="${name}"]`)];
+}
+
+function addLooked(name, value) {
+  const input = document.createElement("input");
+  Object.assign(input, { type: "hidden", name, value });
+  lookedAt.append(input);
+}
+
+function part(path, id) {
+  const place = document.getElementById(id);
+  if (place) htmx.ajax("GET", path, { source: form(), target: place, swap: "innerHTML", values: {} });
+}
+
+function togglePin(code) {
+  const known = looked("pin").find((each) => each.value === code);
+  if (known) known.remove();
+  else addLooked("pin", code);
+  markPins();
+  part("/compare", "compare");
+}
+
+function markPins() {
+  const pinned = new Set(looked("pin").map((each) => each.value));
+  for (const button of answer.querySelectorAll("[data-pin]")) {
+    button.setAttribute("aria-pressed", String(pinned.has(button.dataset.pin)));
+  }
+}
+
+function show(code) {
+  for (const each of looked("show")) each.remove();
+  for (const row of answer.querySelectorAll("tr[data-code]")) {
+    if (row.dataset.code === code) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
+  if (code) {
+    addLooked("show", code);
+    part("/one", "one");
+  } else {
+    document.getElementById("one").replaceChildren();
+    sendLater();
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("[data-lock], [data-pin], [data-show], [data-sort], tr[data-code]");
+  if (!target || !answer.contains(target)) return;
+  const { lock, value, pin, sort } = target.dataset;
+  if (lock) setField(lock, target.getAttribute("aria-pressed") === "true" ? "" : value);
+  else if (pin) togglePin(pin);
+  else if (sort !== undefined) sortBy(target.closest("table"), Number(sort), target.closest("th"));
+  else show(target.dataset.show ?? target.dataset.code);
+});
+
+// Sorting and filtering the table.
+function sortBy(table, column, title) {
+  const isUp = title.getAttribute("aria-sort") !== "ascending";
+  for (const each of table.querySelectorAll("th")) each.removeAttribute("aria-sort");
+  title.setAttribute("aria-sort", isUp ? "ascending" : "descending");
+  const value = (row) => row.cells[column + 1].dataset.v;
+  const order = (a, b) => (Number.isNaN(Number(a)) ? a.localeCompare(b) : Number(a) - Number(b));
+  const rows = [...table.tBodies[0].rows].sort((a, b) => order(value(a), value(b)) * (isUp ? 1 : -1));
+  table.tBodies[0].append(...rows);
+}
+
+document.addEventListener("input", (event) => {
+  if (!event.target.matches?.("[data-filter]")) return;
+  event.stopPropagation();
+  const wanted = event.target.value.toLowerCase().split(",").map((each) => each.trim()).filter(Boolean);
+  let number = 0;
+  for (const row of answer.querySelectorAll("tr[data-words]")) {
+    const words = ` ${row.dataset.words.replaceAll("\u00b7", " ")} `;
+    row.hidden = !wanted.every((each) => words.includes(` ${each}`));
+    number += row.hidden ? 0 : 1;
+  }
+  answer.querySelector("[data-count]").textContent = `${number} plan${number === 1 ? "" : "s"}`;
+});
+
+// The picture of the space.
+const TONES = ["--c1", "--c4", "--c2", "--c6", "--c3", "--c5", "--c8", "--c9", "--c10"];
+const TICKS = [-3, -2, -1, 0, 1, 2, 3, 4, 5].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power));
+let colour = null;
+
+function traces(points, name) {
+  const values = points.dimensions[name] ?? points.time.map(() => "");
+  const kinds = [...new Set(values)].sort((a, b) => (typeof a === "number" ? a - b : String(a).localeCompare(String(b))));
+  const label = name.replaceAll("_", " ");
+  const of = (kind, fits, index) => {
+    const chosen = values.flatMap((each, at) => (each === kind && Boolean(points.fits[at]) === fits ? [at] : []));
+    const tone = `var(${TONES[index % TONES.length]})`;
+    return {
+      type: "scatter", mode: "markers", name: `${label} ${kind}`, legendgroup: String(kind), showlegend: fits,
+      x: chosen.map((at) => points.time[at]), y: chosen.map((at) => points.memory[at]),
+      customdata: chosen.map((at) => [points.codes[at], points.codes[at].replaceAll(";", ", ").replaceAll("=", " ")]),
+      hovertemplate: "%{customdata[1]}<br>%{x:.3~g} s, %{y:.3~g} GB<extra></extra>",
+      marker: fits
+        ? { color: tone, size: 6, opacity: 0.8 }
+        : { color: "rgba(0,0,0,0)", size: 5, opacity: 0.45, line: { color: tone, width: 1 } },
+    };
+  };
+  return kinds.flatMap((kind, index) => [of(kind, false, index), of(kind, true, index)]).filter((each) => each.x.length);
+}
+
+function figure(points, name) {
+  const data = traces(points, name);
+  if (points.best) {
+    data.push({
+      type: "scatter", mode: "markers", name: "plan to take", x: [points.best[0]], y: [points.best[1]], customdata: [[points.best[2], "the plan to take"]],
+      hovertemplate: "the plan to take<br>%{x:.3~g} s, %{y:.3~g} GB<extra></extra>",
+      marker: { color: "var(--text)", symbol: "star", size: 14, line: { color: "var(--panel)", width: 1 } },
+    });
+  }
+  const shapes = points.usable
+    ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: points.usable, y1: points.usable, line: { color: "var(--bad)", width: 1, dash: "dash" } }]
+    : [];
+  const annotations = points.usable
+    ? [{ xref: "paper", x: 1, y: Math.log10(points.usable), xanchor: "right", yanchor: "bottom", text: "usable memory", showarrow: false, font: { color: "var(--bad)" } }]
+    : [];
+  const axis = { type: "log", tickmode: "array", tickvals: TICKS, ticktext: TICKS.map((each) => `${Number(each.toPrecision(1))}`) };
+  return {
+    data,
+    layout: {
+      xaxis: { ...axis, title: { text: "step time [s]" } }, yaxis: { ...axis, title: { text: "peak memory [GB]" } },
+      hovermode: "closest", shapes, annotations, margin: { l: 64, r: 16, t: 8, b: 48 },
+      legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0, font: { size: 11 } },
+    },
+  };
+}
+
+async function drawSpace() {
+  const place = document.querySelector("[data-space]");
+  const data = document.querySelector("[data-points]");
+  const select = document.querySelector("[data-colour]");
+  if (!place || !data || place.dataset.isDrawn) return;
+  place.dataset.isDrawn = "yes";
+  const points = JSON.parse(data.textContent);
+  const names = Object.keys(points.dimensions);
+  select.replaceChildren(...names.map((name) => new Option(name.replaceAll("_", " "), name)));
+  select.value = names.includes(colour) ? colour : names[0] ?? "";
+  const again = () => draw(place, figure(points, select.value));
+  select.addEventListener("change", (event) => {
+    event.stopPropagation();
+    colour = select.value;
+    again();
+  });
+  await again();
+  place.on?.("plotly_click", (event) => show(event.points[0].customdata[0]));
+}
+
+document.addEventListener("htmx:afterSwap", () => {
+  markPins();
+  drawSpace();
+});
+drawSpace();

@@ -1,0 +1,103 @@
+"""A real server and a real browser: Debian's chromium, or the tests are skipped."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright drives the browser: pip install 'shardplan[test]'")
+uvicorn = pytest.importorskip("uvicorn", reason="the server is in the ui extra")
+
+from playwright.sync_api import Browser, Page, Playwright, Request, sync_playwright  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """Address of the app on a free port."""
+    from shardplan.web.app import create_app
+    from shardplan.web.settings import Settings
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = uvicorn.Config(create_app(Settings(port=port)), host="127.0.0.1", port=port, log_level="error")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not running.started and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert running.started
+    yield f"http://127.0.0.1:{port}"
+    running.should_exit = True
+    thread.join(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def playwright_driver() -> Iterator[Playwright]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium: apt install chromium")
+    with sync_playwright() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def browser(playwright_driver: Playwright) -> Iterator[Browser]:
+    found = playwright_driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, server: str) -> Iterator[Open]:
+    """Opens addresses of the server; the test fails on errors of the console and on requests to other hosts."""
+    problems: list[str] = []
+    contexts = []
+
+    def opened(path: str = "/", *, width: int = 1280, height: int = 900, **known: Any) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height}, base_url=server, **known)
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(message.text) if is_fault(message) else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: problems.append(request.url) if is_elsewhere(request, server) else None)
+        page.goto(path)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not problems
+
+
+def is_fault(message: Any) -> bool:
+    """Whether the console reports a fault; a refused question (422) is an answer, which browsers log."""
+    return message.type in ("error", "warning") and "status of 422" not in message.text
+
+
+def is_elsewhere(request: Request, server: str) -> bool:
+    """Whether a request leaves the server."""
+    return not request.url.startswith((server, "data:", "blob:"))
+
+
+@pytest.fixture
+def page(open_page: Open) -> Page:
+    """The first visit, with its answer."""
+    found = open_page("/")
+    answered(found)
+    return found
+
+
+def answered(page: Page) -> None:
+    """Waits until the answer is there and is not stale."""
+    page.wait_for_selector("#answer[aria-busy=false] [data-said]")

@@ -1,0 +1,198 @@
+"""Journeys of the Plan view."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from shardplan.files import DATA
+
+from tests.web.browser.conftest import answered
+
+Open = Callable[..., Page]
+BIG = "#answer .big"
+
+
+def change(page: Page, label: str, value: str) -> None:
+    """Types into a field and leaves it."""
+    page.get_by_label(label, exact=True).fill(value)
+    page.keyboard.press("Tab")
+
+
+def settled(page: Page, query: str) -> None:
+    """Waits for the answer of the question whose address has ``query``."""
+    page.wait_for_url(re.compile(re.escape(query)))
+    answered(page)
+
+
+def test_first_visit_has_an_answer_with_units(page: Page) -> None:
+    assert re.search(r"[\d.]+ m?s a step", page.inner_text(BIG))
+    text = page.inner_text("#answer")
+    for part in ("80 % band", "MFU", "TFLOP/s bf16", "usable", "per accelerator", "Nearest measured runs", "megatron-lm"):
+        assert part in text
+
+
+def test_every_change_asks_again_and_the_address_puts_the_same_question(page: Page, open_page: Open) -> None:
+    before = page.inner_text(BIG)
+    change(page, "Accelerators", "1024")
+    settled(page, "gpus=1024")
+    after = page.inner_text(BIG)
+    assert after != before
+    again = open_page(page.url)
+    answered(again)
+    assert again.inner_text(BIG) == after
+
+
+def test_a_model_is_chosen_with_the_keyboard(page: Page) -> None:
+    box = page.get_by_role("combobox", name="Model")
+    box.focus()
+    page.keyboard.type("llama-3.1-8")
+    expect(page.get_by_role("option")).to_have_count(1)
+    page.keyboard.press("Enter")
+    settled(page, "model=llama-3.1-8b")
+    assert "llama-3.1-8b" in page.inner_text("#verdict-title")
+
+
+def test_a_field_is_locked_and_freed(page: Page) -> None:
+    chip = page.locator('[data-lock="lock.tp"]')
+    value = chip.get_attribute("data-value")
+    chip.click()
+    settled(page, f"lock.tp={value}")
+    expect(page.locator('[data-lock="lock.tp"]')).to_have_attribute("aria-pressed", "true")
+    page.locator('[data-lock="lock.tp"]').click()
+    page.wait_for_function("!location.search.includes('lock')")
+    answered(page)
+
+
+def test_a_locked_value_is_kept(open_page: Open) -> None:
+    page = open_page("/?model=llama-3.1-70b&cluster=dgx-h100&gpus=512&lock.tp=8")
+    answered(page)
+    expect(page.locator('[data-lock="lock.tp"]')).to_have_attribute("data-value", "8")
+
+
+def test_plans_are_sorted_filtered_pinned_and_compared(page: Page) -> None:
+    page.get_by_role("button", name="memory", exact=True).click()
+    cells = page.locator("table.plans tbody tr td:nth-child(5)")
+    values = [float(each.get_attribute("data-v") or "nan") for each in cells.all()]
+    assert values == sorted(values)
+    page.get_by_label("Filter").fill("tp 8")
+    rows = page.locator("table.plans tbody tr:visible")
+    assert all("tp 8" in (row.get_attribute("data-words") or "") for row in rows.all())
+    rows.first.locator("[data-pin]").click()
+    page.wait_for_selector("#compare article >> nth=1")
+    assert "pin=" in page.url
+    expect(page.locator("#compare article")).to_have_count(2)
+    page.locator("#compare [data-pin]").click()
+    expect(page.locator("#compare article")).to_have_count(0)
+
+
+def test_why_not_this_plan(page: Page) -> None:
+    page.locator("table.plans tbody tr:not(.take) [data-show]").first.click()
+    page.wait_for_selector("[data-one]")
+    assert re.search(r"longer|shorter|as long|memory", page.inner_text("[data-one]"))
+    assert "show=" in page.url
+
+
+def test_a_click_on_a_point_shows_that_plan(page: Page) -> None:
+    page.wait_for_selector("[data-space] .main-svg")
+    point = page.locator("[data-space] .scatterlayer .trace:last-child .point").first
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector("[data-one]")
+
+
+def test_an_error_is_at_its_field(page: Page) -> None:
+    change(page, "Sequence length", "many")
+    page.wait_for_selector(".panel.error")
+    expect(page.get_by_label("Sequence length")).to_have_attribute("aria-invalid", "true")
+    assert "sequence" in page.inner_text("#error-sequence_length")
+    change(page, "Sequence length", "4k")
+    settled(page, "sequence_length=4k")
+    expect(page.get_by_label("Sequence length")).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_an_unknown_model_is_named_with_its_neighbours(page: Page) -> None:
+    change(page, "Model", "llama-3.1-71b")
+    page.wait_for_selector(".panel.error")
+    assert "llama-3.1-70b" in page.inner_text(".panel.error")
+
+
+def test_where_nothing_fits_what_would_fit_is_one_click_away(open_page: Open) -> None:
+    page = open_page("/?model=llama-3.1-405b&cluster=dgx-h100&gpus=8")
+    answered(page)
+    assert "Nothing fits" in page.inner_text("#answer")
+    page.locator("[data-apply]").first.click()
+    page.wait_for_selector(BIG)
+
+
+def test_tokens_and_price_give_days_and_money(page: Page) -> None:
+    change(page, "Tokens", "15T")
+    settled(page, "tokens=15T")
+    change(page, "Price", "2.5")
+    settled(page, "price=2.5")
+    text = page.inner_text(".tiles")
+    assert re.search(r"USD [\d.]+", text)
+    assert "accelerator-hours" in text
+
+
+def test_a_pasted_model_travels_in_the_link(page: Page, open_page: Open) -> None:
+    config = json.loads((DATA / "models" / "llama-3.1-8b.json").read_text())
+    config["num_hidden_layers"] = 24
+    page.get_by_text("Use a config.json").click()
+    page.get_by_label("Text of a config.json").fill(json.dumps(config))
+    page.keyboard.press("Tab")
+    page.wait_for_url(re.compile("#config="))
+    answered(page)
+    size = page.inner_text("#answer .quiet")
+    assert "parameters" in size
+    again = open_page(page.url)
+    answered(again)
+    assert again.inner_text("#answer .quiet") == size
+
+
+def test_a_session_is_saved_and_opened(page: Page, tmp_path: Path) -> None:
+    change(page, "Accelerators", "256")
+    settled(page, "gpus=256")
+    said = page.inner_text(BIG)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save session").click()
+    file = tmp_path / "plan.json"
+    download.value.save_as(file)
+    assert json.loads(file.read_text())["num_accelerators"] == 256
+    page.goto("/")
+    answered(page)
+    page.locator("[data-open-session]").set_input_files(file)
+    settled(page, "gpus=256")
+    assert page.inner_text(BIG) == said
+
+
+def test_an_older_answer_never_replaces_a_newer_one(page: Page) -> None:
+    for number in ("64", "128", "256", "1024"):
+        page.get_by_label("Accelerators", exact=True).fill(number)
+    settled(page, "gpus=1024")
+    page.wait_for_timeout(500)
+    assert "gpus=1024" in page.url
+    assert "1,024 x" in page.inner_text("#verdict-title")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1920])
+def test_pages_fit_their_width(open_page: Open, scheme: str, width: int) -> None:
+    page = open_page("/", width=width, color_scheme=scheme)
+    answered(page)
+    page.wait_for_selector("[data-space] .main-svg")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_javascript_a_button_asks(open_page: Open) -> None:
+    page = open_page("/", java_script_enabled=False)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    assert "a step" in page.inner_text(BIG)
