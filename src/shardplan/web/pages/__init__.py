@@ -9,9 +9,9 @@ from typing import Final
 from fastapi import FastAPI
 from fastapi.responses import FileResponse
 
-from shardplan.web.pages import audit, plan, trust
+from shardplan.web.pages import audit, plan, step, trust
 
-PAGES: Final[tuple[ModuleType, ...]] = (plan, trust, audit)
+PAGES: Final[tuple[ModuleType, ...]] = (plan, step, trust, audit)
 """Each has a ``VIEW`` and a ``router``."""
 
 
