@@ -6,6 +6,7 @@ A name is a name here, never a path: nothing of the server's disk can be read by
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
@@ -46,9 +47,18 @@ class FieldError(InputError):
 
     def __init__(self, error: ShardplanError, name: str) -> None:
         """``name``: of the field; ``error``: what is wrong with it."""
-        super().__init__(error.message, rule=error.rule, hint=error.hint)
+        super().__init__(in_words(error.message), rule=in_words(error.rule), hint=in_words(error.hint))
         self.field = name
         self.is_refusal = isinstance(error, NotRunnableError)
+
+
+def in_words(text: str) -> str:
+    """A text that names flags of the command line, with the fields of a form in their place."""
+    return FLAG.sub(lambda found: NAMES.get(found[1], found[1].replace("-", " ")), text)
+
+
+FLAG: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+NAMES: Final = {"gpus": "the number of accelerators", "fix": "lock", "limit": "lock", "stack": "the framework"}
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def accelerators() -> tuple[Option, ...]:
 @cache
 def stacks() -> tuple[tuple[str, str], ...]:
     """All frameworks."""
-    words = {"usual": "The usual one of the accelerator", "any": "None: any consistent plan"}
+    words = {"usual": "Usual one", "any": "None"}
     return tuple((name, words.get(name, name)) for name in names_of("stack"))
 
 
@@ -117,7 +117,7 @@ def _field(field: Described) -> Field:
 
 
 def _lock(field: Described) -> Field:
-    label = field.name if len(field.name) == 2 else field.name.replace("_", " ")  # noqa: PLR2004  # degrees
+    label = field.name if len(field.name) == 2 else field.name.replace("_", " ")  # degrees
     if field.kind.base is bool:
         return Field(LOCK + field.name, label, "", "any", (("", "any"), ("on", "on"), ("off", "off")))
     if field.kind.choices:

@@ -98,7 +98,7 @@ def _nothing(question: PageQuestion, found: Answered) -> dict[str, Any]:
     often = next(iter(result.rejected), None)
     changes = [
         {
-            "change": sentence(each.change.partition(": --")[0]),
+            "change": sentence(each.change.partition(": --")[0])[:-1],
             "address": f"/?{changed(question, each.change).query()}",
             "step": format_time(each.estimate.step_time),
             "memory": format_bytes(each.estimate.peak_memory_bytes),

@@ -68,7 +68,7 @@ def _memory_sentences(other: Difference) -> list[str]:
     if other.missing_bytes:
         return [f"It does not fit: it needs {format_bytes(other.missing_bytes)} more than an accelerator has."]
     more = other.memory_added
-    if abs(more) < 5e6:  # noqa: PLR2004  # bytes that read the same
+    if abs(more) < 5e6:  # bytes that read the same
         return []
     return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the plan to take."]
 

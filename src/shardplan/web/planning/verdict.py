@@ -75,7 +75,7 @@ def verdict(question: PageQuestion, found: Answered, estimate: Estimate) -> dict
         "band": step_band(estimate),
         "band_ends": _band_ends(estimate),
         "mfu": percent(estimate.mfu),
-        "hfu": percent(estimate.hfu) if estimate.hfu > estimate.mfu * 1.0005 else "",  # noqa: PLR2004
+        "hfu": percent(estimate.hfu) if estimate.hfu > estimate.mfu * 1.0005 else "",
         "peak": f"{format_rate(estimate.peak_flops, 'FLOP')} {estimate.peak_format}",
         "tokens": total,
         "tokens_each": each,

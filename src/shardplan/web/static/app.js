@@ -14,6 +14,10 @@ function stale(isStale, continues = false) {
   document.body.classList.toggle("busy", isStale);
 }
 
+if (matchMedia("(max-width: 900px)").matches) {
+  for (const each of document.querySelectorAll("details[data-folds]")) each.open = false; // the verdict comes first
+}
+
 // The request of the answer: an older one is aborted, the answer that is shown is marked until the new one is there.
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!isAnswer(event)) return;
