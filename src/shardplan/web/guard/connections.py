@@ -10,6 +10,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 IDLE_TIME: Final = 10.0
 """Seconds in which a new connection has to send the head of a request."""
+KEEP_ALIVE: Final = 5.0
+"""Seconds that a connection stays open after an answer."""
 SLOW_READER: Final = 30.0
 """Seconds that a client may take to read an answer."""
 
@@ -32,6 +34,7 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Takes a new connection, if need be in place of one that waits."""
         super().connection_made(transport)
+        self.timeout_keep_alive = KEEP_ALIVE  # type: ignore[assignment]  # uvicorn takes whole seconds from its settings
         self._expect_head()
         if len(self.connections) > self.most:
             waiting = [each for each in self.connections if isinstance(each, GuardedProtocol) and each.is_waiting]

@@ -103,7 +103,11 @@ def _health() -> Record:
     ok = {"description": "The server is up.", "content": {"application/json": {"schema": schema}}}
     return {
         "/healthz": {
-            "get": {"operationId": "healthz", "summary": "Say that the server is up.", "responses": {"200": ok}}
+            "get": {
+                "operationId": "healthz",
+                "summary": "Say that the server is up.",
+                "responses": {"200": ok, **_refusals("401", "404", "413", "415", "422", "503", "504")},
+            }
         }
     }
 

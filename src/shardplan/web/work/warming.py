@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from threading import Thread
 
 
+@cache
 def warm_up() -> Thread:
-    """Starts to fetch it, in a thread of its own."""
+    """Starts to fetch it, in a thread of its own; once in a process."""
     thread = Thread(target=_fetch, name="shardplan-warming", daemon=True)
     thread.start()
     return thread
