@@ -24,7 +24,7 @@ MOST_POINTS: Final = 600
 """Of a line of memory."""
 MOST_RANKS: Final = 8
 DECADES: Final = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
-RATES: Final = tuple(10.0**power for power in range(10, 17))
+RATES: Final = tuple(digit * 10.0**power for power in range(10, 17) for digit in (1, 2, 5))
 
 
 def memory_figure(timeline: StepTimeline, usable: float) -> Figure:
@@ -71,7 +71,7 @@ def _memory_line(timeline: StepTimeline, rank: int, tone: str) -> dict[str, Any]
 
 def operators_figure(layer: Sequence[LayerOperator]) -> Figure:
     """What every operator of a layer adds to its pass, by what limits it."""
-    names = [f"{each.name}, {each.direction}" for each in layer]
+    names = [f"{each.name.replace('_', ' ')}, {each.direction}" for each in layer]
     bars = [
         {
             "type": "bar",
@@ -121,7 +121,7 @@ def roofline_figure(roofline: LayerRoofline) -> Figure:
         "name": "matrix products",
         "x": at,
         "y": [point.rate for point in points],
-        "text": [point.name for point in points],
+        "text": [point.name.replace("_", " ") for point in points],
         "textposition": ["bottom center" if number % 2 else "top center" for number in range(len(points))],
         "hovertemplate": "%{text}<extra></extra>",
         "cliponaxis": False,

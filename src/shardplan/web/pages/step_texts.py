@@ -63,18 +63,22 @@ def step_texts(shown: Simulated, found: Answered) -> dict[str, Any]:
         ],
         "operators_figure": operators_figure(timeline.layer),
         "operators": [
-            (each.name, each.direction, format_time(each.time), format_time(each.exposed_time), each.bound)
+            (_words(each.name), each.direction, format_time(each.time), format_time(each.exposed_time), each.bound)
             for each in timeline.layer
         ],
         "roofline_figure": roofline_figure(roofline),
         "roofline": [
-            (each.name, f"{each.intensity:,.0f}", format_rate(each.rate, "FLOP"), percent(each.rate / roofline.peak))
+            (_words(each.name), f"{each.intensity:,.0f}", format_rate(each.rate, "FLOP"), percent(each.rate / roofline.peak))
             for each in roofline.points
         ],
         "traffic_figure": traffic_figure(estimate.communication),
         "traffic": _traffic(estimate),
         "tiers": [tier.name for tier in found.put.question.cluster.tiers],
     }
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _traffic(estimate: Estimate) -> list[tuple[str, list[str]]]:
