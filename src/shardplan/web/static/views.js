@@ -2,5 +2,6 @@
 
 document.addEventListener("change", (event) => {
   const form = event.target.form;
+  if ("alone" in event.target.dataset) return;
   if (form?.matches("[hx-get], [hx-post]") && !form.contains(event.target)) htmx.trigger(form, "change");
 });
