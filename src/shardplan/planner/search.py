@@ -44,8 +44,9 @@ def search_question(
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
-    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits, and,
-    with ``offers``, for neighbouring counts and batches where something does. ``simulated``: called with plans simulated and plans in all.
+    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits, and, with
+    ``offers``, for neighbouring counts and batches where something does. ``simulated``: called with plans simulated and
+    plans in all.
     """
     started = time.perf_counter()
     _check_top(top)

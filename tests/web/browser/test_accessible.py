@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page
-
 from tests.web.browser.conftest import answered
 
 Open = Callable[..., Page]

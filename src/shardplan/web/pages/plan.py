@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 
 from shardplan.errors import ShardplanError
 from shardplan.reports.answer_words import sentence
 from shardplan.reports.explanation import explain
 from shardplan.reports.explanation_words import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.reports.leverage import most_helpful
-from shardplan.reports.plan_file import PlanFile, plan_file_record
+from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
 from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.form import form_context
@@ -26,6 +26,7 @@ from shardplan.web.planning.compared import side, sides, why_not
 from shardplan.web.planning.space import IN_TABLE, points_of, space_record
 from shardplan.web.planning.table import plan_table
 from shardplan.web.planning.verdict import memory, verdict
+from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, plan_code, question_of
 from shardplan.web.work.answering import answer
 
@@ -198,8 +199,19 @@ async def one(request: Request) -> HTMLResponse:
 async def plan_file(request: Request) -> Response:
     """The answer as a plan file, which the command line and Python read too."""
     question = await question_of(request)
-    text = await worked_out(
-        request, question, "file", lambda found: json.dumps(plan_file_record(PlanFile.of(found.result)), indent=1)
-    )
+    found = await asked(request, question)
+    record = await answer(request, lambda _stop: session_record(question, PlanFile.of(found.result)))
+    text = json.dumps(record, indent=1)
     headers = {"Content-Disposition": 'attachment; filename="plan.json"', "Cache-Control": "no-store"}
     return Response(text, media_type="application/json", headers=headers)
+
+
+@router.post("/open")
+async def opened(request: Request) -> Response:
+    """The question of a session that is sent, for the page to put."""
+    text = (await request.body()).decode("utf-8", errors="replace")
+    try:
+        question = await answer(request, lambda _stop: session_in(text))
+    except ShardplanError as error:
+        return JSONResponse(error.to_record(), status_code=422)
+    return JSONResponse({"query": question.query(), "config": question.config})

@@ -62,7 +62,7 @@ USUAL_SPACE: Final[dict[str, tuple[object, ...]]] = {
     "vp": (1, 2, 3, 4, 5, 6, 8, 10),
     "etp": (1,),
 }
-"""Where a first look searches: an eighteenth of the plans of DeepSeek-V3 on 2,048 accelerators, within 2 % of the best."""
+"""Where a first look searches: an eighteenth of the plans of DeepSeek-V3 on 2,048 accelerators, 2 % from the best."""
 
 
 def answered(question: PageQuestion, stop: Stop) -> Answered:
@@ -85,9 +85,7 @@ def first_look(question: PageQuestion, stop: Stop) -> Answered | None:
         return None
     limit = {**USUAL_SPACE, **locks}
     try:
-        result = search_question(
-            put.question, top=LISTED, limit=limit, stack=put.stack, stop=stop, suggestions=False
-        )
+        result = search_question(put.question, top=LISTED, limit=limit, stack=put.stack, stop=stop, suggestions=False)
     except SearchStopped:
         raise
     except ShardplanError:

@@ -12,7 +12,7 @@ FREED: Final = re.compile(r"leave (.+?) free")
 
 
 def changed(question: PageQuestion, text: str) -> PageQuestion:
-    """``question`` with the change that ``text`` says with flags of the command line: ``--gpus 1024``, ``--fix pp=2``."""
+    """``question`` with the change that ``text`` says in flags of the command line: ``--gpus 1024``."""
     freed = FREED.match(text)
     names = freed[1].split(", ") if freed else []
     made = question.with_values(locks={name: value for name, value in question.locks.items() if name not in names})

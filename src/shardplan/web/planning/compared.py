@@ -81,9 +81,8 @@ def _time_sentences(estimate: Estimate, best: Estimate, other: Difference) -> li
     for name, time in best.breakdown.items():
         terms.setdefault(name, -time)
     largest = sorted(terms, key=lambda name: -abs(terms[name]))[:MOST_TERMS]
-    told = [
-        f"{term_label(n)} {signed_time(terms[n])}" for n in largest if abs(terms[n]) > WORTH_A_WORD * best.step_time
-    ]
+    least = WORTH_A_WORD * best.step_time
+    told = [f"{term_label(name)} {signed_time(terms[name])}" for name in largest if abs(terms[name]) > least]
     word = "longer" if lost > 0 else "shorter"
     share = percent(abs(lost) / best.step_time)
     return [f"Its step takes {format_time(abs(lost))} ({share}) {word}: {', '.join(told)}."]
