@@ -104,6 +104,12 @@ def test_a_step_simulated(api: TestClient, plans: Any) -> None:
     assert same[0] == same[1] != calm["step_time_s"]
 
 
+def test_a_step_that_would_take_minutes_is_not_simulated(api: TestClient) -> None:
+    job = {"global_batch_size": 2**31}
+    file = _asked(api, "estimate", **QUESTION | {"num_accelerators": 8}, job=job, plan={"pp": 8})
+    assert "forward passes" in _refused(api, "simulate", file=file)["message"]
+
+
 def test_a_launch_script_audited(api: TestClient) -> None:
     script = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 4 --data-path /a/b\n"
     found = _asked(api, "audit", text=script, model="llama-3.1-8b", cluster="dgx-h100", num_accelerators=8)
@@ -143,7 +149,8 @@ def test_models_and_clusters_in_full(api: TestClient, plans: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["/etc/passwd", "../../etc/passwd", "examples/config.json", ".", "~", "file:///etc/passwd", "a\x00b", "C:\\x", "x" * 200],
+    ["/etc/passwd", "../../etc/passwd", "examples/config.json", ".", "~", "file:///etc/passwd", "a\x00b", "C:\\x",
+     "x" * 200],
 )  # fmt: skip
 @pytest.mark.parametrize("field", ["model", "cluster", "accelerator", "stack", "profile"])
 def test_names_are_names_not_paths(api: TestClient, field: str, name: str) -> None:

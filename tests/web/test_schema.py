@@ -18,13 +18,15 @@ from tests.web.conftest import serving
 from shardplan.web.json.document import document_of
 from shardplan.web.settings import Settings
 
-EXAMPLES = max(2, int(os.environ.get("SHARDPLAN_FUZZ", "0")) // 100)
+FUZZ = int(os.environ.get("SHARDPLAN_FUZZ", "0"))
+EXAMPLES = max(4, FUZZ // 100)
 
 load_all_checks()
 WANTED = [CHECKS.get_one(name) for name in (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
 )]  # fmt: skip
 schema = schemathesis.openapi.from_dict(document_of())
+schema.config.phases.coverage.enabled = FUZZ > 0  # every bound of every field: minutes
 
 
 @pytest.fixture(scope="module")

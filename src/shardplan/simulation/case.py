@@ -17,6 +17,7 @@ from shardplan.records import RecordFormat, keys, schema_fields
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.schedules.registry import load_any_schedule
 from shardplan.schedules.simulated.order_file import read_order_file
+from shardplan.simulation.pieces import check_passes
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 RULE: Final = "a case names a schedule, its counts and its times"
 CASE: Final = RecordFormat(RULE, "see docs/simulation.md for an example")
 FILE: Final = FileKind("the case", 16 * 1024 * 1024, RULE)
-MOST_PIECES: Final = 4_000_000
-"""Chunk passes that one simulation may have: larger ones take minutes."""
 MOST_TIME: Final = 1e9
 """Seconds of one pass."""
 
@@ -66,14 +65,8 @@ class StepCase:
         ):
             if count < 1:
                 raise CASE.wrong(name, f"is {count}: it must be 1 or more")
-        num_pieces = self.num_ranks * vp * self.num_microbatches
-        if num_pieces > MOST_PIECES:
-            raise InputError(
-                f"the case has {num_pieces:,} forward passes of chunks",
-                rule=f"a simulation has at most {MOST_PIECES:,}",
-                hint="simulate fewer micro-batches or ranks: the steady state repeats itself",
-            )
         at = Pipeline(pp=self.num_ranks, vp=vp, num_microbatches=self.num_microbatches, group_size=self.num_ranks)
+        check_passes(at)
         return schedule, at, self._times(self.num_ranks * vp)
 
     def _times(self, num_chunks: int) -> ChunkTimes:

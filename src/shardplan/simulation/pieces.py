@@ -21,6 +21,19 @@ KINDS: Final = ("F", "B", "W", "BW")
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = range(4)
 WORK: Final = {"F": "forward pass", "B": "input gradient", "W": "weight gradient", "BW": "backward pass"}
 NOTHING: Final = -1
+MOST_PASSES: Final = 4_000_000
+"""Forward passes of chunks that one simulation may have: larger ones take minutes."""
+
+
+def check_passes(at: Pipeline, num_steps: int = 1, *, most: int = MOST_PASSES) -> None:
+    """Refuses a step, or several that are simulated one by one, which would take minutes. Raises ``InputError``."""
+    num_passes = at.pp * at.vp * at.num_microbatches * num_steps
+    if num_passes > most:
+        raise InputError(
+            f"the step has {num_passes:,} forward passes of chunks",
+            rule=f"a simulation has at most {most:,}",
+            hint="simulate fewer micro-batches or ranks: the steady state repeats itself",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

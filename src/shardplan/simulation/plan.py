@@ -13,6 +13,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.schedules.registry import closed_form, is_known
 from shardplan.simulation.exchanges import StateExchanges
+from shardplan.simulation.pieces import MOST_PASSES, check_passes
 from shardplan.simulation.replicas import ALONE, Replicas, ReplicaSteps, simulate_replicas
 from shardplan.simulation.step import UNDISTURBED, Disturbance, SimulatedStep, simulate
 from shardplan.validity.rules import check_plan
@@ -60,6 +61,7 @@ def simulate_plan(
     times: ChunkTimes | None = None,
     disturbance: Disturbance = UNDISTURBED,
     replicas: Replicas = ALONE,
+    most_passes: int = MOST_PASSES,
 ) -> SimulatedPlan:
     """The step of ``plan`` under ``schedule``. ``times``: measured ones, in place of the estimate's.
 
@@ -68,6 +70,7 @@ def simulate_plan(
     as_priced = _priced_as(plan, schedule)
     check_plan(as_priced, question.model, question.cluster, question.num_accelerators, question.job)
     priced = PricedPlan.of(question, as_priced)
+    check_passes(pipeline_of(priced), replicas.count if disturbance.jitter else 1, most=most_passes)
     return simulate_priced(priced, schedule, times=times, disturbance=disturbance, replicas=replicas)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 from shardplan.api.budgets import budget
 from shardplan.api.calls import estimate, search
@@ -30,6 +30,9 @@ from shardplan.web.json.bodies import (
 )
 from shardplan.web.named import cluster_meant, model_meant, profile_meant, stack_meant
 from shardplan.web.work.workplace import Cancelled
+
+MOST_PASSES: Final = 400_000
+"""Forward passes of chunks that one request has simulated: some seconds."""
 
 
 def plan_answer(body: SearchBody, cancelled: Cancelled) -> Record:
@@ -98,6 +101,7 @@ def simulate_answer(body: SimulateBody, _cancelled: Cancelled) -> Record:
         load_any_schedule((body.schedule or estimate_.plan.effective_schedule).lower()),
         disturbance=Disturbance(jitter=body.jitter, seed=body.seed, slowdown=_by_number(body.slow_ranks)),
         replicas=Replicas(count=body.replicas or (max(*slow, 1) + 1 if slow else 1), slowdown=slow),
+        most_passes=MOST_PASSES,
     )
     return simulated_plan_record(simulated)
 

@@ -37,7 +37,7 @@ class Body(BaseModel):
 @cache
 def body_of(record: Any, name: str, about: str) -> type[Body]:
     """A body with the described fields of a dataclass, each of which may be left out."""
-    fields: dict[str, Any] = {each.name: (_type(each) | None, _field(each)) for each in described(record).values()}
+    fields: dict[str, Any] = {each.name: (_type(each), _field(each)) for each in described(record).values()}
     return create_model(name, __base__=Body, __doc__=about, __validators__=_in_our_words(record), **fields)
 
 
@@ -54,7 +54,11 @@ def _in_our_words(record: Any) -> dict[str, Any]:
 
 
 def _type(field: Described) -> Any:
-    """The type of a value."""
+    """The type of a value; null where the record has None, so that fields of a plan file can be asked again."""
+    return _own_type(field) | None if field.kind.may_be_none else _own_type(field)
+
+
+def _own_type(field: Described) -> Any:
     least, most = field.about.least, field.about.most
     if field.kind.choices:
         return Literal[field.kind.choices]
