@@ -19,7 +19,7 @@ def varied_figure(name: str, answers: Sequence[tuple[str, Answered]]) -> list[di
     axis = {"title": {"text": name}, "type": "category"}
     step = {
         "type": "scatter", "mode": "lines+markers+text", "name": "step time", "x": texts, "y": times, "text": degrees,
-        "textposition": "top center", "marker": {"color": "var(--c1)"}, "line": {"color": "var(--c1)"},
+        "textposition": "top right", "marker": {"color": "var(--c1)"}, "line": {"color": "var(--c1)"},
         "cliponaxis": False,
         "error_y": {"type": "data", "array": above, "arrayminus": below, "symmetric": False, "color": "var(--c7)"},
     }  # fmt: skip

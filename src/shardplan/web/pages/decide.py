@@ -39,6 +39,8 @@ FIELDS: Final[dict[str, str]] = {
 }
 """Own fields of the form, with what they hold at first."""
 OWN: Final = ("decide", *FIELDS, *(f"ops.{name}" for name in OPERATIONS), "ticket")
+PATIENCE: Final = 10.0
+"""A decision is about as many searches: it may take so many times the limit of one."""
 TICKET: Final = re.compile(r"[0-9a-f]{16,40}")
 MOST_TICKETS: Final = 256
 
@@ -98,7 +100,10 @@ async def the_answer(request: Request) -> HTMLResponse:
                 board.popitem(last=False)
 
     shown = await answered(
-        request, lambda stop: ANSWERS[asked.name](asked.question, asked.values, stop, progress), key=asked.key()
+        request,
+        lambda stop: ANSWERS[asked.name](asked.question, asked.values, stop, progress),
+        key=asked.key(),
+        patience=PATIENCE,
     )
     board.pop(ticket, None)
     where = f"/decide?{asked.question.query()}&{urlencode(asked.own())}"

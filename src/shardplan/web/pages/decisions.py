@@ -196,6 +196,7 @@ def pareto(question: PageQuestion, _values: Values, stop: Stop, _progress: Progr
         "note": "No plan is better than one of these in step time, free memory and step time where things are worse.",
         "figures": figures,
         "titles": ["step", "free memory", "longer where things are worse"],
+        "plan_title": "plan",
         "rows": rows,
         "assumptions": put.assumptions,
     }
@@ -228,6 +229,7 @@ def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Pr
         "note": f"Every parameter divided and multiplied by {factor:g}, the plan sought anew at each point. "
         "Elasticity: per cent of step time for each per cent of the parameter.",
         "figures": panel_figures(sensitivity_chart(record)) if best else [],
+        "plan_title": f"plan at {factor:g}",
         "titles": ["parameter", "elasticity", f"step at 1/{factor:g}", f"step at {factor:g}"],
         "rows": rows,
         "assumptions": put.assumptions,
