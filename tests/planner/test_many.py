@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,3 +145,35 @@ def test_questions_may_be_mappings_and_are_answered_as_search_answers_them() -> 
 def test_what_is_no_question_is_refused(asked: Any) -> None:
     with pytest.raises(InputError):
         next(search_many([asked]))
+
+
+def test_a_search_is_stopped_while_it_looks_for_what_would_fit() -> None:
+    calls: list[bool] = []
+
+    def counted() -> bool:
+        calls.append(True)
+        return False
+
+    nothing_fits = {"num_accelerators": 1, "global_batch_size": 8}
+    survey = shardplan.search("llama-3.1-70b", "dgx-h100", **nothing_fits, stop=counted)  # type: ignore[arg-type]
+    assert survey.suggestions
+    for last in (1, len(calls) // 2, len(calls)):
+        done: list[bool] = []
+
+        def stop(done: list[bool] = done, last: int = last) -> bool:
+            done.append(True)
+            return len(done) >= last
+
+        with pytest.raises(SearchStopped):
+            shardplan.search("llama-3.1-70b", "dgx-h100", **nothing_fits, stop=stop)  # type: ignore[arg-type]
+        assert len(done) == last
+
+
+def test_an_audit_is_stopped_while_it_looks_for_what_is_better(tmp_path: Path) -> None:
+    script = tmp_path / "launch.sh"
+    script.write_text("torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 4 --bf16\n")
+    asked = {"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": 8}
+    given = {"micro_batch_size": 1, "global_batch_size": 8, "sequence_length": 4096}
+    assert shardplan.audit(script, **asked, given=given).estimate is not None  # type: ignore[arg-type]
+    with pytest.raises(SearchStopped):
+        shardplan.audit(script, **asked, given=given, stop=Deadline(0))  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from shardplan.api.questions import ClusterLike, ModelLike, cluster_of, model_of
 from shardplan.api.saving import save_record
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
+from shardplan.planner.stopping import Stop
 from shardplan.reports.forms.audit import audit_record
 
 
@@ -44,13 +45,14 @@ def audit(
     given: Mapping[str, object] | None = None,
     observed: Sequence[str] | str = (),
     keep: Sequence[str] = (),
+    stop: Stop | None = None,
 ) -> AuditAnswer:
     """Reads a launch file without running it: ``audit("launch.sh", cluster="dgx-h100", num_accelerators=512)``.
 
     ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in Python;
     ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements such as
     ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
-    improvements leave as they are. Raises ``InputError`` for a file that is not read and for wrong arguments; a plan
+    improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Raises ``InputError`` for a file that is not read and for wrong arguments; a plan
     that breaks a rule is an answer.
     """
     stated = {key: str(value) for key, value in (given or {}).items()}
@@ -63,5 +65,6 @@ def audit(
         cluster=None if cluster is None else cluster_of(cluster),
         keep=tuple(keep),
         observed=(observed,) if isinstance(observed, str) else tuple(observed),
+        stop=stop,
     )
     return AuditAnswer(**{each.name: getattr(found, each.name) for each in fields(found)})

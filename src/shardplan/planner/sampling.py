@@ -55,7 +55,7 @@ def sample_of(question: Question, tables: Sequence[Table], most: int, seed: int 
         parts=tuple(parts),
         step_time=_joined([np.broadcast_to(each.step_time, each.fits.shape) for each in found]),
         peak_memory_bytes=_joined([np.broadcast_to(each.peak_memory_bytes, each.fits.shape) for each in found]),
-        fits=_joined([each.fits for each in found]).astype(bool),
+        fits=_joined([each.fits.astype(float) for each in found]).astype(bool),
     )
 
 

@@ -44,7 +44,7 @@ def search_question(
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
-    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits, and, with
+    ``known``: pipelines of earlier questions. ``suggestions``: whether to look for changes where nothing fits and, with
     ``offers``, for neighbouring counts and batches where something does. ``simulated``: called with plans simulated and
     plans in all.
     """
@@ -77,7 +77,7 @@ def search_question(
         found = offers_of(question, fastest, restrictions, stack, known=known, stop=stop)
         result = replace(result, offers=found)
     elif suggestions and not result.estimates:
-        result = suggest(result, restrictions, survey, stack)
+        result = suggest(result, restrictions, survey, stack, stop=stop)
     result = result.assuming(space.not_searched)
     return result if stack is None else result.run_by(stack.label)
 

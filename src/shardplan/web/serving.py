@@ -41,7 +41,7 @@ def with_token(settings: Settings) -> Settings:
         token = secrets.token_urlsafe(32)
     if token is not None and len(token) < LEAST_TOKEN:
         raise InputError(
-            f"the token has {len(token)} characters",
+            f"the token has {len(token)} characters; it must have {LEAST_TOKEN} or more",
             rule=f"a token has {LEAST_TOKEN} characters or more",
             hint=f"leave --token and {TOKEN} out to have one made",
         )

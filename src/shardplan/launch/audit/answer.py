@@ -19,6 +19,7 @@ from shardplan.launch.dialects.reading import Break, Reading
 if TYPE_CHECKING:
     from shardplan.launch.audit.improve import Improvement
     from shardplan.launch.audit.observed import GapExplanation, Observed
+    from shardplan.planner.stopping import Stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +52,19 @@ def audit_launch(
     cluster: Cluster | None = None,
     keep: Sequence[str] = (),
     observed: Sequence[str] = (),
+    stop: Stop | None = None,
 ) -> Audit:
-    """Reads and judges a launch file. Raises InputError for a file that is not read, and for wrong arguments."""
+    """Reads and judges a launch file. Raises InputError for a file that is not read, and for wrong arguments.
+
+    ``stop`` is asked between pieces of work; raises ``SearchStopped`` where it says yes.
+    """
     measured = _measured(observed)
     kept = _kept(keep)
     reading = read_launch(ask)
     asked = put(reading, model, cluster)
     found = violations(reading, asked)
     now = _estimate(asked)
-    better = _better(asked, None if stops(found) else now, kept)
+    better = _better(asked, None if stops(found) else now, kept, stop)
     explained = () if now is None else tuple(_explained(asked, now, each) for each in measured)
     return Audit(reading=reading, put=asked, violations=found, estimate=now, improvements=better, observed=explained)
 
@@ -82,13 +87,13 @@ def _measured(observed: Sequence[str]) -> list[Observed]:
     return [parse_observed(text) for text in observed]
 
 
-def _better(asked: Put, now: Estimate | None, kept: Sequence[str]) -> tuple[Improvement, ...]:
+def _better(asked: Put, now: Estimate | None, kept: Sequence[str], stop: Stop | None) -> tuple[Improvement, ...]:
     """What would be better than the plan as it is."""
     if asked.question is None or asked.plan is None:
         return ()
     from shardplan.launch.audit.improve import improvements
 
-    return improvements(asked.question, asked.plan, now, asked.stack, kept)
+    return improvements(asked.question, asked.plan, now, asked.stack, kept, stop=stop)
 
 
 def _explained(asked: Put, now: Estimate, measured: Observed) -> GapExplanation:

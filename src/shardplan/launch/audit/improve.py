@@ -15,6 +15,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.search import search_question
+from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.validity.rules import broken_rules
 
 MOST: Final = 3
@@ -53,10 +54,19 @@ def check_keep(keep: Sequence[str]) -> tuple[str, ...]:
 
 
 def improvements(
-    question: Question, plan: Plan, now: Estimate | None, stack: Stack | None, keep: Sequence[str]
+    question: Question,
+    plan: Plan,
+    now: Estimate | None,
+    stack: Stack | None,
+    keep: Sequence[str],
+    *,
+    stop: Stop | None = None,
 ) -> tuple[Improvement, ...]:
-    """At most three changes that run, fit, and are faster; where the plan does not run, the fastest that do."""
-    candidates = [*_single(question, plan, stack, keep), *_searched(question, plan, stack, keep)]
+    """At most three changes that run, fit, and are faster; where the plan does not run, the fastest that do.
+
+    Raises ``SearchStopped`` where ``stop`` says so.
+    """
+    candidates = [*_single(question, plan, stack, keep), *_searched(question, plan, stack, keep, stop)]
     base = now.step_time if now is not None and now.feasible else None
     worth = [each for each in candidates if base is None or each.step_time < base * (1 - LEAST_GAIN)]
     found: list[Improvement] = []
@@ -159,12 +169,16 @@ def _changed(plan: Plan, name: str, value: object) -> Plan:
     return replace(plan, **others)
 
 
-def _searched(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> Iterator[Estimate]:
+def _searched(
+    question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str], stop: Stop | None
+) -> Iterator[Estimate]:
     """The best plans with the degrees as they are, and with those that are kept alone."""
     for names in ({*DEGREES, *keep}, set(keep)):
         fixed = {name: getattr(plan, name) for name in sorted(names) if getattr(plan, name) is not None}
         try:
-            result = search_question(question, top=3, fix=fixed, stack=stack, suggestions=False)
+            result = search_question(question, top=3, fix=fixed, stack=stack, suggestions=False, stop=stop)
+        except SearchStopped:
+            raise
         except ShardplanError:  # what is kept contradicts the question
             continue
         yield from (each for each in result.estimates if each.feasible)

@@ -21,6 +21,7 @@ from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions, divisors
 from shardplan.planner.result import SearchResult, Suggestion
 from shardplan.planner.space import declare
+from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey, survey_of
 
 Change = tuple[str, Question, Restrictions]
@@ -36,7 +37,12 @@ Trial = Callable[[Question, Restrictions], "Suggestion | None"]
 
 
 def suggest(
-    result: SearchResult, restrictions: Restrictions, survey: Survey, stack: Stack | None = None
+    result: SearchResult,
+    restrictions: Restrictions,
+    survey: Survey,
+    stack: Stack | None = None,
+    *,
+    stop: Stop | None = None,
 ) -> SearchResult:
     """``result`` with what would help, each checked by a search; ``survey``: the one that it is the result of.
 
@@ -44,9 +50,9 @@ def suggest(
     and world sizes nearby that have some.
     """
     question = result.question
-    trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known, stack)
+    trial = partial(_best, KnownPipelines() if not survey.tables else survey.tables[0].tables.known, stack, stop)
     if result.num_plans_evaluated == 0:
-        return replace(result, suggestions=tuple(_with_plans(question, restrictions, stack, trial)))
+        return replace(result, suggestions=tuple(_with_plans(question, restrictions, stack, trial, stop)))
     smallest = survey.under(SMALLEST)
     cell = best_cell(smallest.tables)
     assert cell is not None
@@ -57,14 +63,14 @@ def suggest(
 
 
 def _with_plans(
-    question: Question, restrictions: Restrictions, stack: Stack | None, trial: Trial
+    question: Question, restrictions: Restrictions, stack: Stack | None, trial: Trial, stop: Stop | None
 ) -> Iterator[Suggestion]:
     """Where no plan is valid: restrictions that are lifted, and the neighbouring count and batch that train fastest.
 
     Where no neighbour has a plan that fits, the nearest batches and counts that have one.
     """
     yield from _freed(question, restrictions, trial)
-    best = nearest_with_plans(question, restrictions, stack)
+    best = nearest_with_plans(question, restrictions, stack, stop=stop)
     if best is None:
         yield from _nearest_batches(question, restrictions, trial)
         yield from _nearest_worlds(question, restrictions, trial)
@@ -160,7 +166,7 @@ def _first(changes: Iterable[Change], trial: Trial) -> Iterator[Suggestion]:
 
 
 def _best(
-    known: KnownPipelines, stack: Stack | None, question: Question, restrictions: Restrictions
+    known: KnownPipelines, stack: Stack | None, stop: Stop | None, question: Question, restrictions: Restrictions
 ) -> Suggestion | None:
     if not can_have_plans(question, restrictions):
         return None
@@ -168,7 +174,9 @@ def _best(
         space = declare(question, restrictions, stack)
         if next(families(question, space, Counter()), None) is None:
             return None
-        survey = survey_of(question, space, known=known)
+        survey = survey_of(question, space, known=known, stop=stop)
+    except SearchStopped:
+        raise
     except ShardplanError:  # the change contradicts a restriction
         return None
     estimate = plan_to_take(survey)

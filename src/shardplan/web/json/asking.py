@@ -106,7 +106,7 @@ def simulate_answer(body: SimulateBody, _cancelled: Cancelled) -> Record:
     return simulated_plan_record(simulated)
 
 
-def audit_answer(body: AuditBody, _cancelled: Cancelled) -> Record:
+def audit_answer(body: AuditBody, cancelled: Cancelled) -> Record:
     """What a launch script runs, and what would be better. It is read in an empty folder: it can name no other file."""
     from shardplan.api.audits import audit
 
@@ -124,6 +124,7 @@ def audit_answer(body: AuditBody, _cancelled: Cancelled) -> Record:
             given=body.given,
             observed=body.observed,
             keep=body.keep,
+            stop=cancelled,
         )
         return _without(folder, found.to_dict())
 

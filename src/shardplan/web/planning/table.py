@@ -38,6 +38,8 @@ class Cell(NamedTuple):
 class Row(NamedTuple):
     """A plan."""
 
+    place: str
+    """Number by which reasons name it; empty where it is not among the best."""
     code: str
     words: str
     cells: tuple[Cell, ...]
@@ -67,12 +69,13 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
         Column("recompute", is_text=True),
         *(Column(name.replace("_", " "), is_text=True) for name in switches),
     ]
-    rows = [_row(each, ties, best, degrees, switches) for each in listed]
+    places = {each.plan: str(number) for number, each in enumerate(result.estimates, start=1)}
+    rows = [_row(places.get(each.plan, ""), each, ties, best, (degrees, switches)) for each in listed]
     return {"columns": columns, "rows": rows, "feasible": f"{result.num_plans_feasible:,}", "factor": ties.factor - 1}
 
 
-def _row(estimate: Estimate, ties: Ties, best: Estimate, degrees: list[str], switches: list[str]) -> Row:
-    plan, time = estimate.plan, ties.time_of(estimate)
+def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tuple[list[str], list[str]]) -> Row:
+    plan, time, (degrees, switches) = estimate.plan, ties.time_of(estimate), shown
     lost = time - ties.time_of(best)
     cells = (
         Cell(format_time(time), time),
@@ -87,6 +90,7 @@ def _row(estimate: Estimate, ties: Ties, best: Estimate, degrees: list[str], swi
         *(Cell(field_text(getattr(plan, name)), field_text(getattr(plan, name))) for name in switches),
     )
     return Row(
+        place=place,
         code=plan_code(plan),
         words=" ".join(plan_words(estimate)).lower(),
         cells=cells,

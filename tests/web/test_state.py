@@ -1,0 +1,102 @@
+"""A question travels in an address and comes back as it was; names are names, and errors know their field."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardplan.files import DATA
+from shardplan.inputs.plan import Plan
+from shardplan.web.planning.changes import changed
+from shardplan.web.state import JOB, SETS, FieldError, PageQuestion, in_words, plan_code, plan_in
+
+TEXT = st.text(min_size=1, max_size=30).map(str.strip).filter(bool)
+QUESTIONS = st.builds(
+    PageQuestion,
+    model=TEXT,
+    cluster=TEXT,
+    gpus=TEXT,
+    stack=TEXT,
+    job=st.dictionaries(st.sampled_from(JOB), TEXT, max_size=4),
+    sets=st.dictionaries(st.sampled_from(SETS), TEXT, max_size=3),
+    locks=st.dictionaries(st.sampled_from(["tp", "pp", "recompute"]), TEXT, max_size=3),
+    price=st.just("") | TEXT,
+    pins=st.lists(TEXT, max_size=4, unique=True).map(tuple),
+    show=st.just("") | TEXT,
+)
+
+
+@given(QUESTIONS)
+def test_a_question_comes_back_from_its_address(question: PageQuestion) -> None:
+    assert PageQuestion.of(parse_qsl(question.query(), keep_blank_values=True)) == question
+
+
+def test_a_first_visit_is_a_question() -> None:
+    put = PageQuestion().put()
+    assert put.question.num_accelerators == 512
+    assert put.stack is not None
+
+
+@pytest.mark.parametrize(
+    ("field", "question"),
+    [
+        ("model", PageQuestion(model="llama-3.1-71b")),
+        ("model", PageQuestion(model="")),
+        ("model", PageQuestion(model="/etc/passwd")),
+        ("model", PageQuestion(model="../models/llama-3.1-8b.json")),
+        ("cluster", PageQuestion(cluster="./cluster.yaml")),
+        ("accelerator", PageQuestion(accelerator="h101")),
+        ("stack", PageQuestion(stack="stack.yaml")),
+        ("gpus", PageQuestion(gpus="many")),
+        ("gpus", PageQuestion(gpus="")),
+        ("sequence_length", PageQuestion(job={"sequence_length": "-1"})),
+        ("precision", PageQuestion(job={"precision": "fp7"})),
+        ("set.memory", PageQuestion(sets={"memory": "80 apples"})),
+        ("config", PageQuestion(config="[1]")),
+        ("config", PageQuestion(config="{")),
+    ],
+)
+def test_an_error_knows_its_field(field: str, question: PageQuestion) -> None:
+    with pytest.raises(FieldError) as raised:
+        question.put()
+    assert raised.value.field == field
+    assert raised.value.rule
+    assert "root:" not in str(raised.value)
+
+
+def test_a_pasted_config_is_the_model() -> None:
+    config = json.loads((DATA / "models" / "llama-3.1-8b.json").read_text())
+    config["num_hidden_layers"] = 24
+    assert PageQuestion(config=json.dumps(config)).put().question.model.num_hidden_layers == 24
+
+
+def test_texts_name_fields_of_the_form() -> None:
+    assert in_words("set --sequence-length to 8k") == "set sequence length to 8k"
+    assert in_words("--gpus is 0") == "the number of accelerators is 0"
+
+
+PLANS = (
+    Plan(),
+    Plan(tp=8, pp=4, vp=5, recompute="layernorm,activation"),
+    Plan(tp=2, sharding="hsdp", sharding_degree=64, overlap_dp=False),
+    Plan(pp=4, stage_layers=(3, 4, 4, 3), recompute="full", recompute_num_layers=2, offload="optimizer"),
+)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_plan_comes_back_from_its_code(plan: Plan) -> None:
+    assert plan_in(plan_code(plan)) == plan
+
+
+def test_suggested_changes_are_made() -> None:
+    asked = PageQuestion(locks={"tp": "8", "pp": "2"})
+    assert changed(asked, "use 1,024 accelerators: --gpus 1024").gpus == "1024"
+    assert changed(asked, "leave tp free").locks == {"pp": "2"}
+    assert changed(asked, "leave tp, pp free").locks == {}
+    assert changed(asked, "keep states in host memory: --fix offload=optimizer").locks["offload"] == "optimizer"
+    lighter = changed(asked, "keep both in bf16: --grad-dtype bf16 --moment-dtype bf16")
+    assert lighter.job == {"grad_dtype": "bf16", "moment_dtype": "bf16"}
