@@ -7,7 +7,6 @@ from importlib.resources import files
 
 import pytest
 from playwright.sync_api import Page, expect
-
 from tests.web.browser.conftest import answered
 
 Open = Callable[..., Page]
@@ -30,7 +29,6 @@ def violations(page: Page) -> list[tuple[str, list[str]]]:
     page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
     found = page.evaluate(OUTSIDE_CHARTS)["violations"]
     return [(each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found]
-
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (NARROW, "dark")])

@@ -18,22 +18,35 @@ def varied_figure(name: str, answers: Sequence[tuple[str, Answered]]) -> list[di
     degrees = [f"{e.plan.tp} x {e.plan.cp} x {e.plan.pp}" for _, e, _ in known]
     axis = {"title": {"text": name}, "type": "category"}
     step = {
-        "type": "scatter", "mode": "lines+markers+text", "name": "step time", "x": texts, "y": times, "text": degrees,
-        "textposition": "top right", "marker": {"color": "var(--c1)"}, "line": {"color": "var(--c1)"},
+        "type": "scatter",
+        "mode": "lines+markers+text",
+        "name": "step time",
+        "x": texts,
+        "y": times,
+        "text": degrees,
+        "textposition": "top right",
+        "marker": {"color": "var(--c1)"},
+        "line": {"color": "var(--c1)"},
         "cliponaxis": False,
         "error_y": {"type": "data", "array": above, "arrayminus": below, "symmetric": False, "color": "var(--c7)"},
-    }  # fmt: skip
+    }
     rate = {
-        "type": "bar", "name": "tokens/s", "x": texts, "y": [each for _, _, each in known],
+        "type": "bar",
+        "name": "tokens/s",
+        "x": texts,
+        "y": [each for _, _, each in known],
         "marker": {"color": "var(--c2)"},
-    }  # fmt: skip
+    }
     return [
         {
             "title": "step time with its band, and tp x cp x pp",
-            "figure": {"data": [step], "layout": {"xaxis": axis, "yaxis": {"title": {"text": "step time [s]"}, "rangemode": "tozero"}}},
+            "figure": {
+                "data": [step],
+                "layout": {"xaxis": axis, "yaxis": {"title": {"text": "step time [s]"}, "rangemode": "tozero"}},
+            },
         },
         {
             "title": "tokens per second",
             "figure": {"data": [rate], "layout": {"xaxis": axis, "yaxis": {"title": {"text": "tokens/s"}}}},
         },
-    ]  # fmt: skip
+    ]

@@ -13,10 +13,25 @@ from shardplan.web.figures.axes import Figure
 COLOURS: Final = dict(
     zip(
         (*PALETTE, *SECOND_PALETTE, GREY),
-        ("--c1", "--c4", "--c2", "--c6", "--c3", "--c1-soft", "--c5", "--text", "--c8", "--c2-soft", "--c5", "--c4", "--c3", "--c7"),
+        (
+            "--c1",
+            "--c4",
+            "--c2",
+            "--c6",
+            "--c3",
+            "--c1-soft",
+            "--c5",
+            "--text",
+            "--c8",
+            "--c2-soft",
+            "--c5",
+            "--c4",
+            "--c3",
+            "--c7",
+        ),
         strict=True,
     )
-)  # fmt: skip
+)
 """Colours of the library as those of the page, which are legible in light and dark."""
 
 
@@ -43,9 +58,20 @@ def tone(colour: str) -> str:
 
 def _trace(panel: Panel, series: Series, heights: dict[float | str, float], *, is_named: bool) -> dict[str, Any]:
     along, up = positions(series), list(series.y)
-    shared: dict[str, Any] = {"name": series.name, "legendgroup": series.name, "showlegend": is_named, "x": along, "y": up}
+    shared: dict[str, Any] = {
+        "name": series.name,
+        "legendgroup": series.name,
+        "showlegend": is_named,
+        "x": along,
+        "y": up,
+    }
     if series.kind == "bars":
-        trace = {"type": "bar", **shared, "marker": {"color": tone(series.colour)}, **bar_place(series, heights, is_stacked=panel.is_stacked)}
+        trace = {
+            "type": "bar",
+            **shared,
+            "marker": {"color": tone(series.colour)},
+            **bar_place(series, heights, is_stacked=panel.is_stacked),
+        }
         return trace | ({"orientation": "h", "x": up, "y": along} if panel.is_horizontal else {})
     marks = ["markers"] if series.marker != "none" or series.kind == "points" else []
     texts = ["text"] if series.labels else []

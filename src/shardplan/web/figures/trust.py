@@ -64,7 +64,10 @@ def _cloud(kind: str, runs: Sequence[KnownRun], quantity: Quantity, *, as_ratio:
         [one.measured(quantity) for one in runs],
         [_height(one, quantity, as_ratio=as_ratio) for one in runs],
         runs,
-        [f"measured {text(one.measured(quantity) or 0)}, predicted {text(one.predicted(quantity) or 0)}" for one in runs],
+        [
+            f"measured {text(one.measured(quantity) or 0)}, predicted {text(one.predicted(quantity) or 0)}"
+            for one in runs
+        ],
         tone=TONES[kind],
         symbol=SYMBOLS[kind],
     )
@@ -117,7 +120,9 @@ def _bands(low: float, high: float, *, as_ratio: bool) -> list[dict[str, Any]]:
     return [*areas, {**exact, "name": "exact", "hoverinfo": "skip", "showlegend": False}]
 
 
-def _ring(runs: Sequence[KnownRun], quantity: Quantity, selected: str, *, as_ratio: bool = False) -> list[dict[str, Any]]:
+def _ring(
+    runs: Sequence[KnownRun], quantity: Quantity, selected: str, *, as_ratio: bool = False
+) -> list[dict[str, Any]]:
     """The run that is shown next to the figure."""
     return [
         {
@@ -165,7 +170,9 @@ def _fits_figure(runs: Sequence[KnownRun], selected: str) -> Figure:
             "xaxis": {"title": {"text": "accelerators"}, **powers_of_two(first, last)},
             "yaxis": {
                 "title": {"text": "predicted need over usable memory"},
-                **log_axis(min(shares, default=0.1) / 1.3, max(shares, default=1) * 1.3, shown, lambda at: f"{100 * at:g} %"),
+                **log_axis(
+                    min(shares, default=0.1) / 1.3, max(shares, default=1) * 1.3, shown, lambda at: f"{100 * at:g} %"
+                ),
             },
             "hovermode": "closest",
         },

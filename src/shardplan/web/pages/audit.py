@@ -65,7 +65,9 @@ class Script:
         name = values.get("name", "") or EXAMPLE
         return cls(
             text=text,
-            name=name if FILE_NAME.fullmatch(name) else f"launch{Path(name).suffix if len(name) < LONGEST_VALUE else ''}",
+            name=name
+            if FILE_NAME.fullmatch(name)
+            else f"launch{Path(name).suffix if len(name) < LONGEST_VALUE else ''}",
             cluster=values.get("audit_cluster", "")[:LONGEST_VALUE].strip(),
             model=values.get("audit_model", "")[:LONGEST_VALUE].strip(),
             num_accelerators=values.get("audit_gpus", "")[:LONGEST_VALUE].strip(),
@@ -95,9 +97,7 @@ async def whole_page(request: Request) -> HTMLResponse:
         env={},
         given={},
     )
-    return page(
-        request, VIEW, "audit.html", script=script, clusters=names_of("cluster"), carried=others(request, OWN)
-    )
+    return page(request, VIEW, "audit.html", script=script, clusters=names_of("cluster"), carried=others(request, OWN))
 
 
 @router.post("/audit/answer", response_class=HTMLResponse)
@@ -107,11 +107,11 @@ async def answer(request: Request) -> HTMLResponse:
     script = Script.of(body)
     if not script.text.strip():
         return fragment(request, "audit_empty.html")
-    shown = await answered(request, lambda _cancelled: _audited(script, _cancelled), key=("audit", body))
+    shown = await answered(request, lambda cancelled: _audited(script, cancelled), key=("audit", body))
     return fragment(request, "audit_answer.html", script=script, models=names_of("model"), **shown)
 
 
-def _audited(script: Script, _cancelled: Cancelled) -> dict[str, Any]:
+def _audited(script: Script, cancelled: Cancelled) -> dict[str, Any]:
     """What the template shows. The script is read in an empty folder: it can name no other file. Raises InputError."""
     from shardplan.api.audits import audit
     from shardplan.web.pages.audit_texts import audit_texts
@@ -128,6 +128,7 @@ def _audited(script: Script, _cancelled: Cancelled) -> dict[str, Any]:
                 num_accelerators=whole(count, "--gpus", most=MOST_ACCELERATORS) if count else None,
                 env=script.env,
                 given=script.given,
+                stop=cancelled,
                 observed=[each.strip() for each in script.observed.split(",") if each.strip()],
             )
         except InputError as error:

@@ -36,19 +36,28 @@ def audit_texts(audit: Audit, script: Script, folder: str) -> dict[str, Any]:
         "needs": [*_needs(put.missing)],
         "told": [*_told(script)],
         "violations": [
-            {"severity": each.severity, "label": SEVERITIES[each.severity], "rule": each.rule, "values": each.values,
-             "knob": each.knob}
+            {
+                "severity": each.severity,
+                "label": SEVERITIES[each.severity],
+                "rule": each.rule,
+                "values": each.values,
+                "knob": each.knob,
+            }
             for each in audit.violations
         ],
         "estimate": None if audit.estimate is None else estimate_texts(audit.estimate),
         "improvements": [_improvement(each, number) for number, each in enumerate(audit.improvements)],
         "observed": [_observed(each) for each in audit.observed],
-        "places": [(_words(key), field_text(fact.value), fact.why) for key, fact in reading.facts.items() if fact.origin != "assumed"],
+        "places": [
+            (_words(key), field_text(fact.value), fact.why)
+            for key, fact in reading.facts.items()
+            if fact.origin != "assumed"
+        ],
         "assumed": [(_words(key), field_text(value), why) for key, (value, why) in assumed.items()],
         "assumptions": put.assumptions,
         "notes": [text.replace(f"{folder}/", "") for text in reading.notes],
         "not_understood": reading.not_understood,
-    }  # fmt: skip
+    }
 
 
 def _words(key: str) -> str:
@@ -60,7 +69,11 @@ def _facts(audit: Audit) -> list[tuple[str, str]]:
     put = audit.put
     model = put.model
     known = audit.reading.value("model") or audit.reading.value("model_name")
-    name = f"{model.name}, {format_count(model.num_parameters)} parameters" if model is not None else str(known or "not stated")
+    name = (
+        f"{model.name}, {format_count(model.num_parameters)} parameters"
+        if model is not None
+        else str(known or "not stated")
+    )
     fields = {key: value for key, value in put.fields.items() if value not in (None, False)}
     stated = ", ".join(f"{_words(key)} {field_text(value)}" for key, value in fields.items()) or "not stated"
     plan = stated if audit.estimate is None else ", ".join(plan_words(audit.estimate))
@@ -94,7 +107,12 @@ def _needs(missing: dict[str, str]) -> Iterator[dict[str, str]]:
         for name in variables:
             if name not in asked:
                 asked.add(name)
-                yield {"name": f"env.{name}", "label": f"Environment variable {name}", "why": f"decides {_words(key)}", "kind": "env"}
+                yield {
+                    "name": f"env.{name}",
+                    "label": f"Environment variable {name}",
+                    "why": f"decides {_words(key)}",
+                    "kind": "env",
+                }
         if key not in FIELDS and not variables and why not in missing:
             yield {"name": f"given.{key}", "label": _words(key).capitalize(), "why": text, "kind": "given"}
 

@@ -1,4 +1,4 @@
-"""Decide: sizes, other jobs, networks, trade-offs, hardware and budgets; each is many searches, which can be stopped."""
+"""Decide: sizes, other jobs and networks, trade-offs, hardware, budgets: each is many searches and can be stopped."""
 
 from __future__ import annotations
 
@@ -107,9 +107,7 @@ async def the_answer(request: Request) -> HTMLResponse:
     )
     board.pop(ticket, None)
     where = f"/decide?{asked.question.query()}&{urlencode(asked.own())}"
-    return fragment(
-        request, "decide_answer.html", address=where, asked=asked, question=asked.question, **shown
-    )
+    return fragment(request, "decide_answer.html", address=where, asked=asked, question=asked.question, **shown)
 
 
 def _board(request: Request) -> OrderedDict[str, tuple[int, int]]:

@@ -76,22 +76,31 @@ def _row(cells: list[str], text: str, link: str) -> dict[str, Any]:
 def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
     """The job on several sizes."""
     with about_field("sizes"):
-        sizes = scales.checked_sizes([whole(each, "sizes", most=MOST_ACCELERATORS) for each in _listed(values["sizes"])])
+        sizes = scales.checked_sizes(
+            [whole(each, "sizes", most=MOST_ACCELERATORS) for each in _listed(values["sizes"])]
+        )
     with about_field("least_gain"):
         least = number(values["least_gain"], "least gain", most=100.0) / 100
     put = question.with_values(gpus=str(sizes[-1])).put()
     found = scales.scaling(put.question, sizes, _searches(question, put, stop), least_gain=least, progress=progress)
     rows = [
         _row(
-            [f"{point.num_accelerators:,}", *_times(point.answered.estimate), _rate(point.answered), _share(point.efficiency), _share(point.marginal_efficiency)],
+            [
+                f"{point.num_accelerators:,}",
+                *_times(point.answered.estimate),
+                _rate(point.answered),
+                _share(point.efficiency),
+                _share(point.marginal_efficiency),
+            ],
             _plan(point.answered.estimate, point.answered.reason),
             _link(question, point.answered.estimate, gpus=str(point.num_accelerators)),
         )
         for point in found.points
-    ]  # fmt: skip
+    ]
     return {
         "verdict": _pays(found),
-        "note": f"One job at a global batch of {put.question.job.global_batch_size:,} sequences, planned anew at every size.",
+        "note": f"One job at a global batch of {put.question.job.global_batch_size:,} sequences, planned anew at every "
+        "size.",
         "figures": panel_figures(scale_chart(scale_record(found))) if found.pays_up_to is not None else [],
         "titles": ["accelerators", "step", "band", "tokens/s", "efficiency", "of an added one"],
         "rows": rows,
@@ -151,9 +160,13 @@ def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress)
             raise FieldError(error, "values") from None
         answers.append((text, asked, _searches(question, put, stop).answer(put.question)))
     rows = [
-        _row([text, *_times(each.estimate), _rate(each), "-" if each.estimate is None else percent(each.estimate.mfu)], _plan(each.estimate, each.reason), _link(asked, each.estimate))
+        _row(
+            [text, *_times(each.estimate), _rate(each), "-" if each.estimate is None else percent(each.estimate.mfu)],
+            _plan(each.estimate, each.reason),
+            _link(asked, each.estimate),
+        )
         for text, asked, each in answers
-    ]  # fmt: skip
+    ]
     best = max((each.tokens_per_second or 0.0, text) for text, _, each in answers)
     word = VARIED[name].lower()
     return {
@@ -185,12 +198,16 @@ def pareto(question: PageQuestion, _values: Values, stop: Stop, _progress: Progr
         }
     rows = [
         _row(
-            [format_time(point.estimate.step_time), format_bytes(point.headroom_bytes), f"+{100 * (point.pessimistic_time / point.estimate.step_time - 1):.0f} %"],
+            [
+                format_time(point.estimate.step_time),
+                format_bytes(point.headroom_bytes),
+                f"+{100 * (point.pessimistic_time / point.estimate.step_time - 1):.0f} %",
+            ],
             _plan(point.estimate),
             _link(question, point.estimate),
         )
         for point in _spread(front.points)
-    ]  # fmt: skip
+    ]
     return {
         "verdict": f"{len(front.points):,} of {front.num_plans_feasible:,} plans that fit are best in some respect",
         "note": "No plan is better than one of these in step time, free memory and step time where things are worse.",
@@ -218,11 +235,17 @@ def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Pr
     best = record["best_step_time_s"]
     rows = [
         _row(
-            [each["label"], "-" if each["elasticity"] is None else f"{each['elasticity']:+.2f}", _changed(each["lower_best_step_time_s"], best), _changed(each["upper_best_step_time_s"], best)],
-            each["upper_plan"] or "no plan", "",
+            [
+                each["label"],
+                "-" if each["elasticity"] is None else f"{each['elasticity']:+.2f}",
+                _changed(each["lower_best_step_time_s"], best),
+                _changed(each["upper_best_step_time_s"], best),
+            ],
+            each["upper_plan"] or "no plan",
+            "",
         )
         for each in record["parameters"]
-    ]  # fmt: skip
+    ]
     first = record["parameters"][0] if best and record["parameters"] else None
     return {
         "verdict": "Nothing fits" if first is None else f"{first['label'].capitalize()} matter most",
@@ -259,14 +282,19 @@ def budget(question: PageQuestion, values: Values, stop: Stop, progress: Progres
     option = record["options"][0]
     return {
         "verdict": f"{option['days']:.1f} days on {option['num_accelerators']:,} accelerators",
-        "note": "; ".join(option["shortfalls"]) or f"{option['days_p10']:.1f} to {option['days_p90']:.1f} days in 8 of 10 "
+        "note": "; ".join(option["shortfalls"])
+        or f"{option['days_p10']:.1f} to {option['days_p90']:.1f} days in 8 of 10 "
         f"comparable cases; {_share(option['goodput'])} of the time trains.",
         "figures": panel_figures(budget_chart(record)),
         "titles": ["quantity", "value"],
         "rows": [_row([name, text], "", "") for name, text in _account(option)],
-        "plan": _row([], _plan(found.option.estimate), _link(question, found.option.estimate, gpus=str(found.option.num_accelerators))),
+        "plan": _row(
+            [],
+            _plan(found.option.estimate),
+            _link(question, found.option.estimate, gpus=str(found.option.num_accelerators)),
+        ),
         "assumptions": option["assumptions"],
-    }  # fmt: skip
+    }
 
 
 def _no_budget(reason: str, assumptions: tuple[str, ...]) -> dict[str, Any]:
@@ -281,7 +309,8 @@ def _limits(question: PageQuestion, values: Values) -> budgets.Limits:
             return budgets.Limits(num_accelerators=whole(question.gpus, "gpus", most=MOST_ACCELERATORS))
     with about_field("budget_value"):
         value = number(text, kind)
-    return budgets.Limits(**{kind: value})
+    limits: dict[str, Any] = {kind: value}
+    return budgets.Limits(**limits)
 
 
 def _account(option: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -298,7 +327,10 @@ def _account(option: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "failures", f"{option['num_failures']:,.0f}"
     if option["time_between_failures_s"] is not None:
         yield "time between failures", format_time(option["time_between_failures_s"])
-    yield "checkpoint", f"{format_bytes(option['checkpoint_bytes'])}, written in {format_time(option['checkpoint_write_time_s'])}"
+    yield (
+        "checkpoint",
+        f"{format_bytes(option['checkpoint_bytes'])}, written in {format_time(option['checkpoint_write_time_s'])}",
+    )
     if option["checkpoint_interval_s"] is not None:
         yield "time between checkpoints", format_time(option["checkpoint_interval_s"])
     yield "time of a restart", format_time(option["restart_time_s"])

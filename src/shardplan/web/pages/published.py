@@ -117,7 +117,9 @@ def _one(method: Method, found: Answered) -> dict[str, Any]:
 
 
 def _answer(report: MethodReport) -> dict[str, Any]:
-    rows = [_row(row, each.estimate, each.broken_rule) for row, each in zip(report.answer.rows, report.ours, strict=True)]
+    rows = [
+        _row(row, each.estimate, each.broken_rule) for row, each in zip(report.answer.rows, report.ours, strict=True)
+    ]
     return {
         "rows": rows,
         "parts": _parts(report),

@@ -86,9 +86,7 @@ async def worked(request: Request, seen: Seen, what: str, work: Callable[[Answer
 async def whole(request: Request) -> HTMLResponse:
     """The page. It may show the timeline in a frame, which has scripts of its own."""
     seen = await Seen.of(request)
-    shown = page(
-        request, VIEW, "step.html", seen=seen, schedules=_schedules(), **question_context(seen.question)
-    )
+    shown = page(request, VIEW, "step.html", seen=seen, schedules=_schedules(), **question_context(seen.question))
     shown.headers["Content-Security-Policy"] = policy(frame_src="'self'")
     return shown
 

@@ -68,7 +68,12 @@ def step_texts(shown: Simulated, found: Answered) -> dict[str, Any]:
         ],
         "roofline_figure": roofline_figure(roofline),
         "roofline": [
-            (_words(each.name), f"{each.intensity:,.0f}", format_rate(each.rate, "FLOP"), percent(each.rate / roofline.peak))
+            (
+                _words(each.name),
+                f"{each.intensity:,.0f}",
+                format_rate(each.rate, "FLOP"),
+                percent(each.rate / roofline.peak),
+            )
             for each in roofline.points
         ],
         "traffic_figure": traffic_figure(estimate.communication),

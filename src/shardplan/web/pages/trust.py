@@ -32,7 +32,11 @@ FACETS: Final = {
     "tier": "Description",
 }
 DRAWN: Final = {"against": "predicted against measured", "ratio": "error against measured"}
-TIERS: Final = {"A": "A: all that matters is stated", "A-": "A-: one minor field inferred", "B": "B: one that matters is missing"}
+TIERS: Final = {
+    "A": "A: all that matters is stated",
+    "A-": "A-: one minor field inferred",
+    "B": "B: one that matters is missing",
+}
 OWN: Final = ("quantity", *(f"run_{name}" for name in FACETS), "run_text", "by", "drawn", "run", "rows")
 FEW: Final = 25
 """Rows of the table unless all are asked for."""
@@ -55,7 +59,11 @@ class Asked:
     def of(cls, request: Request) -> Asked:
         """The filters of the address. Raises UnknownNameError."""
         given = request.query_params
-        quantity, by, drawn = given.get("quantity", "step_time"), given.get("by", "family"), given.get("drawn", "against")
+        quantity, by, drawn = (
+            given.get("quantity", "step_time"),
+            given.get("by", "family"),
+            given.get("drawn", "against"),
+        )
         for what, name, known in (
             ("quantity", quantity, QUANTITIES),
             ("grouping", by, FACETS),

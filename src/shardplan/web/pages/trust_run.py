@@ -59,9 +59,8 @@ def _network(cluster: Any) -> str:
 
 
 def _job(job: Any) -> str:
-    return (
-        f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step, {job.precision}, {job.optimizer}"
-    )
+    size = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step"
+    return f"{size}, {job.precision}, {job.optimizer}"
 
 
 def _compared(account: RunAccount) -> list[dict[str, str]]:

@@ -120,7 +120,9 @@ class Workplace:
         self, work: Callable[[Cancelled], Any], client: str, key: Hashable | None, time_limit: float
     ) -> Flight:
         """A new question in the queue. Raises Busy."""
-        flight = Flight(client=client, work=work, key=key, deadline=time.monotonic() + time_limit, time_limit=time_limit)
+        flight = Flight(
+            client=client, work=work, key=key, deadline=time.monotonic() + time_limit, time_limit=time_limit
+        )
         self._waiting.setdefault(client, deque()).append(flight)
         self._dispatch()
         if self.num_waiting > self.queue_length:
