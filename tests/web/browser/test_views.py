@@ -31,7 +31,7 @@ def violations(page: Page) -> list[tuple[str, list[str]]]:
     return [(each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found]
 
 
-@pytest.mark.parametrize(("view", "scheme"), zip(VIEWS, ("light", "dark") * 3, strict=True))
+@pytest.mark.parametrize(("view", "scheme"), [*zip(VIEWS, ("light", "dark") * 3, strict=True)])
 def test_axe_finds_nothing_and_nothing_overflows(open_page: Open, view: str, scheme: str) -> None:
     page = open_page(VIEWS[view], width=WIDE, color_scheme=scheme, reduced_motion="reduce")
     answered(page)
