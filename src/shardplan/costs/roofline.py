@@ -108,9 +108,14 @@ def _product_time(op: Matmul, machine: Machine, number_format: str, *, m: Number
     padding = 1 + profile.matmul_wave_weight * (tile_padding(m, n, op.count, machine.accelerator.num_cores) - 1)
     rate = machine.matmul_rate(number_format) * (profile.grouped_matmul_efficiency if op.grouped else 1.0)
     arithmetic = 2.0 * m * n * k * op.count * padding / (rate * depth_efficiency(k, profile))
-    moved = (m * k + k * n + m * n) * op.count * machine.recipe.activation_bytes
+    moved = product_bytes(op, machine, m=m, k=k, n=n)
     kernels = op.count if op.grouped else 1
     return np.maximum(arithmetic, moved / machine.memory_rate) + kernels * profile.matmul_launch_time
+
+
+def product_bytes(op: Matmul, machine: Machine, *, m: Numbers, k: Numbers, n: Numbers) -> Numbers:
+    r"""What an (m, k) by (k, n) product reads and writes once, :math:`(m k + k n + m n) c`. [bytes]"""
+    return (m * k + k * n + m * n) * op.count * machine.recipe.activation_bytes
 
 
 def _attention_times(op: AttentionCore, machine: Machine) -> OperatorTimes:

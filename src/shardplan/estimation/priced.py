@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shardplan.estimation.layout import Rounds
 from shardplan.estimation.parts.chunk_memory import MemoryParts
 from shardplan.estimation.parts.layer_operators import LayerOperator, layer_operators
+from shardplan.estimation.parts.layer_roofline import LayerRoofline, layer_roofline
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.pricing import Prices
@@ -141,6 +142,11 @@ class PricedPlan:
     def layer_operators(self) -> tuple[LayerOperator, ...]:
         """What the most frequent kind of layer runs for one micro-batch."""
         return layer_operators(self.question, self._alone.prices)
+
+    @property
+    def roofline(self) -> LayerRoofline:
+        """The matrix products of that layer under the roofline of the accelerator."""
+        return layer_roofline(self.question, self._alone.prices)
 
     @cached_property
     def _alone(self) -> PlanColumns:

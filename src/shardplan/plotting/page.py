@@ -37,7 +37,7 @@ def html_page(chart: Panels) -> str:
         for series in panel.series:
             trace = _trace(objects, series, is_named=series.name in named or not series.name)
             if series.kind == "bars":
-                trace.update(_bar_place(series, heights, is_stacked=panel.is_stacked))
+                trace.update(bar_place(series, heights, is_stacked=panel.is_stacked))
             if panel.is_horizontal:
                 trace.update(_lying(trace))
             named.add(series.name)
@@ -70,12 +70,12 @@ def _places(chart: Panels) -> list[list[dict[str, bool] | None]]:
 def _trace(objects: Any, series: Series, *, is_named: bool) -> Any:
     shared = {"name": series.name, "legendgroup": series.name, "showlegend": not is_named}
     if series.kind == "bars":
-        return objects.Bar(x=_positions(series), y=list(series.y), marker={"color": series.colour}, **shared)
+        return objects.Bar(x=positions(series), y=list(series.y), marker={"color": series.colour}, **shared)
     has_marker = series.marker != "none"
     modes = ["lines"] if series.kind == "line" else []
     modes += ["markers"] if has_marker or series.kind == "points" else []
     return objects.Scatter(
-        x=_positions(series),
+        x=positions(series),
         y=list(series.y),
         mode="+".join(modes),
         line={"color": series.colour, "dash": "dash" if series.is_dashed else "solid"},
@@ -84,7 +84,7 @@ def _trace(objects: Any, series: Series, *, is_named: bool) -> Any:
     )
 
 
-def _bar_place(series: Series, heights: dict[float | str, float], *, is_stacked: bool) -> dict[str, Any]:
+def bar_place(series: Series, heights: dict[float | str, float], *, is_stacked: bool) -> dict[str, Any]:
     """Beside the other series, or on the ``heights`` that they reach: plotly knows one way for all panels of a page."""
     if series.starts:
         return {"offsetgroup": "stack", "base": list(series.starts)}
@@ -100,7 +100,8 @@ def _lying(trace: Any) -> dict[str, Any]:
     return {"orientation": "h", "x": trace.y, "y": trace.x}
 
 
-def _positions(series: Series) -> list[float | str]:
+def positions(series: Series) -> list[float | str]:
+    """Where the points of a series are, line feeds in names as plotly writes them."""
     return [x.replace("\n", "<br>") if isinstance(x, str) else x for x in series.x]
 
 
@@ -152,23 +153,24 @@ def _add_field(figure: Any, objects: Any, panel: Panel, chart: Panels, at: dict[
 
 def _set_axes(figure: Any, panel: Panel, at: dict[str, int]) -> None:
     if panel.is_horizontal:
-        figure.update_xaxes(**_axis(panel.y, _values(panel, "y")), **at)
-        figure.update_yaxes(**_axis(panel.x, ()), autorange="reversed", automargin=True, **at)
+        figure.update_xaxes(**axis_settings(panel.y, values_along(panel, "y")), **at)
+        figure.update_yaxes(**axis_settings(panel.x, ()), autorange="reversed", automargin=True, **at)
         return
-    figure.update_xaxes(**_axis(panel.x, _values(panel, "x")), **at)
+    figure.update_xaxes(**axis_settings(panel.x, values_along(panel, "x")), **at)
     left = {"secondary_y": False} if panel.right is not None else {}
-    figure.update_yaxes(**_axis(panel.y, _values(panel, "y", is_on_right=False)), **at, **left)
+    figure.update_yaxes(**axis_settings(panel.y, values_along(panel, "y", is_on_right=False)), **at, **left)
     if panel.right is not None:
-        values = _values(panel, "y", is_on_right=True)
-        figure.update_yaxes(**_axis(panel.right, values), **at, secondary_y=True, showgrid=False)
+        values = values_along(panel, "y", is_on_right=True)
+        figure.update_yaxes(**axis_settings(panel.right, values), **at, secondary_y=True, showgrid=False)
 
 
-def _values(panel: Panel, name: str, *, is_on_right: bool | None = None) -> list[float]:
+def values_along(panel: Panel, name: str, *, is_on_right: bool | None = None) -> list[float]:
+    """All numbers of the series of a panel along one of its axes."""
     chosen = [series for series in panel.series if is_on_right is None or series.is_on_right == is_on_right]
     return [value for series in chosen for value in getattr(series, name) if isinstance(value, (int, float))]
 
 
-def _axis(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
+def axis_settings(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     """Settings of an axis; plotly's limits of a logarithmic axis are powers of ten."""
     settings: dict[str, Any] = {"title": {"text": axis.title}}
     if axis.scale == "names":

@@ -9,9 +9,9 @@ from typing import Final
 from fastapi import FastAPI
 from fastapi.responses import FileResponse
 
-from shardplan.web.pages import plan
+from shardplan.web.pages import audit, decide, export, plan, published, step, trust
 
-PAGES: Final[tuple[ModuleType, ...]] = (plan,)
+PAGES: Final[tuple[ModuleType, ...]] = (plan, step, decide, trust, audit, export, published)
 """Each has a ``VIEW`` and a ``router``."""
 
 

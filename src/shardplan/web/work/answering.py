@@ -13,16 +13,19 @@ from shardplan.web.work.workplace import Cancelled, Workplace
 T = TypeVar("T")
 
 
-async def answer(request: Request, work: Callable[[Cancelled], T], *, key: Hashable | None = None) -> T:
+async def answer(
+    request: Request, work: Callable[[Cancelled], T], *, key: Hashable | None = None, patience: float = 1.0
+) -> T:
     """What ``work`` returns, worked out in a thread of the place of work.
 
     ``work`` gets a function to ask whether to stop, which searches take as ``stop``. ``key``: finished answers are
     kept under it, and questions that come together are worked on once; the answer is not to be changed then.
+    ``patience``: how many times the limit of time it may take, for what is many questions in one.
 
     Raises as ``work`` does; and ``Busy``, ``TookTooLong`` or ``Gone``, which the app turns into responses.
     """
     place: Workplace = request.app.state.workplace
-    return await place.answer(work, client=client_of(request), gone=lambda: _gone(request), key=key)
+    return await place.answer(work, client=client_of(request), gone=lambda: _gone(request), key=key, patience=patience)
 
 
 def client_of(request: Request) -> str:

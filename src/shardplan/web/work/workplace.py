@@ -30,6 +30,8 @@ class Flight:
     work: Callable[[Cancelled], Any]
     key: Hashable
     deadline: float
+    time_limit: float
+    """From when it came to the deadline. [s]"""
     done: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     num_waiting: int = 0
     is_cancelled: bool = False
@@ -83,16 +85,17 @@ class Workplace:
         client: str,
         gone: Callable[[], Awaitable[None]],
         key: Hashable | None = None,
+        patience: float = 1.0,
     ) -> T:
         """What ``work`` returns. Raises as it does, and ``Busy``, ``TookTooLong`` and ``Gone``.
 
         What ``gone`` returns ends when the client has gone. Of questions with one ``key`` that come together, one is
-        worked on.
+        worked on. ``patience``: how many times the limit of time it may take.
         """
         kept = None if key is None else self.cache.get(key)
         if kept is not None:
             return kept.value
-        flight = self._flights.get(key) or self._started(work, client, key)
+        flight = self._flights.get(key) or self._started(work, client, key, self.time_limit * patience)
         flight.num_waiting += 1
         leaving = asyncio.ensure_future(gone())
         try:
@@ -100,7 +103,7 @@ class Workplace:
             await asyncio.wait({flight.done, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if flight.done.done():
                 return flight.done.result()
-            raise Gone if leaving.done() else TookTooLong(self.time_limit)
+            raise Gone if leaving.done() else TookTooLong(flight.time_limit)
         finally:
             leaving.cancel()
             flight.num_waiting -= 1
@@ -113,9 +116,13 @@ class Workplace:
             self._abandon(flight)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _started(self, work: Callable[[Cancelled], Any], client: str, key: Hashable | None) -> Flight:
+    def _started(
+        self, work: Callable[[Cancelled], Any], client: str, key: Hashable | None, time_limit: float
+    ) -> Flight:
         """A new question in the queue. Raises Busy."""
-        flight = Flight(client=client, work=work, key=key, deadline=time.monotonic() + self.time_limit)
+        flight = Flight(
+            client=client, work=work, key=key, deadline=time.monotonic() + time_limit, time_limit=time_limit
+        )
         self._waiting.setdefault(client, deque()).append(flight)
         self._dispatch()
         if self.num_waiting > self.queue_length:
@@ -182,7 +189,7 @@ class Workplace:
         if ended.cancelled() or flight.is_cancelled:
             flight.done.cancel()
         elif error is not None:
-            late = TookTooLong(self.time_limit) if flight.cancelled() else error
+            late = TookTooLong(flight.time_limit) if flight.cancelled() else error
             flight.done.set_exception(late)
             flight.done.exception()
         else:

@@ -1,0 +1,125 @@
+"""Decide: sizes, other jobs and networks, trade-offs, hardware, budgets: each is many searches and can be stopped."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from shardplan.errors import UnknownNameError
+from shardplan.fields import dataclass
+from shardplan.web.pages.decisions import ANSWERS, DECISIONS, OPERATIONS, VARIED
+from shardplan.web.pages.plan import BOTH
+from shardplan.web.pages.question_form import question_context
+from shardplan.web.pages.rendering import fragment, page
+from shardplan.web.pages.view import View
+from shardplan.web.state import PageQuestion, question_of
+from shardplan.web.work.answering import answer as answered
+
+VIEW = View(
+    path="/decide",
+    title="Decide",
+    summary="how many accelerators pay, what else could be trained, which hardware matters, and what a run costs",
+)
+router = APIRouter()
+FIELDS: Final[dict[str, str]] = {
+    "sizes": "64,128,256,512,1024",
+    "least_gain": "70",
+    "over": "sequence_length",
+    "values": "4k,8k,16k,32k",
+    "factor": "1.25",
+    "budget_tokens": "15T",
+    "budget_limit": "gpus",
+    "budget_value": "",
+    "budget_price": "",
+}
+"""Own fields of the form, with what they hold at first."""
+OWN: Final = ("decide", *FIELDS, *(f"ops.{name}" for name in OPERATIONS), "ticket")
+PATIENCE: Final = 10.0
+"""A decision is about as many searches: it may take so many times the limit of one."""
+TICKET: Final = re.compile(r"[0-9a-f]{16,40}")
+MOST_TICKETS: Final = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What is asked."""
+
+    question: PageQuestion
+    name: str
+    values: dict[str, str]
+
+    @classmethod
+    async def of(cls, request: Request) -> Decision:
+        """From the address. Raises UnknownNameError."""
+        question, given = await question_of(request), request.query_params
+        name = given.get("decide", "scale")
+        if name not in DECISIONS:
+            raise UnknownNameError("decision", f"{name:.40}", DECISIONS, hint="choose one of the list")
+        values = {key: given.get(key, usual).strip()[:300] for key, usual in FIELDS.items()}
+        values["budget_tokens"] = given.get("budget_tokens") or question.job.get("tokens") or FIELDS["budget_tokens"]
+        values["budget_price"] = given.get("budget_price") or question.price
+        values |= {key: given[key].strip()[:60] for key in given if key.startswith("ops.") and given[key].strip()}
+        return cls(question=question, name=name, values=values)
+
+    def own(self) -> dict[str, str]:
+        """Parameters of the address that are its own: those that are not as at first."""
+        changed = {key: value for key, value in self.values.items() if value != FIELDS.get(key, "")}
+        return {"decide": self.name, **changed}
+
+    def key(self) -> tuple[object, ...]:
+        """What the answer is kept under."""
+        return self.question.key("decide", self.name, *sorted(self.values.items()))
+
+
+@router.get("/decide", response_class=HTMLResponse)
+async def whole(request: Request) -> HTMLResponse:
+    """The page."""
+    asked = await Decision.of(request)
+    return page(
+        request, VIEW, "decide.html", asked=asked, decisions=DECISIONS, varied=VARIED, operations=OPERATIONS,
+        **question_context(asked.question),
+    )  # fmt: skip
+
+
+@router.api_route("/decide/answer", methods=BOTH, response_class=HTMLResponse)
+async def the_answer(request: Request) -> HTMLResponse:
+    """The answer of one decision."""
+    asked = await Decision.of(request)
+    ticket = request.query_params.get("ticket", "")
+    board: OrderedDict[str, tuple[int, int]] = _board(request)
+
+    def progress(done: int, of: int) -> None:
+        if TICKET.fullmatch(ticket):
+            board[ticket] = (done, of)
+            while len(board) > MOST_TICKETS:
+                board.popitem(last=False)
+
+    shown = await answered(
+        request,
+        lambda stop: ANSWERS[asked.name](asked.question, asked.values, stop, progress),
+        key=asked.key(),
+        patience=PATIENCE,
+    )
+    board.pop(ticket, None)
+    where = f"/decide?{asked.question.query()}&{urlencode(asked.own())}"
+    return fragment(request, "decide_answer.html", address=where, asked=asked, question=asked.question, **shown)
+
+
+def _board(request: Request) -> OrderedDict[str, tuple[int, int]]:
+    """How far the answers that are under way have come, by the ticket of their page."""
+    if not hasattr(request.app.state, "decisions"):
+        request.app.state.decisions = OrderedDict()
+    found: OrderedDict[str, tuple[int, int]] = request.app.state.decisions
+    return found
+
+
+@router.get("/decide/progress")
+async def progress(request: Request) -> JSONResponse:
+    """How far an answer has come."""
+    done, of = _board(request).get(request.query_params.get("ticket", ""), (0, 0))
+    return JSONResponse({"done": done, "of": of})

@@ -1,0 +1,99 @@
+"""Export: the launch files of a plan for any framework."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from shardplan.errors import InputError, NotRunnableError, UnknownNameError
+from shardplan.estimation.estimate import Estimate
+from shardplan.launch.export.targets import TARGETS, export_plan, target_named, version_meant
+from shardplan.reports.plan_words import plan_words
+from shardplan.units import format_time
+from shardplan.web.pages.plan import BOTH, asked
+from shardplan.web.pages.question_form import question_context, title_of
+from shardplan.web.pages.rendering import fragment, page
+from shardplan.web.pages.view import View
+from shardplan.web.planning.answered import Answered
+from shardplan.web.state import PageQuestion, names_of, question_of
+from shardplan.web.work.answering import answer as answered
+
+VIEW = View(path="/export", title="Export", summary="the launch files of the plan for any framework")
+router = APIRouter()
+USUAL: Final = "megatron-lm"
+
+
+def _target(request: Request, question: PageQuestion) -> str:
+    """The framework that is written for: the one that is asked for, that of the question, or the usual one."""
+    named = request.query_params.get("to", "").strip().lower()[:60]
+    return named or (question.stack if question.stack in TARGETS else USUAL)
+
+
+@router.get("/export", response_class=HTMLResponse)
+async def whole(request: Request) -> HTMLResponse:
+    """The page."""
+    question = await question_of(request)
+    return page(
+        request, VIEW, "export.html", targets=[(name, name) for name in TARGETS], to=_target(request, question),
+        **question_context(question),
+    )  # fmt: skip
+
+
+@router.api_route("/export/answer", methods=BOTH, response_class=HTMLResponse)
+async def the_answer(request: Request) -> HTMLResponse:
+    """The files, or why the framework cannot run the plan."""
+    question = await question_of(request)
+    to = _target(request, question)
+    if to not in TARGETS:
+        raise UnknownNameError("framework to export to", to, TARGETS, hint=f"one of {', '.join(TARGETS)}")
+    found = await asked(request, question)
+    shown = await answered(
+        request, lambda _stop: _texts(found, question, to), key=question.key("export", question.show, to)
+    )
+    own = urlencode({"to": to})
+    planned = question.with_values(stack=to if to in names_of("stack") else question.stack, show="")
+    return fragment(
+        request,
+        "export_answer.html",
+        address=f"/export?{question.query()}&{own}",
+        to=to,
+        title=title_of(found),
+        for_framework=f"/export?{planned.query()}&{own}" if planned != question else "",
+        **shown,
+    )
+
+
+def _texts(found: Answered, question: PageQuestion, to: str) -> dict[str, Any]:
+    """What the template shows. Raises InputError where there is no plan."""
+    estimate = found.estimate(question.show) if question.show else found.best
+    if estimate is None:
+        raise InputError("no plan of the search fits", rule="a plan is exported", hint="see on Plan what would fit")
+    plan = {"plan": ", ".join(plan_words(estimate)), "step": format_time(estimate.step_time)}
+    try:
+        return {**plan, "refused": "", "hint": "", **_files(found, estimate, to)}
+    except (NotRunnableError, InputError) as error:
+        return {**plan, "refused": error.message, "hint": error.hint, "files": []}
+
+
+def _files(found: Answered, estimate: Estimate, to: str) -> dict[str, Any]:
+    put = found.put.question
+    made = export_plan(
+        to,
+        model=put.model,
+        cluster=put.cluster,
+        num_accelerators=estimate.num_accelerators_used,
+        job=put.job,
+        plan=estimate.plan,
+        version=version_meant(target_named(to), estimate.framework),
+        stem="launch",
+    )
+    return {
+        "framework": made.framework,
+        "files": [*made.files.items()],
+        "not_expressed": made.not_expressed,
+        "placeholders": made.placeholders,
+        "relies_on": made.relies_on,
+    }

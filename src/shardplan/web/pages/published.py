@@ -1,0 +1,164 @@
+"""Published models: four of them on the question at hand, next to our own estimate, and the figures of a paper."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from shardplan.errors import ShardplanError, UnknownNameError
+from shardplan.estimation.estimate import Estimate
+from shardplan.published.base import Method, MethodRow
+from shardplan.published.catalogue import load_methods
+from shardplan.published.subramanian2024.figures import FIGURES, figure
+from shardplan.published.subramanian2024.study import Study, study
+from shardplan.reports.answer_words import percent
+from shardplan.reports.methods.catalogue import MethodEntry
+from shardplan.reports.methods.question import MethodReport, ask_method, our_part
+from shardplan.reports.plan_words import plan_words
+from shardplan.units import format_bytes, format_count, format_time
+from shardplan.web.figures.panels import panel_figures
+from shardplan.web.pages.plan import BOTH, asked
+from shardplan.web.pages.question_form import question_context, title_of
+from shardplan.web.pages.rendering import fragment, page
+from shardplan.web.pages.view import View
+from shardplan.web.planning.answered import Answered
+from shardplan.web.state import question_of
+from shardplan.web.work.answering import answer as answered
+
+VIEW = View(
+    path="/published",
+    title="Published models",
+    summary="what four published models say to the question, next to our own estimate, and the figures of a paper",
+)
+router = APIRouter()
+SHARES: Final = ("fraction", "utilisation", "efficiency")
+"""Ends of names of terms that are shares of a whole."""
+NEEDS_NO_STUDY: Final = ("F5", "F6", "F7", "F8")
+"""Figures that are drawn without the whole study."""
+OWN: Final = ("figure",)
+
+
+@router.get("/published", response_class=HTMLResponse)
+async def whole(request: Request) -> HTMLResponse:
+    """The page."""
+    question = await question_of(request)
+    return page(request, VIEW, "published.html", **question_context(question))
+
+
+@router.api_route("/published/answer", methods=BOTH, response_class=HTMLResponse)
+async def the_answer(request: Request) -> HTMLResponse:
+    """All models on the question."""
+    question = await question_of(request)
+    found = await asked(request, question)
+    methods = await answered(request, lambda _stop: _compared(found), key=question.key("published"))
+    name = _figure_name(request)
+    return fragment(
+        request,
+        "published_answer.html",
+        address=f"/published?{question.query()}{f'&figure={name}' if name != 'F1' else ''}",
+        title=title_of(found),
+        best=None if found.best is None else _ours(found.best),
+        methods=methods,
+        figures=[(each, title) for each, (title, _) in FIGURES.items()],
+        chosen=name,
+    )
+
+
+def _figure_name(request: Request) -> str:
+    """The figure that is asked for. Raises UnknownNameError."""
+    name = request.query_params.get("figure", "F1").upper()
+    if name not in FIGURES:
+        raise UnknownNameError("figure", f"{name:.40}", FIGURES, hint=f"one of {', '.join(FIGURES)}")
+    return name
+
+
+@router.get("/published/figure", response_class=HTMLResponse)
+async def the_figure(request: Request) -> HTMLResponse:
+    """A figure of the paper, computed anew."""
+    name = _figure_name(request)
+    results = None
+    if name not in NEEDS_NO_STUDY:
+        results = await answered(request, lambda _stop: study(), key=("study",))
+    shown = await answered(request, lambda _stop: _drawn(name, results), key=("figure of the study", name))
+    return fragment(request, "published_figure.html", name=name, **shown)
+
+
+def _drawn(name: str, results: Study | None) -> dict[str, Any]:
+    from shardplan.plotting.subramanian2024.charts import chart_of
+
+    chart = chart_of(figure(name, results))
+    return {"title": chart.title, "note": chart.note, "panels": panel_figures(chart)}
+
+
+def _ours(estimate: Estimate) -> dict[str, str]:
+    return {
+        "plan": ", ".join(plan_words(estimate)),
+        "step": format_time(estimate.step_time),
+        "memory": format_bytes(estimate.peak_memory_bytes),
+    }
+
+
+def _compared(found: Answered) -> list[dict[str, Any]]:
+    """Every published model: its answer with ours, or why it has none."""
+    return [_one(method, found) for method in load_methods()]
+
+
+def _one(method: Method, found: Answered) -> dict[str, Any]:
+    entry = MethodEntry.of(method)
+    about = {"name": entry.name, "title": entry.title, "source": entry.source, "counts": entry.counts,
+             "leaves_out": entry.leaves_out}  # fmt: skip
+    try:
+        report = ask_method(method, found.put.question, top=3)
+    except ShardplanError as error:
+        return {**about, "refusal": error.message, "hint": error.hint}
+    return {**about, "refusal": "", **_answer(report)}
+
+
+def _answer(report: MethodReport) -> dict[str, Any]:
+    rows = [
+        _row(row, each.estimate, each.broken_rule) for row, each in zip(report.answer.rows, report.ours, strict=True)
+    ]
+    return {
+        "rows": rows,
+        "parts": _parts(report),
+        "mapped": report.answer.mapped,
+        "ignored": report.answer.ignored,
+        "notes": report.answer.notes,
+        "assumptions": report.assumptions,
+    }
+
+
+def _row(row: MethodRow, ours: Estimate | None, broken: str) -> dict[str, str]:
+    return {
+        "plan": ", ".join(f"{name.replace('_', ' ')} {degree}" for name, degree in row.degrees.items()),
+        "step": "not predicted" if row.step_time is None else format_time(row.step_time),
+        "memory": "not predicted" if row.memory_bytes is None else format_bytes(row.memory_bytes),
+        "fits": "no rule" if row.fits is None else ("fits" if row.fits else "does not fit"),
+        "our_step": "-" if ours is None else format_time(ours.step_time),
+        "our_memory": "-" if ours is None else format_bytes(ours.peak_memory_bytes),
+        "our_fits": f"no plan: {broken}" if ours is None else ("fits" if ours.feasible else "does not fit"),
+    }
+
+
+def _parts(report: MethodReport) -> list[tuple[str, str, str]]:
+    """The terms of its best configuration, and ours where they count the same."""
+    if not report.answer.rows:
+        return []
+    ours = report.ours[0].estimate
+    found = []
+    for name, value in report.answer.rows[0].parts.items():
+        own = None if ours is None else our_part(name, ours)
+        label = name.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+        found.append((label, _text(name, value), "-" if own is None else _text(name, own)))
+    return found
+
+
+def _text(name: str, value: float) -> str:
+    """A term with the unit that ends its name."""
+    if name.endswith("_s"):
+        return format_time(value)
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    return percent(value) if name.endswith(SHARES) else format_count(value)

@@ -1,0 +1,195 @@
+"""Trust: what was predicted and what was measured, for every published run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, cast, get_args
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from shardplan.errors import UnknownNameError
+from shardplan.fields import dataclass
+from shardplan.web.pages.carrying import address, others
+from shardplan.web.pages.rendering import fragment, page
+from shardplan.web.pages.view import View
+from shardplan.web.work.answering import answer as answered
+from shardplan.web.work.workplace import Cancelled
+
+VIEW = View(
+    path="/trust",
+    title="Trust",
+    summary="Predicted against measured for every published run, with the reasons for the errors.",
+)
+router = APIRouter()
+
+QUANTITIES: Final = {"step_time": "step time", "peak_memory": "peak memory", "fits": "whether it fits"}
+FACETS: Final = {
+    "family": "Origin of the runs",
+    "accelerator": "Accelerator",
+    "kind": "Kind of model",
+    "framework": "Framework",
+    "tier": "Description",
+}
+DRAWN: Final = {"against": "predicted against measured", "ratio": "error against measured"}
+TIERS: Final = {
+    "A": "A: all that matters is stated",
+    "A-": "A-: one minor field inferred",
+    "B": "B: one that matters is missing",
+}
+OWN: Final = ("quantity", *(f"run_{name}" for name in FACETS), "run_text", "by", "drawn", "run", "rows")
+FEW: Final = 25
+"""Rows of the table unless all are asked for."""
+MANY: Final = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the form asks for."""
+
+    quantity: str
+    filters: dict[str, str]
+    text: str
+    by: str
+    drawn: str
+    run: str
+    is_whole: bool
+
+    @classmethod
+    def of(cls, request: Request) -> Asked:
+        """The filters of the address. Raises UnknownNameError."""
+        given = request.query_params
+        quantity, by, drawn = (
+            given.get("quantity", "step_time"),
+            given.get("by", "family"),
+            given.get("drawn", "against"),
+        )
+        for what, name, known in (
+            ("quantity", quantity, QUANTITIES),
+            ("grouping", by, FACETS),
+            ("drawing", drawn, DRAWN),
+        ):
+            if name not in known:
+                raise UnknownNameError(what, f"{name:.60}", known, hint="choose one of the list")
+        return cls(
+            quantity=quantity,
+            filters={name: given.get(f"run_{name}", "") for name in FACETS},
+            text=given.get("run_text", "")[:200],
+            by=by,
+            drawn=drawn,
+            run=given.get("run", "")[:200],
+            is_whole=given.get("rows") == "all",
+        )
+
+    def address(self, request: Request, **changed: str) -> str:
+        """The page that asks this, with changes."""
+        own = {
+            "quantity": "" if self.quantity == "step_time" else self.quantity,
+            **{f"run_{name}": value for name, value in self.filters.items()},
+            "run_text": self.text,
+            "by": "" if self.by == "family" else self.by,
+            "drawn": "" if self.drawn == "against" else self.drawn,
+            "run": self.run,
+            "rows": "all" if self.is_whole else "",
+        }
+        return address(VIEW.path, request, own | changed)
+
+
+@router.get("/trust", response_class=HTMLResponse)
+async def whole(request: Request) -> HTMLResponse:
+    """The page."""
+    options = await answered(request, _options, key="trust options")
+    asked = Asked.of(request)
+    return page(
+        request, VIEW, "trust.html", asked=asked, options=options, carried=others(request, OWN), quantities=QUANTITIES,
+        facets=FACETS, drawings=DRAWN,
+    )  # fmt: skip
+
+
+def _options(_cancelled: Cancelled) -> dict[str, list[tuple[str, str]]]:
+    """Values of every filter with the number of runs."""
+    from shardplan.reports.known_runs import choices
+
+    return {
+        name: [("", "all"), *((value, f"{TIERS.get(value, value)} ({count:,})") for value, count in choices(name))]
+        for name in FACETS
+    }
+
+
+@router.get("/trust/answer", response_class=HTMLResponse)
+async def answer(request: Request) -> HTMLResponse:
+    """The runs that pass the filters."""
+    asked = Asked.of(request)
+    shown = await answered(request, lambda _cancelled: _shown(asked))
+    for row in shown["rows"]:
+        row["address"] = asked.address(request, run=row["id"])
+    return fragment(
+        request,
+        "trust_answer.html",
+        address=asked.address(request),
+        asked=asked,
+        quantities=QUANTITIES,
+        facets=FACETS,
+        everything=asked.address(request, rows="all"),
+        none_of_it=address(VIEW.path, request, dict.fromkeys(OWN, "")),
+        **shown,
+    )
+
+
+def _shown(asked: Asked) -> dict[str, Any]:
+    """What the template shows of the runs."""
+    from shardplan.reports.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off
+    from shardplan.web.figures.trust import trust_figure
+
+    assert asked.quantity in get_args(Quantity)
+    quantity = cast("Quantity", asked.quantity)
+    runs = chosen_runs(quantity, asked.filters, asked.text)
+    groups = errors_by_facet(runs, quantity, asked.by)
+    rows = furthest_off(runs, quantity)
+    return {
+        "num_runs": len(runs),
+        "figure": trust_figure(runs, quantity, asked.run, as_ratio=asked.drawn == "ratio"),
+        "groups": groups,
+        "whole": groups[-1],
+        "rows": [_row(one, quantity) for one in rows[: MANY if asked.is_whole else FEW]],
+        "account": _account(asked.run) if asked.run else None,
+    }
+
+
+def _row(one: Any, quantity: Any) -> dict[str, Any]:
+    """A run as texts."""
+    from shardplan.units import format_bytes, format_time
+
+    run, text = one.run, format_bytes if quantity == "peak_memory" else format_time
+    is_verdict = quantity == "fits"
+    share = f"{100 * math.exp(one.fits or 0.0):.0f} %"
+    return {
+        "id": run.id,
+        "model": run.model.removeprefix("models/").removesuffix(".json"),
+        "where": f"{run.num_accelerators:,} x {run.accelerator}",
+        "measured": ("ran" if run.ran else "ran out of memory") if is_verdict else text(one.measured(quantity)),
+        "predicted": f"needs {share}" if is_verdict else text(one.predicted(quantity)),
+        "error": ("right" if one.is_right else "wrong") if is_verdict else factor_text(one.ratio(quantity)),
+        "is_off": not one.is_right if is_verdict else abs(one.ratio(quantity)) > math.log(1.25),
+    }
+
+
+def factor_text(log_ratio: float) -> str:
+    """Predicted over measured, as a share that is too small or too large."""
+    return f"{100 * math.expm1(log_ratio):+.1f} %"
+
+
+@router.get("/trust/run", response_class=HTMLResponse)
+async def run(request: Request) -> HTMLResponse:
+    """One run in full."""
+    asked = Asked.of(request)
+    account = await answered(request, lambda _cancelled: _account(asked.run))
+    return fragment(request, "trust_run.html", address=asked.address(request), account=account)
+
+
+def _account(run_id: str) -> dict[str, Any]:
+    """A run as texts. Raises UnknownNameError."""
+    from shardplan.reports.known_runs import account_of
+    from shardplan.web.pages.trust_run import run_texts
+
+    return run_texts(account_of(run_id))

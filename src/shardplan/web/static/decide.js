@@ -1,0 +1,83 @@
+// Fields of the chosen decision; progress of a long answer, and a button that stops it.
+
+const form = document.getElementById("decide-form");
+const panel = document.getElementById("under-way");
+const bar = document.getElementById("far");
+const text = document.getElementById("far-text");
+const EVERY = 500;
+let ticket = "";
+let timer = 0;
+
+function choose() {
+  for (const each of form.querySelectorAll("[data-for]")) each.hidden = each.dataset.for !== form.elements.decide.value;
+}
+
+const DEFAULTS = {
+  sequence_length: "4k,8k,16k,32k",
+  global_batch_size: "256,512,1024,2048",
+  "set.inter_node_bandwidth": "12.5 GB/s,25 GB/s,50 GB/s,100 GB/s",
+  "set.intra_node_bandwidth": "150 GB/s,300 GB/s,450 GB/s,900 GB/s",
+  precision: "bf16,fp8",
+};
+
+form.addEventListener("change", (event) => {
+  if (event.target.name === "over") form.elements.values.value = DEFAULTS[event.target.value];
+  choose();
+}, true);
+choose();
+
+async function look() {
+  const mine = ticket;
+  const answer = await fetch(`/decide/progress?ticket=${mine}`).then((each) => each.json()).catch(() => null);
+  if (mine !== ticket || !answer) return;
+  if (answer.of > 0) {
+    bar.max = answer.of;
+    bar.value = answer.done;
+    text.textContent = `${answer.done} of ${answer.of} questions`;
+  }
+  timer = setTimeout(look, EVERY);
+}
+
+document.addEventListener("htmx:configRequest", (event) => {
+  if (event.detail.elt !== form) return;
+  ticket = Array.from(crypto.getRandomValues(new Uint8Array(12)), (each) => each.toString(16).padStart(2, "0")).join("");
+  event.detail.parameters.ticket = ticket;
+});
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (event.detail.elt !== form) return;
+  panel.hidden = false;
+  bar.removeAttribute("value");
+  text.textContent = "";
+  clearTimeout(timer);
+  timer = setTimeout(look, EVERY);
+});
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.detail.elt !== form || event.detail.xhr.responseURL.includes("ticket=") && !event.detail.xhr.responseURL.includes(ticket)) return;
+  panel.hidden = true;
+  clearTimeout(timer);
+  ticket = "";
+});
+document.getElementById("stop").addEventListener("click", () => {
+  htmx.trigger(form, "htmx:abort");
+  panel.hidden = true;
+  clearTimeout(timer);
+  ticket = "";
+  stopped();
+});
+
+function stopped() {
+  const place = document.getElementById("answer");
+  const box = document.createElement("div");
+  box.className = "panel empty";
+  const title = document.createElement("h2");
+  title.textContent = "Stopped";
+  const again = document.createElement("button");
+  again.type = "button";
+  again.textContent = "Ask again";
+  again.addEventListener("click", () => htmx.trigger(form, "change"));
+  box.append(title, again);
+  place.replaceChildren(box);
+  place.setAttribute("aria-busy", "false");
+  document.body.classList.remove("busy");
+  document.getElementById("state").textContent = "Stopped.";
+}

@@ -1,0 +1,127 @@
+"""Journeys through the views besides Plan, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.web.browser.conftest import answered
+
+Open = Callable[..., Page]
+SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
+VIEWS = {
+    "trust": "/trust?run=ds-azure-gpt-2t",
+    "audit": "/audit",
+    "step": f"/step?{SMALL}",
+    "export": f"/export?{SMALL}",
+    "decide": f"/decide?{SMALL}&decide=scale&sizes=8,16",
+    "published": f"/published?{SMALL}&figure=F8",
+}
+WIDE, NARROW = 1920, 390
+OUTSIDE_CHARTS = "axe.run({exclude: [['.plot'], ['iframe']]})"
+"""Charts are thousands of shapes with a table as their text; the timeline is a page of its own."""
+
+
+def violations(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe finds outside charts."""
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+    found = page.evaluate(OUTSIDE_CHARTS)["violations"]
+    return [(each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found]
+
+
+@pytest.mark.parametrize(("view", "scheme"), [*zip(VIEWS, ("light", "dark") * 3, strict=True)])
+def test_axe_finds_nothing_and_nothing_overflows(open_page: Open, view: str, scheme: str) -> None:
+    page = open_page(VIEWS[view], width=WIDE, color_scheme=scheme, reduced_motion="reduce")
+    answered(page)
+    page.wait_for_load_state("networkidle")
+    assert not violations(page)
+    for width in (WIDE, NARROW):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_point_of_trust_opens_its_run_and_the_link_keeps_it(open_page: Open) -> None:
+    page = open_page("/trust?gpus=64&run_family=megatron-lm&run_text=")
+    answered(page)
+    page.locator("#trust-chart .scatterlayer .point").first.click(force=True)
+    article = page.locator("article[data-run-id]")
+    expect(article).to_contain_text("Why it differs")
+    name = article.get_attribute("data-run-id")
+    assert f"run={name}" in page.url
+    assert "gpus=64" in page.url
+    page.reload()
+    answered(page)
+    expect(page.locator("article[data-run-id]")).to_contain_text(name or "-")
+
+
+def test_a_row_of_trust_opens_its_run_by_keyboard(open_page: Open) -> None:
+    page = open_page("/trust")
+    answered(page)
+    link = page.locator("a[data-run]").nth(2)
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("article[data-run-id]")).to_have_attribute("data-run-id", link.inner_text())
+
+
+def test_a_script_is_audited_and_what_is_missing_is_given(open_page: Open) -> None:
+    page = open_page("/audit")
+    answered(page)
+    area = page.locator("#f-script")
+    area.fill(area.input_value().replace("TP=${TP:-8}\n", ""))
+    field = page.get_by_label("Environment variable TP")
+    field.fill("4")
+    field.press("Tab")
+    expect(page.locator("#answer")).to_contain_text("it fits")
+    expect(field).to_have_value("4")
+
+
+def test_a_file_is_chosen_and_audited(open_page: Open) -> None:
+    page = open_page("/audit")
+    answered(page)
+    content = b"train_micro_batch_size_per_gpu: 1\n"
+    page.locator("#f-file").set_input_files({"name": "ds.yaml", "mimeType": "text/yaml", "buffer": content})
+    expect(page.locator("#f-name")).to_have_value("ds.yaml")
+    expect(page.locator("#answer")).not_to_contain_text("70.6B")
+
+
+def test_the_timeline_draws_and_the_trace_is_saved(open_page: Open) -> None:
+    page = open_page(f"/step?{SMALL}")
+    answered(page)
+    page.locator("iframe.timeline").scroll_into_view_if_needed()
+    frame = page.frame_locator("iframe.timeline")
+    expect(frame.locator("#rank-choice option").first).to_be_attached()
+    expect(page.get_by_role("region", name="Schedules side by side")).to_contain_text("gpipe")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Trace for Perfetto").click()
+    assert download.value.suggested_filename == "trace.json"
+
+
+def test_launch_files_are_shown_and_saved(open_page: Open) -> None:
+    page = open_page(f"/export?{SMALL}")
+    answered(page)
+    expect(page.locator("#file-1")).to_contain_text("--tensor-model-parallel-size 2")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").first.click()
+    assert download.value.suggested_filename == "launch.sh"
+    page.get_by_label("Launch files for").select_option("torchtitan")
+    expect(page.locator("#answer .lead")).to_contain_text("torchtitan")
+
+
+def test_a_long_decision_is_stopped_and_asked_again(open_page: Open) -> None:
+    page = open_page("/decide?decide=sensitivity&model=llama-3.1-70b&gpus=512")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#answer")).to_contain_text("Stopped")
+    page.get_by_label("Decision").select_option("budget")
+    page.get_by_label("Tokens", exact=True).fill("1T")
+    expect(page.locator("#answer .lead")).to_contain_text("days on 512")
+
+
+def test_the_question_goes_from_view_to_view(open_page: Open) -> None:
+    page = open_page(f"/export?{SMALL}")
+    answered(page)
+    page.get_by_role("link", name="Published models").click()
+    answered(page)
+    assert "lock.tp=2" in page.url
+    expect(page.locator("#f-model")).to_have_value("llama-3.1-8b")
