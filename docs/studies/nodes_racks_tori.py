@@ -72,8 +72,14 @@ def _lines(rows: Sequence[Row], kind: str) -> Iterator[Series]:
     at = [row["inter_node_bandwidth_bytes_per_s"] / 1e9 for row in rows]
     for column, name in (("step_time_s", NAMES[kind]), ("step_time_p10_s", ""), ("step_time_p90_s", "")):
         values = [row[column] for row in rows]
-        marker = "circle" if name else "none"
-        yield Series(name=name, x=at, y=values, colour=COLOURS[kind], marker=marker, is_dashed=not name)
+        yield Series(
+            name=name,
+            x=at,
+            y=values,
+            colour=COLOURS[kind],
+            marker="circle" if name else "none",
+            is_dashed=not name,
+        )
 
 
 def _at(rows: Sequence[Row], bandwidth: float) -> Row:

@@ -34,7 +34,8 @@ def write_tables(page: str, tables: Mapping[str, str]) -> None:
     text = path.read_text()
     for name, table in tables.items():
         marks = rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)"
-        text, found = re.subn(marks, lambda match, put=table: f"{match[1]}\n{put}\n\n{match[2]}", text, flags=re.DOTALL)
+        put = table.replace("\\", r"\\")
+        text, found = re.subn(marks, rf"\g<1>\n{put}\n\n\g<2>", text, flags=re.DOTALL)
         if not found:
             sys.exit(f"{page} has no place for the table {name}")
     path.write_text(text)

@@ -52,7 +52,7 @@ class _Place:
 
 
 def _run(test: Callable[[], Awaitable[Any]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), 30))
 
 
 def test_so_many_at_once_and_the_others_wait() -> None:

@@ -35,7 +35,7 @@ def test_the_same_plan_keeps_weights_and_optimizer_everywhere() -> None:
 @pytest.mark.parametrize(("key", "value", "dp"), [("tp", 4, 4), ("pp", 2, 4)])
 def test_megatron_refuses_other_tp_and_pp_with_its_default_format(key: str, value: int, dp: int) -> None:
     # checkpointing.py raises RuntimeError where (tp, pp) differ and the format is not fully reshardable
-    found = resume(side(), side(**{key: value, "dp": dp}))
+    found = resume(side(), side("megatron-lm", None, **{key: value, "dp": dp}))
     assert found.verdict == "no"
     assert found.outcome("weights") == "kept"
     assert found.outcome("optimizer") == "unsupported"

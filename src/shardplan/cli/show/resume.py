@@ -36,7 +36,7 @@ def show_resume(page: Page, found: Resume, load: Load | None) -> None:
     page.line(f"{TEXTS[found.verdict]}; {found.why}", style=STYLES[found.verdict], indent=0)
     if found.record is not None:
         page.labelled("Record", f"{found.record.label}, {found.record.repository}")
-    differs = found.model_changed | found.changed
+    differs = {**found.model_changed, **found.changed}
     if {"pp", "vp"} & set(differs):
         differs = {key: pair for key, pair in differs.items() if key != "stage_layers"}
     page.labelled(

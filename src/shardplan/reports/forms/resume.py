@@ -58,7 +58,7 @@ def resume_record(found: Resume, load: Load | None) -> Record:
         "loads": found.loads,
         "old": _side(found.old),
         "new": _side(found.new),
-        "changed": {key: list(pair) for key, pair in (found.model_changed | found.changed).items()},
+        "changed": {key: list(pair) for key, pair in {**found.model_changed, **found.changed}.items()},
         "missing": list(found.missing),
         "settings": {name: list(pair) for name, pair in found.settings.items()},
         "states": [asdict(each) for each in found.states],

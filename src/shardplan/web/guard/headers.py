@@ -25,7 +25,7 @@ STRICT: Final[Mapping[str, str]] = {
 
 def policy(**replaced: str) -> str:
     """A Content-Security-Policy: the strict one, with directives replaced (``style_src="'self' 'unsafe-inline'"``)."""
-    directives = STRICT | {name.replace("_", "-"): value for name, value in replaced.items()}
+    directives = {**STRICT, **{name.replace("_", "-"): value for name, value in replaced.items()}}
     return "; ".join(f"{name} {value}" for name, value in directives.items())
 
 
