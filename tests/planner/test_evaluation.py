@@ -9,18 +9,23 @@ from unittest import mock
 import numpy as np
 from hypothesis import given, settings
 from numpy.typing import NDArray
+from tests.examples import SMALL, cluster
 from tests.planner.small import TIME_OF_ALL, families_of, layout_of, positions, spaces
 
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.perturbation import GROUPS, perturbed, side_by_side
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
+from shardplan.inputs.job import Job
+from shardplan.inputs.software import Software
 from shardplan.planner import evaluation
 from shardplan.planner.evaluation import Table, evaluate
 from shardplan.planner.family import Family
 from shardplan.planner.listed import Listed, best_plans, listed_of, outcomes
 from shardplan.planner.objective import SMALLEST
-from shardplan.planner.space import Space
+from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.space import Space, declare
+from shardplan.planner.survey import survey_of
 
 SAME = 1e-12
 
@@ -128,3 +133,16 @@ def test_plans_near_a_limit_are_those_of_all_cells_up_to_it(asked: tuple[Questio
 def rows_of(plans: Listed) -> list[tuple[int, ...]]:
     columns = [getattr(plans, field.name).tolist() for field in fields(Listed)]
     return list(zip(*columns, strict=True))
+
+
+def test_gradients_come_late_only_where_the_sharding_lets_them() -> None:
+    """One micro-batch, in software that frees them: tables of several shardings hold what each of them needs."""
+    job = Job(sequence_length=2048, global_batch_size=8, software=Software(frees_gradients=True))
+    question = Question(model=SMALL, cluster=cluster(), num_accelerators=8, job=job)
+    shardings = ("ddp", "zero1", "zero2", "zero3")
+    found = declare(question, Restrictions(limit={"sharding": shardings, "tp": (1,), "pp": (1,), "cp": (1,)}))
+    survey = survey_of(question, found, objective=SMALLEST)
+    for table in survey.tables:
+        cells = [(int(k), int(s), int(p)) for k, s, p in np.argwhere(np.isfinite(table.best))]
+        for cell, (plan, _) in zip(cells, best_plans(table.tables, cells, SMALLEST), strict=True):
+            assert same(table.best[cell], estimate_plan(question, plan).peak_memory_bytes), plan

@@ -10,7 +10,7 @@ import pytest
 from shardplan.calibration.runs.rows import shipped_runs
 from shardplan.errors import UnknownNameError
 from shardplan.inputs.readers.residuals import read_residuals
-from shardplan.reports.known_runs import (
+from shardplan.reports.accuracy.known_runs import (
     account_of,
     choices,
     chosen_runs,

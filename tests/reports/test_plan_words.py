@@ -11,7 +11,7 @@ from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.reports.plan_words import (
+from shardplan.reports.texts.plan import (
     changed_fields,
     field_text,
     plan_flags,

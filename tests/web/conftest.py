@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shardplan.web.app import create_app
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 from shardplan.web.work.workplace import Workplace
 
 HOST = "http://127.0.0.1"
@@ -20,7 +20,7 @@ HOST = "http://127.0.0.1"
 class Served:
     """A running server."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         from dataclasses import replace
 
         from shardplan.web.serving import bound, server_of
@@ -71,7 +71,7 @@ def everything(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Served]:
+def serving(settings: ServerSettings) -> Iterator[Served]:
     """A server with these settings."""
     served = Served(settings)
     served.start()
@@ -84,5 +84,5 @@ def serving(settings: Settings) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def api() -> Iterator[TestClient]:
     """The JSON API, without a server."""
-    with TestClient(create_app(Settings(api_only=True)), base_url=HOST) as client:
+    with TestClient(create_app(ServerSettings(api_only=True)), base_url=HOST) as client:
         yield client

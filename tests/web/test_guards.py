@@ -12,14 +12,14 @@ from shardplan.errors import InputError
 from shardplan.web.app import create_app
 from shardplan.web.guard.headers import policy
 from shardplan.web.serving import address_of, with_token
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 TOKEN = "correct horse battery staple"
 OWN = "http://127.0.0.1:8321"
 
 
 def _client(base_url: str = OWN, **settings: Any) -> TestClient:
-    return TestClient(create_app(Settings(api_only=True, **settings)), base_url=base_url, follow_redirects=False)
+    return TestClient(create_app(ServerSettings(api_only=True, **settings)), base_url=base_url, follow_redirects=False)
 
 
 @pytest.fixture(scope="module")
@@ -129,27 +129,27 @@ def test_the_token_leads_to_no_other_host(guarded: TestClient) -> None:
 
 def test_other_addresses_need_a_token_which_is_made_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SHARDPLAN_TOKEN", raising=False)
-    assert with_token(Settings()).token is None
-    made = [with_token(Settings(host="0.0.0.0")).token for _ in range(2)]
+    assert with_token(ServerSettings()).token is None
+    made = [with_token(ServerSettings(host="0.0.0.0")).token for _ in range(2)]
     assert made[0] is not None
     assert made[0] != made[1]
     assert len(made[0]) >= 40
     monkeypatch.setenv("SHARDPLAN_TOKEN", TOKEN)
-    assert with_token(Settings()).token == TOKEN
-    assert with_token(Settings(token="x" * 16)).token == "x" * 16
-    assert address_of(Settings(token=TOKEN)).endswith("/?token=correct%20horse%20battery%20staple")
+    assert with_token(ServerSettings()).token == TOKEN
+    assert with_token(ServerSettings(token="x" * 16)).token == "x" * 16
+    assert address_of(ServerSettings(token=TOKEN)).endswith("/?token=correct%20horse%20battery%20staple")
     with pytest.raises(InputError, match="characters"):
-        with_token(Settings(token="short"))
+        with_token(ServerSettings(token="short"))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
 def test_this_machine_alone_reaches_loopback_addresses(host: str) -> None:
-    assert Settings(host=host).is_loopback
+    assert ServerSettings(host=host).is_loopback
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "", "localhost.example.org"])
 def test_others_reach_other_addresses(host: str) -> None:
-    assert not Settings(host=host).is_loopback
+    assert not ServerSettings(host=host).is_loopback
 
 
 def test_bodies_have_a_limit_with_and_without_a_stated_length() -> None:
@@ -185,5 +185,5 @@ def test_the_policy_allows_no_inline_script_and_no_other_host() -> None:
      "/static/%00", "/static/..\\app.py"],
 )  # fmt: skip
 def test_static_files_are_those_of_the_folder(path: str) -> None:
-    with TestClient(create_app(Settings()), base_url=OWN) as client:
+    with TestClient(create_app(ServerSettings()), base_url=OWN) as client:
         assert client.get(path).status_code == 404

@@ -15,7 +15,7 @@ import pytest
 from tests.web.conftest import Served, everything, serving
 
 from shardplan.web.guard import connections
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 MOST = 40
 CONNECTIONS, AT_ONCE = max(1000, int(os.environ.get("SHARDPLAN_FUZZ", "0")) // 10), 250
@@ -24,7 +24,7 @@ LARGE = {"model": "deepseek-v3", "cluster": "dgx-h100", "num_accelerators": 1638
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    settings = Settings(api_only=True, max_connections=MOST, body_time=0.3, max_body_bytes=100_000, workers=1)
+    settings = ServerSettings(api_only=True, max_connections=MOST, body_time=0.3, max_body_bytes=100_000, workers=1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(connections, "IDLE_TIME", 0.3)
         patched.setattr(connections, "KEEP_ALIVE", 0.3)
@@ -165,7 +165,9 @@ def test_a_search_ends_when_its_client_goes(served: Served) -> None:
         client.sendall(_post("/api/plan", LARGE))
         _until(served, "num_running", 1)
     _until(served, "num_running", 0)
-    assert not any(str(key).startswith("('plan'") for key in served.workplace.cache._kept), "it did not come to an answer"
+    assert not any(str(key).startswith("('plan'") for key in served.workplace.cache._kept), (
+        "it did not come to an answer"
+    )
 
 
 def test_searches_of_clients_that_go_do_not_keep_others_waiting(served: Served) -> None:
@@ -178,7 +180,7 @@ def test_searches_of_clients_that_go_do_not_keep_others_waiting(served: Served) 
 
 
 def test_a_full_queue_answers_when_to_come_back() -> None:
-    with serving(Settings(api_only=True, workers=1, queue_length=1)) as served, ExitStack() as opened:
+    with serving(ServerSettings(api_only=True, workers=1, queue_length=1)) as served, ExitStack() as opened:
         asked: list[socket.socket] = []
         for number in range(3):
             asked.append(opened.enter_context(served.connect()))
@@ -193,7 +195,7 @@ def test_a_full_queue_answers_when_to_come_back() -> None:
 
 
 def test_an_answer_that_takes_too_long_is_given_up() -> None:
-    with serving(Settings(api_only=True, workers=1, time_limit=0.05)) as served:
+    with serving(ServerSettings(api_only=True, workers=1, time_limit=0.05)) as served:
         answer = served.sent(_post("/api/plan", LARGE, "Connection: close"))
         assert _status(answer) == 504
         _until(served, "num_running", 0)
@@ -201,7 +203,7 @@ def test_an_answer_that_takes_too_long_is_given_up() -> None:
 
 def test_logs_have_no_secrets(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     token = "a-token-that-nobody-sees"
-    with serving(Settings(api_only=True, token=token)) as served:
+    with serving(ServerSettings(api_only=True, token=token)) as served:
         for headers in ((), (f"Authorization: Bearer {token}",), (f"Cookie: shardplan_{served.port}={token}",)):
             served.sent(_head("GET", f"/api/models?token={token}", "Connection: close", *headers))
             served.sent(_head("GET", "/api/models", "Connection: close", *headers))

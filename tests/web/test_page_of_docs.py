@@ -16,7 +16,7 @@ from tests.web.conftest import Served, serving
 
 from shardplan.fields import described
 from shardplan.web.json.tasks import CATALOGUES, TASKS
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "run-the-web-app.md").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def _blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with serving(Settings(api_only=True)) as found:
+    with serving(ServerSettings(api_only=True)) as found:
         yield found
 
 
@@ -63,7 +63,7 @@ def test_the_page_names_every_request() -> None:
 
 
 def test_flags_that_the_page_names_are_flags() -> None:
-    known = {field.flag for field in described(Settings).values()} | {"--open", "--json"}
+    known = {field.flag for field in described(ServerSettings).values()} | {"--open", "--json"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known | {"--seconds", "--requests", "--api-only"}
 
 

@@ -16,7 +16,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 from tests.web.conftest import serving
 
 from shardplan.web.json.document import document_of
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 FUZZ = int(os.environ.get("SHARDPLAN_FUZZ", "0"))
 EXAMPLES = max(4, FUZZ // 100)
@@ -31,7 +31,7 @@ schema.config.phases.coverage.enabled = FUZZ > 0  # every bound of every field: 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with serving(Settings(api_only=True, time_limit=5.0)) as served:
+    with serving(ServerSettings(api_only=True, time_limit=5.0)) as served:
         yield f"http://localhost:{served.port}"
 
 

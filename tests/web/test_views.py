@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from shardplan.files import example_files
 from shardplan.web.app import create_app
 from shardplan.web.pages import PAGES
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
 SCRIPT = example_files()["launch.sh"].decode()
@@ -23,7 +23,7 @@ SCRIPT = example_files()["launch.sh"].decode()
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    with TestClient(create_app(Settings(time_limit=120.0)), base_url="http://127.0.0.1:8321") as found:
+    with TestClient(create_app(ServerSettings(time_limit=120.0)), base_url="http://127.0.0.1:8321") as found:
         yield found
 
 

@@ -15,7 +15,7 @@ from shardplan.api.saving import save_record
 from shardplan.decisions.operations import Operations
 from shardplan.errors import InputError, check_kind
 from shardplan.launch.resume import answer
-from shardplan.launch.resume.side import Side, side_of_plan, side_of_reading
+from shardplan.launch.resume.side import ResumeSide, side_of_plan, side_of_reading
 from shardplan.reports.forms.resume import Load, load_of, resume_record
 from shardplan.reports.resume_files import named, of_side, side_of_file
 
@@ -74,7 +74,7 @@ def will_resume(
     return ResumeAnswer(**values, load=load_of(found, operations or Operations()))
 
 
-def _side(run: RunLike, framework: str | None, **asked: Any) -> Side:
+def _side(run: RunLike, framework: str | None, **asked: Any) -> ResumeSide:
     """One run. Raises InputError."""
     if isinstance(run, AuditAnswer):
         return side_of_reading(run.reading, run.put)

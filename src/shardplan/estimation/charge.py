@@ -29,8 +29,10 @@ class StateCharge:
     resident_bytes: Numbers
     """What is there all the time, gradients apart."""
     gradient_bytes: Numbers
+    fleeting_gradient_bytes: Numbers
+    """Of these, the ones that can come as activations go."""
     early_gradient_bytes: Numbers
-    """Of these the ones that exist when layers begin to run backward, where they come as activations go."""
+    """Of those, the ones that exist when layers begin to run backward."""
     update_bytes: Numbers
     """What the update needs besides."""
     host_bytes: Numbers
@@ -60,6 +62,7 @@ def state_charge(question: Question, numbers: PlanNumbers, stage: Stage, states:
         + _orthogonalising(question, numbers, states),
         resident_bytes=memory.weights + memory.optimizer + memory.whole,
         gradient_bytes=memory.gradients,
+        fleeting_gradient_bytes=memory.fleeting,
         early_gradient_bytes=memory.early,
         update_bytes=memory.update,
         host_bytes=memory.on_host,

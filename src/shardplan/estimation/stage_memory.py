@@ -12,7 +12,6 @@ from shardplan.estimation.load import Around, StageStates, StageWork
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
-from shardplan.inputs.software import Software
 from shardplan.memory.activations import (
     applied_share,
     backward_set,
@@ -43,8 +42,10 @@ class StateMemory:
     weights: Numbers
     gradients: Numbers
     optimizer: Numbers
+    fleeting: Numbers
+    """Of the gradients, those that can come as activations go: all, or none where whole ones wait to be reduced."""
     early: Numbers
-    """Of the gradients, those that exist when layers begin to run backward: the head's."""
+    """Of these, the ones that exist when layers begin to run backward: the head's."""
     whole: Numbers
     """Gathered weights and gradients that are not yet sharded."""
     update: Numbers
@@ -70,7 +71,7 @@ class ActivationMemory:
     waiting: Numbers
     """Of the activations, those that are gone when the last layer has run backward."""
     frees_gradients: Flags
-    """Whether gradients come as activations go."""
+    """Whether gradients come as activations go, with the sharding that allows it."""
 
     @cached_property
     def total(self) -> Numbers:
@@ -97,7 +98,7 @@ class StageMemory:
     @classmethod
     def of(cls, states: StateMemory, kept: ActivationMemory, framework: Numbers) -> StageMemory:
         """Both halves together."""
-        gradients = gradients_at_peak(states.gradients, states.early, kept)
+        gradients = gradients_at_peak(states.gradients, states.fleeting, states.early, kept)
         update = states.update + (states.gradients - gradients) if any_holds(states.update) else 0.0
         return cls(
             weights=states.weights,
@@ -116,16 +117,16 @@ class StageMemory:
         return states + (self.activations + self.logits + self.framework)
 
 
-def gradients_at_peak(gradients: Numbers, early: Numbers, kept: ActivationMemory) -> Numbers:
-    """All gradients, or where they come as activations go, what they need beyond those that are gone by then. [bytes]
+def gradients_at_peak(gradients: Numbers, fleeting: Numbers, early: Numbers, kept: ActivationMemory) -> Numbers:
+    """All gradients, or where some come as activations go, what these need beyond those that are gone by then. [bytes]
 
     The peak is that of the loss, without gradients; of the first layer that runs backward, with those of the head; or
     of the last layer, with all of them. ``early``: those of the head.
     """
     if not any_holds(kept.frees_gradients):
         return gradients
-    beyond = np.maximum(early, gradients - kept.waiting) - kept.loss
-    return where(kept.frees_gradients, np.maximum(beyond, 0.0), gradients)
+    beyond = np.maximum(early, fleeting - kept.waiting) - kept.loss
+    return where(kept.frees_gradients, (gradients - fleeting) + np.maximum(beyond, 0.0), gradients)
 
 
 def in_update(needed: Numbers, gone: Numbers) -> Numbers:
@@ -148,11 +149,13 @@ def state_memory(question: Question, numbers: PlanNumbers, stage: Stage, states:
     whole = gathered_bytes(states.part, states.layer, job, numbers)
     early = _early(stage, states.part.trained, states.layer.trained)
     whole = whole + unsharded_gradient_bytes(early, states.layer, job, numbers)
+    comes_late = job.software.frees_gradients & (numbers.shards_gradients | np.equal(numbers.replicas, 1))
     return StateMemory(
         weights=resident.weights,
         gradients=resident.gradients,
         optimizer=resident.optimizer,
-        early=model_states(early, job, numbers).gradients if job.software.frees_gradients else 0.0,
+        fleeting=where(comes_late, resident.gradients, 0.0),
+        early=where(comes_late, model_states(early, job, numbers).gradients, 0.0),
         whole=whole + reduction_bytes(states.part, states.layer, job, numbers),
         update=update_bytes(held, job, numbers),
         on_host=host_state_bytes(held, job, numbers),
@@ -179,17 +182,9 @@ def activation_memory(
         loss=_loss_beyond(question, numbers, around, stage, recomputed + passing),
         passing=passing,
         waiting=waiting,
-        frees_gradients=_frees_gradients(software, numbers),
+        frees_gradients=software.frees_gradients & np.equal(numbers.num_microbatches, 1),
         on_host=_waiting_on_host(numbers, stage, in_flight, work, share),
     )
-
-
-def _frees_gradients(software: Software, numbers: PlanNumbers) -> Flags:
-    """Whether gradients come as activations go: with one micro-batch, and no buffers of whole gradients to reduce."""
-    if not software.frees_gradients:
-        return False
-    alone = np.equal(numbers.num_microbatches, 1)
-    return alone & (numbers.shards_gradients | np.equal(numbers.replicas, 1))
 
 
 def _waiting_on_host(

@@ -183,7 +183,9 @@ def straggler_factor(question: Question) -> Numbers:
 def peak_of(question: Question, states: StateCharge, kept: ActivationMemory) -> Numbers:
     """Memory of one rank at its peak: with activations, or in the update, when these are gone. [bytes]"""
     resident = states.resident_bytes + question.profile.framework_bytes
-    gradients = gradients_at_peak(states.gradient_bytes, states.early_gradient_bytes, kept)
+    gradients = gradients_at_peak(
+        states.gradient_bytes, states.fleeting_gradient_bytes, states.early_gradient_bytes, kept
+    )
     busy = resident + gradients + kept.total
     if is_zero(states.update_bytes):
         return busy

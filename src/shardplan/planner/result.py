@@ -10,8 +10,8 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
+from shardplan.planner.related.sampling import PlanSample
 from shardplan.planner.robustness import Ties
-from shardplan.planner.sampling import PlanSample
 
 
 @dataclass(frozen=True, kw_only=True)

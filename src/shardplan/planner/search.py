@@ -14,12 +14,12 @@ from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.neighbours import offers_of
+from shardplan.planner.related.sampling import sample_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import Retiming, check_number, retime
 from shardplan.planner.robustness import Ties, recommended_of, ties_of
-from shardplan.planner.sampling import sample_of
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress, Survey, survey_of

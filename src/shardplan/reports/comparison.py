@@ -14,7 +14,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
 from shardplan.reports.breakdown import PARTS, step_split, term_label
 from shardplan.reports.plan_file import Pick, PlanFile
-from shardplan.reports.plan_words import field_text
+from shardplan.reports.texts.plan import field_text
 from shardplan.units import format_rate
 
 SCHEMA: Final = "shardplan/comparison/1"

@@ -22,7 +22,7 @@ from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_time
 from shardplan.validity.rules import broken_rule
 

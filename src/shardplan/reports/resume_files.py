@@ -13,7 +13,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.launch.audit.question import put
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
-from shardplan.launch.resume.side import Side, side_of_plan, side_of_reading
+from shardplan.launch.resume.side import ResumeSide, side_of_plan, side_of_reading
 from shardplan.reports.plan_file import PLAN_FILE, read_plan_file
 
 SIDES: Final = ("old", "new")
@@ -27,7 +27,7 @@ def side_of_file(
     cluster: Cluster | None = None,
     env: Mapping[str, str] | None = None,
     given: Mapping[str, str] | None = None,
-) -> Side:
+) -> ResumeSide:
     """One run by its file; ``framework`` is that of a plan that names none. Raises InputError."""
     if _is_plan_file(path):
         found = read_plan_file(path)
@@ -52,6 +52,6 @@ def of_side(values: Mapping[str, str], side: str) -> dict[str, str]:
     return both | own
 
 
-def named(side: Side, framework: str | None) -> Side:
+def named(side: ResumeSide, framework: str | None) -> ResumeSide:
     """The same with a framework where it has none."""
     return side if side.framework or framework is None else replace(side, framework=framework)

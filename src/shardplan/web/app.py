@@ -17,16 +17,16 @@ from shardplan.web.guard.sites import OwnSites
 from shardplan.web.guard.token import NeedsToken
 from shardplan.web.json.routes import add_json
 from shardplan.web.problems import add_problems
-from shardplan.web.settings import Settings, usual_workers
+from shardplan.web.settings import ServerSettings, usual_workers
 from shardplan.web.work.warming import warm_up
 from shardplan.web.work.workplace import Workplace
 
 STATIC: Final = Path(__file__).parent / "static"
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: ServerSettings | None = None) -> FastAPI:
     """The app with these settings, ready for any ASGI server."""
-    settings = settings or Settings()
+    settings = settings or ServerSettings()
     app = FastAPI(
         title="shardplan",
         version=VERSION,
@@ -53,7 +53,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Makes the place of work while the server runs."""
-    settings: Settings = app.state.settings
+    settings: ServerSettings = app.state.settings
     app.state.workplace = Workplace(
         workers=settings.workers or usual_workers(),
         queue_length=settings.queue_length,

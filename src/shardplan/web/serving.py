@@ -20,7 +20,7 @@ from uvicorn import Config, Server
 from shardplan.errors import InputError
 from shardplan.web.app import create_app
 from shardplan.web.guard.connections import protocol_of
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 TOKEN: Final = "SHARDPLAN_TOKEN"  # noqa: S105  # the name of a variable
 LEAST_TOKEN: Final = 16
@@ -34,7 +34,7 @@ FILES_LEFT: Final = 64
 """File descriptors that connections leave to the rest of the process."""
 
 
-def with_token(settings: Settings) -> Settings:
+def with_token(settings: ServerSettings) -> ServerSettings:
     """The settings with the token that they need. Raises InputError."""
     token = settings.token or os.environ.get(TOKEN) or None
     if token is None and not settings.is_loopback:
@@ -48,7 +48,7 @@ def with_token(settings: Settings) -> Settings:
     return replace(settings, token=token)
 
 
-def run(settings: Settings, *, ready: Callable[[str], None]) -> int:
+def run(settings: ServerSettings, *, ready: Callable[[str], None]) -> int:
     """Serves until it is interrupted; the exit status. ``ready`` gets the address. Raises InputError."""
     settings = with_token(settings)
     listening = bound(settings)
@@ -61,7 +61,7 @@ def run(settings: Settings, *, ready: Callable[[str], None]) -> int:
     return 0
 
 
-def server_of(settings: Settings) -> Server:
+def server_of(settings: ServerSettings) -> Server:
     """The server of an app with these settings; logs have no addresses of requests, which may hold secrets."""
     config = Config(
         create_app(settings),
@@ -81,7 +81,7 @@ def server_of(settings: Settings) -> Server:
     return Server(config)
 
 
-def bound(settings: Settings) -> socket.socket:
+def bound(settings: ServerSettings) -> socket.socket:
     """A socket on the address and port. Raises InputError."""
     host, port = settings.host, settings.port
     try:
@@ -105,7 +105,7 @@ def bound(settings: Settings) -> socket.socket:
     return found
 
 
-def address_of(settings: Settings) -> str:
+def address_of(settings: ServerSettings) -> str:
     """What to open in a browser, with the token if there is one."""
     host = socket.gethostname() if settings.is_everywhere else settings.host
     host = f"[{host}]" if ":" in host else host
@@ -118,7 +118,7 @@ def open_browser(address: str) -> None:
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
-def _most_connections(settings: Settings) -> int:
+def _most_connections(settings: ServerSettings) -> int:
     """Connections that the limits of the process allow."""
     if sys.platform == "win32":
         return settings.max_connections

@@ -13,7 +13,7 @@ from shardplan.frameworks.stack import list_stacks
 from shardplan.frameworks.usual_stack import ANY
 from shardplan.inputs.job import Job
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
-from shardplan.reports.plan_words import field_text
+from shardplan.reports.texts.plan import field_text
 from shardplan.web.state import PageQuestion, names_of
 
 PAGE: Final = "page"

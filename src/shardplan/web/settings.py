@@ -25,7 +25,7 @@ def _setting(default: object, text: str, **known: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ServerSettings:
     """One server."""
 
     host: str = _setting(

@@ -30,7 +30,7 @@ from shardplan.inputs.readers.names import names_meant
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.inputs.readers.typed import values_of, whole
 from shardplan.inputs.words import field_meant
-from shardplan.reports.plan_words import changed_fields, field_text
+from shardplan.reports.texts.plan import changed_fields, field_text
 
 MOST_ACCELERATORS: Final = 2**31
 JOB: Final = tuple(described(Job))

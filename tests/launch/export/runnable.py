@@ -95,7 +95,13 @@ def _degrees(draw: st.DrawFn, stack: Stack, model: ModelConfig, total: int) -> d
     cp = draw(st.sampled_from([each for each in (1, 1, 1, 2, 4) if total // tp % each == 0]))
     pp = draw(st.sampled_from([1, 1, *(each for each in small if total // (tp * cp) % each == 0)]))
     vp = draw(st.sampled_from((1, 1, 2, 4))) if pp > 1 else 1
-    found: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "vp": vp, "micro_batch_size": draw(st.sampled_from((1, 2, 4)))}
+    found: dict[str, Any] = {
+        "tp": tp,
+        "cp": cp,
+        "pp": pp,
+        "vp": vp,
+        "micro_batch_size": draw(st.sampled_from((1, 2, 4))),
+    }
     experts = [kind.mlp for kind in model.layer_kinds if isinstance(kind.mlp, MixtureOfExperts)]
     if experts:
         found["ep"] = draw(

@@ -11,7 +11,7 @@ import pytest
 import shardplan
 from shardplan.launch.resume.answer import STATES, resume
 from shardplan.launch.resume.record import ALWAYS, CheckpointRecord, checkpoint_records
-from shardplan.launch.resume.side import FIELDS, Side
+from shardplan.launch.resume.side import FIELDS, ResumeSide
 
 RUN: dict[str, Any] = {
     "tp": 8, "cp": 1, "pp": 4, "vp": 1, "ep": 1, "dp": 2, "sharding": "zero1", "micro_batch_size": 1,
@@ -21,8 +21,8 @@ RUN: dict[str, Any] = {
 MODEL = {"num_hidden_layers": 80, "hidden_size": 8192}
 
 
-def side(framework: str | None = "megatron-lm", settings: dict[str, Any] | None = None, **fields: Any) -> Side:
-    return Side(name="a file", framework=framework, fields=RUN | fields, model=MODEL, settings=settings or {})
+def side(framework: str | None = "megatron-lm", settings: dict[str, Any] | None = None, **fields: Any) -> ResumeSide:
+    return ResumeSide(name="a file", framework=framework, fields=RUN | fields, model=MODEL, settings=settings or {})
 
 
 def test_the_same_plan_keeps_weights_and_optimizer_everywhere() -> None:
@@ -109,7 +109,7 @@ def test_maxtext_counts_hosts_that_load_data() -> None:
 
 
 def test_another_model_or_framework() -> None:
-    other = Side(name="b", framework="megatron-lm", fields=RUN, model=MODEL | {"num_hidden_layers": 64})
+    other = ResumeSide(name="b", framework="megatron-lm", fields=RUN, model=MODEL | {"num_hidden_layers": 64})
     assert resume(side(), other).verdict == "no"
     assert resume(side(), side("torchtitan")).verdict == "unknown"
     assert resume(side(None), side(None)).verdict == "unknown"
@@ -121,7 +121,7 @@ def test_scales_of_fp8_are_not_known() -> None:
 
 
 def test_what_a_file_leaves_open_is_named() -> None:
-    found = resume(side(), Side(name="b.sh", framework="megatron-lm", fields={**RUN, "tp": None}, model=MODEL))
+    found = resume(side(), ResumeSide(name="b.sh", framework="megatron-lm", fields={**RUN, "tp": None}, model=MODEL))
     assert found.verdict == "unknown"
     assert "tp of b.sh" in found.why
 

@@ -24,12 +24,12 @@ Open = Callable[..., Page]
 def server() -> Iterator[str]:
     """Address of the app on a free port."""
     from shardplan.web.app import create_app
-    from shardplan.web.settings import Settings
+    from shardplan.web.settings import ServerSettings
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    config = uvicorn.Config(create_app(Settings(port=port)), host="127.0.0.1", port=port, log_level="error")
+    config = uvicorn.Config(create_app(ServerSettings(port=port)), host="127.0.0.1", port=port, log_level="error")
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()

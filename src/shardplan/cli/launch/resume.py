@@ -12,7 +12,7 @@ from shardplan.cli.flags.plan import OutputFlags
 from shardplan.cli.launch.audit import ClusterFlag, EnvFlag, GivenFlag, ModelFlag, named_cluster, named_model, pairs
 
 if TYPE_CHECKING:
-    from shardplan.launch.resume.side import Side
+    from shardplan.launch.resume.side import ResumeSide
 
 OldArgument = Annotated[
     Path,
@@ -66,7 +66,7 @@ def resume(
     from shardplan.launch.resume.answer import resume as resumed
     from shardplan.reports.forms.resume import load_of, resume_record
 
-    def side(name: str, path: Path) -> Side:
+    def side(name: str, path: Path) -> ResumeSide:
         from shardplan.reports.resume_files import of_side, side_of_file
 
         return side_of_file(

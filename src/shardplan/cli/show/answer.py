@@ -10,7 +10,9 @@ from shardplan.cli.layout import HARD_SPACE, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.robustness import has_headroom
-from shardplan.reports.answer_words import (
+from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
+from shardplan.reports.forms.framework_options import framework_options
+from shardplan.reports.texts.answer import (
     cost_text,
     memory_use,
     percent,
@@ -21,9 +23,7 @@ from shardplan.reports.answer_words import (
     step_band,
     training_text,
 )
-from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
-from shardplan.reports.forms.framework_options import framework_options
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_time
 from shardplan.words import joined
 

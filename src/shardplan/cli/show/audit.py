@@ -13,7 +13,7 @@ from shardplan.launch.audit.improve import Improvement
 from shardplan.launch.audit.observed import GapExplanation
 from shardplan.launch.dialects.reading import Break
 from shardplan.reports.forms.audit import world_record
-from shardplan.reports.plan_words import field_text
+from shardplan.reports.texts.plan import field_text
 from shardplan.units import format_bytes, format_time
 
 STYLES = {"stops": ("Broken", "bold red"), "changes": ("Changed", "bold yellow"), "notice": ("Notice", "dim")}

@@ -13,8 +13,8 @@ from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.profiles import number
 from shardplan.cli.show.validation import error_columns, show_not_understood, show_problems, show_read_as, show_taken
 from shardplan.inputs.profile import Constant
-from shardplan.reports.answer_words import percent
 from shardplan.reports.calibration import RefitChange, left_out_errors, refit_errors
+from shardplan.reports.texts.answer import percent
 
 MOST_CHANGES = 15
 MOST_SKIPPED = 5

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.inputs.cluster import Accelerator, Cluster
-from shardplan.reports.answer_words import percent
 from shardplan.reports.catalogue import (
     CatalogueEntry,
     Quantity,
@@ -19,6 +18,7 @@ from shardplan.reports.catalogue import (
     cluster_values,
     model_values,
 )
+from shardplan.reports.texts.answer import percent
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 
 CARE = "* some values have low confidence: from memory, assumed ...; the page of one says which"

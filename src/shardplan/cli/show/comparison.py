@@ -6,9 +6,9 @@ from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.planner.robustness import has_headroom
-from shardplan.reports.answer_words import percent
 from shardplan.reports.comparison import Comparison, Row
-from shardplan.reports.plan_words import short_policy
+from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.plan import short_policy
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 
 TITLES = {

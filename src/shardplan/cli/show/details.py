@@ -9,8 +9,8 @@ from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.outputs.target import JsonTarget
-from shardplan.reports.answer_words import how_near, run_text
-from shardplan.reports.plan_words import flags_text, variant_flag
+from shardplan.reports.texts.answer import how_near, run_text
+from shardplan.reports.texts.plan import flags_text, variant_flag
 from shardplan.units import format_bytes
 
 MOST_LINES_OF_RUNS = 3

@@ -10,9 +10,9 @@ from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.reports.explanation import Explanation
-from shardplan.reports.explanation_words import account_sentences, alone_text, best_texts, limits_sentences
-from shardplan.reports.plan_words import flags_text
 from shardplan.reports.recommendation import Recommendation, reason, ties_sentence
+from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
+from shardplan.reports.texts.plan import flags_text
 
 WIDE = 100
 """From this width on alternatives are in columns."""

@@ -10,9 +10,9 @@ from shardplan.cli.show.answer import show_given, show_question
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.related.frameworks import FrameworkAnswer
-from shardplan.reports.answer_words import percent
 from shardplan.reports.frameworks import choice_text, limits_text
-from shardplan.reports.plan_words import short_recompute, short_sharding
+from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.plan import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
 
 DEGREES = ("tp", "cp", "pp", "vp", "ep")

@@ -10,9 +10,9 @@ from rich.text import Text
 from shardplan.cli.layout import Column, Page
 from shardplan.cli.show.answer import show_question
 from shardplan.published.base import MethodRow
-from shardplan.reports.answer_words import percent
 from shardplan.reports.methods.question import Beside, MethodReport, our_part
-from shardplan.reports.plan_words import plan_flags
+from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.plan import plan_flags
 from shardplan.units import format_bytes, format_count, format_time
 
 SHORT: Final = {"micro_batch_size": "mb", "tp_rows": "rows", "tp_in": "in", "tp_out": "out"}

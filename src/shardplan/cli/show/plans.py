@@ -8,9 +8,9 @@ from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties, has_headroom
-from shardplan.reports.answer_words import percent, signed_time
-from shardplan.reports.plan_words import field_text, short_recompute, short_sharding
 from shardplan.reports.recommendation import Recommendation, simulated_sentences, simulated_text
+from shardplan.reports.texts.answer import percent, signed_time
+from shardplan.reports.texts.plan import field_text, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
 
 SWITCHES = ("tp_kind", "cp_comm", "schedule", "offload", "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_ep")

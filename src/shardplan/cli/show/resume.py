@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardplan.cli.layout import Page
 from shardplan.launch.resume.answer import Carried, Reason, Resume
 from shardplan.reports.forms.resume import Load
-from shardplan.reports.plan_words import field_text
+from shardplan.reports.texts.plan import field_text
 from shardplan.units import format_bytes, format_time
 
 STYLES = {

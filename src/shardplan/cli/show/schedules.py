@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import INDENT, Column, Page
-from shardplan.reports.answer_words import percent
 from shardplan.reports.schedules import NUM_MICROBATCHES, NUM_RANKS, Drawing, Mark, ScheduleRow, drawing, schedule_row
+from shardplan.reports.texts.answer import percent
 from shardplan.reports.timeline.hues import HUES, OF_KIND, ink_on, shades
 from shardplan.schedules.base import Schedule
 from shardplan.simulation.timeline import BACKWARD, FORWARD, WEIGHT_GRADIENT

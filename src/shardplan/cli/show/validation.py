@@ -12,7 +12,7 @@ from shardplan.calibration.problems import problems_of
 from shardplan.calibration.validate import Validation
 from shardplan.calibration.verdicts import Verdicts
 from shardplan.cli.layout import Column, Page
-from shardplan.reports.answer_words import percent
+from shardplan.reports.texts.answer import percent
 from shardplan.reports.validation import ErrorGroup, Seen, Worst, groups_of, shared_reasons, worst_of
 from shardplan.units import format_bytes, format_time
 

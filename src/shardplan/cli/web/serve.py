@@ -11,9 +11,9 @@ from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.records import FlagsOf, Given
 from shardplan.errors import InputError
 from shardplan.inputs.readers.typed import values_of
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
-ServerFlags = Annotated[Given, FlagsOf(Settings, "Server")]
+ServerFlags = Annotated[Given, FlagsOf(ServerSettings, "Server")]
 OpenFlag = Annotated[
     bool, typer.Option("--open", help="Open the app in the browser.", rich_help_panel="Server", show_default=False)
 ]
@@ -26,7 +26,7 @@ def serve(*, server: ServerFlags, open_it: OpenFlag = False) -> int:
     Only programs of this machine reach it. Another address, such as --host 0.0.0.0, needs a token: that of --token or
     SHARDPLAN_TOKEN, or one that is made and printed. Ctrl-C ends it.
     """
-    settings = Settings(**values_of(Settings, server))
+    settings = ServerSettings(**values_of(ServerSettings, server))
     serving = _serving()
     what = "JSON API" if settings.api_only else "app"
 

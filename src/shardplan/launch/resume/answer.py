@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from shardplan.launch.resume.record import ALWAYS, CheckpointRecord, Outcome, record_for
-from shardplan.launch.resume.side import FIELDS, Side
+from shardplan.launch.resume.side import FIELDS, ResumeSide
 
 _LAYOUT: Final = ("tp", "cp", "pp", "vp", "ep", "etp", "dp", "sharding", "stage_layers", "precision")
 STATES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -64,9 +64,9 @@ class Carried:
 class Resume:
     """Whether a run can go on from the checkpoint of another."""
 
-    old: Side
+    old: ResumeSide
     """The run that saved."""
-    new: Side
+    new: ResumeSide
     """The run that loads."""
     record: CheckpointRecord | None
     """What the answer is made from; None where there is no record for the two."""
@@ -96,7 +96,7 @@ class Resume:
         return next((each.outcome for each in self.states if each.state == state), "unknown")
 
 
-def resume(old: Side, new: Side) -> Resume:
+def resume(old: ResumeSide, new: ResumeSide) -> Resume:
     """Whether the framework of ``new`` loads what ``old`` saved."""
     record = record_for(old.framework or "")
     same = record is not None and record is record_for(new.framework or "")
@@ -126,13 +126,13 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object]) -> dict[s
     return {key: (old[key], new[key]) for key in old if key in new and old[key] != new[key]}
 
 
-def _open(old: Side, new: Side) -> tuple[str, ...]:
+def _open(old: ResumeSide, new: ResumeSide) -> tuple[str, ...]:
     """Fields that weights and optimizer depend on, and that one of the two leaves open."""
     needed = [each for each in FIELDS if each in _LAYOUT and each not in {"stage_layers", "etp"}]
     return tuple(f"{key} of {side.name}" for key in needed for side in (old, new) if side.fields.get(key) is None)
 
 
-def _settings(record: CheckpointRecord, old: Side, new: Side) -> dict[str, tuple[object, str]]:
+def _settings(record: CheckpointRecord, old: ResumeSide, new: ResumeSide) -> dict[str, tuple[object, str]]:
     """Options that count, by name: as the run states them, or by their defaults."""
     found: dict[str, tuple[object, str]] = {}
     for name, setting in record.settings.items():
@@ -143,13 +143,15 @@ def _settings(record: CheckpointRecord, old: Side, new: Side) -> dict[str, tuple
     return found
 
 
-def _states(record: CheckpointRecord, old: Side, new: Side, settings: Mapping[str, object]) -> tuple[Carried, ...]:
+def _states(
+    record: CheckpointRecord, old: ResumeSide, new: ResumeSide, settings: Mapping[str, object]
+) -> tuple[Carried, ...]:
     formats = {old.fields.get("precision"), new.fields.get("precision")}
     names = [name for name in STATES if name != "fp8 scales" or SCALED in formats]
     return tuple(_carried(record, name, _changed(record, name, old, new), settings) for name in names)
 
 
-def _changed(record: CheckpointRecord, state: str, old: Side, new: Side) -> list[str]:
+def _changed(record: CheckpointRecord, state: str, old: ResumeSide, new: ResumeSide) -> list[str]:
     """Fields of a state that have changed.
 
     Where the pipeline has changed, its layers have too and say nothing more. The number of accelerators counts by

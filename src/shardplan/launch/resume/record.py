@@ -20,7 +20,7 @@ loaded, and the run goes on without; ``unsupported``: the load ends with an erro
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class CheckpointSetting:
     """An option on which it depends what a checkpoint holds or how it is read."""
 
     default: object
@@ -34,7 +34,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class ResumeRule:
     """What becomes of one state where some fields have changed."""
 
     state: str
@@ -76,9 +76,9 @@ class CheckpointRecord:
     """Where it was read."""
     commit: str
     """Its commit."""
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, CheckpointSetting]
     """Options that count, by name."""
-    rules: tuple[Rule, ...]
+    rules: tuple[ResumeRule, ...]
     """The first that applies to a state and a field counts."""
     confirm: str
     """The check that confirms the answer."""
@@ -88,7 +88,7 @@ class CheckpointRecord:
         """Framework, version, date and commit."""
         return f"{self.name} {self.version} of {self.date} ({self.commit})"
 
-    def rule(self, state: str, changed: str, settings: Mapping[str, object]) -> Rule | None:
+    def rule(self, state: str, changed: str, settings: Mapping[str, object]) -> ResumeRule | None:
         """The rule for one state and one changed field; None where nothing is known."""
         found = (each for each in self.rules if each.state == state and changed in each.changed)
         return next((each for each in found if each.holds(settings)), None)
@@ -116,13 +116,15 @@ def checkpoint_records() -> tuple[CheckpointRecord, ...]:
 def _record(document: dict[str, Any]) -> CheckpointRecord:
     named = {name: document[name] for name in ("name", "version", "date", "repository", "commit", "confirm")}
     settings = {
-        name: Setting(default=each["value"], option=each["option"], side=each.get("side", "old"), source=each["source"])
+        name: CheckpointSetting(
+            default=each["value"], option=each["option"], side=each.get("side", "old"), source=each["source"]
+        )
         for name, each in document.get("settings", {}).items()
     }
     rules = tuple(_rule(each) for each in document["rules"])
     return CheckpointRecord(**named, covers=tuple(document["covers"]), settings=settings, rules=rules)
 
 
-def _rule(entry: dict[str, Any]) -> Rule:
+def _rule(entry: dict[str, Any]) -> ResumeRule:
     assert entry["outcome"] in get_args(Outcome), entry
-    return Rule(**{**entry, "when": entry.get("when", {}), "changed": tuple(entry["changed"])})
+    return ResumeRule(**{**entry, "when": entry.get("when", {}), "changed": tuple(entry["changed"])})

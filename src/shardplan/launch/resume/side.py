@@ -27,7 +27,7 @@ CHECKPOINT: Final = "checkpoint."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class ResumeSide:
     """One run."""
 
     name: str
@@ -44,13 +44,13 @@ class Side:
     """The whole question; None where a file leaves something open."""
 
 
-def side_of_plan(name: str, question: Question, plan: Plan, framework: str | None) -> Side:
+def side_of_plan(name: str, question: Question, plan: Plan, framework: str | None) -> ResumeSide:
     """A plan of a plan file or of a search. ``framework``: its name, with a version behind it or not."""
     job, model = question.job, question.model
     values: dict[str, object] = {key: getattr(plan, key) for key in PLAN_FIELDS}
     values |= {key: getattr(job, key) for key in JOB_FIELDS}
     values |= {"num_accelerators": question.num_accelerators, "dp": plan.dp(question.num_accelerators)}
-    return Side(
+    return ResumeSide(
         name=name,
         framework=framework.partition(" ")[0].partition("@")[0] if framework else None,
         fields=values | _layers(plan.stage_layers, values, model),
@@ -59,7 +59,7 @@ def side_of_plan(name: str, question: Question, plan: Plan, framework: str | Non
     )
 
 
-def side_of_reading(reading: Reading, put: Put) -> Side:
+def side_of_reading(reading: Reading, put: Put) -> ResumeSide:
     """A launch file, as it is read."""
     values = {key: value for key in FIELDS if (value := reading.value(key)) is not None}
     if put.plan is not None and put.question is not None:
@@ -69,7 +69,7 @@ def side_of_reading(reading: Reading, put: Put) -> Side:
     values |= {} if dp is None else {"dp": dp}
     model = {key: value for key in MODEL_FIELDS if (value := reading.value(key)) is not None}
     known = {} if put.model is None else _dimensions(put.model)
-    return Side(
+    return ResumeSide(
         name=reading.file,
         framework=reading.framework,
         fields=values | _layers(values.get("stage_layers"), values, put.model),

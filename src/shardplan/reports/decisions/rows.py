@@ -9,7 +9,7 @@ from typing import Any, Final
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
 from shardplan.records import keys
-from shardplan.reports.plan_words import field_text
+from shardplan.reports.texts.plan import field_text
 
 OF_PLANS: Final = ("dp", "num_microbatches", "mfu", "peak_memory_bytes", "peak_memory_p90_bytes", "usable_memory_bytes")
 """What every table has of its plans besides their fields."""

@@ -8,7 +8,7 @@ from shardplan.decisions.scale import ScalePoint, Scaling
 from shardplan.reports.decisions.asked import asked_record
 from shardplan.reports.decisions.rows import with_plans
 from shardplan.reports.plan_file import estimate_record
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.plan import plan_words
 
 SCHEMA: Final = "shardplan/scale/1"
 

@@ -14,8 +14,8 @@ from shardplan.estimation.question import Question
 from shardplan.planner.result import SearchResult
 from shardplan.planner.retiming import Retimed
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
-from shardplan.reports.plan_words import plan_words, short_recompute, short_sharding
 from shardplan.reports.recommendation import against_fastest, faster_by, recommendation, simulated_text
+from shardplan.reports.texts.plan import plan_words, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_count, format_time
 
 COLOURS: Final = {

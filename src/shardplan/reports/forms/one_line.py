@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_time
 
 

@@ -10,7 +10,7 @@ from shardplan.decisions.operations import Operations
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.fields import dataclass
 from shardplan.launch.resume.answer import Resume
-from shardplan.launch.resume.side import Side
+from shardplan.launch.resume.side import ResumeSide
 from shardplan.records import Record
 
 SCHEMA: Final = "shardplan/resume/1"
@@ -73,7 +73,7 @@ def resume_record(found: Resume, load: Load | None) -> Record:
     }
 
 
-def _side(side: Side) -> Record:
+def _side(side: ResumeSide) -> Record:
     return {
         "name": side.name,
         "framework": side.framework,

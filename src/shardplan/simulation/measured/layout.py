@@ -11,7 +11,7 @@ import numpy as np
 from shardplan.fields import dataclass
 from shardplan.schedules.base import ChunkTimes, Orders, Pass, Pipeline, Schedule
 from shardplan.schedules.registry import load_any_schedule
-from shardplan.simulation.measured.ranks import GROUPS, RankPasses, wrong
+from shardplan.simulation.measured.ranks import GROUPS, MeasuredRank, wrong
 from shardplan.simulation.pieces import KINDS, Ints
 from shardplan.simulation.plan import SimulatedPlan, pipeline_of
 
@@ -69,7 +69,7 @@ class Layout:
             self.at, ChunkTimes(forward=one, input_gradient=one, weight_gradient=one, transfer=np.zeros(len(one)))
         )
 
-    def numbered(self, ranks: list[RankPasses]) -> list[RankPasses]:
+    def numbered(self, ranks: list[MeasuredRank]) -> list[MeasuredRank]:
         """``ranks``, where the n-th pass of a kind is the n-th of the schedule on that rank. Raises ``InputError``."""
         return [_numbered(one, *_columns(order), self.source) for one, order in zip(ranks, self.order(), strict=True)]
 
@@ -81,7 +81,7 @@ def _columns(order: Sequence[Pass]) -> tuple[Ints, Ints, Ints]:
     return columns[:, 0], columns[:, 1], columns[:, 2]
 
 
-def _numbered(one: RankPasses, kind: Ints, chunk: Ints, microbatch: Ints, source: str) -> RankPasses:
+def _numbered(one: MeasuredRank, kind: Ints, chunk: Ints, microbatch: Ints, source: str) -> MeasuredRank:
     """A rank with the chunk and micro-batch of every pass, by its number among those of its kind."""
     by_time = np.argsort(one.start, kind="stable")
     chunks, microbatches = one.chunk.copy(), one.microbatch.copy()

@@ -18,7 +18,7 @@ from shardplan.simulation.clock import Seconds
 from shardplan.simulation.events import KIND_OF_PIECE
 from shardplan.simulation.measured.clocks import clock_shifts
 from shardplan.simulation.measured.layout import Layout
-from shardplan.simulation.measured.ranks import MOST_PASSES, RankPasses, with_split_gradients, wrong
+from shardplan.simulation.measured.ranks import MOST_PASSES, MeasuredRank, with_split_gradients, wrong
 from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, KINDS, NOTHING, WEIGHT_GRADIENT, Pieces
 from shardplan.simulation.timeline import COMPUTE, Events, StepTimeline
 
@@ -141,7 +141,7 @@ class MeasuredStep:
         return np.where(known, np.minimum(both, usual), 0.0)
 
 
-def measured_step(ranks: Sequence[RankPasses], *, source: str, step: str, layout: Layout | None) -> MeasuredStep:
+def measured_step(ranks: Sequence[MeasuredRank], *, source: str, step: str, layout: Layout | None) -> MeasuredStep:
     """The step of ``ranks``. ``layout``: that of the plan or of the files; None where files number every pass.
 
     Raises ``InputError`` where passes are missing, run twice, or do not suit the layout.
@@ -163,7 +163,7 @@ def measured_step(ranks: Sequence[RankPasses], *, source: str, step: str, layout
     return _built(ordered, layout, source=source, step=step, notes=notes)
 
 
-def _complete(ranks: Sequence[RankPasses]) -> list[RankPasses]:
+def _complete(ranks: Sequence[MeasuredRank]) -> list[MeasuredRank]:
     """In order. Raises ``InputError`` where a rank is missing or there twice, or has no passes."""
     ordered = sorted((one.checked() for one in ranks), key=lambda one: one.rank)
     for number, one in enumerate(ordered):
@@ -181,7 +181,7 @@ def _complete(ranks: Sequence[RankPasses]) -> list[RankPasses]:
     return ordered
 
 
-def _layout_of(ranks: Sequence[RankPasses], layout: Layout | None) -> Layout:
+def _layout_of(ranks: Sequence[MeasuredRank], layout: Layout | None) -> Layout:
     """``layout``, checked, or the usual one of as many chunks and micro-batches as there are."""
     vp = 1 + max(int(one.chunk.max()) for one in ranks)
     num_microbatches = 1 + max(int(one.microbatch.max()) for one in ranks)
@@ -191,7 +191,7 @@ def _layout_of(ranks: Sequence[RankPasses], layout: Layout | None) -> Layout:
     return layout
 
 
-def _built(ranks: Sequence[RankPasses], layout: Layout, *, source: str, step: str, notes: list[str]) -> MeasuredStep:
+def _built(ranks: Sequence[MeasuredRank], layout: Layout, *, source: str, step: str, notes: list[str]) -> MeasuredStep:
     ranks = [_sorted(one) for one in ranks]
     held = layout.stages()
     rows = [
@@ -221,7 +221,7 @@ def _built(ranks: Sequence[RankPasses], layout: Layout, *, source: str, step: st
     )
 
 
-def _sorted(one: RankPasses) -> RankPasses:
+def _sorted(one: MeasuredRank) -> MeasuredRank:
     """In the order of their starts, with gradients split where the rank has weight gradients."""
     by_time = np.lexsort((one.end, one.start))
     columns = {name: getattr(one, name)[by_time] for name in ("kind", "chunk", "microbatch", "start", "end")}
@@ -229,7 +229,7 @@ def _sorted(one: RankPasses) -> RankPasses:
     return replace(one, **{**columns, "kind": kind})
 
 
-def _on_one_clock(ranks: Sequence[RankPasses], pieces: Pieces) -> tuple[Seconds, Seconds, list[str]]:
+def _on_one_clock(ranks: Sequence[MeasuredRank], pieces: Pieces) -> tuple[Seconds, Seconds, list[str]]:
     """Start and end of every pass from the first one of all, and what was done about the clocks."""
     start, end = np.concatenate([one.start for one in ranks]), np.concatenate([one.end for one in ranks])
     shifts = clock_shifts(pieces, start, end)

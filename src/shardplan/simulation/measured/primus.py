@@ -19,7 +19,7 @@ import numpy as np
 from shardplan.errors import InputError, shown
 from shardplan.files import Document, FileKind, parse_document, printable, read_document
 from shardplan.simulation.measured.layout import Layout
-from shardplan.simulation.measured.ranks import MOST_RANK, NOT_GIVEN, RankPasses
+from shardplan.simulation.measured.ranks import MOST_RANK, NOT_GIVEN, MeasuredRank
 from shardplan.simulation.pieces import BACKWARD, FORWARD, WEIGHT_GRADIENT, Ints
 
 SOURCE: Final = "pipeline dump of Primus"
@@ -55,7 +55,7 @@ def rank_of(path: Path) -> int:
     return int(found[1])
 
 
-def ranks_of(path: Path, text: str) -> dict[str, RankPasses]:
+def ranks_of(path: Path, text: str) -> dict[str, MeasuredRank]:
     """The iterations of one rank by their number. Raises ``InputError``."""
     name = printable(path.name)
     rank = rank_of(path)
@@ -83,14 +83,14 @@ def _count(document: Document, keys: tuple[str, ...]) -> int:
     return value
 
 
-def _rank(rank: int, label: str, iteration: object) -> RankPasses:
+def _rank(rank: int, label: str, iteration: object) -> MeasuredRank:
     if not isinstance(iteration, dict):
         raise _wrong(f"{label} is {shown(iteration)}", "give the files as Primus wrote them")
     parts = [_passes(iteration, name, kind, label) for name, kind in KINDS.items()]
     columns = [np.concatenate([part[number] for part in parts]) for number in range(5)]
     kind, chunk, microbatch = (column.astype(np.int64) for column in columns[:3])
     total, memory = _number(iteration, "total", label), _number(iteration, "memory", label)
-    return RankPasses(
+    return MeasuredRank(
         rank=rank,
         label=label,
         kind=kind,

@@ -13,7 +13,7 @@ from shardplan.fields import dataclass
 from shardplan.simulation.clock import Seconds
 from shardplan.simulation.measured.kernels import CLASSES, COMPUTATION, IDLE, OPTIMIZER
 from shardplan.simulation.measured.passes import covered
-from shardplan.simulation.measured.ranks import NOT_GIVEN, RankPasses, wrong
+from shardplan.simulation.measured.ranks import NOT_GIVEN, MeasuredRank, wrong
 from shardplan.simulation.measured.trace_file import Annotation, Trace
 from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
 
@@ -164,7 +164,7 @@ def _with_optimizer(trace: Trace, mine: np.ndarray[tuple[int], np.dtype[np.bool_
     return kind
 
 
-def passes_of(trace: Trace, step: str, rank: int) -> RankPasses | None:
+def passes_of(trace: Trace, step: str, rank: int) -> MeasuredRank | None:
     """The passes that annotations of the accelerator mark in a step; None where there are not both directions."""
     begin, end, _ = steps_of(trace)[step]
     found = [
@@ -178,7 +178,7 @@ def passes_of(trace: Trace, step: str, rank: int) -> RankPasses | None:
         return None
     kind, stage, microbatch, start, last = (np.array(column) for column in zip(*rows, strict=True))
     stages = np.unique(stage)
-    return RankPasses(
+    return MeasuredRank(
         rank=rank,
         label=f"{trace.label}, step {step}",
         kind=kind.astype(np.int64),

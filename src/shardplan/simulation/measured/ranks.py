@@ -29,7 +29,7 @@ MOST_TIME: Final = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankPasses:
+class MeasuredRank:
     """The passes of one rank in one step, in any order."""
 
     rank: int
@@ -47,7 +47,7 @@ class RankPasses:
     memory_bytes: float | None = None
     """Peak memory, where the file has it. [bytes]"""
 
-    def checked(self) -> RankPasses:
+    def checked(self) -> MeasuredRank:
         """Itself. Raises ``InputError`` where a pass ends before it starts, or has no time."""
         for number, (start, end) in enumerate(zip(self.start.tolist(), self.end.tolist(), strict=True)):
             if not (abs(start) <= MOST_TIME and abs(end) <= MOST_TIME):

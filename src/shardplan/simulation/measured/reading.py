@@ -16,7 +16,7 @@ from shardplan.simulation.measured import primus, table, trace_file
 from shardplan.simulation.measured.layout import Layout
 from shardplan.simulation.measured.passes import MeasuredStep, measured_step
 from shardplan.simulation.measured.profile import ProfiledStep, passes_of, profiled_step, steps_of
-from shardplan.simulation.measured.ranks import RankPasses, wrong
+from shardplan.simulation.measured.ranks import MeasuredRank, wrong
 from shardplan.simulation.measured.trace_file import Trace, read_trace
 
 T = TypeVar("T")
@@ -103,16 +103,16 @@ def _kind(path: Path) -> str:
     raise InputError(f"{name} begins with {shown(first[:40])}", rule=RULE, hint="give a file of one of these kinds")
 
 
-def _of_table(files: Sequence[Path]) -> dict[str, list[RankPasses]]:
+def _of_table(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
     """The ranks of every step of all tables together."""
-    steps: dict[str, list[RankPasses]] = {}
+    steps: dict[str, list[MeasuredRank]] = {}
     for path in files:
         for step, ranks in table.ranks_of(_text(path), printable(path.name)).items():
             steps.setdefault(step, []).extend(ranks)
     return steps
 
 
-def _of_dumps(files: Sequence[Path]) -> dict[str, list[RankPasses]]:
+def _of_dumps(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
     """The ranks of every iteration that all dumps have."""
     dumps = [primus.ranks_of(path, _text(path)) for path in files]
     common = set.intersection(*(set(dump) for dump in dumps))

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardplan.errors import InputError, shown
 from shardplan.files import FileKind, csv_rows
-from shardplan.simulation.measured.ranks import MOST_PASSES, MOST_RANK, MOST_TIME, RankPasses
+from shardplan.simulation.measured.ranks import MOST_PASSES, MOST_RANK, MOST_TIME, MeasuredRank
 from shardplan.simulation.pieces import KINDS
 
 SOURCE: Final = "table of passes"
@@ -35,7 +35,7 @@ def is_table(text: str) -> bool:
     return {"rank", "kind"} <= {name.strip() for name in header.split(",")}
 
 
-def ranks_of(text: str, label: str) -> dict[str, list[RankPasses]]:
+def ranks_of(text: str, label: str) -> dict[str, list[MeasuredRank]]:
     """The ranks of every step, steps by their number. Raises ``InputError``."""
     numbered = enumerate(csv_rows(text, label, FILE), start=1)
     (_, first), *lines = [each for each in numbered if each[1] and not each[1][0].startswith(COMMENT)] or [(1, [""])]
@@ -56,11 +56,11 @@ def ranks_of(text: str, label: str) -> dict[str, list[RankPasses]]:
     return {str(step): _ranks(steps[step], label) for step in sorted(steps)}
 
 
-def _ranks(rows: Sequence[Row], label: str) -> list[RankPasses]:
+def _ranks(rows: Sequence[Row], label: str) -> list[MeasuredRank]:
     columns = np.array(rows, dtype=np.float64).T
     rank, kind, chunk, microbatch = columns[1:5].astype(np.int64)
     return [
-        RankPasses(
+        MeasuredRank(
             rank=one,
             label=f"rank {one} ({label})",
             kind=kind[rank == one],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from shardplan.reports.known_runs import KINDS, KnownRun, Quantity
+from shardplan.reports.accuracy.known_runs import KINDS, KnownRun, Quantity
 from shardplan.units import format_bytes, format_time
 from shardplan.web.figures.axes import Figure, log_axis, powers_of_two
 

@@ -9,13 +9,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shardplan.web.guard.refusing import RequestRefusedError
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 
 class BoundedBodies:
     """Reads the whole body of a request before the app sees it: an app never waits for a slow one."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         """``settings``: size and time."""
         self.app, self.settings = app, settings
 

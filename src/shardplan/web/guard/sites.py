@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shardplan.web.guard.refusing import RequestRefusedError, one
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 SAFE: Final = ("GET", "HEAD")
 OURS: Final = ("", "same-origin", "none")
@@ -25,7 +25,7 @@ OURS: Final = ("", "same-origin", "none")
 class OwnSites:
     """Lets through what is for this server and not from a page of another one."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         """``settings``: the names of the server."""
         self.app, self.settings = app, settings
 
@@ -60,7 +60,7 @@ class OwnSites:
             )
 
 
-def is_ours(host: str, settings: Settings) -> bool:
+def is_ours(host: str, settings: ServerSettings) -> bool:
     """Whether the Host of a request is a name of this server; an address in numbers cannot be rebound."""
     name = _name(host)
     if name in settings.host_names:

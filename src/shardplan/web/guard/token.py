@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shardplan.web.guard.refusing import RequestRefusedError, one
-from shardplan.web.settings import Settings
+from shardplan.web.settings import ServerSettings
 
 OPEN: Final = ("/healthz",)
 """Paths that need no token: whether the server is up is no secret."""
@@ -29,7 +29,7 @@ MONTH: Final = 30 * 24 * 3600
 class NeedsToken:
     """Lets through what has the token, where there is one."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         """``settings``: the token."""
         self.app, self.settings = app, settings
         self.cookie = f"shardplan_{settings.port}"

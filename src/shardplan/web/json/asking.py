@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from shardplan.api.budgets import budget
 from shardplan.api.calls import estimate, search
@@ -28,6 +28,7 @@ from shardplan.web.json.bodies import (
     SimulateBody,
     SpaceFields,
 )
+from shardplan.web.json.fields import Body
 from shardplan.web.named import cluster_meant, model_meant, profile_meant, stack_meant
 from shardplan.web.work.workplace import Cancelled
 
@@ -47,7 +48,7 @@ def plan_answer(body: SearchBody, cancelled: Cancelled) -> Record:
 
 def estimate_answer(body: EstimateBody, _cancelled: Cancelled) -> Record:
     """The plan file of one plan."""
-    return estimate(**_question(body), plan=body.plan.stated()).to_dict()
+    return estimate(**_question(body), plan=cast(Body, body.plan).stated()).to_dict()
 
 
 def compare_answer(body: CompareBody, _cancelled: Cancelled) -> Record:

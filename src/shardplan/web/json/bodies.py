@@ -37,7 +37,7 @@ Factors = Annotated[
 
 SoftwareBody = body_of(Software, "SoftwareBody", "How the training framework runs the job.")
 PlanBody = body_of(Plan, "PlanBody", "A plan: how the job is laid out. Fields left out take their defaults.")
-OperationsBody = body_of(Operations, "OperationsBody", "How a cluster is run for weeks: failures, price, energy.")
+OperationsBody = body_of(Operations, "OperationsBody", "How a cluster is run for weeks: failures, checkpoints, energy.")
 
 
 class JobBody(body_of(Job, "JobFields", "")):  # type: ignore[misc]  # its fields are those of the record

@@ -39,7 +39,7 @@ OWN: Final = ("audit_cluster",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Script:
+class PastedScript:
     """A launch file, and what the visitor says of it."""
 
     text: str
@@ -52,7 +52,7 @@ class Script:
     given: dict[str, str]
 
     @classmethod
-    def of(cls, body: str) -> Script:
+    def of(cls, body: str) -> PastedScript:
         """From the fields of the form. Raises InputError."""
         values = {key: value.strip("\r\n") for key, value in parse_qsl(body)}
         text = values.get("script", "").replace("\r\n", "\n")
@@ -91,7 +91,7 @@ async def whole_page(request: Request) -> HTMLResponse:
     from shardplan.files import example_files
 
     question = PageQuestion.of(request.query_params.multi_items())
-    script = Script(
+    script = PastedScript(
         text=example_files()[EXAMPLE].decode(),
         cluster=request.query_params.get("audit_cluster", question.cluster),
         env={},
@@ -104,14 +104,14 @@ async def whole_page(request: Request) -> HTMLResponse:
 async def answer(request: Request) -> HTMLResponse:
     """The audit."""
     body = (await request.body()).decode("utf-8", errors="replace")
-    script = Script.of(body)
+    script = PastedScript.of(body)
     if not script.text.strip():
         return fragment(request, "audit_empty.html")
     shown = await answered(request, lambda cancelled: _audited(script, cancelled), key=("audit", body))
     return fragment(request, "audit_answer.html", script=script, models=names_of("model"), **shown)
 
 
-def _audited(script: Script, cancelled: Cancelled) -> dict[str, Any]:
+def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
     """What the template shows. The script is read in an empty folder: it can name no other file. Raises InputError."""
     from shardplan.api.audits import audit
     from shardplan.web.pages.audit_texts import audit_texts

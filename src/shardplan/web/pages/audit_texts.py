@@ -10,12 +10,12 @@ from shardplan.launch.audit.answer import Audit
 from shardplan.launch.audit.improve import Improvement
 from shardplan.launch.audit.observed import GapExplanation
 from shardplan.reports.forms.audit import world_record
-from shardplan.reports.plan_words import field_text, plan_words
+from shardplan.reports.texts.plan import field_text, plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.estimates import estimate_texts
 
 if TYPE_CHECKING:
-    from shardplan.web.pages.audit import Script
+    from shardplan.web.pages.audit import PastedScript
 
 FLAG: Final = re.compile(r"\s*\(--[^)]*\)|: --\S+")
 """Flags of the command line in what is missing; a page has fields."""
@@ -24,7 +24,7 @@ SEVERITIES: Final = {"stops": "Stops the run", "changes": "Changed silently", "n
 FIELDS: Final = {"model": "audit_model", "num_accelerators": "audit_gpus", "cluster": "audit_cluster"}
 
 
-def audit_texts(audit: Audit, script: Script, folder: str) -> dict[str, Any]:
+def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, Any]:
     """All of it. ``folder``: where the script was read, which no text names."""
     reading, put = audit.reading, audit.put
     assumed = {**put.assumed, **reading.assumed}
@@ -117,7 +117,7 @@ def _needs(missing: dict[str, str]) -> Iterator[dict[str, str]]:
             yield {"name": f"given.{key}", "label": _words(key).capitalize(), "why": text, "kind": "given"}
 
 
-def _told(script: Script) -> Iterator[dict[str, str]]:
+def _told(script: PastedScript) -> Iterator[dict[str, str]]:
     """Fields that the visitor has filled, which stay."""
     for name, value, label in (
         ("audit_model", script.model, "Model"),

@@ -19,12 +19,12 @@ from shardplan.plotting.budget import budget_chart
 from shardplan.plotting.decisions.pareto import pareto_chart
 from shardplan.plotting.decisions.scale import scale_chart
 from shardplan.plotting.decisions.sensitivity import sensitivity_chart
-from shardplan.reports.answer_words import percent
 from shardplan.reports.decisions.budget import budget_record
 from shardplan.reports.decisions.pareto import pareto_record
 from shardplan.reports.decisions.scale import scale_record
 from shardplan.reports.decisions.sensitivity import sensitivity_record
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.decide import varied_figure
 from shardplan.web.figures.panels import panel_figures

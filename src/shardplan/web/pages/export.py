@@ -11,13 +11,13 @@ from fastapi.responses import HTMLResponse
 from shardplan.errors import InputError, NotRunnableError, UnknownNameError
 from shardplan.estimation.estimate import Estimate
 from shardplan.launch.export.targets import TARGETS, export_plan, target_named, version_meant
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_time
 from shardplan.web.pages.plan import BOTH, asked
 from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import View
-from shardplan.web.planning.answered import Answered
+from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import PageQuestion, names_of, question_of
 from shardplan.web.work.answering import answer as answered
 
@@ -66,7 +66,7 @@ async def the_answer(request: Request) -> HTMLResponse:
     )
 
 
-def _texts(found: Answered, question: PageQuestion, to: str) -> dict[str, Any]:
+def _texts(found: PageAnswer, question: PageQuestion, to: str) -> dict[str, Any]:
     """What the template shows. Raises InputError where there is no plan."""
     estimate = found.estimate(question.show) if question.show else found.best
     if estimate is None:
@@ -78,7 +78,7 @@ def _texts(found: Answered, question: PageQuestion, to: str) -> dict[str, Any]:
         return {**plan, "refused": error.message, "hint": error.hint, "files": []}
 
 
-def _files(found: Answered, estimate: Estimate, to: str) -> dict[str, Any]:
+def _files(found: PageAnswer, estimate: Estimate, to: str) -> dict[str, Any]:
     put = found.put.question
     made = export_plan(
         to,

@@ -32,14 +32,14 @@ SET_HELP: Final = {
 }
 
 
-class Option(NamedTuple):
+class FormOption(NamedTuple):
     """A name to choose, and what it is in a few words."""
 
     value: str
     label: str
 
 
-class Field(NamedTuple):
+class FormField(NamedTuple):
     """A field of the form."""
 
     name: str
@@ -52,9 +52,9 @@ class Field(NamedTuple):
 
 
 @cache
-def models() -> tuple[Option, ...]:
+def models() -> tuple[FormOption, ...]:
     """All built-in models with their size."""
-    return tuple(Option(name, _model_label(name)) for name in names_of("model"))
+    return tuple(FormOption(name, _model_label(name)) for name in names_of("model"))
 
 
 def _model_label(name: str) -> str:
@@ -64,17 +64,19 @@ def _model_label(name: str) -> str:
 
 
 @cache
-def clusters() -> tuple[Option, ...]:
+def clusters() -> tuple[FormOption, ...]:
     """All clusters with their accelerator."""
     found = ((name, load_cluster(name)) for name in names_of("cluster"))
-    return tuple(Option(name, f"{each.accelerators_per_node} x {each.accelerator.full_name}") for name, each in found)
+    return tuple(
+        FormOption(name, f"{each.accelerators_per_node} x {each.accelerator.full_name}") for name, each in found
+    )
 
 
 @cache
-def accelerators() -> tuple[Option, ...]:
+def accelerators() -> tuple[FormOption, ...]:
     """All accelerators with their memory."""
     found = ((name, load_accelerator(name)) for name in names_of("accelerator"))
-    return tuple(Option(name, f"{each.full_name}, {format_bytes(each.memory_bytes)}") for name, each in found)
+    return tuple(FormOption(name, f"{each.full_name}, {format_bytes(each.memory_bytes)}") for name, each in found)
 
 
 @cache
@@ -85,7 +87,7 @@ def stacks() -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def job_fields() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+def job_fields() -> tuple[tuple[FormField, ...], tuple[FormField, ...]]:
     """Fields of the job: those that everyone needs, and the others."""
     known = described(Job)
     others = [name for name in known if name not in FIRST]
@@ -94,7 +96,7 @@ def job_fields() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
 
 
 @cache
-def lock_fields() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+def lock_fields() -> tuple[tuple[FormField, ...], tuple[FormField, ...]]:
     """Fields of the plan that can be locked: the usual ones, and the others."""
     known = described(Plan)
     others = [name for name in known if name not in LOCKED and name != "stage_layers"]
@@ -102,27 +104,29 @@ def lock_fields() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
 
 
 @cache
-def set_fields() -> tuple[Field, ...]:
+def set_fields() -> tuple[FormField, ...]:
     """Values of the cluster that can be replaced."""
-    return tuple(Field(SET + name, SET_HELP[name][0], "", SET_HELP[name][1], ()) for name in SETS)
+    return tuple(FormField(SET + name, SET_HELP[name][0], "", SET_HELP[name][1], ()) for name in SETS)
 
 
-def _field(field: Described) -> Field:
+def _field(field: Described) -> FormField:
     label = field.name.replace("_", " ").capitalize()
     is_switch = field.kind.base is bool
     usual = str(field.default) if field.kind.choices else ""
     choices = (("", f"default ({usual})"), *((name, name) for name in field.kind.choices)) if usual else ()
     text = SHORT_HELP.get(field.name) or ("" if choices else field.about.help)
-    return Field(field.name, label, text, "default", choices, is_switch)
+    return FormField(field.name, label, text, "default", choices, is_switch)
 
 
-def _lock(field: Described) -> Field:
+def _lock(field: Described) -> FormField:
     label = field.name if len(field.name) == 2 else field.name.replace("_", " ")  # degrees
     if field.kind.base is bool:
-        return Field(LOCK + field.name, label, "", "any", (("", "any"), ("on", "on"), ("off", "off")))
+        return FormField(LOCK + field.name, label, "", "any", (("", "any"), ("on", "on"), ("off", "off")))
     if field.kind.choices:
-        return Field(LOCK + field.name, label, "", "any", (("", "any"), *((each, each) for each in field.kind.choices)))
-    return Field(LOCK + field.name, label, "", "any", ())
+        return FormField(
+            LOCK + field.name, label, "", "any", (("", "any"), *((each, each) for each in field.kind.choices))
+        )
+    return FormField(LOCK + field.name, label, "", "any", ())
 
 
 def form_context() -> dict[str, Any]:

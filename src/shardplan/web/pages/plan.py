@@ -10,17 +10,17 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from shardplan.errors import ShardplanError
-from shardplan.reports.answer_words import sentence
 from shardplan.reports.explanation import explain
-from shardplan.reports.explanation_words import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.reports.leverage import most_helpful
 from shardplan.reports.plan_file import PlanFile
 from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
+from shardplan.reports.texts.answer import sentence
+from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.form import form_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import View
-from shardplan.web.planning.answered import Answered, answered, first_look
+from shardplan.web.planning.answered import PageAnswer, answered, first_look
 from shardplan.web.planning.changes import changed
 from shardplan.web.planning.compared import side, sides, why_not
 from shardplan.web.planning.space import IN_TABLE, points_of, space_record
@@ -37,12 +37,12 @@ BOTH = ["GET", "POST"]
 """An uploaded model comes in the body, everything else in the address."""
 
 
-async def asked(request: Request, question: PageQuestion) -> Answered:
+async def asked(request: Request, question: PageQuestion) -> PageAnswer:
     """The search that a page shows; one that was made for a part of the page serves the others."""
     return await answer(request, lambda stop: answered(question, stop), key=question.key("search"))
 
 
-async def worked_out(request: Request, question: PageQuestion, what: str, work: Callable[[Answered], T]) -> T:
+async def worked_out(request: Request, question: PageQuestion, what: str, work: Callable[[PageAnswer], T]) -> T:
     """Something about the search, worked out off the event loop."""
     found = await asked(request, question)
     return await answer(request, lambda _stop: work(found), key=question.key(what, question.pins, question.show))
@@ -75,7 +75,7 @@ async def the_answer(request: Request) -> HTMLResponse:
     return fragment(request, "plan_answer.html", address=f"/?{question.query()}", **context)
 
 
-async def answer_context(request: Request, question: PageQuestion, look: Answered | None = None) -> dict[str, Any]:
+async def answer_context(request: Request, question: PageQuestion, look: PageAnswer | None = None) -> dict[str, Any]:
     """What the template of the answer needs; ``look``: a first look, in place of the whole search."""
     found = look or await asked(request, question)
     shared = {"question": question, "found": found, "error": None}
@@ -93,7 +93,7 @@ async def answer_context(request: Request, question: PageQuestion, look: Answere
     }
 
 
-def _nothing(question: PageQuestion, found: Answered) -> dict[str, Any]:
+def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
     """What is missing where nothing fits, and what would fit, one click away."""
     result, least = found.result, found.result.smallest
     often = next(iter(result.rejected), None)
@@ -127,7 +127,7 @@ async def why(request: Request) -> HTMLResponse:
     return fragment(request, "plan_why.html", **context)
 
 
-def _reasons(question: PageQuestion, found: Answered, stop: Callable[[], bool]) -> dict[str, Any]:
+def _reasons(question: PageQuestion, found: PageAnswer, stop: Callable[[], bool]) -> dict[str, Any]:
     reasons = explain(found.result)
     if reasons is None or found.result.ties is None:
         return {"alternatives": []}
@@ -159,7 +159,7 @@ async def space(request: Request) -> HTMLResponse:
     """The picture of the space."""
     question = await question_of(request)
 
-    def work(found: Answered) -> dict[str, Any]:
+    def work(found: PageAnswer) -> dict[str, Any]:
         points = points_of(found)
         nearest = sorted((each for each in points if each.fits), key=lambda each: each.step_time)[:IN_TABLE]
         rows = [
@@ -186,7 +186,7 @@ async def one(request: Request) -> HTMLResponse:
     """One plan, and why it is not the one to take."""
     question = await question_of(request)
 
-    def work(found: Answered) -> dict[str, Any]:
+    def work(found: PageAnswer) -> dict[str, Any]:
         plan = side(found, question.show or "tp=1")
         told = [] if plan["error"] is not None else why_not(found, plan["estimate"])
         return {"plan": plan, "sentences": told}

@@ -13,17 +13,17 @@ from shardplan.published.base import Method, MethodRow
 from shardplan.published.catalogue import load_methods
 from shardplan.published.subramanian2024.figures import FIGURES, figure
 from shardplan.published.subramanian2024.study import Study, study
-from shardplan.reports.answer_words import percent
 from shardplan.reports.methods.catalogue import MethodEntry
 from shardplan.reports.methods.question import MethodReport, ask_method, our_part
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.panels import panel_figures
 from shardplan.web.pages.plan import BOTH, asked
 from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import View
-from shardplan.web.planning.answered import Answered
+from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import question_of
 from shardplan.web.work.answering import answer as answered
 
@@ -100,12 +100,12 @@ def _ours(estimate: Estimate) -> dict[str, str]:
     }
 
 
-def _compared(found: Answered) -> list[dict[str, Any]]:
+def _compared(found: PageAnswer) -> list[dict[str, Any]]:
     """Every published model: its answer with ours, or why it has none."""
     return [_one(method, found) for method in load_methods()]
 
 
-def _one(method: Method, found: Answered) -> dict[str, Any]:
+def _one(method: Method, found: PageAnswer) -> dict[str, Any]:
     entry = MethodEntry.of(method)
     about = {"name": entry.name, "title": entry.title, "source": entry.source, "counts": entry.counts,
              "leaves_out": entry.leaves_out}  # fmt: skip

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from shardplan.reports.answer_words import question_title
+from shardplan.reports.texts.answer import question_title
 from shardplan.web.pages.form import clusters, models
-from shardplan.web.planning.answered import Answered
+from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import PageQuestion
 
 SHOWN: Final = ("model", "cluster", "gpus", "show", "config")
@@ -19,6 +19,6 @@ def question_context(question: PageQuestion) -> dict[str, Any]:
     return {"question": question, "kept": kept, "models": models(), "clusters": clusters()}
 
 
-def title_of(found: Answered) -> str:
+def title_of(found: PageAnswer) -> str:
     """The question in one line."""
     return question_title(found.put.question)

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import timeline_html
 from shardplan.reports.timeline.trace import trace_text
 from shardplan.schedules.registry import list_all_schedules
@@ -26,7 +26,7 @@ from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.step_texts import schedule_rows, simulated_plan, step_texts
 from shardplan.web.pages.view import View
-from shardplan.web.planning.answered import Answered
+from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import PageQuestion, plan_code, question_of
 from shardplan.web.work.answering import answer as answered
 
@@ -41,14 +41,14 @@ EXCEPT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class SeenStep:
     """A plan of a question, and the schedule under which it is looked at."""
 
     question: PageQuestion
     schedule: str
 
     @classmethod
-    async def of(cls, request: Request) -> Seen:
+    async def of(cls, request: Request) -> SeenStep:
         """From the address, or from the body where a model is uploaded."""
         question = await question_of(request)
         return cls(question=question, schedule=request.query_params.get("step_schedule", "")[:60])
@@ -63,7 +63,7 @@ class Seen:
         """What something about it is kept under."""
         return self.question.key(what, self.question.show, self.schedule)
 
-    def plan(self, found: Answered) -> Plan:
+    def plan(self, found: PageAnswer) -> Plan:
         """The plan that is shown. Raises InputError where nothing fits and none is named."""
         if self.question.show:
             return found.estimate(self.question.show).plan
@@ -76,7 +76,7 @@ class Seen:
         return found.best.plan
 
 
-async def worked(request: Request, seen: Seen, what: str, work: Callable[[Answered, Plan], Any]) -> Any:
+async def worked(request: Request, seen: SeenStep, what: str, work: Callable[[PageAnswer, Plan], Any]) -> Any:
     """Something about the plan, worked out off the event loop."""
     found = await asked(request, seen.question)
     return await answered(request, lambda _stop: work(found, seen.plan(found)), key=seen.key(what))
@@ -85,7 +85,7 @@ async def worked(request: Request, seen: Seen, what: str, work: Callable[[Answer
 @router.get("/step", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
     """The page. It may show the timeline in a frame, which has scripts of its own."""
-    seen = await Seen.of(request)
+    seen = await SeenStep.of(request)
     shown = page(request, VIEW, "step.html", seen=seen, schedules=_schedules(), **question_context(seen.question))
     shown.headers["Content-Security-Policy"] = policy(frame_src="'self'")
     return shown
@@ -98,7 +98,7 @@ def _schedules() -> list[tuple[str, str]]:
 @router.api_route("/step/answer", methods=BOTH, response_class=HTMLResponse)
 async def the_answer(request: Request) -> HTMLResponse:
     """The plan and its step."""
-    seen = await Seen.of(request)
+    seen = await SeenStep.of(request)
     found = await asked(request, seen.question)
     texts = await worked(
         request, seen, "step", lambda found, plan: step_texts(simulated_plan(found, plan, seen.schedule), found)
@@ -126,7 +126,7 @@ async def the_answer(request: Request) -> HTMLResponse:
 @router.api_route("/step/schedules", methods=BOTH, response_class=HTMLResponse)
 async def schedules(request: Request) -> HTMLResponse:
     """The plan under every schedule that can run it."""
-    seen = await Seen.of(request)
+    seen = await SeenStep.of(request)
     rows = await worked(request, seen, "schedules", schedule_rows)
     return fragment(request, "step_schedules.html", **rows)
 
@@ -134,9 +134,9 @@ async def schedules(request: Request) -> HTMLResponse:
 @router.api_route("/step/timeline", methods=BOTH, response_class=HTMLResponse)
 async def timeline(request: Request) -> Response:
     """The timeline as a page of its own, which runs the one script that is in it."""
-    seen = await Seen.of(request)
+    seen = await SeenStep.of(request)
 
-    def work(found: Answered, plan: Plan) -> str:
+    def work(found: PageAnswer, plan: Plan) -> str:
         return timeline_html(simulated_plan(found, plan, seen.schedule).timeline)
 
     text: str = await worked(request, seen, "timeline", work)
@@ -159,9 +159,9 @@ def _digest(content: str) -> str:
 @router.api_route("/step/trace.json", methods=BOTH)
 async def trace(request: Request) -> Response:
     """The events in the trace format of Chrome, which Perfetto opens."""
-    seen = await Seen.of(request)
+    seen = await SeenStep.of(request)
 
-    def work(found: Answered, plan: Plan) -> str:
+    def work(found: PageAnswer, plan: Plan) -> str:
         return "".join(trace_text(simulated_plan(found, plan, seen.schedule).timeline))
 
     return _file(await worked(request, seen, "trace", work), "application/json", "trace.json")

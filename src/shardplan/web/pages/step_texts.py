@@ -10,8 +10,8 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.reports.answer_words import percent
-from shardplan.reports.plan_words import plan_words
+from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.plan import plan_words
 from shardplan.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan
 from shardplan.simulation.show import timeline_of
@@ -19,7 +19,7 @@ from shardplan.simulation.timeline import StepTimeline
 from shardplan.units import format_bytes, format_rate, format_time
 from shardplan.web.figures.estimates import estimate_texts
 from shardplan.web.figures.step import memory_figure, operators_figure, roofline_figure, traffic_figure
-from shardplan.web.planning.answered import Answered
+from shardplan.web.planning.answered import PageAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Simulated:
         return timeline_of(self.simulated)
 
 
-def simulated_plan(found: Answered, plan: Plan, schedule: str = "") -> Simulated:
+def simulated_plan(found: PageAnswer, plan: Plan, schedule: str = "") -> Simulated:
     """The step of a plan, under another schedule if one is named. Raises InputError."""
     question = found.put.question
     named = load_any_schedule((schedule or plan.effective_schedule).strip().lower())
@@ -43,7 +43,7 @@ def simulated_plan(found: Answered, plan: Plan, schedule: str = "") -> Simulated
     return Simulated(simulated=made, estimate=estimate_plan(question, made.plan))
 
 
-def step_texts(shown: Simulated, found: Answered) -> dict[str, Any]:
+def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
     """What the template shows."""
     step, timeline, estimate = shown.simulated, shown.timeline, shown.estimate
     closed = step.closed_form_time
@@ -94,7 +94,7 @@ VIRTUAL: Final = (None, 2, 1)
 """Virtual stages that a schedule is tried with: those of the plan, two, one."""
 
 
-def schedule_rows(found: Answered, plan: Plan) -> dict[str, Any]:
+def schedule_rows(found: PageAnswer, plan: Plan) -> dict[str, Any]:
     """The plan under every schedule that can run it, with as many virtual stages as that one takes."""
     rows, refused = [], []
     for name in list_all_schedules() if plan.pp > 1 else ():
@@ -111,7 +111,7 @@ def schedule_rows(found: Answered, plan: Plan) -> dict[str, Any]:
     return {"rows": rows, "refused": refused, "pp": plan.pp}
 
 
-def _under(found: Answered, plan: Plan, name: str) -> tuple[Simulated | None, str]:
+def _under(found: PageAnswer, plan: Plan, name: str) -> tuple[Simulated | None, str]:
     """The plan under a schedule, or why there is none."""
     why = ""
     for vp in dict.fromkeys(plan.vp if each is None else each for each in VIRTUAL):

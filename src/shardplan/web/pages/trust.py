@@ -44,7 +44,7 @@ MANY: Final = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TrustQuestion:
     """What the form asks for."""
 
     quantity: str
@@ -56,7 +56,7 @@ class Asked:
     is_whole: bool
 
     @classmethod
-    def of(cls, request: Request) -> Asked:
+    def of(cls, request: Request) -> TrustQuestion:
         """The filters of the address. Raises UnknownNameError."""
         given = request.query_params
         quantity, by, drawn = (
@@ -99,7 +99,7 @@ class Asked:
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     options = await answered(request, _options, key="trust options")
-    asked = Asked.of(request)
+    asked = TrustQuestion.of(request)
     return page(
         request, VIEW, "trust.html", asked=asked, options=options, carried=others(request, OWN), quantities=QUANTITIES,
         facets=FACETS, drawings=DRAWN,
@@ -108,7 +108,7 @@ async def whole(request: Request) -> HTMLResponse:
 
 def _options(_cancelled: Cancelled) -> dict[str, list[tuple[str, str]]]:
     """Values of every filter with the number of runs."""
-    from shardplan.reports.known_runs import choices
+    from shardplan.reports.accuracy.known_runs import choices
 
     return {
         name: [("", "all"), *((value, f"{TIERS.get(value, value)} ({count:,})") for value, count in choices(name))]
@@ -119,7 +119,7 @@ def _options(_cancelled: Cancelled) -> dict[str, list[tuple[str, str]]]:
 @router.get("/trust/answer", response_class=HTMLResponse)
 async def answer(request: Request) -> HTMLResponse:
     """The runs that pass the filters."""
-    asked = Asked.of(request)
+    asked = TrustQuestion.of(request)
     shown = await answered(request, lambda _cancelled: _shown(asked))
     for row in shown["rows"]:
         row["address"] = asked.address(request, run=row["id"])
@@ -136,9 +136,9 @@ async def answer(request: Request) -> HTMLResponse:
     )
 
 
-def _shown(asked: Asked) -> dict[str, Any]:
+def _shown(asked: TrustQuestion) -> dict[str, Any]:
     """What the template shows of the runs."""
-    from shardplan.reports.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off
+    from shardplan.reports.accuracy.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off
     from shardplan.web.figures.trust import trust_figure
 
     assert asked.quantity in get_args(Quantity)
@@ -182,14 +182,14 @@ def factor_text(log_ratio: float) -> str:
 @router.get("/trust/run", response_class=HTMLResponse)
 async def run(request: Request) -> HTMLResponse:
     """One run in full."""
-    asked = Asked.of(request)
+    asked = TrustQuestion.of(request)
     account = await answered(request, lambda _cancelled: _account(asked.run))
     return fragment(request, "trust_run.html", address=asked.address(request), account=account)
 
 
 def _account(run_id: str) -> dict[str, Any]:
     """A run as texts. Raises UnknownNameError."""
-    from shardplan.reports.known_runs import account_of
+    from shardplan.reports.accuracy.known_runs import account_of
     from shardplan.web.pages.trust_run import run_texts
 
     return run_texts(account_of(run_id))

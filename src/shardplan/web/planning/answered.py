@@ -26,7 +26,7 @@ LISTED_FIRST: Final = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class PageAnswer:
     """A search for a page."""
 
     put: PutQuestion
@@ -67,7 +67,7 @@ USUAL_SPACE: Final[dict[str, tuple[object, ...]]] = {
 """Where a first look searches: a twentieth of the plans of DeepSeek-V3 on 2,048 accelerators."""
 
 
-def answered(question: PageQuestion, stop: Stop) -> Answered:
+def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
     """Searches. Raises FieldError and InputError, and ``SearchStopped`` where ``stop`` says so."""
     put, locks = question.put(), question.restrictions()
     try:
@@ -80,7 +80,7 @@ def answered(question: PageQuestion, stop: Stop) -> Answered:
     return _answered(put, result, locks)
 
 
-def first_look(question: PageQuestion, stop: Stop) -> Answered | None:
+def first_look(question: PageQuestion, stop: Stop) -> PageAnswer | None:
     """The best of the usual plans, where all of them take long; None where a whole search is quick, or nothing fits."""
     put, locks = question.put(), question.restrictions()
     if not put.question.model.is_moe:
@@ -97,7 +97,7 @@ def first_look(question: PageQuestion, stop: Stop) -> Answered | None:
     return replace(_answered(put, result, locks), is_first_look=True) if result.estimates else None
 
 
-def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> Answered:
+def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> PageAnswer:
     """The result with what was assumed."""
     assumed = (*put.assumptions, *switches_in_stack(put.stack, set(locks)))
-    return Answered(put=put, result=result.stating_what_was_not_searched().assuming(assumed), locks=locks)
+    return PageAnswer(put=put, result=result.stating_what_was_not_searched().assuming(assumed), locks=locks)

@@ -6,12 +6,12 @@ from typing import Any
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate
-from shardplan.reports.answer_words import percent, signed_time
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Difference
-from shardplan.reports.plan_words import flags_text, plan_words
+from shardplan.reports.texts.answer import percent, signed_time
+from shardplan.reports.texts.plan import flags_text, plan_words
 from shardplan.units import format_bytes, format_time
-from shardplan.web.planning.answered import Answered
+from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.planning.verdict import memory, split
 from shardplan.web.state import PageQuestion
 
@@ -20,7 +20,7 @@ WORTH_A_WORD = 0.002
 """Share of the step below which a term is as long."""
 
 
-def side(found: Answered, code: str, whole: float | None = None) -> dict[str, Any]:
+def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, Any]:
     """One plan with its numbers, or the rule that it breaks."""
     try:
         estimate = found.estimate(code)
@@ -42,7 +42,7 @@ def side(found: Answered, code: str, whole: float | None = None) -> dict[str, An
     }
 
 
-def sides(question: PageQuestion, found: Answered) -> list[dict[str, Any]]:
+def sides(question: PageQuestion, found: PageAnswer) -> list[dict[str, Any]]:
     """The plan to take and the pinned ones, their times on one scale."""
     from shardplan.web.state import plan_code
 
@@ -52,7 +52,7 @@ def sides(question: PageQuestion, found: Answered) -> list[dict[str, Any]]:
     return [side(found, one["code"], whole) for one in each]
 
 
-def why_not(found: Answered, estimate: Estimate) -> list[str]:
+def why_not(found: PageAnswer, estimate: Estimate) -> list[str]:
     """What speaks for and against a plan next to the one to take, a sentence each."""
     refused = [f"{estimate.framework} does not run it: {each.rule}." for each in estimate.refusals]
     best = found.best

@@ -7,8 +7,8 @@ from typing import Any, Final
 from shardplan.estimation.estimate import Estimate
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
-from shardplan.reports.plan_words import short_recompute
-from shardplan.web.planning.answered import Answered
+from shardplan.reports.texts.plan import short_recompute
+from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import plan_code
 
 POINTS: Final = 2000
@@ -28,7 +28,7 @@ class Point:
     fits: bool
 
 
-def points_of(found: Answered) -> list[Point]:
+def points_of(found: PageAnswer) -> list[Point]:
     """A sample of all plans, and the listed ones."""
     sample = found.result.sample(POINTS)
     drawn = [] if sample is None else [
@@ -53,7 +53,7 @@ def _point(estimate: Estimate) -> Point:
     )
 
 
-def space_record(found: Answered, points: list[Point]) -> dict[str, Any]:
+def space_record(found: PageAnswer, points: list[Point]) -> dict[str, Any]:
     """Columns for the browser, which draws them."""
     varied = [name for name in DIMENSIONS if len({_value(each.plan, name) for each in points}) > 1]
     best = found.best

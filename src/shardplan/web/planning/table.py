@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties, has_headroom
-from shardplan.reports.answer_words import percent, signed_time
-from shardplan.reports.plan_words import field_text, plan_words, short_recompute, short_sharding
+from shardplan.reports.texts.answer import percent, signed_time
+from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
 from shardplan.web.state import plan_code
 
@@ -19,7 +19,7 @@ SWITCHES: Final = (
 SAME_TIME: Final = 1e-9
 
 
-class Column(NamedTuple):
+class PlanColumn(NamedTuple):
     """A column of the table."""
 
     title: str
@@ -28,21 +28,21 @@ class Column(NamedTuple):
     """What a pointer that rests on the title shows."""
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A cell, and the number or text that it is sorted by."""
 
     text: str
     value: float | str
 
 
-class Row(NamedTuple):
+class PlanRow(NamedTuple):
     """A plan."""
 
     place: str
     """Number by which reasons name it; empty where it is not among the best."""
     code: str
     words: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     is_recommended: bool
     is_tie: bool
     is_tight: bool
@@ -58,38 +58,38 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
     degrees = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in listed)]
     switches = [name for name in SWITCHES if len({getattr(each.plan, name) for each in listed}) > 1]
     columns = [
-        Column("step", about="predicted time of one optimizer step"),
-        Column("lost", about="time lost against the fastest"),
-        Column("MFU"),
-        Column("memory", about="peak of the fullest stage"),
-        *(Column(name.replace("_", " ")) for name in degrees),
-        Column("dp"),
-        Column("mb", about="micro-batch size"),
-        Column("sharding", is_text=True),
-        Column("recompute", is_text=True),
-        *(Column(name.replace("_", " "), is_text=True) for name in switches),
+        PlanColumn("step", about="predicted time of one optimizer step"),
+        PlanColumn("lost", about="time lost against the fastest"),
+        PlanColumn("MFU"),
+        PlanColumn("memory", about="peak of the fullest stage"),
+        *(PlanColumn(name.replace("_", " ")) for name in degrees),
+        PlanColumn("dp"),
+        PlanColumn("mb", about="micro-batch size"),
+        PlanColumn("sharding", is_text=True),
+        PlanColumn("recompute", is_text=True),
+        *(PlanColumn(name.replace("_", " "), is_text=True) for name in switches),
     ]
     places = {each.plan: str(number) for number, each in enumerate(result.estimates, start=1)}
     rows = [_row(places.get(each.plan, ""), each, ties, best, (degrees, switches)) for each in listed]
     return {"columns": columns, "rows": rows, "feasible": f"{result.num_plans_feasible:,}", "factor": ties.factor - 1}
 
 
-def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tuple[list[str], list[str]]) -> Row:
+def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tuple[list[str], list[str]]) -> PlanRow:
     plan, time, (degrees, switches) = estimate.plan, ties.time_of(estimate), shown
     lost = time - ties.time_of(best)
     cells = (
-        Cell(format_time(time), time),
-        Cell(signed_time(lost) if lost > SAME_TIME * time else "same", lost),
-        Cell(percent(estimate.mfu), estimate.mfu),
-        Cell(format_bytes(estimate.peak_memory_bytes), estimate.peak_memory_bytes),
-        *(Cell(str(getattr(plan, name)), getattr(plan, name)) for name in degrees),
-        Cell(str(estimate.dp), estimate.dp),
-        Cell(str(plan.micro_batch_size), plan.micro_batch_size),
-        Cell(short_sharding(plan), short_sharding(plan)),
-        Cell(short_recompute(plan), short_recompute(plan)),
-        *(Cell(field_text(getattr(plan, name)), field_text(getattr(plan, name))) for name in switches),
+        TableCell(format_time(time), time),
+        TableCell(signed_time(lost) if lost > SAME_TIME * time else "same", lost),
+        TableCell(percent(estimate.mfu), estimate.mfu),
+        TableCell(format_bytes(estimate.peak_memory_bytes), estimate.peak_memory_bytes),
+        *(TableCell(str(getattr(plan, name)), getattr(plan, name)) for name in degrees),
+        TableCell(str(estimate.dp), estimate.dp),
+        TableCell(str(plan.micro_batch_size), plan.micro_batch_size),
+        TableCell(short_sharding(plan), short_sharding(plan)),
+        TableCell(short_recompute(plan), short_recompute(plan)),
+        *(TableCell(field_text(getattr(plan, name)), field_text(getattr(plan, name))) for name in switches),
     )
-    return Row(
+    return PlanRow(
         place=place,
         code=plan_code(plan),
         words=" ".join(plan_words(estimate)).lower(),

@@ -10,7 +10,9 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.readers.typed import number
 from shardplan.planner.robustness import has_headroom
-from shardplan.reports.answer_words import (
+from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
+from shardplan.reports.forms.framework_options import framework_options
+from shardplan.reports.texts.answer import (
     how_near,
     memory_use,
     percent,
@@ -21,11 +23,9 @@ from shardplan.reports.answer_words import (
     step_band,
     token_rates,
 )
-from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
-from shardplan.reports.forms.framework_options import framework_options
-from shardplan.reports.plan_words import field_text, flags_text, plan_words
+from shardplan.reports.texts.plan import field_text, flags_text, plan_words
 from shardplan.units import format_bytes, format_count, format_rate, format_time
-from shardplan.web.planning.answered import Answered
+from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import LOCK, FieldError, PageQuestion, plan_code
 
 MEMORY_TONES: Final = {
@@ -61,7 +61,7 @@ class Chip(NamedTuple):
     is_locked: bool
 
 
-def verdict(question: PageQuestion, found: Answered, estimate: Estimate) -> dict[str, Any]:
+def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> dict[str, Any]:
     """Everything that the first panel shows of ``estimate``."""
     asked = found.put.question
     total, each = token_rates(asked, estimate)

@@ -9,9 +9,9 @@ from rich.text import Text
 from shardplan.cli.layout import Column, Page
 from shardplan.decisions.budget import BudgetOption, ClusterBudget
 from shardplan.decisions.goodput import Accounts
-from shardplan.reports.answer_words import percent
 from shardplan.reports.decisions.budget import ACCOUNTS
-from shardplan.reports.plan_words import short_recompute, short_sharding
+from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.plan import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_count, format_time
 
 DEGREES = ("tp", "cp", "pp", "vp", "ep")

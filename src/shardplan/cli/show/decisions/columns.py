@@ -8,7 +8,7 @@ from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
-from shardplan.reports.plan_words import short_recompute, short_sharding
+from shardplan.reports.texts.plan import short_recompute, short_sharding
 
 DEGREES = ("tp", "cp", "pp", "vp", "ep", "etp")
 NONE = "-"

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
-from shardplan.reports.answer_words import percent
 from shardplan.reports.methods.calculator import CalculatorReport, CalculatorRow, KnownError
+from shardplan.reports.texts.answer import percent
 from shardplan.units import format_bytes, format_time
 
 GB = 1e9

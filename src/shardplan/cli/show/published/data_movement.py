@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
-from shardplan.reports.answer_words import percent
+from shardplan.reports.texts.answer import percent
 from shardplan.units import format_count, format_rate, format_time
 
 RESOURCES: Final = {"flop_secs": "arithmetic", "hbm_secs": "device memory", "net_secs": "network"}

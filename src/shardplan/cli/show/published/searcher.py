@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
-from shardplan.reports.answer_words import percent
+from shardplan.reports.texts.answer import percent
 from shardplan.units import format_time
 
 PARTS = {"compute_ms": "compute", "dp_ms": "dp time", "tp_ms": "tp time", "pp_ms": "pp time"}

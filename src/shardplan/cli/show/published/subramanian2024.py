@@ -9,7 +9,7 @@ from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
 from shardplan.published.subramanian2024 import STRATEGIES
-from shardplan.reports.answer_words import percent
+from shardplan.reports.texts.answer import percent
 from shardplan.units import format_bytes, format_count, format_time
 
 PARTS: Final = {

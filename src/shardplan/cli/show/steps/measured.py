@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardplan.cli.layout import Column, Page
-from shardplan.reports.answer_words import percent
 from shardplan.reports.breakdown import term_label
+from shardplan.reports.texts.answer import percent
 from shardplan.simulation.measured.answer import SPLIT_AS_PREDICTED, MeasuredAnswer
 from shardplan.simulation.measured.comparison import PassComparison, PassName
 from shardplan.simulation.measured.kernels import IDLE, OFFLOAD

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardplan.cli.layout import Column, Page
-from shardplan.reports.answer_words import percent
+from shardplan.reports.texts.answer import percent
 from shardplan.schedules.base import Schedule
 from shardplan.simulation.replicas import ReplicaSteps
 from shardplan.units import format_time

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import Column, Page
-from shardplan.reports.answer_words import percent
+from shardplan.reports.texts.answer import percent
 from shardplan.reports.timeline.record import fullest_rank
 from shardplan.simulation.memory import CHUNK
 from shardplan.simulation.timeline import EVENT_KINDS, PIPELINE_KINDS, AlivePart, StepTimeline

@@ -8,10 +8,10 @@ from typing import Final
 from shardplan.estimation.estimate import Estimate
 from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
-from shardplan.reports.answer_words import percent, signed_time
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Alternative, Difference, Explanation
-from shardplan.reports.plan_words import short_changes
+from shardplan.reports.texts.answer import percent, signed_time
+from shardplan.reports.texts.plan import short_changes
 from shardplan.units import format_bytes, format_time
 from shardplan.words import joined
 

@@ -1,0 +1,1 @@
+"""Answers as text, alike on the command line and on pages."""
