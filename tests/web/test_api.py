@@ -119,8 +119,9 @@ def test_a_launch_script_audited(api: TestClient) -> None:
 
 def test_a_budget(api: TestClient) -> None:
     run = {"model": "llama-3.1-8b", "job": {"tokens": "100B"}, "num_accelerators": 64}
-    found = _asked(api, "budget", **run, clusters=["dgx-h100", "dgx-b200"], operations={"price": 2.0})
+    found = _asked(api, "budget", **run, clusters=["dgx-h100", "dgx-b200"], overrides={"price": 2.0})
     assert [each["cluster"] for each in found["options"]] == ["dgx-h100", "dgx-b200"]
+    assert [each["price_per_accelerator_hour"] for each in found["options"]] == [2.0, 2.0]
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda each: each.name)

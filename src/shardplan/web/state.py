@@ -34,7 +34,7 @@ from shardplan.reports.texts.plan import changed_fields, field_text
 
 MOST_ACCELERATORS: Final = 2**31
 JOB: Final = tuple(described(Job))
-SETS: Final = tuple(name for name in Overrides.__annotations__ if name != "peak_flops")
+SETS: Final = tuple(name for name in Overrides.__annotations__ if name not in ("peak_flops", "price"))
 LOCK, SET = "lock.", "set."
 """What the keys of locked fields of the plan, and of replaced values of the cluster, begin with."""
 LISTS: Final = ("recompute", "stage_layers")
@@ -143,7 +143,8 @@ class PageQuestion:
                 value = whole(text, "node_size", most=MOST_ACCELERATORS) if name == "node_size" else text
                 values: Any = {name: value}
                 found = override(found, values)
-        return found
+        with about_field("price"):
+            return override(found, {"price": self.price or None})
 
     def _of_accelerator(self, cluster: Cluster | None) -> Cluster:
         from shardplan.inputs.readers.catalog import load_cluster

@@ -6,6 +6,7 @@ from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
+from shardplan.inputs.cluster import Cluster
 from shardplan.reports.breakdown import memory_bar
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 
@@ -96,8 +97,13 @@ def cost_text(question: Question, estimate: Estimate) -> str:
     )
     return (
         f"{format_count(round(money))} USD ({low} to {high}) at {cluster.accelerator_price:.3g} USD "
-        f"an accelerator-hour ({cluster.price_source.partition(';')[0]})"
+        f"an accelerator-hour ({first_source(cluster)})"
     )
+
+
+def first_source(cluster: Cluster) -> str:
+    """Where the price of an accelerator comes from, without further quotes."""
+    return cluster.price_source.partition(";")[0]
 
 
 def memory_use(estimate: Estimate) -> str:

@@ -56,6 +56,9 @@ class OverridesBody(Body):
     node_size: Count | None = Field(None, description="Accelerators in one domain of the innermost tier.")
     memory: Quantity | None = Field(None, description="Of one accelerator.")
     memory_bandwidth: Quantity | None = Field(None, description="Of its memory.")
+    price: Annotated[float, Field(ge=0)] | Name | None = Field(
+        None, description="Of one accelerator for an hour. [USD]"
+    )
     peak_flops: dict[Name, Quantity] | None = Field(None, description="Dense peaks by number format.")
 
 

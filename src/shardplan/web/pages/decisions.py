@@ -265,11 +265,10 @@ def _changed(time: float | None, best: float | None) -> str:
 
 def budget(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> dict[str, Any]:
     """Accelerators, days, money, energy and failures of a whole run."""
-    put = question.with_values(job={**question.job, "tokens": values["budget_tokens"]}).put()
+    changes = {"job": {**question.job, "tokens": values["budget_tokens"]}, "price": values["budget_price"]}
+    put = question.with_values(**changes).put()
     with about_field("ops"):
         given = {key.removeprefix("ops."): value for key, value in values.items() if key.startswith("ops.")}
-        if values["budget_price"]:
-            given["price"] = values["budget_price"]
         operations = Operations(**values_of(Operations, given))
     asked = budgets.RunQuestion(put.question, put.stack, put.assumptions, "global_batch_size" in question.job)
     restricted = budgets.Restricted(limit=question.restrictions())

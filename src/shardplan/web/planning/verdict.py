@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.inputs.readers.typed import number
 from shardplan.planner.robustness import has_headroom
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
+    first_source,
     how_near,
     memory_use,
     percent,
@@ -26,7 +25,7 @@ from shardplan.reports.texts.answer import (
 from shardplan.reports.texts.plan import field_text, flags_text, plan_words
 from shardplan.units import format_bytes, format_count, format_rate, format_time
 from shardplan.web.planning.answered import PageAnswer
-from shardplan.web.state import LOCK, FieldError, PageQuestion, plan_code
+from shardplan.web.state import LOCK, PageQuestion, plan_code
 
 MEMORY_TONES: Final = {
     "weights": "t1", "gradients": "t2", "optimizer": "t3", "activations": "t4", "logits": "t5", "buffers": "t6",
@@ -79,7 +78,7 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "peak": f"{format_rate(estimate.peak_flops, 'FLOP')} {estimate.peak_format}",
         "tokens": total,
         "tokens_each": each,
-        "training": training(question, asked, estimate),
+        "training": training(asked, estimate),
         "chips": chips(question, estimate),
         "words": " \u00b7 ".join(plan_words(estimate)),
         "code": plan_code(estimate.plan),
@@ -110,32 +109,21 @@ def _doubt(estimate: Estimate) -> str:
     return "" if estimate.step_time_note is None else sentence(estimate.step_time_note)
 
 
-def training(question: PageQuestion, asked: Question, estimate: Estimate) -> dict[str, str] | None:
+def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
     """Days, accelerator-hours and money for the tokens of the job; None where no tokens are given."""
     time, tokens = estimate.time_to_train, asked.job.tokens
     if time is None or tokens is None:
         return None
     low, high = (time * end / estimate.step_time for end in (estimate.step_time_p10, estimate.step_time_p90))
-    hours = time / 3600 * asked.num_accelerators
-    price = price_given(question)
+    money, cluster = estimate.money, asked.cluster
     return {
         "time": format_time(time),
         "band": f"{format_time(low)} to {format_time(high)}",
         "tokens": format_count(tokens),
-        "hours": format_count(round(hours)),
-        "money": "" if price is None else f"USD {format_count(round(hours * price))}",
-        "price": "" if price is None else f"USD {price:g} per accelerator-hour",
+        "hours": format_count(round(time / 3600 * asked.num_accelerators)),
+        "money": "" if money is None else f"USD {format_count(round(money))}",
+        "price": f"USD {cluster.accelerator_price:.3g} per accelerator-hour, {first_source(cluster)}" if money else "",
     }
-
-
-def price_given(question: PageQuestion) -> float | None:
-    """The price of an accelerator for an hour. Raises FieldError."""
-    if not question.price:
-        return None
-    try:
-        return number(question.price, "price", most=1e6)
-    except InputError as error:
-        raise FieldError(error, "price") from None
 
 
 def chips(question: PageQuestion, estimate: Estimate) -> list[Chip]:
