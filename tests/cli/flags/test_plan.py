@@ -75,7 +75,7 @@ def test_help_states_the_choices() -> None:
 
 
 def test_every_command_has_one_way_to_write_json() -> None:
-    for command in COMMANDS.keys() - {"published", "sweep", "plot"}:  # a sweep answers with a folder
+    for command in COMMANDS.keys() - {"published", "sweep", "plot", "serve"}:  # folders, and a server
         assert options(command)["json"].opts == ["--json"]
 
 
