@@ -65,9 +65,11 @@ def test_every_exit_status_is_documented() -> None:
     assert re.findall(r"^\| (\d+) \|", OUTPUT, re.MULTILINE) == ["0", "1", "2", "70", "130", "141"]
 
 
-@pytest.mark.parametrize(
-    "command", [line for entry in COMMANDS.values() for line in entry.examples], ids=lambda line: str(line)[10:80]
-)
+EXAMPLES = [line for name, entry in COMMANDS.items() for line in entry.examples if name != "serve"]
+"""``serve`` runs until it is interrupted: tests/web/test_serve.py starts it."""
+
+
+@pytest.mark.parametrize("command", EXAMPLES, ids=lambda line: str(line)[10:80])
 def test_examples_of_the_help_run_on_a_fresh_clone(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
