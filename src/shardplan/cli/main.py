@@ -56,7 +56,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "launch.audit",
     ),
     "resume": CommandEntry(
-        "Say whether a run can go on from the checkpoint of another plan, and what begins anew.",
+        "Say whether NEW can load the checkpoint that OLD saved, and what begins anew.",
         (
             "shardplan resume examples/launch.sh examples/launch.sh --env new.TP=4",
             "shardplan resume examples/launch.sh examples/launch.sh --env new.NODES=16 --cluster dgx-h100 --json -",
