@@ -152,7 +152,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     ),
     "plot": CommandEntry("Draw the results of a sweep.", module="sweeps.plot"),
     "serve": CommandEntry(
-        "Serve the web app and its JSON API.",
+        "Serve the web app and its JSON API. Nothing leaves this machine.",
         ("shardplan serve", "shardplan serve --api-only --port 8080", "shardplan serve --host 0.0.0.0"),
         "web.serve",
     ),
