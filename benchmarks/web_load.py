@@ -81,7 +81,7 @@ def asked(connection: http.client.HTTPConnection, method: str, path: str, body: 
 
 
 def load(at: Server, path: str, bodies: Callable[[], object], *, clients: int, seconds: float) -> dict[str, Any]:
-    """Requests of so many clients for so long."""
+    """Requests of a number of clients for a time. [s]"""
     ends = time.perf_counter() + seconds
 
     def client(_: int) -> list[float]:
@@ -115,7 +115,7 @@ def different(body: dict[str, Any]) -> Callable[[], object]:
 
 
 def memory(at: Server, requests: int) -> list[dict[str, int]]:
-    """Memory of the server while it answers so many estimates."""
+    """Memory of the server while it answers a number of estimates."""
     connection, bodies = http.client.HTTPConnection(at.host, at.port), different(ESTIMATE)
     found = []
     for number in range(requests + 1):

@@ -4,7 +4,7 @@ import gc
 import sys
 
 NEW_OBJECTS = 100_000
-"""After so many new ones, the interpreter looks for cycles of objects that nothing uses. A command makes few of them,
+"""New objects after which the interpreter looks for cycles that nothing uses. A command makes few of them,
 and looking after every 700, as is usual, takes a twentieth of the time of a short command."""
 
 

@@ -74,7 +74,7 @@ class SearchResult:
     )
     """The same for several sets of values, in less time than one by one."""
     sample: Callable[[int], PlanSample | None] = field(default=lambda _most: None, repr=False, compare=False)
-    """About so many plans of the space, those that do not fit among them; None of an answer that was loaded."""
+    """About this number of plans of the space, also ones that do not fit; None for an answer that was loaded."""
 
     @property
     def recommended(self) -> Estimate | None:

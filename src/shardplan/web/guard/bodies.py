@@ -1,4 +1,4 @@
-"""Bodies: so many bytes, in so much time."""
+"""Bodies: limits of their bytes, and of the time that they take to arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections: so many at once, and none that waits for long without a request."""
+"""Connections: a limited number at once, and none that waits for long without a request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SLOW_READER: Final = 30.0
 
 
 def protocol_of(most: int) -> type[GuardedProtocol]:
-    """The protocol with at most so many connections at once."""
+    """The protocol with a limit of connections at once."""
     return type("Protocol", (GuardedProtocol,), {"most": most})
 
 
 class GuardedProtocol(H11Protocol):
     """HTTP/1.1 that drops connections without a request: late ones, and where there are too many, of who has most.
 
-    Uvicorn alone times a connection only after its first answer, and answers 503 to all once so many are open.
+    Uvicorn alone times a connection only after its first answer, and answers 503 to all beyond the limit.
     """
 
     most = 1000

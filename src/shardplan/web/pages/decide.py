@@ -40,7 +40,7 @@ FIELDS: Final[dict[str, str]] = {
 """Own fields of the form, with what they hold at first."""
 OWN: Final = ("decide", *FIELDS, *(f"ops.{name}" for name in OPERATIONS), "ticket")
 PATIENCE: Final = 10.0
-"""A decision is about as many searches: it may take so many times the limit of one."""
+"""A decision takes several searches: it may take this many times the limit of one."""
 TICKET: Final = re.compile(r"[0-9a-f]{16,40}")
 MOST_TICKETS: Final = 256
 

@@ -21,7 +21,7 @@ class KeptAnswer(NamedTuple):
 
 
 class AnswerCache:
-    """Answers by the question's key, in at most so many bytes."""
+    """Answers by the question's key, within a limit in bytes."""
 
     def __init__(self, most_bytes: int) -> None:
         """``most_bytes``: of all answers together; 0 keeps none."""

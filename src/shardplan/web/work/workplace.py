@@ -1,4 +1,4 @@
-"""The place of work: so many questions at once, so many that wait, each client in turn."""
+"""The place of work: a limited number of questions runs at once, a limited number waits, each client in turn."""
 
 from __future__ import annotations
 
