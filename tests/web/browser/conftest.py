@@ -42,15 +42,16 @@ def server() -> Iterator[str]:
     thread.join(timeout=10)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright_driver() -> Iterator[Playwright]:
+    """The browser's driver: it keeps an event loop running in this thread, so it ends with its file's tests."""
     if CHROMIUM is None:
         pytest.skip("no chromium: apt install chromium")
     with sync_playwright() as driver:
         yield driver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright_driver: Playwright) -> Iterator[Browser]:
     found = playwright_driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     yield found
