@@ -22,7 +22,7 @@ from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import activation_memory, state_memory
 from shardplan.estimation.step import Step, step_of
-from shardplan.estimation.times import state_times, work_times
+from shardplan.estimation.times import state_times, with_states, work_times
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -257,14 +257,15 @@ def test_times_and_memory_are_positive(case: Case) -> None:
     pipeline, _ = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
     for stage in pipeline:
         work, states = StageWork.of(stage, loads.blocks), StageStates.of(stage, loads.states)
-        times = work_times(question, numbers, around, stage, work)
+        charge = state_charge(question, numbers, stage, states)
+        times = with_states(question, work_times(question, numbers, around, stage, work), charge)
         records = (
             times,
             times.windows,
             activation_memory(question, numbers, around, stage, work),
-            state_charge(question, numbers, stage, states),
+            charge,
             state_memory(question, numbers, stage, states),
-            state_times(question, times, state_charge(question, numbers, stage, states)),
+            state_times(question, times, charge),
             PricedPlan.of(question, plan).memory_of(int(stage.rank)),
         )
         for record in records:

@@ -32,18 +32,17 @@ from shardplan.estimation.stage_memory import (
     host_holds,
     state_memory,
 )
-from shardplan.estimation.step import fixed_time, straggler_factor, whole_step
-from shardplan.estimation.times import (
-    StateTimes,
-    WorkTimes,
+from shardplan.estimation.pipelines import (
+    StageSum,
+    busy_until,
     chunk_time,
-    once_windows,
+    head_start,
     paced,
     pipeline_sum,
-    state_times,
-    waits,
-    work_times,
+    sharded_in_all,
 )
+from shardplan.estimation.step import fixed_time, sharding_time, straggler_factor, whole_step
+from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, state_times, with_states, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -96,7 +95,7 @@ class PlanColumns:
     @cached_property
     def step_time(self) -> Column:
         """One optimizer step of every plan. [s]"""
-        return self._each(whole_step(self.question, self._busy[self._slowest]))
+        return self._each(whole_step(self.question, self.rows.stages.largest(self._busy)))
 
     @cached_property
     def slowest(self) -> Index:
@@ -125,7 +124,6 @@ class PlanColumns:
     def chunk_times_of(self, number: int, plan: Plan, numbers: PlanNumbers) -> ChunkTimes:
         """Seconds of one micro-batch in every chunk of one of the plans: the prices that its step is the sum of."""
         rows = self._rows_of(number)
-        passed = numbers.num_microbatches + waits(numbers)
         return chunk_times(
             self.question,
             plan,
@@ -135,7 +133,7 @@ class PlanColumns:
             of_plan=lambda values: float(self._each(values)[number]),
             stages=gather(self.rows.stages.stages, rows),
             times=gather(self._times, rows),
-            sharded=self.rows.stages.each(self._state_times.sharded)[rows] / passed,
+            sharded=self.rows.stages.each(self._times.sharded)[rows],
         )
 
     def once_a_step_of(self, number: int) -> OnceAStep:
@@ -152,7 +150,7 @@ class PlanColumns:
     def step_traffic_of(self, number: int) -> StepTraffic:
         """What the states of one of the plans exchange once a step, before computation hides it."""
         each, charge, rows = self.rows.stages.each, self._charge, self._rows_of(number)
-        gather_window, reduce_window = once_windows(self.question, self._times, charge)
+        gather_window, reduce_window = once_windows(self._times, charge)
         return StepTraffic(
             gather_time=each(charge.gather_time)[rows],
             reduce_time=each(charge.reduce_time)[rows],
@@ -234,7 +232,7 @@ class PlanColumns:
         tiers, m = range(len(names)), self.numbers.num_microbatches
         sent = {name: [m * self._in_layers(name, tier) for tier in tiers] for name in ("tp", "cp", "ep", "etp")}
         copies = parameter_copies(self.numbers)
-        sent["dp"] = [copies * self._in_states(tier) for tier in tiers]
+        sent["dp"] = [self._in_states(tier, copies) for tier in tiers]
         sent["pp"] = [2.0 * m * self.numbers.vp * moved for moved in self.prices.handover.bytes]
         return {dim: dict(zip(names, map(self._each, moved), strict=True)) for dim, moved in sent.items()}
 
@@ -247,12 +245,12 @@ class PlanColumns:
 
         return self.prices.blocks.total(self._slow_stage, sent)
 
-    def _in_states(self, tier: int) -> Numbers:
-        """What a step sends for the states of the slowest stage. [bytes]"""
+    def _in_states(self, tier: int, copies: int = 1) -> Numbers:
+        """What a step sends for the states of the slowest stage, of which a micro-batch reads one copy. [bytes]"""
         m = self.numbers.num_microbatches
 
         def sent(states: HeldStates) -> Numbers:
-            return states.traffic.step_bytes[tier] + m * states.traffic.microbatch_bytes[tier]
+            return copies * states.traffic.step_bytes[tier] + m * states.traffic.microbatch_bytes[tier]
 
         return self.prices.states.total(self._slow_stage, sent)
 
@@ -270,13 +268,14 @@ class PlanColumns:
     def _other_terms(self) -> dict[str, Numbers]:
         """What comes between micro-batches and once a step, and how long the slowest stage waits for others. [s]"""
         m, at = self.numbers.num_microbatches, self._at_slowest
-        times, states = self._times, self._state_times
-        waiting = at(self._paced) - m * at(times.microbatch)
+        times, states, last = self._times, self._state_times, self._at_last
+        start = np.where(self._ends_first, 0.0, at(self._head_start))
+        waiting = at(self._paced) - start - m * at(times.microbatch)
         return {
-            "dp_communication": at(states.sharded) + at(states.reduce) + at(states.gather),
+            "dp_communication": m * at(times.sharded) + last(states.reduce) + last(states.gather),
             "pp_communication": m * at(times.transfer),
             "offload": m * at(times.offload),
-            "optimizer": at(states.update),
+            "optimizer": last(states.update),
             "fixed": m * times.overhead + fixed_time(self.question),
             "bubble": where(np.greater(self.numbers.pp, 1), waiting, 0.0),
         }
@@ -318,13 +317,33 @@ class PlanColumns:
 
     @cached_property
     def _times(self) -> WorkTimes:
+        return with_states(self.question, self._plain_times, self._charge)
+
+    @cached_property
+    def _plain_times(self) -> WorkTimes:
+        """Without exchanges of sharded states."""
         return work_times(self.question, self._of_rows, self._spread(self._around), self.rows.stages.stages, self._work)
 
     @cached_property
     def _paced(self) -> Numbers:
         """All micro-batches of a step, and waiting for other stages, on every stage. [s]"""
-        everyone, pace = self._spread(self._everyone), self._spread(self._pace)
-        return paced(self._of_rows, self._times, everyone, pace, stage=self.rows.stages.stages, behind=self._behind)
+        exchanged = self._each(sharding_time(self._loads.states, self._whole))
+        sharded = sharded_in_all(self.question, self.numbers, self._everyone, exchanged)
+        return paced(
+            self._of_rows,
+            self._times,
+            self._spread(self._everyone.passes),
+            self._spread(self._pace),
+            stage=self.rows.stages.stages,
+            behind=self._behind,
+            sharded=self._spread(sharded),
+        )
+
+    @cached_property
+    def _head_start(self) -> Numbers:
+        """By how much less time than the first stage every stage needs for its passes. [s]"""
+        everyone = self._spread(self._everyone.passes)
+        return head_start(self._of_rows, self._plain_times, everyone, self.rows.stages.stages)
 
     def _behind(self, stage: Stage) -> Passes:
         """One micro-batch through all stages behind every stage."""
@@ -332,7 +351,8 @@ class PlanColumns:
         rows = replace(self.rows.stages, stages=stage.behind)
         work = StageWork.of(rows.stages, self._held(self._loads.blocks, rows))
         around = self._spread(self._around)
-        return pipeline_sum(self.question, self._of_rows, around, rows.stages, work, num_stages=stage.num_behind)
+        together = pipeline_sum(self.question, self._of_rows, around, rows.stages, work, num_stages=stage.num_behind)
+        return together.passes
 
     @cached_property
     def _pace(self) -> Numbers:
@@ -346,7 +366,7 @@ class PlanColumns:
         return np.where(together > 0, together / self.rows.stages.largest(self._times.plain), 1.0)
 
     @cached_property
-    def _everyone(self) -> Passes:
+    def _everyone(self) -> StageSum:
         whole = StageWork.of(self._whole, self._loads.blocks)
         return pipeline_sum(self.question, self.numbers, self._around, self._whole, whole)
 
@@ -367,11 +387,26 @@ class PlanColumns:
     @cached_property
     def _busy(self) -> Column:
         """What every stage spends on a step, the fixed time and stragglers apart. [s]"""
-        return self.rows.stages.each(self._paced + self._state_times.total)
+        rows, states = self.rows.stages, self._state_times.total
+        longest, of_first = rows.largest(self._paced)[rows.plan], rows.each(states)[rows.first][rows.plan]
+        return rows.each(busy_until(self._paced, longest, self._head_start, states, of_first))
 
     @cached_property
     def _slowest(self) -> Index:
-        return self.rows.stages.at_largest(self._busy)
+        """The stage of every plan whose passes are longest, or that ends after the first one."""
+        rows = self.rows.stages
+        return np.where(self._ends_first, rows.at_largest(self._paced), rows.at_largest(self._own_end))
+
+    @cached_property
+    def _own_end(self) -> Column:
+        """When every stage has updated its states, from its own first pass. [s]"""
+        return self.rows.stages.each(self._paced - self._head_start + self._state_times.total)
+
+    @cached_property
+    def _ends_first(self) -> NDArray[np.bool_]:
+        """Whether the first stage of a plan ends its step, after the longest of all passes."""
+        rows = self.rows.stages
+        return rows.largest(self._own_end) <= rows.largest(self._paced) + rows.each(self._state_times.total)[rows.first]
 
     @cached_property
     def _fullest(self) -> Index:
@@ -402,6 +437,11 @@ class PlanColumns:
 
     def _at_slowest(self, values: Numbers) -> Column:
         return self.rows.stages.each(values)[self._slowest]
+
+    def _at_last(self, values: Numbers) -> Column:
+        """Of the stage of every plan that ends its step."""
+        rows = self.rows.stages
+        return rows.each(values)[np.where(self._ends_first, rows.first, self._slowest)]
 
 
 def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:

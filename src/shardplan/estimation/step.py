@@ -15,14 +15,25 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
 from shardplan.estimation.charge import StateCharge, state_charge
-from shardplan.estimation.load import Around, Loads, StageStates, StageWork
+from shardplan.estimation.load import Around, Loads, StageStates, StageWork, StateLoad
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, gradients_at_peak, host_holds
-from shardplan.estimation.times import WorkTimes, chunk_time, pace_of, paced, pipeline_sum, state_times, work_times
+from shardplan.estimation.pipelines import (
+    StageSum,
+    busy_until,
+    chunk_time,
+    head_start,
+    pace_of,
+    paced,
+    pipeline_sum,
+    sharded_in_all,
+)
+from shardplan.estimation.times import WorkTimes, state_times, with_states, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes
+from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
 Rounds = Sequence[Sequence[Numbers]]
@@ -55,15 +66,40 @@ class WorkOfStages:
         ]
 
     @cached_property
+    def everyone(self) -> StageSum:
+        """One micro-batch through all stages."""
+        return pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work)
+
+    @cached_property
     def passes(self) -> list[Numbers]:
         """All micro-batches and the time in which a stage waits for others, for every kind. [s]"""
-        everyone = pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work)
-        pace = pace_of(self.rounds(), self.times)
-        pairs = zip(self.times, self.kinds, strict=True)
+        return self.passes_of(self.times, 0.0)
+
+    def passes_of(self, each: Sequence[WorkTimes], sharded: Numbers) -> list[Numbers]:
+        """The same where stages take these times; ``sharded``: exposed exchanges of sharded states in all of them."""
+        everyone, pairs = self.everyone.passes, zip(each, self.kinds, strict=True)
         return [
-            paced(self.numbers, times, everyone, pace, stage=stage, behind=partial(self._behind, kind))
+            paced(
+                self.numbers,
+                times,
+                everyone,
+                self._pace,
+                stage=stage,
+                behind=partial(self._behind, kind),
+                sharded=sharded,
+            )
             for kind, (times, stage) in enumerate(pairs)
         ]
+
+    @cached_property
+    def head_starts(self) -> list[Numbers]:
+        """By how much less time than the first stage every kind needs for its passes. [s]"""
+        pairs = zip(self.times, self.kinds, strict=True)
+        return [head_start(self.numbers, times, self.everyone.passes, stage) for times, stage in pairs]
+
+    @cached_property
+    def _pace(self) -> Numbers:
+        return pace_of(self.rounds(), self.times)
 
     def _behind(self, kind: int, stage: Stage) -> Passes:
         """One micro-batch through all stages behind one of a kind; the last stage is among the kinds."""
@@ -72,7 +108,7 @@ class WorkOfStages:
         if is_number(stage.num_behind, 1) and is_number(last.has_head, 1) and is_zero(last.num_behind):
             return Passes(forward=self.times[-1].microbatch, input_gradient=0.0, weight_gradient=0.0)
         work, count = self.behind(kind), stage.num_behind
-        return pipeline_sum(self.question, self.numbers, self.around, stage.behind, work, num_stages=count)
+        return pipeline_sum(self.question, self.numbers, self.around, stage.behind, work, num_stages=count).passes
 
     @cached_property
     def kept(self) -> list[ActivationMemory]:
@@ -87,16 +123,20 @@ class WorkOfStages:
 class Step:
     r"""Outcome of a plan, or arrays over plans: memory of the fullest stage, and the time of the slowest.
 
-    .. math:: T = \left(\max_r \left[M t_r + idle_r + (M + w) s_r + e_r\right] + t_0\right)(1 + g \log_2 (N/8))
+    .. math::
+        T = \left(\max_r \max\left[v_r + e_0,\; v_r - h_r + e_r\right] + t_0\right)(1 + g \log_2 (N/8)),
+        \quad v_r = M t_r + idle_r
 
-    with M micro-batches of time t, pipeline idle time, exposed sharding s (also of the w micro-batches that a rank
-    waits for: p - 1 in 1F1B), end-of-step time e, fixed time and growth by stragglers. Each is computed when read:
-    where nothing fits, nobody asks for the time.
+    with M micro-batches of time t, exposed exchanges of sharded states included, pipeline idle time, end-of-step time e
+    of this stage and of the first one, head start h (``busy_until``), fixed time and growth by stragglers. Each is
+    computed when read: where nothing fits, nobody asks for the time.
     """
 
     work: WorkOfStages
     charges: Sequence[StateCharge]
     """What the states of every kind of stage cost."""
+    sharding_time: Numbers
+    """Exchange of sharded states in every micro-batch, in all stages together, before work hides any of it. [s]"""
 
     @property
     def question(self) -> Question:
@@ -111,8 +151,14 @@ class Step:
     @cached_property
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
-        stages = zip(self.work.passes, self.work.times, self.charges, strict=True)
-        return largest(passes + state_times(self.question, times, charge).total for passes, times, charge in stages)
+        work, passes, times = self.work, self.work.passes, self.work.times
+        if not is_zero(self.sharding_time):
+            times = [with_states(self.question, *each) for each in zip(times, self.charges, strict=True)]
+            sharded = sharded_in_all(self.question, work.numbers, work.everyone, self.sharding_time)
+            passes = work.passes_of(times, sharded)
+        states = [state_times(self.question, *each).total for each in zip(times, self.charges, strict=True)]
+        longest, ranks = largest(passes), zip(passes, work.head_starts, states, strict=True)
+        return largest(busy_until(each, longest, start, own, states[0]) for each, start, own in ranks)
 
     @cached_property
     def step_time(self) -> Numbers:
@@ -161,7 +207,12 @@ def step_of(
         rounds=lambda: [[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds],
     )
     charges = [state_charge(question, numbers, stage, StageStates.of(stage, loads.states)) for stage in kinds]
-    return Step(work=work, charges=charges)
+    return Step(work=work, charges=charges, sharding_time=sharding_time(loads.states, whole))
+
+
+def sharding_time(states: Parts[StateLoad], stage: Stage) -> Numbers:
+    """Exchange of a stage's sharded states in every micro-batch, before work hides any of it. [s]"""
+    return states.total(stage, lambda part: part.sharding_time)
 
 
 def whole_step(question: Question, busiest: Numbers) -> Numbers:

@@ -1,0 +1,209 @@
+"""Seconds of all micro-batches through a pipeline: what its stages take together, and how long each waits for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers, is_zero, largest, plus, scaled, where
+from shardplan.costs.overlap import exposed
+from shardplan.estimation.load import Around, BlockLoad, StageWork
+from shardplan.estimation.question import Question
+from shardplan.estimation.times import WorkTimes, between_stages, sent_to_host, sharding_window
+from shardplan.fields import dataclass
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.memory.activations import applied_share
+from shardplan.schedules.base import Passes, RankPasses
+from shardplan.schedules.pipeline import idle_time, parameter_copies, reads_place, splits_backward
+from shardplan.workload.parts import Parts
+from shardplan.workload.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSum:
+    """One micro-batch through several stages, which share what they hold evenly."""
+
+    passes: Passes
+    """Without exchanges of states. [s]"""
+    free: Numbers
+    """Computation that hides nothing yet. [s]"""
+
+
+def chunk_time(stage: Stage, parts: Parts[BlockLoad]) -> Numbers:
+    """One micro-batch forward and backward through a model chunk, without recomputation. [s]"""
+    return parts.total(stage, lambda part: part.forward + part.backward)
+
+
+def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) -> Numbers:
+    r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
+
+    .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
+
+    ``rounds``: seconds of chunks in groups of which the slowest counts. 1 where there are none. Recomputation makes all
+    chunks slower alike and is left out.
+    """
+    if not rounds:
+        return 1.0
+    return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / largest(s.plain for s in stages)
+
+
+def pipeline_sum(
+    question: Question,
+    numbers: PlanNumbers,
+    around: Around,
+    whole: Stage,
+    work: StageWork,
+    *,
+    num_stages: Numbers | None = None,
+) -> StageSum:
+    """One micro-batch's time summed over all stages, or over ``num_stages`` that hold ``whole`` together.
+
+    A number of recomputed layers applies to each stage; where stages are unlike, their mean stands for all.
+    """
+    num_stages = numbers.pp if num_stages is None else num_stages
+    each = np.maximum(num_stages, 1)
+    share = applied_share(whole.num_layers / each, numbers)
+    passes = work.sum.forward + work.sum.backward
+    again = scaled(share, work.sum.recomputed)
+    free = (work.sum.free_forward + work.sum.free_backward) + scaled(share, work.sum.free_recomputed)
+    kept = sent_to_host(numbers, work, share) / each
+    transfer, offload, left = between_stages(question, numbers, around, kept, free / each)
+    between = num_stages * (transfer + offload + question.profile.microbatch_time)
+    free = free if left is None else free * left
+    if not splits_backward(numbers):
+        whole_passes = Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)
+        return StageSum(passes=whole_passes, free=free)
+    forward = work.sum.forward + between / 2
+    weight_gradient = work.sum.weight_gradient
+    input_gradient = (passes + between) + again - forward - weight_gradient
+    return StageSum(
+        passes=Passes(forward=forward, input_gradient=input_gradient, weight_gradient=weight_gradient), free=free
+    )
+
+
+def sharded_in_all(question: Question, numbers: PlanNumbers, everyone: StageSum, time: Numbers) -> Numbers:
+    """Exposed exchange of sharded states in all stages of one micro-batch, of which all take ``time``. [s]
+
+    As if stages were alike: each hides the same share behind its computation.
+    """
+    if is_zero(time):
+        return 0.0
+    return exposed(time, sharding_window(question, numbers) * everyone.free, question.profile)
+
+
+def passes_of(numbers: PlanNumbers, times: WorkTimes) -> Passes:
+    """One micro-batch through a stage, apart by gradient where the schedule runs these apart.
+
+    What comes between stages is shared by forward pass and input gradient.
+    """
+    if not splits_backward(numbers):
+        return Passes(forward=times.microbatch, input_gradient=0.0, weight_gradient=0.0)
+    return _apart(times, times.weight_gradient)
+
+
+def _apart(times: WorkTimes, weight_gradient: Numbers) -> Passes:
+    """Forward pass, input gradient with the rest of the backward pass, and weight gradient."""
+    return Passes(
+        forward=times.forward + times.between / 2,
+        input_gradient=times.backward - weight_gradient + times.between / 2,
+        weight_gradient=weight_gradient,
+    )
+
+
+def paced(
+    numbers: PlanNumbers,
+    times: WorkTimes,
+    everyone: Passes,
+    pace: Numbers,
+    *,
+    stage: Stage,
+    behind: Callable[[Stage], Passes],
+    sharded: Numbers = 0.0,
+) -> Numbers:
+    """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
+
+    ``everyone``: one micro-batch through all stages; ``behind``: through the stages behind ``stage``, which is asked
+    where the schedule reads the place of a rank; ``pace``: of uneven chunks; ``sharded``: exposed exchange of sharded
+    states in all stages (``sharded_in_all``), of which the others have equal shares.
+    """
+    passes = numbers.num_microbatches * times.microbatch
+    if np.all(np.asarray(numbers.pp) == 1):
+        return passes
+    own, elsewhere = passes_of(numbers, times), 0.0 if is_zero(sharded) else np.maximum(sharded - times.sharded, 0.0)
+    everyone = everyone.lengthened(plus(times.sharded, elsewhere))
+    if reads_place(numbers) and not is_zero(stage.num_behind):
+        share = 0.0 if is_zero(elsewhere) else elsewhere * stage.num_behind / np.maximum(np.asarray(numbers.pp) - 1, 1)
+        own = _placed(numbers, times, everyone, stage, lambda: behind(stage).lengthened(share))
+    return passes + idle_time(own, everyone, numbers, pace)
+
+
+def _placed(
+    numbers: PlanNumbers, times: WorkTimes, everyone: Passes, stage: Stage, behind: Callable[[], Passes]
+) -> RankPasses:
+    """One micro-batch through a stage whose place is known. Behind the first stage are all others."""
+    own = _apart(times, times.weight_gradient if splits_backward(numbers) else 0.0)
+    is_first = np.equal(stage.rank, 0)
+    if not np.any(is_first):
+        return RankPasses.of(own, stage.num_behind, behind())
+    others = _others(numbers, own, everyone)
+    if not np.all(is_first):
+        others = _either(is_first, others, behind())
+    return RankPasses.of(own, stage.num_behind, others)
+
+
+def _others(numbers: PlanNumbers, own: Passes, everyone: Passes) -> Passes:
+    """One micro-batch through all other stages of one copy of the model; in forward passes where gradients are one."""
+    if splits_backward(numbers):
+        return everyone / parameter_copies(numbers) - own
+    return Passes(forward=everyone.total - own.total, input_gradient=0.0, weight_gradient=0.0)
+
+
+def _either(flags: Flags, yes: Passes, no: Passes) -> Passes:
+    """One or the other, plan by plan."""
+    pairs = zip(yes.parts, no.parts, strict=True)
+    parts = [0.0 if is_zero(one) and is_zero(other) else where(flags, one, other) for one, other in pairs]
+    return Passes(forward=parts[0], input_gradient=parts[1], weight_gradient=parts[2])
+
+
+def head_start(numbers: PlanNumbers, times: WorkTimes, everyone: Passes, stage: Stage) -> Numbers:
+    r"""By how much the time from the first pass of a rank to its last is shorter than that of the first rank. [s]
+
+    .. math:: \frac{r}{v (p - 1)} \sum_{i \ne r} \left(F_i + \max(B_i - W_i, 0)\right)
+
+    The first micro-batch has to come through the r ranks in front, the last one to go back through them. B is the
+    whole backward pass, W = 0, where gradients are one piece. The stages in front count as the mean of the others.
+    """
+    if is_zero(stage.rank) or np.all(np.asarray(numbers.pp) == 1):
+        return 0.0
+    others = everyone - passes_of(numbers, times)
+    way = others.forward if is_zero(others.input_gradient) else _way(others)
+    return np.maximum(way, 0.0) * (stage.rank / (np.maximum(np.asarray(numbers.pp) - 1, 1) * numbers.vp))
+
+
+def _way(others: Passes) -> Numbers:
+    return others.forward + np.maximum(others.input_gradient - others.weight_gradient, 0.0)
+
+
+def busy_until(passes: Numbers, longest: Numbers, start: Numbers, states: Numbers, of_first: Numbers) -> Numbers:
+    r"""What a rank of a pipeline takes for a step, or the first rank after the longest of all passes. [s]
+
+    .. math:: \max\left(\max_i v_i + e_0,\; v_r - h_r + e_r\right)
+
+    ``passes``: with the time in which the rank waits, v; ``longest``: of all ranks; ``start``: its head start h
+    (``head_start``); ``states``: what its states cost once a step, e; ``of_first``: those of the first rank. The first
+    rank starts first and ends last; the others exchange their states and update them while it still works.
+    """
+    return np.maximum(longest + of_first, passes - start + states)
+
+
+def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed: Numbers) -> Numbers:
+    r"""All micro-batches on a mean stage, without transfers and bubble: the slowest stage takes no less. [s]
+
+    .. math:: \frac{M}{p} \sum_r t_r
+
+    ``passes``, ``recomputed``: seconds of a micro-batch in all stages together. A number of recomputed layers counts as
+    if one stage held all layers: its share of them is the least that any stage has.
+    """
+    again = scaled(applied_share(whole.num_layers, numbers), recomputed)
+    return numbers.num_microbatches / numbers.pp * (passes + again)
