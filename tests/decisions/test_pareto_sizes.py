@@ -60,7 +60,9 @@ def test_the_command_compares_the_sizes_of_a_list() -> None:
     assert record["currency"] == "USD"
     assert record["fastest"] in {each["num_accelerators"] for each in record["sizes"] if each["is_on_front"]}
     assert all(each["days_p10"] < each["days"] < each["days_p90"] for each in record["sizes"])
-    drawn = [point for series in pareto_sizes_chart(record).panels[0].series for point in series.y]
+    panel = pareto_sizes_chart(record).panels[0]
+    assert panel is not None
+    drawn = [point for series in panel.series for point in series.y]
     assert sorted(drawn) == pytest.approx(sorted(each["money"] / 1e6 for each in record["sizes"]))
     shown = run("pareto", *ARGUMENTS)
     assert shown.exit_code == 0
