@@ -88,6 +88,8 @@ class SizesFront:
     """All of them, the smallest first."""
     price: HourlyPrice
     """Of one accelerator for an hour."""
+    warnings: tuple[str, ...] = ()
+    """Assumptions that are shown with every answer: what nobody has measured."""
     assumptions: tuple[str, ...] = ()
     """What was assumed in putting the questions, and of failures and price."""
 
@@ -122,8 +124,10 @@ def sizes_front(
     found = scaling(question, checked_sizes(sizes), searches, progress=progress)
     priced = [_priced(each.answered, price) for each in found.points]
     quoted = (f"price {price.per_hour:g} {price.currency}/h: {price.source}",) if price.source else ()
-    of_runs = () if question.job.tokens is None else (*USUAL.assumptions(),)
-    return SizesFront(sizes=_with_front(priced), price=price, assumptions=(*quoted, *of_runs))
+    warning = None if question.job.tokens is None else USUAL.extrapolation(max(sizes))
+    warnings = () if warning is None else (warning,)
+    of_runs = () if question.job.tokens is None else (*warnings, *USUAL.assumptions())
+    return SizesFront(sizes=_with_front(priced), price=price, warnings=warnings, assumptions=(*quoted, *of_runs))
 
 
 def _priced(answered: Answered, price: HourlyPrice) -> PricedSize:

@@ -11,6 +11,7 @@ from shardplan.cli.show.answer import show_given, show_question
 from shardplan.cli.show.decisions.columns import NONE, plan_columns, show_written
 from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto_sizes import PricedSize, SizesFront
+from shardplan.reports.texts.answer import sentence
 from shardplan.units import format_count, format_time
 
 CENTS: Final = 100
@@ -36,6 +37,8 @@ def show_pareto_sizes(page: Page, front: SizesFront, given: Sequence[str], writt
         page.heading("Sizes", "o: on the front; mb: micro-batch size")
         page.table(_columns(front), styles=["" if each.is_on_front else "dim" for each in sizes])
         page.line(f"At {front.price.per_hour:g} {front.price.currency} an hour{_quote(front)}.", style="dim")
+    for warning in front.warnings:
+        page.line(f"{sentence(warning)} See --failure-rate of `shardplan budget`.", style="yellow")
     missing = [each for each in sizes if each.reason is not None]
     if missing:
         page.heading("Sizes that cannot run")
