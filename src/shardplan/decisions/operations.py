@@ -144,6 +144,17 @@ class Operations:
         given = getattr(self, name)
         return _default(name) if given is None else float(given)
 
+    def extrapolation(self, num_accelerators: int) -> str | None:
+        """A warning if more accelerators run than in any published run that failure rates come from."""
+        largest = interruptions()[-1].num_accelerators
+        if self.failure_rate is not None or num_accelerators <= largest:
+            return None
+        highest = _shipped()["highest_failure_rate"]
+        return (
+            f"the failure rate is extrapolated, as none is published of more than {largest:,} accelerators; the "
+            f"highest published rate is {highest['value']:g} {highest['unit']} ({highest['source']})"
+        )
+
     def assumptions(self) -> Iterator[str]:
         """Every default that is taken, with its source."""
         if self.failure_rate is None:

@@ -18,7 +18,7 @@ from shardplan.inputs.profile import Profile, generations, load_profile, read_pr
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.planner.restrictions import Restrictions, as_lists
-from shardplan.sweeps.fields import CHOICES, REPLACED
+from shardplan.sweeps.fields import CHOICES, RECOMMENDED, REPLACED, WHICH_PLAN
 from shardplan.sweeps.grid import SweepGrid
 
 Point = Mapping[str, Any]
@@ -30,6 +30,8 @@ class PutPoint(NamedTuple):
     question: Question
     stack: Stack | None
     restrictions: Restrictions
+    is_recommended: bool = False
+    """Whether the plan to take is asked for, rather than the fastest."""
 
 
 def put(point: Point) -> PutPoint:
@@ -44,7 +46,7 @@ def put(point: Point) -> PutPoint:
     profile = None if point.get("profile") is None else profile_named(point["profile"])
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
     choices = {name: as_lists(_grouped(point, name)) for name in CHOICES}
-    return PutPoint(question, stack, Restrictions(**choices))
+    return PutPoint(question, stack, Restrictions(**choices), point.get(WHICH_PLAN) == RECOMMENDED)
 
 
 JOB = tuple(name for name in Job.__dataclass_fields__ if name != "software")

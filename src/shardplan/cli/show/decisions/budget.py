@@ -10,7 +10,7 @@ from shardplan.cli.layout import Column, Page
 from shardplan.decisions.budget import BudgetOption, ClusterBudget
 from shardplan.decisions.goodput import Accounts
 from shardplan.reports.decisions.budget import ACCOUNTS
-from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.answer import percent, sentence
 from shardplan.reports.texts.plan import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_count, format_time
 
@@ -97,7 +97,7 @@ def _energy(option: BudgetOption) -> str:
 
 
 def _carbon(option: BudgetOption) -> str:
-    return "-" if option.carbon is None else f"{option.carbon:,.4g} t"
+    return "-" if option.carbon is None else f"{format_count(round(option.carbon))} t"
 
 
 def _show_time(page: Page, options: Sequence[BudgetOption]) -> None:
@@ -131,6 +131,8 @@ def _show_failures(page: Page, option: BudgetOption) -> None:
     recovery = option.duration.recovery
     rate = recovery.failures_per_second
     page.heading("Failures", option.question.cluster.name)
+    for warning in option.warnings:
+        page.line(f"{sentence(warning)} Set --failure-rate.", style="yellow")
     size = f"Checkpoints of {format_bytes(option.duration.checkpoint_bytes)} take {format_time(recovery.write_time)}"
     if not rate:
         page.line("None are assumed.")
