@@ -55,7 +55,7 @@ def published_stacks(vendor: str) -> tuple[Stack, ...]:
 def stack_of_label(label: str | None) -> Stack | None:
     """The framework that an answer is labelled with: ``torchtitan 0.3.0``; None where no shipped one has the label."""
     name, _, version = (label or "").partition(" ")
-    stack = next((each for each in _shipped() if each.name == name), None)
+    stack = load_stack(name) if name in list_stacks() else None
     if stack is None or not version:
         return stack
     try:

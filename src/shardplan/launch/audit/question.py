@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
 from shardplan.frameworks.stack import Stack, load_stack
