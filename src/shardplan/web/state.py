@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import Request
+from starlette.requests import Request
 
 from shardplan.api.questions import PutQuestion, ask, cluster_of
 from shardplan.errors import InputError, NotRunnableError, ShardplanError, UnknownNameError
@@ -195,13 +195,21 @@ ALWAYS: Final = ("model", "cluster", "gpus")
 """Fields that an address names even where they are the usual ones."""
 
 
-async def question_of(request: Request) -> PageQuestion:
-    """The question in an address or, with an uploaded model, in the body of a request."""
+BOTH: Final = ("GET", "POST")
+"""Methods of what shows something of a question: an uploaded model comes in the body, all else in the address."""
+
+
+async def given_in(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form: in the address and, with an uploaded model, in the body of a request."""
     pairs = parse_qsl(request.url.query)
     if request.method == "POST":
-        body = (await request.body()).decode("utf-8", errors="replace")
-        pairs = parse_qsl(body)
-    return PageQuestion.of(pairs)
+        pairs += parse_qsl((await request.body()).decode("utf-8", errors="replace"))
+    return pairs
+
+
+async def question_of(request: Request) -> PageQuestion:
+    """The question of a page."""
+    return PageQuestion.of(await given_in(request))
 
 
 @cache

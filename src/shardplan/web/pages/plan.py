@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
 
 from shardplan.errors import ShardplanError
 from shardplan.reports.explanation import explain
@@ -18,8 +19,8 @@ from shardplan.reports.texts.answer import sentence
 from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.form import form_context
-from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import View
+from shardplan.web.pages.rendering import fragment, is_in_page, page, parts
+from shardplan.web.pages.view import PLAN as VIEW
 from shardplan.web.planning.answered import PageAnswer, answered, first_look
 from shardplan.web.planning.changes import changed
 from shardplan.web.planning.compared import side, sides, why_not
@@ -27,14 +28,10 @@ from shardplan.web.planning.space import IN_TABLE, points_of, space_record
 from shardplan.web.planning.table import plan_table
 from shardplan.web.planning.verdict import memory, verdict
 from shardplan.web.session import session_in, session_record
-from shardplan.web.state import PageQuestion, plan_code, question_of
+from shardplan.web.state import BOTH, PageQuestion, plan_code, question_of
 from shardplan.web.work.answering import answer
 
-VIEW = View(path="/", title="Plan", summary="the plan to take for a model on a cluster, and the plans around it")
-router = APIRouter()
 T = TypeVar("T")
-BOTH = ["GET", "POST"]
-"""An uploaded model comes in the body, everything else in the address."""
 
 
 async def asked(request: Request, question: PageQuestion) -> PageAnswer:
@@ -48,37 +45,29 @@ async def worked_out(request: Request, question: PageQuestion, what: str, work: 
     return await answer(request, lambda _stop: work(found), key=question.key(what, question.pins, question.show))
 
 
-@router.get("/", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
-    """The page; with ``answer=here`` the answer is in it, for browsers without JavaScript."""
+    """The page."""
     question = await question_of(request)
-    here: dict[str, Any] = {}
-    status = 200
-    if request.query_params.get("answer") == "here":
-        try:
-            here = await answer_context(request, question)
-        except ShardplanError as error:
-            here, status = {"error": error}, 422
-    shown = {"question": question, "error": None, **here, "is_here": bool(here)}
-    return page(request, VIEW, "plan.html", status=status, **shown, **form_context())
+    return await page(request, VIEW, "plan.html", the_answer, question=question, **form_context())
 
 
-@router.api_route("/answer", methods=BOTH, response_class=HTMLResponse)
 async def the_answer(request: Request) -> HTMLResponse:
     """The verdict and the best plans, or what would fit."""
     question = await question_of(request)
     is_known = request.app.state.workplace.cache.get(question.key("search")) is not None
     look = None
-    if not is_known and "whole" not in request.query_params:
+    if not (is_known or "whole" in request.query_params or is_in_page(request)):
         look = await answer(request, lambda stop: first_look(question, stop))
     context = await answer_context(request, question, look)
-    return fragment(request, "plan_answer.html", address=f"/?{question.query()}", **context)
+    pieces = {"why": why} | ({"one": one} if question.show else {}) | ({"compare": compare} if question.pins else {})
+    later = await parts(request, **pieces) if context["verdict"] else {}
+    return fragment(request, "plan_answer.html", address=f"/?{question.query()}", parts=later, **context)
 
 
 async def answer_context(request: Request, question: PageQuestion, look: PageAnswer | None = None) -> dict[str, Any]:
     """What the template of the answer needs; ``look``: a first look, in place of the whole search."""
     found = look or await asked(request, question)
-    shared = {"question": question, "found": found, "error": None}
+    shared = {"question": question, "found": found}
     if found.best is None:
         return {**shared, "verdict": None, **_nothing(question, found)}
     assert found.result.ties is not None
@@ -118,7 +107,6 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
     }
 
 
-@router.api_route("/why", methods=BOTH, response_class=HTMLResponse)
 async def why(request: Request) -> HTMLResponse:
     """Why this plan: what limits it, what comes of every obvious change, what would help most."""
     question = await question_of(request)
@@ -154,7 +142,6 @@ def _code_of(alternative: Any) -> str:
     return "" if difference is None else plan_code(difference.estimate.plan)
 
 
-@router.api_route("/space", methods=BOTH, response_class=HTMLResponse)
 async def space(request: Request) -> HTMLResponse:
     """The picture of the space."""
     question = await question_of(request)
@@ -173,7 +160,6 @@ async def space(request: Request) -> HTMLResponse:
     return fragment(request, "plan_space.html", evaluated=f"{found.result.num_plans_evaluated:,}", **context)
 
 
-@router.api_route("/compare", methods=BOTH, response_class=HTMLResponse)
 async def compare(request: Request) -> HTMLResponse:
     """The plan to take and pinned plans side by side."""
     question = await question_of(request)
@@ -181,7 +167,6 @@ async def compare(request: Request) -> HTMLResponse:
     return fragment(request, "plan_compare.html", address=f"/?{question.query()}", plans=plans)
 
 
-@router.api_route("/one", methods=BOTH, response_class=HTMLResponse)
 async def one(request: Request) -> HTMLResponse:
     """One plan, and why it is not the one to take."""
     question = await question_of(request)
@@ -195,7 +180,6 @@ async def one(request: Request) -> HTMLResponse:
     return fragment(request, "plan_one.html", address=f"/?{question.query()}", **context)
 
 
-@router.api_route("/plan.json", methods=BOTH)
 async def plan_file(request: Request) -> Response:
     """The answer as a plan file, which the command line and Python read too."""
     question = await question_of(request)
@@ -206,7 +190,6 @@ async def plan_file(request: Request) -> Response:
     return Response(text, media_type="application/json", headers=headers)
 
 
-@router.post("/open")
 async def opened(request: Request) -> Response:
     """The question of a session that is sent, for the page to put."""
     text = (await request.body()).decode("utf-8", errors="replace")
@@ -215,3 +198,15 @@ async def opened(request: Request) -> Response:
     except ShardplanError as error:
         return JSONResponse(error.to_record(), status_code=422)
     return JSONResponse({"query": question.query(), "config": question.config})
+
+
+ROUTES: Final = (
+    Route("/", whole),
+    Route("/answer", the_answer, methods=BOTH),
+    Route("/why", why, methods=BOTH),
+    Route("/space", space, methods=BOTH),
+    Route("/compare", compare, methods=BOTH),
+    Route("/one", one, methods=BOTH),
+    Route("/plan.json", plan_file, methods=BOTH),
+    Route("/open", opened, methods=["POST"]),
+)

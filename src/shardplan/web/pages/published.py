@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 
 from shardplan.errors import ShardplanError, UnknownNameError
 from shardplan.estimation.estimate import Estimate
@@ -19,20 +20,14 @@ from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.panels import panel_figures
-from shardplan.web.pages.plan import BOTH, asked
+from shardplan.web.pages.plan import asked
 from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import View
+from shardplan.web.pages.view import PUBLISHED as VIEW
 from shardplan.web.planning.answered import PageAnswer
-from shardplan.web.state import question_of
+from shardplan.web.state import BOTH, question_of
 from shardplan.web.work.answering import answer as answered
 
-VIEW = View(
-    path="/published",
-    title="Published models",
-    summary="what four published models say to the question, next to our own estimate, and the figures of a paper",
-)
-router = APIRouter()
 SHARES: Final = ("fraction", "utilisation", "efficiency")
 """Ends of names of terms that are shares of a whole."""
 NEEDS_NO_STUDY: Final = ("F5", "F6", "F7", "F8")
@@ -40,14 +35,12 @@ NEEDS_NO_STUDY: Final = ("F5", "F6", "F7", "F8")
 OWN: Final = ("figure",)
 
 
-@router.get("/published", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     question = await question_of(request)
-    return page(request, VIEW, "published.html", **question_context(question))
+    return await page(request, VIEW, "published.html", the_answer, **question_context(question))
 
 
-@router.api_route("/published/answer", methods=BOTH, response_class=HTMLResponse)
 async def the_answer(request: Request) -> HTMLResponse:
     """All models on the question."""
     question = await question_of(request)
@@ -74,7 +67,6 @@ def _figure_name(request: Request) -> str:
     return name
 
 
-@router.get("/published/figure", response_class=HTMLResponse)
 async def the_figure(request: Request) -> HTMLResponse:
     """A figure of the paper, computed anew."""
     name = _figure_name(request)
@@ -162,3 +154,10 @@ def _text(name: str, value: float) -> str:
     if name.endswith("_bytes"):
         return format_bytes(value)
     return percent(value) if name.endswith(SHARES) else format_count(value)
+
+
+ROUTES: Final = (
+    Route("/published", whole),
+    Route("/published/answer", the_answer, methods=BOTH),
+    Route("/published/figure", the_figure),
+)
