@@ -14,7 +14,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.launch.export.targets import TARGETS, export_plan, target_named, version_meant
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_time
-from shardplan.web.pages.plan import asked
+from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import EXPORT as VIEW

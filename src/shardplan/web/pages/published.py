@@ -20,7 +20,7 @@ from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.panels import panel_figures
-from shardplan.web.pages.plan import asked
+from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import PUBLISHED as VIEW

@@ -22,7 +22,7 @@ from shardplan.reports.timeline.trace import trace_text
 from shardplan.schedules.registry import list_all_schedules
 from shardplan.units import format_time
 from shardplan.web.guard.headers import policy
-from shardplan.web.pages.plan import asked
+from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page, parts
 from shardplan.web.pages.step_texts import schedule_rows, simulated_plan, step_texts

@@ -14,7 +14,7 @@ from shardplan.errors import ShardplanError, UnknownNameError
 from shardplan.estimation.evidence import NearRun
 from shardplan.fields import dataclass
 from shardplan.web.pages.carrying import address, others
-from shardplan.web.pages.plan import asked as search_of
+from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
 from shardplan.web.pages.view import TRUST as VIEW
 from shardplan.web.state import BOTH, PageQuestion, given_in

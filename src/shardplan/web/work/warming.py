@@ -18,6 +18,7 @@ def _fetch(has_pages: bool) -> None:  # noqa: FBT001  # an argument of a thread
     """What is asked for first comes first."""
     if has_pages:
         _first_page()
+        import shardplan.web.pages.plan_answers  # noqa: F401  # imported ahead of the first question
     from shardplan.api.calls import search
     from shardplan.reports.explanation import explain, explained_record
     from shardplan.web.json import asking  # noqa: F401  # imported ahead of the first question
