@@ -51,7 +51,11 @@ def trust_figure(
     axis, noun = log_axis(low, high, *TICKS[quantity]), NOUNS[quantity]
     own = log_axis(min(y, default=1.0) / 1.1, max(y, default=1.0) * 1.1, RATIOS, lambda at: f"{100 * (at - 1):+.0f} %")
     return {
-        "data": [*_bands(low, high, as_ratio=as_ratio), *clouds, *_marks(runs, quantity, selected, near, as_ratio=as_ratio)],
+        "data": [
+            *_bands(low, high, as_ratio=as_ratio),
+            *clouds,
+            *_marks(runs, quantity, selected, near, as_ratio=as_ratio),
+        ],
         "layout": {
             "xaxis": {"title": {"text": f"measured {noun}"}, **axis},
             "yaxis": {"title": {"text": f"predicted {noun}: error" if as_ratio else f"predicted {noun}"}}

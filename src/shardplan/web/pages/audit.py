@@ -21,7 +21,6 @@ from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, na
 from shardplan.web.work.answering import answer as answered
 from shardplan.web.work.workplace import Cancelled
 
-
 MOST_TEXT: Final = 500_000
 """Characters of a script."""
 LONGEST_VALUE: Final = 500
@@ -80,9 +79,7 @@ def _with_prefix(values: dict[str, str], prefix: str) -> dict[str, str]:
 
 async def whole_page(request: Request) -> HTMLResponse:
     """The page, with an example to begin with."""
-    return await page(
-        request, VIEW, "audit.html", answer, script=await _script(request), clusters=names_of("cluster")
-    )
+    return await page(request, VIEW, "audit.html", answer, script=await _script(request), clusters=names_of("cluster"))
 
 
 async def _script(request: Request) -> PastedScript:

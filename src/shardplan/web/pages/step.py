@@ -16,6 +16,7 @@ from starlette.routing import Route
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
+from shardplan.planner.stopping import Stop
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import timeline_html
 from shardplan.reports.timeline.trace import trace_text
@@ -71,10 +72,10 @@ class SeenStep:
         return found.best.plan
 
 
-async def worked(request: Request, seen: SeenStep, what: str, work: Callable[[PageAnswer, Plan], Any]) -> Any:
+async def worked(request: Request, seen: SeenStep, what: str, work: Callable[[PageAnswer, Plan, Stop], Any]) -> Any:
     """Something about the plan, worked out off the event loop."""
     found = await asked(request, seen.question)
-    return await answered(request, lambda _stop: work(found, seen.plan(found)), key=seen.key(what))
+    return await answered(request, lambda stop: work(found, seen.plan(found), stop), key=seen.key(what))
 
 
 async def whole(request: Request) -> HTMLResponse:
@@ -96,7 +97,7 @@ async def the_answer(request: Request) -> HTMLResponse:
     seen = await SeenStep.of(request)
     found = await asked(request, seen.question)
     texts = await worked(
-        request, seen, "step", lambda found, plan: step_texts(simulated_plan(found, plan, seen.schedule), found)
+        request, seen, "step", lambda found, plan, _stop: step_texts(simulated_plan(found, plan, seen.schedule), found)
     )
     listed = [
         {
@@ -130,7 +131,7 @@ async def timeline(request: Request) -> Response:
     """The timeline as a page of its own, which runs the one script that is in it."""
     seen = await SeenStep.of(request)
 
-    def work(found: PageAnswer, plan: Plan) -> str:
+    def work(found: PageAnswer, plan: Plan, _stop: Stop) -> str:
         return timeline_html(simulated_plan(found, plan, seen.schedule).timeline)
 
     text: str = await worked(request, seen, "timeline", work)
@@ -154,7 +155,7 @@ async def trace(request: Request) -> Response:
     """The events in the trace format of Chrome, which Perfetto opens."""
     seen = await SeenStep.of(request)
 
-    def work(found: PageAnswer, plan: Plan) -> str:
+    def work(found: PageAnswer, plan: Plan, _stop: Stop) -> str:
         return "".join(trace_text(simulated_plan(found, plan, seen.schedule).timeline))
 
     return _file(await worked(request, seen, "trace", work), "application/json", "trace.json")

@@ -21,7 +21,6 @@ from shardplan.web.state import BOTH, PageQuestion, given_in
 from shardplan.web.work.answering import answer as answered
 from shardplan.web.work.workplace import Cancelled
 
-
 QUANTITIES: Final = {"step_time": "step time", "peak_memory": "peak memory", "fits": "whether it fits"}
 FACETS: Final = {
     "family": "Origin of the runs",

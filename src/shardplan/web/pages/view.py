@@ -29,9 +29,7 @@ class View:
         return f"{self.path.rstrip('/')}/answer"
 
 
-PLAN: Final = View(
-    path="/", title="Plan", summary="the plan to take for a model on a cluster, and the plans around it"
-)
+PLAN: Final = View(path="/", title="Plan", summary="the plan to take for a model on a cluster, and the plans around it")
 STEP: Final = View(
     path="/step",
     title="Step",
