@@ -159,7 +159,11 @@ def test_export_refuses_unknown_frameworks(client: TestClient) -> None:
         ("decide=vary&over=set.inter_node_bandwidth&values=25 GB/s,50 GB/s", "50 GB/s"),
         ("decide=pareto", "are best in some respect"),
         ("decide=sensitivity", "matter most"),
-        ("decide=budget&budget_tokens=1T", "days on 16 accelerators"),
+        ("decide=fit&sought=sequence_length", "The largest sequence length that fits is"),
+        ("decide=fit&sought=gpus", "The smallest number of accelerators that fits is"),
+        ("decide=whatif&change.1=precision&to.1=fp8&change.2=gpus&to.2=32", "Before and after all changes"),
+        ("decide=budget&budget_tokens=1T", "on 16 x NVIDIA H100"),
+        ("decide=budget&budget_tokens=1T&budget_clusters=dgx-h100,dgx-b200", "Done soonest of 2 clusters"),
     ],
 )
 def test_decisions_have_a_verdict_and_figures(client: TestClient, query: str, text: str) -> None:
@@ -169,7 +173,18 @@ def test_decisions_have_a_verdict_and_figures(client: TestClient, query: str, te
     assert "data-chart=" in found.text
 
 
-@pytest.mark.parametrize("query", ["decide=luck", "decide=scale&sizes=many", "decide=budget&budget_limit=days"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "decide=luck",
+        "decide=scale&sizes=many",
+        "decide=budget&budget_limit=days",
+        "decide=fit&sought=luck",
+        "decide=whatif&to.1=",
+        "decide=whatif&change.1=cluster&to.1=/etc/passwd",
+        "decide=whatif&change.1=tp&to.1=2",
+    ],
+)
 def test_decisions_refuse_with_the_field(client: TestClient, query: str) -> None:
     assert client.get(f"/decide/answer?{SMALL}&{query}").status_code == 422
 

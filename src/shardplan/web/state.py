@@ -206,15 +206,15 @@ BOTH: Final = ("GET", "POST")
 
 async def given_in(request: Request) -> list[tuple[str, str]]:
     """The fields of a form: in the address and, with an uploaded model, in the body of a request."""
-    pairs = parse_qsl(request.url.query)
+    pairs = parse_qsl(request.url.query, keep_blank_values=True)
     if request.method == "POST":
-        pairs += parse_qsl((await request.body()).decode("utf-8", errors="replace"))
+        pairs += parse_qsl((await request.body()).decode("utf-8", errors="replace"), keep_blank_values=True)
     return pairs
 
 
 async def question_of(request: Request) -> PageQuestion:
     """The question of a page."""
-    return PageQuestion.of(await given_in(request))
+    return PageQuestion.of((name, value) for name, value in await given_in(request) if value)
 
 
 @cache

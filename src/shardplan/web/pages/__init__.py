@@ -1,4 +1,4 @@
-"""The pages of the web app. What a page needs is imported when it is first asked for, so that the server starts soon."""
+"""The pages of the web app. What a page needs is imported when it is first asked for: the server starts soon."""
 
 from __future__ import annotations
 

@@ -13,7 +13,11 @@ from starlette.routing import Route
 
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
-from shardplan.web.pages.decisions import ANSWERS, DECISIONS, OPERATIONS, VARIED
+from shardplan.web.deciding.budgets import OPERATIONS
+from shardplan.web.deciding.changes import CHANGES, MOST_CHANGES
+from shardplan.web.deciding.fitting import SOUGHT_NAMES
+from shardplan.web.deciding.sizes import VARIED
+from shardplan.web.pages.decisions import ANSWERS, DECISIONS
 from shardplan.web.pages.question_form import question_context
 from shardplan.web.pages.rendering import fragment, page
 from shardplan.web.pages.view import DECIDE as VIEW
@@ -30,6 +34,14 @@ FIELDS: Final[dict[str, str]] = {
     "budget_limit": "gpus",
     "budget_value": "",
     "budget_price": "",
+    "budget_clusters": "",
+    "sought": "sequence_length",
+    "change.1": "inter_node_bandwidth",
+    "to.1": "100 GB/s",
+    "change.2": "",
+    "to.2": "",
+    "change.3": "",
+    "to.3": "",
 }
 """Own fields of the form, with what they hold at first."""
 OWN: Final = ("decide", *FIELDS, *(f"ops.{name}" for name in OPERATIONS), "ticket")
@@ -74,8 +86,8 @@ async def whole(request: Request) -> HTMLResponse:
     """The page."""
     asked = await Decision.of(request)
     return await page(
-        request, VIEW, "decide.html", the_answer, asked=asked, decisions=DECISIONS, varied=VARIED, operations=OPERATIONS,
-        **question_context(asked.question),
+        request, VIEW, "decide.html", the_answer,
+        asked=asked, decisions=DECISIONS, varied=VARIED, operations=OPERATIONS, sought=SOUGHT_NAMES, changes=CHANGES, most_changes=MOST_CHANGES, **question_context(asked.question),
     )  # fmt: skip
 
 

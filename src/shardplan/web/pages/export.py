@@ -35,8 +35,8 @@ async def whole(request: Request) -> HTMLResponse:
     """The page."""
     question = await question_of(request)
     return await page(
-        request, VIEW, "export.html", the_answer, targets=[(name, name) for name in TARGETS], to=await _target(request, question),
-        **question_context(question),
+        request, VIEW, "export.html", the_answer,
+        targets=[(name, name) for name in TARGETS], to=await _target(request, question), **question_context(question),
     )  # fmt: skip
 
 

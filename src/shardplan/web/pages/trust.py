@@ -86,8 +86,8 @@ class TrustQuestion:
     @property
     def question(self) -> PageQuestion | None:
         """The question at hand, whose nearest runs are marked; None where there is none."""
-        names = {name for name, _ in self.given}
-        return PageQuestion.of(self.given) if names & {"model", "config"} else None
+        stated = [(name, value) for name, value in self.given if value]
+        return PageQuestion.of(stated) if {"model", "config"} & dict(stated).keys() else None
 
     def address(self, **changed: str) -> str:
         """The page that asks this, with changes."""
