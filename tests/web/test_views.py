@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("httpx", reason="the test client needs httpx")
 
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from shardplan.files import example_files
 from shardplan.web.app import create_app
-from shardplan.web.pages import PAGES
+from shardplan.web.pages.view import VIEWS
 from shardplan.web.settings import ServerSettings
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
@@ -35,7 +35,7 @@ def audited(client: TestClient, **fields: str) -> str:
     return response.text
 
 
-@pytest.mark.parametrize("view", [each.VIEW for each in PAGES], ids=lambda view: view.title)
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.title)
 def test_every_page_carries_the_question_and_no_inline_script(client: TestClient, view: object) -> None:
     page = client.get(f"{view.path}?model=llama-3.1-8b&gpus=16")  # type: ignore[attr-defined]
     assert page.status_code == 200
@@ -113,7 +113,7 @@ def test_a_file_name_with_a_path_is_none(client: TestClient) -> None:
 def test_the_step_is_simulated_and_shown(client: TestClient) -> None:
     found = client.get(f"/step/answer?{SMALL}").text
     assert "a step, simulated" in found
-    assert "/step/timeline?model=llama-3.1-8b" in found
+    assert "step/timeline?model=llama-3.1-8b" in found
     rows = client.get(f"/step/schedules?{SMALL}").text
     assert all(name in rows for name in ("1f1b", "gpipe", "this plan"))
 
@@ -159,7 +159,11 @@ def test_export_refuses_unknown_frameworks(client: TestClient) -> None:
         ("decide=vary&over=set.inter_node_bandwidth&values=25 GB/s,50 GB/s", "50 GB/s"),
         ("decide=pareto", "are best in some respect"),
         ("decide=sensitivity", "matter most"),
-        ("decide=budget&budget_tokens=1T", "days on 16 accelerators"),
+        ("decide=fit&sought=sequence_length", "The largest sequence length that fits is"),
+        ("decide=fit&sought=gpus", "The smallest number of accelerators that fits is"),
+        ("decide=whatif&change.1=precision&to.1=fp8&change.2=gpus&to.2=32", "Before and after all changes"),
+        ("decide=budget&budget_tokens=1T", "on 16 x NVIDIA H100"),
+        ("decide=budget&budget_tokens=1T&budget_clusters=dgx-h100,dgx-b200", "Done soonest of 2 clusters"),
     ],
 )
 def test_decisions_have_a_verdict_and_figures(client: TestClient, query: str, text: str) -> None:
@@ -169,7 +173,18 @@ def test_decisions_have_a_verdict_and_figures(client: TestClient, query: str, te
     assert "data-chart=" in found.text
 
 
-@pytest.mark.parametrize("query", ["decide=luck", "decide=scale&sizes=many", "decide=budget&budget_limit=days"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "decide=luck",
+        "decide=scale&sizes=many",
+        "decide=budget&budget_limit=days",
+        "decide=fit&sought=luck",
+        "decide=whatif&to.1=",
+        "decide=whatif&change.1=cluster&to.1=/etc/passwd",
+        "decide=whatif&change.1=tp&to.1=2",
+    ],
+)
 def test_decisions_refuse_with_the_field(client: TestClient, query: str) -> None:
     assert client.get(f"/decide/answer?{SMALL}&{query}").status_code == 422
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SoftwareFlags, SpaceFlags
 from shardplan.cli.flags.records import Given
-from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.errors import InputError, UnknownNameError
 from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
@@ -22,7 +22,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
-from shardplan.inputs.readers.typed import assigned, values_of, whole
+from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 
@@ -334,18 +334,3 @@ def _each_field(text: str) -> list[str]:
         else:
             parts[-1] += f",{part}"
     return parts
-
-
-def pairs_of(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Names and values of ``name=value``. Raises InputError."""
-    pairs = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name.strip() and equals and value.strip()):
-            raise InputError(
-                f"{flag} is {shown(text)}; it takes name=value",
-                rule=f"{flag} takes name=value",
-                hint=f"write {flag} {name.strip()[:40] or 'tp'}=value",
-            )
-        pairs.append((name.strip(), value.strip()))
-    return pairs
