@@ -1,4 +1,4 @@
-"""Seconds of all micro-batches through a pipeline: what its stages take together, and how long each waits for others."""
+"""Seconds of all micro-batches through a pipeline: what stages take together, and how long each waits for others."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def paced(
         everyone = everyone.lengthened(np.maximum(exchanges.everyone, exchanges.own))
     own = passes_of(numbers, times, exchanges.own)
     if reads_place(numbers) and not is_zero(stage.num_behind):
-        own = _placed(numbers, times, everyone, stage, behind, exchanges)
+        own = _placed(numbers, times, everyone, stage=stage, behind=behind, exchanges=exchanges)
     return passes + idle_time(own, everyone, numbers, pace)
 
 
@@ -157,6 +157,7 @@ def _placed(
     numbers: PlanNumbers,
     times: WorkTimes,
     everyone: Passes,
+    *,
     stage: Stage,
     behind: Callable[[Stage], Passes],
     exchanges: Exchanges,

@@ -21,6 +21,15 @@ from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
+from shardplan.estimation.pipelines import (
+    Exchanges,
+    StageSum,
+    chunk_time,
+    head_start,
+    paced,
+    pipeline_sum,
+    sharded_in_all,
+)
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -31,15 +40,6 @@ from shardplan.estimation.stage_memory import (
     activation_memory,
     host_holds,
     state_memory,
-)
-from shardplan.estimation.pipelines import (
-    Exchanges,
-    StageSum,
-    chunk_time,
-    head_start,
-    paced,
-    pipeline_sum,
-    sharded_in_all,
 )
 from shardplan.estimation.step import fixed_time, sharding_time, straggler_factor, whole_step
 from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, state_times, work_times

@@ -16,9 +16,6 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork, StateLoad
-from shardplan.estimation.pricing import Prices
-from shardplan.estimation.question import Question
-from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, gradients_at_peak, host_holds
 from shardplan.estimation.pipelines import (
     NO_EXCHANGES,
     Exchanges,
@@ -30,6 +27,9 @@ from shardplan.estimation.pipelines import (
     pipeline_sum,
     sharded_in_all,
 )
+from shardplan.estimation.pricing import Prices
+from shardplan.estimation.question import Question
+from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, gradients_at_peak, host_holds
 from shardplan.estimation.times import WorkTimes, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
