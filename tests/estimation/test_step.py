@@ -22,7 +22,7 @@ from shardplan.estimation.pricing import price
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import activation_memory, state_memory
 from shardplan.estimation.step import Step, step_of
-from shardplan.estimation.times import state_times, with_states, work_times
+from shardplan.estimation.times import state_times, work_times
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -258,7 +258,7 @@ def test_times_and_memory_are_positive(case: Case) -> None:
     for stage in pipeline:
         work, states = StageWork.of(stage, loads.blocks), StageStates.of(stage, loads.states)
         charge = state_charge(question, numbers, stage, states)
-        times = with_states(question, work_times(question, numbers, around, stage, work), charge)
+        times = work_times(question, numbers, around, stage, work)
         records = (
             times,
             times.windows,

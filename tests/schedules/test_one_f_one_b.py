@@ -110,7 +110,9 @@ def test_of_equal_ranks_the_last_takes_longest(front: int, equal: int, m: int, f
 def test_numbers_and_arrays_agree(m: int) -> None:
     """Arrays over plans whose ranks have more and fewer behind them than there are micro-batches."""
     behind, forward = np.array([0.0, 1.0, 3.0, 7.0]), np.array([1.0, 1.5, 0.5, 2.0])
-    own = RankPasses(forward=forward, input_gradient=2.0, weight_gradient=0.0, num_behind=behind, behind=through(3.0 * behind))
+    own = RankPasses(
+        forward=forward, input_gradient=2.0, weight_gradient=0.0, num_behind=behind, behind=through(3.0 * behind)
+    )
     everyone = Passes(forward=40.0, input_gradient=0.0, weight_gradient=0.0)
     at = Pipeline(pp=9, vp=1, num_microbatches=m, group_size=9)
     together = ONE_F_ONE_B.idle_time(at, own, everyone)

@@ -1,8 +1,9 @@
-"""Seconds of all micro-batches through a pipeline: what its stages take together, and how long each waits for others."""
+"""Seconds of all micro-batches through a pipeline: what stages take together, and how long each waits for others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -92,21 +93,36 @@ def sharded_in_all(question: Question, numbers: PlanNumbers, everyone: StageSum,
     return exposed(time, sharding_window(question, numbers) * everyone.free, question.profile)
 
 
-def passes_of(numbers: PlanNumbers, times: WorkTimes) -> Passes:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchanges:
+    """What shows of the exchanges of sharded states in one micro-batch."""
+
+    own: Numbers
+    """Of a stage. [s]"""
+    everyone: Numbers
+    """Of all stages (``sharded_in_all``); other stages than this one have equal shares. [s]"""
+
+
+NO_EXCHANGES: Final = Exchanges(own=0.0, everyone=0.0)
+
+
+def passes_of(numbers: PlanNumbers, times: WorkTimes, sharded: Numbers = 0.0) -> Passes:
     """One micro-batch through a stage, apart by gradient where the schedule runs these apart.
 
-    What comes between stages is shared by forward pass and input gradient.
+    What comes between stages and ``sharded``, exposed exchanges of states, are shared by forward pass and input
+    gradient.
     """
     if not splits_backward(numbers):
-        return Passes(forward=times.microbatch, input_gradient=0.0, weight_gradient=0.0)
-    return _apart(times, times.weight_gradient)
+        return Passes(forward=plus(times.microbatch, sharded), input_gradient=0.0, weight_gradient=0.0)
+    return _apart(times, times.weight_gradient, sharded)
 
 
-def _apart(times: WorkTimes, weight_gradient: Numbers) -> Passes:
+def _apart(times: WorkTimes, weight_gradient: Numbers, sharded: Numbers) -> Passes:
     """Forward pass, input gradient with the rest of the backward pass, and weight gradient."""
+    between = plus(times.between, sharded) / 2
     return Passes(
-        forward=times.forward + times.between / 2,
-        input_gradient=times.backward - weight_gradient + times.between / 2,
+        forward=times.forward + between,
+        input_gradient=times.backward - weight_gradient + between,
         weight_gradient=weight_gradient,
     )
 
@@ -119,37 +135,45 @@ def paced(
     *,
     stage: Stage,
     behind: Callable[[Stage], Passes],
-    sharded: Numbers = 0.0,
+    exchanges: Exchanges = NO_EXCHANGES,
 ) -> Numbers:
     """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
 
     ``everyone``: one micro-batch through all stages; ``behind``: through the stages behind ``stage``, which is asked
-    where the schedule reads the place of a rank; ``pace``: of uneven chunks; ``sharded``: exposed exchange of sharded
-    states in all stages (``sharded_in_all``), of which the others have equal shares.
+    where the schedule reads the place of a rank; both without exchanges of states; ``pace``: of uneven chunks.
     """
-    passes = numbers.num_microbatches * times.microbatch
+    passes = numbers.num_microbatches * plus(times.microbatch, exchanges.own)
     if np.all(np.asarray(numbers.pp) == 1):
         return passes
-    own, elsewhere = passes_of(numbers, times), 0.0 if is_zero(sharded) else np.maximum(sharded - times.sharded, 0.0)
-    everyone = everyone.lengthened(plus(times.sharded, elsewhere))
+    if not is_zero(exchanges.everyone):
+        everyone = everyone.lengthened(np.maximum(exchanges.everyone, exchanges.own))
+    own = passes_of(numbers, times, exchanges.own)
     if reads_place(numbers) and not is_zero(stage.num_behind):
-        share = 0.0 if is_zero(elsewhere) else elsewhere * stage.num_behind / np.maximum(np.asarray(numbers.pp) - 1, 1)
-        own = _placed(numbers, times, everyone, stage, lambda: behind(stage).lengthened(share))
+        own = _placed(numbers, times, everyone, stage=stage, behind=behind, exchanges=exchanges)
     return passes + idle_time(own, everyone, numbers, pace)
 
 
 def _placed(
-    numbers: PlanNumbers, times: WorkTimes, everyone: Passes, stage: Stage, behind: Callable[[], Passes]
+    numbers: PlanNumbers,
+    times: WorkTimes,
+    everyone: Passes,
+    *,
+    stage: Stage,
+    behind: Callable[[Stage], Passes],
+    exchanges: Exchanges,
 ) -> RankPasses:
     """One micro-batch through a stage whose place is known. Behind the first stage are all others."""
-    own = _apart(times, times.weight_gradient if splits_backward(numbers) else 0.0)
+    own = _apart(times, times.weight_gradient if splits_backward(numbers) else 0.0, exchanges.own)
     is_first = np.equal(stage.rank, 0)
-    if not np.any(is_first):
-        return RankPasses.of(own, stage.num_behind, behind())
-    others = _others(numbers, own, everyone)
-    if not np.all(is_first):
-        others = _either(is_first, others, behind())
-    return RankPasses.of(own, stage.num_behind, others)
+    if np.all(is_first):
+        return RankPasses.of(own, stage.num_behind, _others(numbers, own, everyone))
+    after = behind(stage)
+    if not is_zero(exchanges.everyone):
+        share = stage.num_behind / np.maximum(np.asarray(numbers.pp) - 1, 1)
+        after = after.lengthened(np.maximum(exchanges.everyone - exchanges.own, 0.0) * share)
+    if np.any(is_first):
+        after = _either(is_first, _others(numbers, own, everyone), after)
+    return RankPasses.of(own, stage.num_behind, after)
 
 
 def _others(numbers: PlanNumbers, own: Passes, everyone: Passes) -> Passes:
@@ -171,30 +195,17 @@ def head_start(numbers: PlanNumbers, times: WorkTimes, everyone: Passes, stage: 
 
     .. math:: \frac{r}{v (p - 1)} \sum_{i \ne r} \left(F_i + \max(B_i - W_i, 0)\right)
 
+    The first rank starts first and ends last; the others exchange their states and update them while it still works.
     The first micro-batch has to come through the r ranks in front, the last one to go back through them. B is the
     whole backward pass, W = 0, where gradients are one piece. The stages in front count as the mean of the others.
     """
     if is_zero(stage.rank) or np.all(np.asarray(numbers.pp) == 1):
         return 0.0
     others = everyone - passes_of(numbers, times)
-    way = others.forward if is_zero(others.input_gradient) else _way(others)
+    way = others.forward
+    if not is_zero(others.input_gradient):
+        way = way + np.maximum(others.input_gradient - others.weight_gradient, 0.0)
     return np.maximum(way, 0.0) * (stage.rank / (np.maximum(np.asarray(numbers.pp) - 1, 1) * numbers.vp))
-
-
-def _way(others: Passes) -> Numbers:
-    return others.forward + np.maximum(others.input_gradient - others.weight_gradient, 0.0)
-
-
-def busy_until(passes: Numbers, longest: Numbers, start: Numbers, states: Numbers, of_first: Numbers) -> Numbers:
-    r"""What a rank of a pipeline takes for a step, or the first rank after the longest of all passes. [s]
-
-    .. math:: \max\left(\max_i v_i + e_0,\; v_r - h_r + e_r\right)
-
-    ``passes``: with the time in which the rank waits, v; ``longest``: of all ranks; ``start``: its head start h
-    (``head_start``); ``states``: what its states cost once a step, e; ``of_first``: those of the first rank. The first
-    rank starts first and ends last; the others exchange their states and update them while it still works.
-    """
-    return np.maximum(longest + of_first, passes - start + states)
 
 
 def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed: Numbers) -> Numbers:

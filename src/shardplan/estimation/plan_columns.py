@@ -21,6 +21,15 @@ from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
+from shardplan.estimation.pipelines import (
+    Exchanges,
+    StageSum,
+    chunk_time,
+    head_start,
+    paced,
+    pipeline_sum,
+    sharded_in_all,
+)
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -32,17 +41,8 @@ from shardplan.estimation.stage_memory import (
     host_holds,
     state_memory,
 )
-from shardplan.estimation.pipelines import (
-    StageSum,
-    busy_until,
-    chunk_time,
-    head_start,
-    paced,
-    pipeline_sum,
-    sharded_in_all,
-)
 from shardplan.estimation.step import fixed_time, sharding_time, straggler_factor, whole_step
-from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, state_times, with_states, work_times
+from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -95,7 +95,7 @@ class PlanColumns:
     @cached_property
     def step_time(self) -> Column:
         """One optimizer step of every plan. [s]"""
-        return self._each(whole_step(self.question, self.rows.stages.largest(self._busy)))
+        return self._each(whole_step(self.question, self._busy))
 
     @cached_property
     def slowest(self) -> Index:
@@ -133,7 +133,7 @@ class PlanColumns:
             of_plan=lambda values: float(self._each(values)[number]),
             stages=gather(self.rows.stages.stages, rows),
             times=gather(self._times, rows),
-            sharded=self.rows.stages.each(self._times.sharded)[rows],
+            sharded=self.rows.stages.each(self._state_times.sharded)[rows],
         )
 
     def once_a_step_of(self, number: int) -> OnceAStep:
@@ -150,7 +150,7 @@ class PlanColumns:
     def step_traffic_of(self, number: int) -> StepTraffic:
         """What the states of one of the plans exchange once a step, before computation hides it."""
         each, charge, rows = self.rows.stages.each, self._charge, self._rows_of(number)
-        gather_window, reduce_window = once_windows(self._times, charge)
+        gather_window, reduce_window = once_windows(self.question, self._times, charge)
         return StepTraffic(
             gather_time=each(charge.gather_time)[rows],
             reduce_time=each(charge.reduce_time)[rows],
@@ -270,9 +270,9 @@ class PlanColumns:
         m, at = self.numbers.num_microbatches, self._at_slowest
         times, states, last = self._times, self._state_times, self._at_last
         start = np.where(self._ends_first, 0.0, at(self._head_start))
-        waiting = at(self._paced) - start - m * at(times.microbatch)
+        waiting = at(self._paced) - start - m * (at(times.microbatch) + at(states.sharded))
         return {
-            "dp_communication": m * at(times.sharded) + last(states.reduce) + last(states.gather),
+            "dp_communication": m * at(states.sharded) + last(states.reduce) + last(states.gather),
             "pp_communication": m * at(times.transfer),
             "offload": m * at(times.offload),
             "optimizer": last(states.update),
@@ -317,18 +317,13 @@ class PlanColumns:
 
     @cached_property
     def _times(self) -> WorkTimes:
-        return with_states(self.question, self._plain_times, self._charge)
-
-    @cached_property
-    def _plain_times(self) -> WorkTimes:
-        """Without exchanges of sharded states."""
         return work_times(self.question, self._of_rows, self._spread(self._around), self.rows.stages.stages, self._work)
 
     @cached_property
     def _paced(self) -> Numbers:
         """All micro-batches of a step, and waiting for other stages, on every stage. [s]"""
-        exchanged = self._each(sharding_time(self._loads.states, self._whole))
-        sharded = sharded_in_all(self.question, self.numbers, self._everyone, exchanged)
+        exchanged = sharding_time(self._loads.states, self._whole)
+        in_all = sharded_in_all(self.question, self.numbers, self._everyone, exchanged)
         return paced(
             self._of_rows,
             self._times,
@@ -336,14 +331,14 @@ class PlanColumns:
             self._spread(self._pace),
             stage=self.rows.stages.stages,
             behind=self._behind,
-            sharded=self._spread(sharded),
+            exchanges=Exchanges(own=self._state_times.sharded, everyone=self._spread(in_all)),
         )
 
     @cached_property
     def _head_start(self) -> Numbers:
         """By how much less time than the first stage every stage needs for its passes. [s]"""
         everyone = self._spread(self._everyone.passes)
-        return head_start(self._of_rows, self._plain_times, everyone, self.rows.stages.stages)
+        return head_start(self._of_rows, self._times, everyone, self.rows.stages.stages)
 
     def _behind(self, stage: Stage) -> Passes:
         """One micro-batch through all stages behind every stage."""
@@ -386,10 +381,8 @@ class PlanColumns:
 
     @cached_property
     def _busy(self) -> Column:
-        """What every stage spends on a step, the fixed time and stragglers apart. [s]"""
-        rows, states = self.rows.stages, self._state_times.total
-        longest, of_first = rows.largest(self._paced)[rows.plan], rows.each(states)[rows.first][rows.plan]
-        return rows.each(busy_until(self._paced, longest, self._head_start, states, of_first))
+        """What every plan spends on a step, the fixed time and stragglers apart. [s]"""
+        return np.maximum(self._after_first, self.rows.stages.largest(self._own_end))
 
     @cached_property
     def _slowest(self) -> Index:
@@ -398,15 +391,20 @@ class PlanColumns:
         return np.where(self._ends_first, rows.at_largest(self._paced), rows.at_largest(self._own_end))
 
     @cached_property
+    def _after_first(self) -> Column:
+        """When the first stage of every plan has updated its states, after the longest of all passes. [s]"""
+        rows = self.rows.stages
+        return rows.largest(self._paced) + rows.each(self._state_times.once)[rows.first]
+
+    @cached_property
     def _own_end(self) -> Column:
         """When every stage has updated its states, from its own first pass. [s]"""
-        return self.rows.stages.each(self._paced - self._head_start + self._state_times.total)
+        return self.rows.stages.each(self._paced - self._head_start + self._state_times.once)
 
     @cached_property
     def _ends_first(self) -> NDArray[np.bool_]:
-        """Whether the first stage of a plan ends its step, after the longest of all passes."""
-        rows = self.rows.stages
-        return rows.largest(self._own_end) <= rows.largest(self._paced) + rows.each(self._state_times.total)[rows.first]
+        """Whether the first stage of a plan ends its step."""
+        return self.rows.stages.largest(self._own_end) <= self._after_first
 
     @cached_property
     def _fullest(self) -> Index:

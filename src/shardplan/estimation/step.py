@@ -16,12 +16,10 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork, StateLoad
-from shardplan.estimation.pricing import Prices
-from shardplan.estimation.question import Question
-from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, gradients_at_peak, host_holds
 from shardplan.estimation.pipelines import (
+    NO_EXCHANGES,
+    Exchanges,
     StageSum,
-    busy_until,
     chunk_time,
     head_start,
     pace_of,
@@ -29,7 +27,10 @@ from shardplan.estimation.pipelines import (
     pipeline_sum,
     sharded_in_all,
 )
-from shardplan.estimation.times import WorkTimes, state_times, with_states, work_times
+from shardplan.estimation.pricing import Prices
+from shardplan.estimation.question import Question
+from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, gradients_at_peak, host_holds
+from shardplan.estimation.times import WorkTimes, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes
@@ -73,22 +74,21 @@ class WorkOfStages:
     @cached_property
     def passes(self) -> list[Numbers]:
         """All micro-batches and the time in which a stage waits for others, for every kind. [s]"""
-        return self.passes_of(self.times, 0.0)
+        return self.passes_with([NO_EXCHANGES] * len(self.kinds))
 
-    def passes_of(self, each: Sequence[WorkTimes], sharded: Numbers) -> list[Numbers]:
-        """The same where stages take these times; ``sharded``: exposed exchanges of sharded states in all of them."""
-        everyone, pairs = self.everyone.passes, zip(each, self.kinds, strict=True)
+    def passes_with(self, exchanges: Sequence[Exchanges]) -> list[Numbers]:
+        """The same with exchanges of sharded states in every micro-batch. [s]"""
         return [
             paced(
                 self.numbers,
                 times,
-                everyone,
+                self.everyone.passes,
                 self._pace,
                 stage=stage,
                 behind=partial(self._behind, kind),
-                sharded=sharded,
+                exchanges=each,
             )
-            for kind, (times, stage) in enumerate(pairs)
+            for kind, (times, stage, each) in enumerate(zip(self.times, self.kinds, exchanges, strict=True))
         ]
 
     @cached_property
@@ -128,7 +128,7 @@ class Step:
         \quad v_r = M t_r + idle_r
 
     with M micro-batches of time t, exposed exchanges of sharded states included, pipeline idle time, end-of-step time e
-    of this stage and of the first one, head start h (``busy_until``), fixed time and growth by stragglers. Each is
+    of this stage and of the first one, head start h (``head_start``), fixed time and growth by stragglers. Each is
     computed when read: where nothing fits, nobody asks for the time.
     """
 
@@ -151,14 +151,15 @@ class Step:
     @cached_property
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
-        work, passes, times = self.work, self.work.passes, self.work.times
+        work, pairs = self.work, zip(self.work.times, self.charges, strict=True)
+        states = [state_times(self.question, times, charge) for times, charge in pairs]
+        passes = work.passes
         if not is_zero(self.sharding_time):
-            times = [with_states(self.question, *each) for each in zip(times, self.charges, strict=True)]
-            sharded = sharded_in_all(self.question, work.numbers, work.everyone, self.sharding_time)
-            passes = work.passes_of(times, sharded)
-        states = [state_times(self.question, *each).total for each in zip(times, self.charges, strict=True)]
-        longest, ranks = largest(passes), zip(passes, work.head_starts, states, strict=True)
-        return largest(busy_until(each, longest, start, own, states[0]) for each, start, own in ranks)
+            everyone = sharded_in_all(self.question, work.numbers, work.everyone, self.sharding_time)
+            passes = work.passes_with([Exchanges(own=each.sharded, everyone=everyone) for each in states])
+        others = zip(passes[1:], work.head_starts[1:], states[1:], strict=True)
+        after_first = largest(passes) + states[0].once
+        return largest([after_first, *(each - start + own.once for each, start, own in others)])
 
     @cached_property
     def step_time(self) -> Numbers:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from shardplan.arrays import Numbers, any_holds, is_zero, plus, scaled, where
+from shardplan.arrays import Numbers, any_holds, is_zero, scaled, where
 from shardplan.costs.optimizer import host_rate
 from shardplan.costs.overlap import all_windows, exposed, exposed_with_chunks
 from shardplan.estimation.charge import StateCharge
@@ -38,8 +37,6 @@ class WorkTimes:
     """Exposed host transfers of activations."""
     overhead: Numbers
     """Fixed time."""
-    sharded: Numbers = 0.0
-    """Exposed exchange of sharded states; see ``with_states``."""
     free_forward: Numbers
     """Computation of the forward pass that hides nothing yet."""
     free_backward: Numbers
@@ -49,7 +46,7 @@ class WorkTimes:
     @cached_property
     def between(self) -> Numbers:
         """What forward pass and input gradient share; smallest axes first."""
-        return plus(self.transfer + self.offload + self.overhead, self.sharded)
+        return self.transfer + self.offload + self.overhead
 
     @cached_property
     def microbatch(self) -> Numbers:
@@ -116,8 +113,10 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateTimes:
-    """Seconds that the states of one stage cost once a step, as far as work does not hide them."""
+    """Seconds that the states of one stage cost, as far as work does not hide them."""
 
+    sharded: Numbers
+    """Gathering of weights and reduction of gradients in every micro-batch."""
     reduce: Numbers
     """Reduction of gradients."""
     gather: Numbers
@@ -126,8 +125,8 @@ class StateTimes:
     """Optimizer."""
 
     @property
-    def total(self) -> Numbers:
-        """All of it; smallest axes first."""
+    def once(self) -> Numbers:
+        """What comes once a step; smallest axes first."""
         times = (self.update, self.gather, self.reduce)
         return sum((time for time in times if not is_zero(time)), start=0.0)
 
@@ -157,13 +156,6 @@ def work_times(question: Question, numbers: PlanNumbers, around: Around, stage: 
     )
 
 
-def with_states(question: Question, times: WorkTimes, load: StateCharge) -> WorkTimes:
-    """The same, and what of the exchanges of a stage's sharded states its work leaves exposed."""
-    if is_zero(load.sharding_time):
-        return times
-    return replace(times, sharded=exposed(load.sharding_time, times.sharding_window, question.profile))
-
-
 def sharding_window(question: Question, numbers: PlanNumbers) -> Numbers:
     """Share of the free computation behind which the traffic of every micro-batch travels."""
     return where(numbers.overlap_dp, question.profile.fsdp_window, 0.0)
@@ -191,14 +183,11 @@ def sent_to_host(numbers: PlanNumbers, work: StageWork, share: Numbers) -> Numbe
 
 
 def state_times(question: Question, times: WorkTimes, load: StateCharge) -> StateTimes:
-    """What the states of a stage cost once a step, beyond the work that hides their traffic.
-
-    ``times``: with what is exposed of the exchanges of every micro-batch (``with_states``).
-    """
-    profile, vp = question.profile, times.windows.vp
+    """What the states of a stage cost beyond the work that hides their traffic."""
+    profile, vp, sharded = question.profile, times.windows.vp, _sharded(question, times, load)
     left: Numbers | None = None
-    if not (is_zero(load.sharding_time) or (is_zero(load.reduce_time) and is_zero(load.gather_time))):
-        left = _left(times, load.sharding_time - times.sharded)
+    if not (is_zero(sharded) or (is_zero(load.reduce_time) and is_zero(load.gather_time))):
+        left = _left(times, load.sharding_time - sharded)
 
     def shown(time: Numbers, own: Callable[[], Numbers], windows: Callable[[], Numbers]) -> Numbers:
         if is_zero(time):
@@ -208,10 +197,18 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
         return exposed_with_chunks(time, left * own(), lambda: left * windows(), vp, profile)
 
     return StateTimes(
+        sharded=sharded,
         reduce=shown(load.reduce_time, lambda: times.reduce_window, lambda: times.reduce_windows),
         gather=shown(load.gather_time, lambda: times.gather_window, lambda: times.gather_windows),
         update=load.update_time,
     )
+
+
+def _sharded(question: Question, times: WorkTimes, load: StateCharge) -> Numbers:
+    """What of the exchanges of a micro-batch shows. [s]"""
+    if is_zero(load.sharding_time):
+        return 0.0
+    return exposed(load.sharding_time, times.sharding_window, question.profile)
 
 
 def _left(times: WorkTimes, hidden: Numbers) -> Numbers:
@@ -222,9 +219,9 @@ def _left(times: WorkTimes, hidden: Numbers) -> Numbers:
     return 1 - hidden / np.maximum(times.free, 1e-30)
 
 
-def once_windows(times: WorkTimes, load: StateCharge) -> tuple[Numbers, Numbers]:
+def once_windows(question: Question, times: WorkTimes, load: StateCharge) -> tuple[Numbers, Numbers]:
     """What of one chunk's first forward and last backward pass can hide the traffic of the step. [s]"""
-    left = _left(times, load.sharding_time - times.sharded)
+    left = _left(times, load.sharding_time - _sharded(question, times, load))
     return left * times.gather_window, left * times.reduce_window
 
 

@@ -55,13 +55,17 @@ class Passes:
         return plus(self.forward, self.backward)
 
     def lengthened(self, time: Numbers) -> Passes:
-        """With ``time`` more, which forward pass and input gradient share."""
-        if is_zero(time):
-            return self
+        """With ``time`` more, which forward pass and input gradient share where they are apart."""
+        if is_zero(self.input_gradient):
+            return Passes(
+                forward=self.forward + time,
+                input_gradient=self.input_gradient,
+                weight_gradient=self.weight_gradient,
+            )
         half = time / 2
         return Passes(
             forward=self.forward + half,
-            input_gradient=plus(half, self.input_gradient),
+            input_gradient=self.input_gradient + half,
             weight_gradient=self.weight_gradient,
         )
 

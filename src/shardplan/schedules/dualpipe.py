@@ -19,8 +19,8 @@ class DualPipe(PipelineSchedule):
 
     which is the published :math:`(p/2 - 1)(F\&B + B' - 3 W)` with :math:`B' = B + W` and :math:`F\&B = F + B'` where
     :math:`B \ge F` and :math:`B \ge W`. Rank pairs hold the model twice, and every rank keeps p + 1 micro-batches
-    (table 2). ``folded_idle_time`` has the formula for stages that differ. The published code runs the first block of the middle ranks in two pieces, which saves at most one
-    forward pass.
+    (table 2). ``folded_idle_time`` has the formula for stages that differ. The published code runs the first block of
+    the middle ranks in two pieces, which saves at most one forward pass.
     """
 
     name = "dualpipe"
