@@ -15,7 +15,7 @@ from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import ALL, USUAL, how_chosen, stack_for, stack_of_label
+from shardplan.frameworks.usual_stack import ALL, USUAL, Wanted, chosen_stack, stack_for, stack_of_label
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -80,7 +80,7 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     num_accelerators, of_nodes = _world(hardware, stated)
     assert num_accelerators is not None
     fields = values_of(Job, flags.job)
-    stack, chosen = _stack(flags, hardware)
+    stack, chosen = _stack(flags, hardware, Wanted.of(config, fields))
     filled = () if stack is None else tuple(stack.job)
     usual, assumptions = default_job(config, hardware, num_accelerators, stated_elsewhere=filled, **fields)
     job, of_stack = job_in_stack(usual, stack, fields, software_of(flags.software))
@@ -159,7 +159,7 @@ def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None
     return None, (f"the file's profile {given.name} is for another generation: constants of {part.generation}",)
 
 
-def _stack(flags: QuestionFlags, cluster: Cluster) -> tuple[Stack | None, tuple[str, ...]]:
+def _stack(flags: QuestionFlags, cluster: Cluster, wanted: Wanted) -> tuple[Stack | None, tuple[str, ...]]:
     """The framework that is meant, and what is assumed where none is named. Raises InputError."""
     if (flags.stack or "").lower() == ALL:
         raise InputError(
@@ -167,9 +167,7 @@ def _stack(flags: QuestionFlags, cluster: Cluster) -> tuple[Stack | None, tuple[
             rule="one question is about one framework",
             hint="name one (see `shardplan stacks`), or ask `shardplan plan --stack all`",
         )
-    vendor = cluster.accelerator.vendor
-    stack = stack_for(flags.stack or USUAL, vendor)
-    return stack, ((how_chosen(stack, vendor),) if flags.stack is None else ())
+    return chosen_stack(flags.stack or USUAL, cluster.accelerator.vendor, wanted)
 
 
 def _profile(name: str | None, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:

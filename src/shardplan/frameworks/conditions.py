@@ -111,11 +111,13 @@ FACTS: Final[Mapping[str, Fact]] = {
     "num_experts": lambda s, _d: gcd(*s.num_experts),
     "experts": lambda s, _d: s.model.is_moe,
     "dense": lambda s, _d: any(isinstance(kind.mlp, MLP) for kind in s.model.layer_kinds),
+    "mtp_layers": lambda s, _d: s.model.num_mtp_layers,
     "tied": lambda s, _d: s.model.tie_word_embeddings,
 }  # fmt: skip
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
-where none is given; ``experts`` and ``dense``: whether layers have them; ``tied``: whether input and output embeddings
+where none is given; ``experts`` and ``dense``: whether layers have them; ``mtp_layers``:
+blocks of multi-token prediction; ``tied``: whether input and output embeddings
 are one table; ``vendor``: the accelerator's maker; ``scale_up``: accelerators of a scale-up domain, or those that the
 job uses of each where it uses several alike; ``replicas``: dp cp; ``uneven``: whether model chunks differ in their
 layers. ``overlap_pp``, ``sharding_degree`` and ``microbatch_group_size`` are what holds where the plan leaves them
@@ -137,7 +139,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlap_pp": ("overlap_pp", "vp"),
     **dict.fromkeys(("accelerators", "scale_up", "sequence_length", "global_batch_size"), ()),
     **dict.fromkeys(("vendor", "precision", "optimizer", "layers"), ()),
-    **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "tied"), ()),
+    **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "mtp_layers", "tied"), ()),
 }
 """Fields of a plan that decide a fact; where it is not listed, the field of its name."""
 

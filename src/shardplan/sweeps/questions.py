@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, stack_for
+from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack, stack_for
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
@@ -38,8 +38,8 @@ def put(point: Point) -> PutPoint:
     """The question at a point, with the defaults that ``shardplan plan`` takes. Raises InputError."""
     model, cluster = model_named(point["model"]), _cluster(point)
     num_accelerators = _world(point, cluster)
-    stack = stack_for(point.get("stack", USUAL), cluster.accelerator.vendor)
     fields = {name: point[name] for name in JOB if name in point}
+    stack, _ = chosen_stack(point.get("stack", USUAL), cluster.accelerator.vendor, Wanted.of(model, fields))
     filled = () if stack is None else tuple(stack.job)
     usual, _ = default_job(model, cluster, num_accelerators, stated_elsewhere=filled, **fields)
     job, _ = job_in_stack(usual, stack, fields, _grouped(point, "software"))

@@ -194,7 +194,12 @@ def test_fields_of_a_job_are_in_the_files_or_named(to: str, name: str) -> None:
     job, plan = launch.question()
     usual = launch.of(job, plan)
     value: Any = OTHERS[name] if getattr(job, name) != OTHERS[name] else "fp32"
-    other = launch.of(replace(job, **{name: value}), plan)
+    try:
+        other = launch.of(replace(job, **{name: value}), plan)
+    except NotRunnableError:
+        assert name == "train"
+        assert to in ("megatron-lm", "nanotron")
+        return
     assert _stated(other) != _stated(usual) or other.not_expressed != usual.not_expressed
 
 
