@@ -153,8 +153,8 @@ class Operations:
             return None
         highest = _shipped()["highest_failure_rate"]
         return (
-            f"the failure rate is extrapolated, as none is published of more than {largest:,} accelerators; the "
-            f"highest published rate is {highest['value']:g} {highest['unit']} ({highest['source']})"
+            f"the failure rate is extrapolated from runs of at most {largest:,} accelerators; the highest published "
+            f"rate is {highest['value']:g} {highest['unit']} ({highest['source']})"
         )
 
     def assumptions(self) -> Iterator[str]:
