@@ -60,4 +60,10 @@ def sizes_of(text: str, flag: str) -> list[int]:
             rule=f"at most {MOST_SIZES} sizes are given",
             hint=f"give {flag} a range such as 64..4096",
         )
+    if any(len(part) > 1 and part.startswith("0") for part in parts):
+        raise InputError(
+            f"{flag} is {shown(text)}; a comma is between two sizes",
+            rule=f"{flag} is a range or a list of whole numbers",
+            hint=f"write thousands without a comma: {flag} {text.replace(',', '')}",
+        )
     return [size(part) for part in parts]

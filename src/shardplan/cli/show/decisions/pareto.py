@@ -11,11 +11,10 @@ from shardplan.cli.show.answer import show_given, show_plan, show_question
 from shardplan.cli.show.decisions.columns import plan_columns, show_written
 from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto import ParetoFront, ParetoPoint
+from shardplan.plotting.decisions.pareto import SLOWEST
 from shardplan.units import format_bytes, format_time
 
 LISTED: Final = 8
-SLOWEST: Final = 3.0
-"""Plans slower than the fastest by more than this are not drawn."""
 
 
 def show_pareto(page: Page, front: ParetoFront, given: Sequence[str], written: Sequence[str]) -> None:

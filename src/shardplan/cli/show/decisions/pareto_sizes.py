@@ -49,13 +49,16 @@ def show_pareto_sizes(page: Page, front: SizesFront, given: Sequence[str], writt
 def _verdict(front: SizesFront) -> str:
     """How many sizes are on the front, and why the others are not."""
     running = [each for each in front.sizes if each.time is not None]
+    if len(running) == 1:
+        return "The only size that can run."
     if len(front.front) == len(running):
         return f"All {len(running)} sizes: a larger one is always faster."
     return f"{len(front.front)} of {len(running)} sizes. Each of the others is slower and dearer than a smaller one."
 
 
 def _cost(front: SizesFront, size: PricedSize) -> str:
-    return f"{size.num_accelerators:,} accelerators: {_time(size)}{_a_step(front)}, {_money(front, size)}."
+    count = f"{size.num_accelerators:,} accelerator{'s' * (size.num_accelerators > 1)}"
+    return f"{count}: {_time(size)}{_a_step(front)}, {_money(front, size)}."
 
 
 def _a_step(front: SizesFront) -> str:
