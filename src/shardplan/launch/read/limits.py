@@ -8,10 +8,12 @@ from shardplan.errors import InputError, shortened
 from shardplan.files import FileKind, printable
 
 MOST_BYTES: Final = 512 * 1024
-"""Of the commands of a script with all that it sources, and of a file in Python, TOML or INI: a hostile one of this
-size takes about 200 MB. The longest of 147 public launch files has 40 kB."""
+"""Of the commands of a script with all that it sources, and of what is not comments in TOML or INI, whose readers take
+2 s for it. The longest of 147 public launch files has 40 kB."""
 MOST_OF_FILE: Final = 10 * 1024 * 1024
-"""Of a file in YAML or JSON, and of a script whose comments and here-documents make it long."""
+"""Of any file, with all that makes it long."""
+MOST_LINES: Final = 500_000
+"""Of any file: readers take time for each, empty or not."""
 MOST_OF_HERE: Final = 64 * 1024
 """Characters of a here-document that is read, in a script of more than :data:`MOST_BYTES`."""
 MOST_STEPS: Final = 50_000
@@ -34,7 +36,7 @@ LAUNCH_FILE: Final = FileKind(
     "give the script or configuration itself",
 )
 LONG_FILE: Final = LAUNCH_FILE._replace(most_bytes=MOST_OF_FILE)
-"""A script or a document in YAML or JSON, which are looked through before they are parsed."""
+"""A file that is looked through before it is parsed."""
 
 
 class Budget:
@@ -75,6 +77,14 @@ class Budget:
     def leave(self) -> None:
         """Comes back up."""
         self.depth -= 1
+
+
+def check_length(text: str, file: str) -> None:
+    """Raises ``InputError`` for a text that is too long to be looked through."""
+    if len(text) > MOST_OF_FILE:
+        refuse(file, f"has more than {MOST_OF_FILE:,} characters", LAUNCH_FILE.rule)
+    if text.count("\n") > MOST_LINES:
+        refuse(file, f"has more than {MOST_LINES:,} lines", LAUNCH_FILE.rule)
 
 
 def whole_characters(text: str) -> str:
