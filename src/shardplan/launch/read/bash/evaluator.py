@@ -29,7 +29,7 @@ class Evaluator(ShellCommands):
         data = quoted_placeholders(text).encode("utf-8", errors="replace")
         outer, self.source = self.source, Source(data, file, first_line)
         outer_file, self.context.file = self.context.file, file
-        root = parse(self.source.data)
+        root = self.context.budget.timed(lambda left: parse(self.source.data, left))
         if is_broken(root, self.source.data) and not any(child.is_error for child in root.children):
             self._cannot_read(root)
         else:
