@@ -20,6 +20,8 @@ JOB_KEYS: Final = frozenset(each.name for each in fields(Job)) - {"software"}
 PLAN_KEYS: Final = frozenset(each.name for each in fields(Plan))
 WORLD_KEYS: Final = ("num_accelerators", "nodes", "per_node", "dp", "gradient_accumulation")
 """Keys that are neither of the model nor of a job or a plan."""
+WEIGHTS: Final = "weights_of_ends"
+"""Layers that embedding and head count as where torchtitan cuts stages, for a model that the file does not know."""
 
 
 GIVEN: Final = "given by you"

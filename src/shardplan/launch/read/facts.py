@@ -8,10 +8,8 @@ read), ``key:a.b`` (a key that is not there), ``code:TEXT`` (an expression that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
-
-from shardplan.fields import dataclass
 
 Scalar = str | int | float | bool | None
 DocumentKind = Literal["yaml", "json", "jsonc", "toml", "ini", "python"]
