@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from shardplan.estimation.parts.layer_operators import LayerOperator
-from shardplan.estimation.parts.layer_roofline import LayerRoofline
+from shardplan.estimation.parts.layer_roofline import LayerRoofline, RooflinePoint
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.units import format_bytes, format_rate, format_time
 from shardplan.web.figures.axes import Figure, log_axis
@@ -23,8 +23,14 @@ BOUNDS: Final = {
 MOST_POINTS: Final = 600
 """Of a line of memory."""
 MOST_RANKS: Final = 8
-DECADES: Final = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
-RATES: Final = tuple(digit * 10.0**power for power in range(10, 17) for digit in (1, 2, 5))
+ROOFLINE_MARKS: Final = {
+    "matrix product": ("var(--c1)", "circle"),
+    "attention": ("var(--c4)", "diamond"),
+    "memory-bound pass": ("var(--c2)", "square"),
+}
+"""Colour and shape of every kind of operator."""
+DECADES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
+RATES: Final = tuple(10.0**power for power in range(9, 17))
 
 
 def memory_figure(timeline: StepTimeline, usable: float) -> Figure:
@@ -115,30 +121,41 @@ def roofline_figure(roofline: LayerRoofline) -> Figure:
         "line": {"color": "var(--edge)"},
         "hoverinfo": "skip",
     }
-    marks = {
-        "type": "scatter",
-        "mode": "markers+text",
-        "name": "matrix products",
-        "x": at,
-        "y": [point.rate for point in points],
-        "text": [point.name.replace("_", " ") for point in points],
-        "textposition": ["bottom center" if number % 2 else "top center" for number in range(len(points))],
-        "hovertemplate": "%{text}<extra></extra>",
-        "cliponaxis": False,
-        "marker": {"size": 9, "color": "var(--c1)"},
-    }
+    marks = [_roofline_marks(kind, [point for point in points if point.kind == kind]) for kind in ROOFLINE_MARKS]
     return {
-        "data": [roof, marks],
+        "data": [roof, *(each for each in marks if each["x"])],
         "layout": {
             "xaxis": {
                 "title": {"text": "arithmetic intensity [FLOP/byte]"},
-                **log_axis(low, high, DECADES, lambda value: f"{value:,.0f}"),
+                **log_axis(low, high, DECADES, lambda value: f"{value:,g}"),
             },
             "yaxis": {
                 "title": {"text": "achieved"},
                 **log_axis(bottom, roofline.peak * 2, RATES, lambda value: format_rate(value, "FLOP")),
             },
         },
+    }
+
+
+def _roofline_marks(kind: str, points: Sequence[RooflinePoint]) -> dict[str, Any]:
+    """Operators of one kind. Memory-bound passes lie on one upright line: they have no names but on hover."""
+    tone, symbol = ROOFLINE_MARKS[kind]
+    has_names = kind != "memory-bound pass"
+    return {
+        "type": "scatter",
+        "mode": "markers+text" if has_names else "markers",
+        "name": kind,
+        "x": [point.intensity for point in points],
+        "y": [point.rate for point in points],
+        "text": [point.name.replace("_", " ") for point in points],
+        "textposition": ["bottom center" if number % 2 else "top center" for number in range(len(points))],
+        "customdata": [
+            f"{format_rate(point.rate, 'FLOP')}, {format_rate(point.bandwidth)}, {format_time(point.time)}"
+            for point in points
+        ],
+        "hovertemplate": "%{text}<br>%{customdata}<extra></extra>",
+        "cliponaxis": False,
+        "marker": {"size": 9, "color": tone, "symbol": symbol},
     }
 
 
