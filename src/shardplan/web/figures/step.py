@@ -23,10 +23,13 @@ BOUNDS: Final = {
 MOST_POINTS: Final = 600
 """Of a line of memory."""
 MOST_RANKS: Final = 8
+PASS: Final = "memory-bound pass"
+ROOM_OF_NAME: Final = 4.0
+"""Ratio of intensities within which one name has room."""
 ROOFLINE_MARKS: Final = {
     "matrix product": ("var(--c1)", "circle"),
     "attention": ("var(--c4)", "diamond"),
-    "memory-bound pass": ("var(--c2)", "square"),
+    PASS: ("var(--c2)", "square"),
 }
 """Colour and shape of every kind of operator."""
 DECADES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
@@ -121,7 +124,8 @@ def roofline_figure(roofline: LayerRoofline) -> Figure:
         "line": {"color": "var(--edge)"},
         "hoverinfo": "skip",
     }
-    marks = [_roofline_marks(kind, [point for point in points if point.kind == kind]) for kind in ROOFLINE_MARKS]
+    sides = _sides_of_names([point for point in points if point.kind != PASS])
+    marks = [_roofline_marks(kind, [point for point in points if point.kind == kind], sides) for kind in ROOFLINE_MARKS]
     return {
         "data": [roof, *(each for each in marks if each["x"])],
         "layout": {
@@ -137,23 +141,35 @@ def roofline_figure(roofline: LayerRoofline) -> Figure:
     }
 
 
-def _roofline_marks(kind: str, points: Sequence[RooflinePoint]) -> dict[str, Any]:
-    """Operators of one kind. Memory-bound passes lie on one upright line: they have no names but on hover."""
+def _sides_of_names(points: Sequence[RooflinePoint]) -> dict[str, str]:
+    """Above or below which points there is room for their names; the others show theirs on hover."""
+    found: dict[str, str] = {}
+    reached = {"top center": 0.0, "bottom center": 0.0}
+    for point in sorted(points, key=lambda each: each.intensity):
+        side = next((side for side, last in reached.items() if point.intensity > ROOM_OF_NAME * last), None)
+        if side is not None and point.name not in found:
+            found[point.name], reached[side] = side, point.intensity
+    return found
+
+
+def _roofline_marks(kind: str, points: Sequence[RooflinePoint], sides: Mapping[str, str]) -> dict[str, Any]:
+    """Operators of one kind. ``sides``: on which side of its point a name stands."""
     tone, symbol = ROOFLINE_MARKS[kind]
-    has_names = kind != "memory-bound pass"
+    names = [point.name.replace("_", " ") for point in points]
+    shown = [point.name in sides and point.kind != PASS for point in points]
     return {
         "type": "scatter",
-        "mode": "markers+text" if has_names else "markers",
+        "mode": "markers+text",
         "name": kind,
         "x": [point.intensity for point in points],
         "y": [point.rate for point in points],
-        "text": [point.name.replace("_", " ") for point in points],
-        "textposition": ["bottom center" if number % 2 else "top center" for number in range(len(points))],
+        "text": [name if is_shown else "" for name, is_shown in zip(names, shown, strict=True)],
+        "textposition": [sides.get(point.name, "top center") for point in points],
         "customdata": [
-            f"{format_rate(point.rate, 'FLOP')}, {format_rate(point.bandwidth)}, {format_time(point.time)}"
-            for point in points
+            f"{name}<br>{format_rate(point.rate, 'FLOP')}, {format_rate(point.bandwidth)}, {format_time(point.time)}"
+            for name, point in zip(names, points, strict=True)
         ],
-        "hovertemplate": "%{text}<br>%{customdata}<extra></extra>",
+        "hovertemplate": "%{customdata}<extra></extra>",
         "cliponaxis": False,
         "marker": {"size": 9, "color": tone, "symbol": symbol},
     }
