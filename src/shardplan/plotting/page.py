@@ -189,9 +189,14 @@ def axis_settings(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
         settings["range"] = [math.log10(limit) for limit in axis.limits]
     if axis.scale == "log2" and values:
         powers = range(math.floor(math.log2(min(values))), math.ceil(math.log2(max(values))) + 1)
-        settings |= {"tickvals": [2.0**power for power in powers], "ticktext": [f"{2.0**power:,g}" for power in powers]}
+        settings |= {"tickvals": [2.0**power for power in powers], "ticktext": [_power_text(power) for power in powers]}
         return settings
     return settings | {"dtick": 1, "exponentformat": "power"}
+
+
+def _power_text(power: int) -> str:
+    """A power of two as a number."""
+    return f"{2**power:,}" if power >= 0 else f"{2.0**power:g}"
 
 
 def _escaped(text: str) -> str:

@@ -60,7 +60,7 @@ def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progres
         for cells, step in zip(whatif_cells(found), found.steps, strict=True)
     ]
     return {
-        "verdict": whatif_sentence(found).rstrip("."),
+        "verdict": f"Step: {whatif_sentence(found)}".rstrip("."),
         "note": "Changes are made one after the other. Same plan: as it stands; plan to take: planned anew.",
         "figures": panel_figures(whatif_chart(record)),
         "titles": ["change", "same plan", "plan to take", "against before"],

@@ -122,7 +122,7 @@ def _cliffs(record: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     claims = {claim["level"]: claim["abstract_flop"] for claim in record["claims"]}
     for cliff in record["cliffs"]:
         level, flop = cliff["level"], cliff["training_flop"]
-        text = f"{percent(level)} of the base utilisation" if level else "nothing ends in time beyond"
+        text = f"{100 * level:.0f} % of the base utilisation" if level else "nothing ends in time beyond"
         claim = f"{claims[level]:.0e} FLOP" if level in claims else "-"
         yield text, "-" if flop is None else f"{flop:.1e} FLOP", claim
 

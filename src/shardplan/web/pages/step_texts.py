@@ -71,9 +71,12 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
         "roofline": [
             (
                 _words(each.name),
-                f"{each.intensity:,.0f}",
+                each.kind,
+                f"{each.intensity:,.3g}" if each.intensity < 10 else f"{each.intensity:,.0f}",
                 format_rate(each.rate, "FLOP"),
                 percent(each.rate / roofline.peak),
+                format_rate(each.bandwidth),
+                percent(each.bandwidth / roofline.memory_bandwidth),
             )
             for each in roofline.points
         ],
