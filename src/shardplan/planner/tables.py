@@ -63,12 +63,19 @@ class Tables:
     question: Question
     family: Family
     known: KnownPipelines
+    given_layouts: Layouts | None = None
+    """Pipelines, where they are known from another family of the same depths."""
     _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
 
     @cached_property
     def layouts(self) -> Layouts:
         """Pipelines of every depth and number of chunks."""
-        return Layouts.of(self.question, self.family, self.known)
+        return self.given_layouts or Layouts.of(self.question, self.family, self.known)
+
+    def within(self, points: NDArray[np.intp], recomputes: NDArray[np.bool_]) -> Tables:
+        """Of some of the points, ascending, and of some recomputation there, by slot and point."""
+        family = self.family.within(points, recomputes)
+        return Tables(question=self.question, family=family, known=self.known, given_layouts=self.layouts)
 
     @cached_property
     def dp(self) -> NDArray[np.float64]:
