@@ -49,7 +49,7 @@ def least_of_pipelines(tables: Tables, stop: Stop | None = None) -> NDArray[np.f
 
 
 def promise_of_points(tables: Tables, points: NDArray[np.intp], slots: NDArray[np.intp]) -> NDArray[np.float64]:
-    """About what the fastest plan of each point takes: the first bound with the bubble of equal stages. [s]
+    """About what the fastest plans of points take: the first bound with the bubble of equal stages. [s]
 
     It is no bound where stages are unequal and micro-batches few. It decides which plans are looked at first.
     """
@@ -57,5 +57,5 @@ def promise_of_points(tables: Tables, points: NDArray[np.intp], slots: NDArray[n
     chunks = np.asarray([max(vps) for vps in family.vps])[family.points["depth"][points]]
     numbers = replace(numbers, vp=np.where(family.interleaves[points], chunks, 1).astype(float))
     bubble = 1 + waits(numbers) / numbers.num_microbatches
-    every = np.broadcast_to(tables.least_passes_at(points, slots) * bubble, (len(slots), len(points)))
-    return np.where(family.recomputes[np.ix_(slots, points)], every, np.inf).min(axis=0)
+    about = whole_step(tables.question, tables.least_passes_at(points, slots) * bubble)
+    return np.broadcast_to(about, (len(slots), len(points)))

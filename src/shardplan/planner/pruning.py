@@ -27,10 +27,10 @@ from shardplan.planner.ranking import best_cell, cells_with, least_of_different
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tables import Tables
 
-FIRST: Final = 256
+FIRST: Final = 64
 """Points that are priced to find a limit."""
 MORE: Final = 4
-"""Times as many are priced next where none is found."""
+"""Times as many are priced next where none is found, or one that leaves more than these."""
 
 
 class Goal(ABC):
@@ -112,11 +112,21 @@ class PrunedFamily:
         """Those of the cells that are not priced and may be within the limit."""
         return cells & ~self.priced & (self.bound <= limit * (1 + ROUNDING))
 
-    def come_closer(self, cells: NDArray[np.bool_], stop: Stop | None) -> None:
-        """Finds the closer bound of some cells."""
+    def most_promising(self, cells: NDArray[np.bool_], limit: float, size: int) -> NDArray[np.bool_] | None:
+        """Cells of the ``size`` points that promise most; None where no more than these promise to be within it."""
+        promise = np.where(cells, self.promise, np.inf).min(axis=0)
+        points = np.flatnonzero((promise <= limit) & cells.any(axis=0))
+        if len(points) <= size:
+            return None
+        chosen = np.zeros(len(promise), dtype=bool)
+        chosen[points[np.argpartition(promise[points], size)[:size]]] = True
+        return cells & chosen
+
+    def come_closer(self, cells: NDArray[np.bool_], limit: float, stop: Stop | None) -> None:
+        """Finds the closer bound of some cells, where there is a limit that it can exceed."""
         cells = cells & ~self.is_close
         points = np.flatnonzero(cells.any(axis=0))
-        if len(points):
+        if np.isfinite(limit) and len(points):
             found = least_of_pipelines(self.tables.within(points, cells[:, points]), stop)
             here = cells[:, points]
             self.bound[:, points] = np.where(here, found, self.bound[:, points])
@@ -154,29 +164,23 @@ def priced_for(found: list[PrunedFamily], goals: Sequence[Goal], stop: Stop | No
 def _price_some(
     each: PrunedFamily, found: list[PrunedFamily], goals: Sequence[Goal], size: int, stop: Stop | None
 ) -> bool:
-    """Prices plans of a family: all within known limits, the most promising where none is known. Whether any was."""
+    """Prices plans of a family, and says whether there were any.
+
+    All within the limit of a goal; the most promising alone where these are more than ``size`` points, as they are
+    where no limit is known yet.
+    """
     tables = [one.table for one in found]
-    limits = [goal.limit(tables) for goal in goals]
-    wanted = [goal.cells(each.tables.family) for goal in goals]
-    pairs = [*zip(wanted, limits, strict=True)]
-    within = [each.of_use(cells, limit) for cells, limit in pairs if np.isfinite(limit)]
-    each.come_closer(_any_of(within, each), stop)
-    near = [each.of_use(cells, limit) for cells, limit in pairs if np.isfinite(limit)]
-    first = [each.of_use(cells, limit) for cells, limit in pairs if not np.isfinite(limit)]
-    chosen = _any_of([*near, *(_most_promising(cells, each.promise, size) for cells in first)], each)
+    goals_left = [(goal.cells(each.tables.family), goal.limit(tables)) for goal in goals]
+    chosen, last = np.zeros_like(each.priced), []
+    for cells, limit in goals_left:
+        of_use = each.of_use(cells, limit)
+        first = each.most_promising(of_use, limit, size)
+        if first is None:
+            last.append((cells, limit))
+            each.come_closer(of_use, limit, stop)
+        else:
+            chosen |= first
+    for cells, limit in last:
+        chosen |= each.of_use(cells, limit)
     each.price(chosen, stop)
     return bool(chosen.any())
-
-
-def _any_of(cells: Sequence[NDArray[np.bool_]], each: PrunedFamily) -> NDArray[np.bool_]:
-    return np.logical_or.reduce([np.zeros_like(each.priced), *cells])
-
-
-def _most_promising(cells: NDArray[np.bool_], promise: NDArray[np.float64], size: int) -> NDArray[np.bool_]:
-    """Cells of the ``size`` points that promise most."""
-    points = np.flatnonzero(cells.any(axis=0))
-    if len(points) <= size:
-        return cells
-    chosen = np.zeros(len(promise), dtype=bool)
-    chosen[points[np.argpartition(promise[points], size)[:size]]] = True
-    return cells & chosen

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,19 +63,21 @@ class Tables:
     question: Question
     family: Family
     known: KnownPipelines
-    given_layouts: Layouts | None = None
-    """Pipelines, where they are known from another family of the same depths."""
+    part_of: PartOf | None = None
+    """The tables of a family of which these plans are some: its blocks are priced already."""
     _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
 
     @cached_property
     def layouts(self) -> Layouts:
         """Pipelines of every depth and number of chunks."""
-        return self.given_layouts or Layouts.of(self.question, self.family, self.known)
+        if self.part_of is not None:
+            return self.part_of.tables.layouts
+        return Layouts.of(self.question, self.family, self.known)
 
     def within(self, points: NDArray[np.intp], recomputes: NDArray[np.bool_]) -> Tables:
         """Of some of the points, ascending, and of some recomputation there, by slot and point."""
         family = self.family.within(points, recomputes)
-        return Tables(question=self.question, family=family, known=self.known, given_layouts=self.layouts)
+        return Tables(question=self.question, family=family, known=self.known, part_of=PartOf(self, points))
 
     @cached_property
     def dp(self) -> NDArray[np.float64]:
@@ -105,7 +107,13 @@ class Tables:
 
     @cached_property
     def _block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Points, one for each block that is priced; and for every point which of these it has."""
+        """Points, one for each block that is priced; and for every point which of these it has.
+
+        Of a part of a family the blocks of all of it.
+        """
+        if self.part_of is not None:
+            whole, points = self.part_of
+            return whole._block_keys[0], whole.block_of_point[points]
         first, key = self._layout_keys
         points = self.family.points
         columns: list[Any] = [points[name][first] for name in GROUPS]
@@ -125,6 +133,8 @@ class Tables:
 
     @cached_property
     def _blocks(self) -> Parts[BlockLoad]:
+        if self.part_of is not None:
+            return self.part_of.tables._blocks
         first, _ = self._block_keys
         groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
         numbers = self._numbers(first, np.arange(len(self.family.policies)))
@@ -133,6 +143,9 @@ class Tables:
     @cached_property
     def around(self) -> Around:
         """What the stages of a plan have in common, for every point."""
+        if self.part_of is not None:
+            whole, points = self.part_of
+            return gather(whole.around, points)
         first, block = self._block_keys
         numbers = self._numbers(first, None)
         handover, lengths = [], []
@@ -160,6 +173,8 @@ class Tables:
     @cached_property
     def whole(self) -> tuple[Stage, StageWork]:
         """All stages together, on every block."""
+        if self.part_of is not None:
+            return self.part_of.tables.whole
         stage = whole_model(self.question.model)
         return stage, StageWork.of(stage, self._blocks)
 
@@ -217,6 +232,8 @@ class Tables:
     @cached_property
     def _both_passes(self) -> Parts[NDArray[np.float64]]:
         """Seconds of a micro-batch forward and backward through every part, on every block."""
+        if self.part_of is not None:
+            return self.part_of.tables._both_passes
         first, _ = self._block_keys
         return self._blocks.map(lambda part: _row(part.forward + part.backward, first))
 
@@ -354,6 +371,13 @@ class Tables:
             return replace(numbers, vp=vp)
         several = np.greater(vp, 1)
         return replace(numbers, vp=vp, overlap_pp=several if several.ndim else bool(several))
+
+
+class PartOf(NamedTuple):
+    """Tables of a whole family, and the points of a part of it."""
+
+    tables: Tables
+    points: NDArray[np.intp]
 
 
 def _of_sharding(charge: StateCharge, number: int) -> StateCharge:

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import different
+from shardplan.arrays import coded, different, distinct
 from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
-from shardplan.planner.listed import listed_of, outcomes
+from shardplan.planner.listed import Listed, listed_of, outcomes
 from shardplan.planner.ranking import Cell
 from shardplan.planner.space import GRID
 from shardplan.planner.tables import Tables
@@ -49,15 +49,15 @@ class PricedPlans:
     def kinds(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
         """A number for each of ``plans``, the same where they differ in placement and recomputed layers alone."""
         number, sharding, slot, layout, point = self.positions[:, plans]
-        rows = np.empty((len(plans), 4 + len(GRID)), dtype=np.int64)
+        rows = np.empty((4 + len(GRID), len(plans)), dtype=np.int64)
         for each in different(number):
             here = number == each
             family, vp = self.tables[each].family, self.tables[each].layouts.vp
             policy = np.unique(family.policies, return_inverse=True)[1]
             grid = (family.points[name][point[here]] for name in GRID)
-            rows[here, 0] = each
-            rows[here, 1:] = np.stack([sharding[here], policy[slot[here]], vp[layout[here]], *grid], axis=1)
-        return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+            rows[0, here] = each
+            rows[1:, here] = np.stack([sharding[here], policy[slot[here]], vp[layout[here]], *grid])
+        return distinct(*coded(*rows))[1]
 
     def at(self, plans: NDArray[np.intp], step_time: NDArray[np.float64]) -> PricedPlans:
         """``plans`` alone, with other step times."""
@@ -88,6 +88,8 @@ class PricedPlans:
 
 SAME = 1e-12
 """Times that differ by less are the same: sums in another order."""
+MANY = 4096
+"""Plans of which those that tie are found first, before they are priced with worse constants too."""
 
 
 def priced_plans(question: Question, tables: Sequence[Table], listed: Sequence[Cell]) -> PricedPlans | None:
@@ -137,14 +139,23 @@ def _of_table(asked: Question, table: Table, number: int, limit: float, listed: 
     for cell in listed:
         if cell.tables is table.tables:
             shown[cell.position] = True
-    places, times, memory = _of_cells(asked, table, number, (table.best <= limit) | shown)
+    plans = listed_of(table, (table.best <= limit) | shown)
+    if len(plans) >= MANY:  # their other chunks per rank are slower, and need not be priced with worse constants
+        alone = outcomes(table.tables.question, table.tables, plans)
+        near = alone.fits & (alone.step_time <= limit * (1 + 2 * SAME))
+        plans = plans.at(np.flatnonzero(shown[plans.shardings, plans.slots, plans.points] | near))
+    places, times, memory = _of_plans(asked, table, number, plans)
     counts = shown[places[1], places[2], places[4]] | (times[0] <= limit * (1 + SAME))
     return places[:, counts], times[:, counts], memory[counts]
 
 
 def _of_cells(asked: Question, table: Table, number: int, cells: NDArray[np.bool_]) -> Columns:
     """The plans of some cells that fit."""
-    plans = listed_of(table, cells)
+    return _of_plans(asked, table, number, listed_of(table, cells))
+
+
+def _of_plans(asked: Question, table: Table, number: int, plans: Listed) -> Columns:
+    """Those of some plans that fit."""
     if not len(plans):
         return np.empty((5, 0), dtype=np.intp), np.empty((1 + len(GROUPS), 0)), np.empty(0)
     step = outcomes(asked, table.tables, plans)
