@@ -45,6 +45,11 @@ class Table:
     num_feasible: int
     """Those of them that fit."""
 
+    @cached_property
+    def least(self) -> NDArray[np.float64]:
+        """The best value of every point."""
+        return self.best.min(axis=(0, 1))
+
     @property
     def num_pruned(self) -> int:
         """Valid plans that were left out, because a bound shows that they are too slow to be asked for."""

@@ -156,31 +156,37 @@ def priced_for(found: list[PrunedFamily], goals: Sequence[Goal], stop: Stop | No
     found = [each.copy() for each in found]
     for each in found:
         size = FIRST
-        while _price_some(each, found, goals, size, stop):
+        left = [(goal, goal.cells(each.tables.family)) for goal in goals]
+        while left:
+            left = _price_some(each, found, left, size, stop)
             size *= MORE
     return found
 
 
+Asked = tuple[Goal, NDArray[np.bool_]]
+"""A goal, and where plans of a family that are of use to it can be."""
+
+
 def _price_some(
-    each: PrunedFamily, found: list[PrunedFamily], goals: Sequence[Goal], size: int, stop: Stop | None
-) -> bool:
-    """Prices plans of a family, and says whether there were any.
+    each: PrunedFamily, found: Sequence[PrunedFamily], goals: Sequence[Asked], size: int, stop: Stop | None
+) -> list[Asked]:
+    """Prices plans of a family. Returns the goals that may ask for others.
 
     All within the limit of a goal; the most promising alone where these are more than ``size`` points, as they are
     where no limit is known yet.
     """
     tables = [one.table for one in found]
-    goals_left = [(goal.cells(each.tables.family), goal.limit(tables)) for goal in goals]
-    chosen, last = np.zeros_like(each.priced), []
-    for cells, limit in goals_left:
+    left, chosen = [], np.zeros_like(each.priced)
+    for goal, cells in goals:
+        limit = goal.limit(tables)
         of_use = each.of_use(cells, limit)
+        if not of_use.any():
+            continue
+        left.append((goal, cells))
         first = each.most_promising(of_use, limit, size)
         if first is None:
-            last.append((cells, limit))
             each.come_closer(of_use, limit, stop)
-        else:
-            chosen |= first
-    for cells, limit in last:
-        chosen |= each.of_use(cells, limit)
+            first = each.of_use(of_use, limit)
+        chosen |= first
     each.price(chosen, stop)
-    return bool(chosen.any())
+    return left

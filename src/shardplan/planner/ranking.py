@@ -101,6 +101,7 @@ def _best_of(table: Table, wanted: Mapping[str, Any]) -> Cell | None:
     """The best cell of a table; of equal ones the shallowest pipeline, then the first."""
     family = table.family
     shardings, slots, points, both = _Wanted.of(family, wanted)
+    points = points & np.isfinite(table.least)
     kept = np.flatnonzero(shardings), np.flatnonzero(slots.any(axis=1)), np.flatnonzero(points)
     if not all(map(len, kept)):
         return None
@@ -185,9 +186,8 @@ class _Candidates:
             index = np.nonzero(np.isfinite(table.best))
             values = table.best[index]
         else:
-            least = table.best.min(axis=(0, 1))
-            index = (np.flatnonzero(np.isfinite(least)),)
-            values = least[index]
+            index = (np.flatnonzero(np.isfinite(table.least)),)
+            values = table.least[index]
         columns = [table.family.points[field][index[-1]] for field in fields if field in GRID]
         keys = np.stack([*columns, *(index[:2] if by_plan else ())]).astype(np.int64)
         return cls(table=table, values=values, keys=keys, index=index)
