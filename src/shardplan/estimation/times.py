@@ -17,7 +17,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share, kept_per_microbatch, offloaded_share
 from shardplan.schedules.base import Passes, RankPasses
-from shardplan.schedules.pipeline import idle_time, reads_place, splits_backward
+from shardplan.schedules.pipeline import idle_time, least_bubble, reads_place, splits_backward
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
@@ -240,15 +240,16 @@ def _placed(times: WorkTimes, everyone: Passes, stage: Stage, behind: Callable[[
 
 
 def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed: Numbers) -> Numbers:
-    r"""All micro-batches on a mean stage, without transfers and bubble: the slowest stage takes no less. [s]
+    r"""All micro-batches on a mean stage, without transfers, with the bubble that every pipeline has at least. [s]
 
-    .. math:: \frac{M}{p} \sum_r t_r
+    .. math:: \frac{M + b}{p} \sum_r t_r
 
-    ``passes``, ``recomputed``: seconds of a micro-batch in all stages together. A number of recomputed layers counts as
-    if one stage held all layers: its share of them is the least that any stage has.
+    The slowest stage takes no less, with any number of chunks per rank up to ``numbers.vp``. ``passes``,
+    ``recomputed``: seconds of a micro-batch in all stages together. A number of recomputed layers counts as if one
+    stage held all layers: its share of them is the least that any stage has.
     """
     again = scaled(applied_share(whole.num_layers, numbers), recomputed)
-    return numbers.num_microbatches / numbers.pp * (passes + again)
+    return (numbers.num_microbatches + least_bubble(numbers)) / numbers.pp * (passes + again)
 
 
 def waits(numbers: PlanNumbers) -> Numbers:

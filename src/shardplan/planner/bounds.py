@@ -1,16 +1,15 @@
 r"""What plans take at least, found before their states, their memory and most of their pipeline are priced.
 
 Two bounds, of which the second is closer and takes longer. Of all plans of a point, the micro-batches on a mean stage,
+with the bubble b that every pipeline of such stages has at least,
 
-.. math:: \frac{M}{p} \sum_r t_r
+.. math:: \frac{M + b}{p} \sum_r t_r
 
-and of a pipeline, the micro-batches on its slowest stage with the bubble. Both leave out what states exchange and the
+and of a pipeline, the micro-batches on its slowest stage with its bubble. Both leave out what states exchange and the
 update, which only add to a step. A search may leave out plans whose bound is above the slowest step of use to it.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from shardplan.estimation.times import waits
 from shardplan.planner.evaluation import TablePiece, lower, pieces_of
 from shardplan.planner.stopping import Stop, check
 from shardplan.planner.tables import Tables
+from shardplan.schedules.pipeline import least_bubble
 
 ROUNDING = 1e-9
 """Share by which a bound may exceed the time that it bounds: sums in another order."""
@@ -53,9 +53,8 @@ def promise_of_points(tables: Tables, points: NDArray[np.intp], slots: NDArray[n
 
     It is no bound where stages are unequal and micro-batches few. It decides which plans are looked at first.
     """
-    family, numbers = tables.family, tables.numbers_at(points, slots)
-    chunks = np.asarray([max(vps) for vps in family.vps])[family.points["depth"][points]]
-    numbers = replace(numbers, vp=np.where(family.interleaves[points], chunks, 1).astype(float))
-    bubble = 1 + waits(numbers) / numbers.num_microbatches
+    numbers = tables.with_most_chunks(points, slots)
+    passes = numbers.num_microbatches
+    bubble = (passes + waits(numbers)) / (passes + least_bubble(numbers))
     about = whole_step(tables.question, tables.least_passes_at(points, slots) * bubble)
     return np.broadcast_to(about, (len(slots), len(points)))

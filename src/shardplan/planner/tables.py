@@ -329,11 +329,17 @@ class Tables:
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
         stage, work = self.whole
-        numbers = self.numbers_at(points, slots)
+        numbers = self.with_most_chunks(points, slots)
         again = _of_slots(work.sum.recomputed, slots, self.family)
         index = self._block_keys[1][points]
         both, again = gather((work.sum.forward + work.sum.backward, again), index)
         return least_passes(numbers, stage, both, again)
+
+    def with_most_chunks(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
+        """Plans of these points in numbers, with the largest number of chunks per rank that each may have."""
+        most = np.asarray([max(vps) for vps in self.family.vps])[self.family.points["depth"][points]]
+        chunks = np.where(self.family.interleaves[points], most, 1).astype(np.float64)
+        return replace(self.numbers_at(points, slots), vp=one_number(chunks))
 
     def rounds_at(self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
         """Seconds of model chunks in groups of which the slowest counts."""

@@ -15,7 +15,7 @@ from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table
-from shardplan.planner.listed import Listed, listed_of, outcomes
+from shardplan.planner.listed import listed_of, outcomes
 from shardplan.planner.ranking import Cell
 from shardplan.planner.space import GRID
 from shardplan.planner.tables import Tables
@@ -88,8 +88,6 @@ class PricedPlans:
 
 SAME = 1e-12
 """Times that differ by less are the same: sums in another order."""
-MANY = 4096
-"""Plans of which those that tie are found first, before they are priced with worse constants too."""
 
 
 def priced_plans(question: Question, tables: Sequence[Table], listed: Sequence[Cell]) -> PricedPlans | None:
@@ -139,23 +137,14 @@ def _of_table(asked: Question, table: Table, number: int, limit: float, listed: 
     for cell in listed:
         if cell.tables is table.tables:
             shown[cell.position] = True
-    plans = listed_of(table, (table.best <= limit) | shown)
-    if len(plans) >= MANY:  # their other chunks per rank are slower, and need not be priced with worse constants
-        alone = outcomes(table.tables.question, table.tables, plans)
-        near = alone.fits & (alone.step_time <= limit * (1 + 2 * SAME))
-        plans = plans.at(np.flatnonzero(shown[plans.shardings, plans.slots, plans.points] | near))
-    places, times, memory = _of_plans(asked, table, number, plans)
+    places, times, memory = _of_cells(asked, table, number, (table.best <= limit) | shown)
     counts = shown[places[1], places[2], places[4]] | (times[0] <= limit * (1 + SAME))
     return places[:, counts], times[:, counts], memory[counts]
 
 
 def _of_cells(asked: Question, table: Table, number: int, cells: NDArray[np.bool_]) -> Columns:
     """The plans of some cells that fit."""
-    return _of_plans(asked, table, number, listed_of(table, cells))
-
-
-def _of_plans(asked: Question, table: Table, number: int, plans: Listed) -> Columns:
-    """Those of some plans that fit."""
+    plans = listed_of(table, cells)
     if not len(plans):
         return np.empty((5, 0), dtype=np.intp), np.empty((1 + len(GROUPS), 0)), np.empty(0)
     step = outcomes(asked, table.tables, plans)
