@@ -79,6 +79,11 @@ class SearchResult:
     """About this number of plans of the space, also ones that do not fit; None for an answer that was loaded."""
 
     @property
+    def num_plans_valid(self) -> int:
+        """Plans of the space: those that were priced, and those that a pruned search left out."""
+        return self.num_plans_evaluated + self.num_plans_pruned
+
+    @property
     def recommended(self) -> Estimate | None:
         """The most robust of the plans that tie with the fastest (``planner.robustness``); None where nothing fits."""
         return None if self.ties is None else self.ties.recommended

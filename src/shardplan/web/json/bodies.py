@@ -97,6 +97,10 @@ class SearchBody(QuestionBody, SpaceFields):
     simulate_top: Annotated[int, Field(ge=1, le=MOST_SIMULATED)] | None = Field(
         None, description="Simulate this many of the best plans and rank them by that."
     )
+    prune: bool = Field(
+        False,  # noqa: FBT003  # pydantic takes the default first
+        description="Leave out plans that a bound shows to be too slow for the answer, which stays the same.",
+    )
 
 
 class EstimateBody(QuestionBody):
