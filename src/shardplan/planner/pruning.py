@@ -29,8 +29,8 @@ from shardplan.planner.tables import Tables
 
 FIRST: Final = 64
 """Points that are priced to find a limit."""
-MORE: Final = 4
-"""Times as many are priced next where none is found, or one that leaves more than these."""
+MORE: Final = 2
+"""Times as many are priced next where none is found, or one that more than these promise to be within."""
 
 
 class Goal(ABC):
@@ -91,6 +91,8 @@ class PrunedFamily:
         self.is_close = np.zeros(shape, dtype=bool)
         """Where the bound is the closer one, of pipelines."""
         self.promise = promise_of_points(tables, every, slots)
+        self.is_lightest = _first_of_each(family.points["layout"], family.points["position"])
+        """The smallest micro-batch of every set of degrees, of whose plans most fit."""
         self.num_priced = self.num_feasible = 0
 
     def copy(self) -> PrunedFamily:
@@ -112,12 +114,15 @@ class PrunedFamily:
         """Those of the cells that are not priced and may be within the limit."""
         return cells & ~self.priced & (self.bound <= limit * (1 + ROUNDING))
 
-    def most_promising(self, cells: NDArray[np.bool_], limit: float, size: int) -> NDArray[np.bool_] | None:
-        """Cells of the ``size`` points that promise most; None where no more than these promise to be within it."""
+    def most_promising(self, cells: NDArray[np.bool_], limit: float, size: int) -> NDArray[np.bool_]:
+        """Cells of the ``size`` points that promise most; all where no more than these promise to be within a limit."""
         promise = np.where(cells, self.promise, np.inf).min(axis=0)
         points = np.flatnonzero((promise <= limit) & cells.any(axis=0))
         if len(points) <= size:
-            return None
+            return cells
+        lightest = points[self.is_lightest[points]]
+        if not np.isfinite(limit) and len(lightest) > size:
+            points = lightest
         chosen = np.zeros(len(promise), dtype=bool)
         chosen[points[np.argpartition(promise[points], size)[:size]]] = True
         return cells & chosen
@@ -172,7 +177,7 @@ def _price_some(
 ) -> list[Asked]:
     """Prices plans of a family. Returns the goals that may ask for others.
 
-    All within the limit of a goal; the most promising alone where these are more than ``size`` points, as they are
+    All within the limit of a goal; the most promising alone where more than ``size`` points promise to be, as they do
     where no limit is known yet.
     """
     tables = [one.table for one in found]
@@ -184,9 +189,14 @@ def _price_some(
             continue
         left.append((goal, cells))
         first = each.most_promising(of_use, limit, size)
-        if first is None:
-            each.come_closer(of_use, limit, stop)
-            first = each.of_use(of_use, limit)
-        chosen |= first
+        each.come_closer(first, limit, stop)
+        chosen |= each.of_use(first, limit)
     each.price(chosen, stop)
     return left
+
+
+def _first_of_each(keys: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Where the position is the smallest of those with the same key."""
+    least = np.full(int(keys.max()) + 1, positions.max())
+    np.minimum.at(least, keys, positions)
+    return positions == least[keys]
