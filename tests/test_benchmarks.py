@@ -12,7 +12,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
-MEASURED = {"evaluation_rate": "questions", "commands": "commands", "scaling": "by_plans", "validate_rows": "kinds"}
+MEASURED = {
+    "evaluation_rate": "questions",
+    "commands": "commands",
+    "scaling": "by_plans",
+    "validate_rows": "kinds",
+    "pruning": "questions",
+}
 
 
 @pytest.fixture

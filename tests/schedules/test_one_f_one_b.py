@@ -11,7 +11,7 @@ from tests.schedules.executor import run
 
 from shardplan.arrays import Numbers
 from shardplan.schedules.base import Passes, Pipeline, Place, RankPasses
-from shardplan.schedules.registry import ONE_F_ONE_B
+from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, load_schedule
 
 Seconds = NDArray[np.float64]
 
@@ -125,3 +125,26 @@ def test_numbers_and_arrays_agree(m: int) -> None:
             behind=through(3.0 * float(behind[place])),
         )
         assert ONE_F_ONE_B.idle_time(at, one, everyone) == np.asarray(together)[place]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.0, 6.0)), min_size=2, max_size=8).filter(
+        lambda stages: sum(map(sum, stages)) > 0
+    ),
+    st.integers(1, 20),
+    st.sampled_from((2, 3, 8)),
+)
+def test_the_slowest_rank_waits_for_the_least_bubble(stages: list[tuple[float, float]], m: int, vp: int) -> None:
+    """Whatever the stages and their place: 1F1B, where chunks are interleaved, and GPipe."""
+    forward, backward = np.asarray(stages).T
+    total, slowest = forward + backward, int((forward + backward).argmax())
+    at = Pipeline(pp=len(total), vp=1, num_microbatches=m, group_size=len(total))
+    least = (m + ONE_F_ONE_B.least_bubble(at)) * total.mean()
+    assert of_ranks(forward, backward, m)[slowest] >= least * (1 - 1e-12)
+    assert passes(forward, backward, m) >= least * (1 - 1e-12)
+    own = Passes(forward=total[slowest], input_gradient=0.0, weight_gradient=0.0)
+    everyone = Passes(forward=total.sum(), input_gradient=0.0, weight_gradient=0.0)
+    for schedule, chunks in ((INTERLEAVED, vp), (load_schedule("gpipe"), 1)):
+        at = Pipeline(pp=len(total), vp=chunks, num_microbatches=m, group_size=len(total))
+        takes = m * own.total + schedule.idle_time(at, own, everyone)
+        assert takes >= (m + schedule.least_bubble(at)) * total.mean() * (1 - 1e-12)

@@ -122,6 +122,7 @@ def _refuse_what_is_of_one_framework(search: SearchFlags) -> None:
     for flag, value, rule in (
         ("--simulate-top", search.simulate_top, "the simulation ranks the plans of one framework"),
         ("--top", search.top, "frameworks are compared by one plan each"),
+        ("--prune", search.prune or None, "frameworks are compared with the number of plans that fit"),
     ):
         if value is not None:
             raise InputError(
@@ -158,6 +159,7 @@ def _search(asked: Asked, flags: SearchFlags) -> tuple[SearchResult, tuple[str, 
             stack=asked.stack,
             simulate_top=most,
             simulated=simulated,
+            prune=flags.prune,
         )
     return result, of_stack
 

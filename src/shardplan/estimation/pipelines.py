@@ -16,7 +16,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share
 from shardplan.schedules.base import Passes, RankPasses
-from shardplan.schedules.pipeline import idle_time, parameter_copies, reads_place, splits_backward
+from shardplan.schedules.pipeline import idle_time, least_bubble, parameter_copies, reads_place, splits_backward
 from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
@@ -209,12 +209,22 @@ def head_start(numbers: PlanNumbers, times: WorkTimes, everyone: Passes, stage: 
 
 
 def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed: Numbers) -> Numbers:
-    r"""All micro-batches on a mean stage, without transfers and bubble: the slowest stage takes no less. [s]
+    r"""All micro-batches on a mean stage, without transfers, with the bubble that every pipeline has at least. [s]
 
-    .. math:: \frac{M}{p} \sum_r t_r
+    .. math:: \frac{M + b}{p} \sum_r t_r
 
-    ``passes``, ``recomputed``: seconds of a micro-batch in all stages together. A number of recomputed layers counts as
-    if one stage held all layers: its share of them is the least that any stage has.
+    The slowest stage takes no less, with any number of chunks per rank up to ``numbers.vp``. ``passes``,
+    ``recomputed``: seconds of a micro-batch in all stages together. A number of recomputed layers counts as if one
+    stage held all layers: its share of them is the least that any stage has.
     """
     again = scaled(applied_share(whole.num_layers, numbers), recomputed)
-    return numbers.num_microbatches / numbers.pp * (passes + again)
+    return (numbers.num_microbatches + least_bubble(numbers)) / numbers.pp * (passes + again)
+
+
+def bubble_of_equal(numbers: PlanNumbers) -> Numbers:
+    """Bubble of a rank among equal ones, in micro-batches: p - 1 in 1F1B."""
+    pp = np.asarray(numbers.pp)
+    if np.all(pp == 1):
+        return 0.0
+    own = Passes(forward=0.5, input_gradient=0.5, weight_gradient=0.0)
+    return idle_time(own, Passes(forward=pp / 2, input_gradient=pp / 2, weight_gradient=0.0), numbers)

@@ -101,6 +101,11 @@ class WorkOfStages:
     def _pace(self) -> Numbers:
         return pace_of(self.rounds(), self.times)
 
+    @cached_property
+    def least_busy(self) -> Numbers:
+        """What the slowest stage takes at least, whatever its states cost: a bound of ``Step.busiest``. [s]"""
+        return largest(self.passes)
+
     def _behind(self, kind: int, stage: Stage) -> Passes:
         """One micro-batch through all stages behind one of a kind; the last stage is among the kinds."""
         assert stage.behind is not None
@@ -142,11 +147,6 @@ class Step:
     def question(self) -> Question:
         """What was asked."""
         return self.work.question
-
-    @cached_property
-    def least_busy(self) -> Numbers:
-        """What the slowest stage takes at least, whatever its states cost: a bound of ``busiest``. [s]"""
-        return largest(self.work.passes)
 
     @cached_property
     def busiest(self) -> Numbers:

@@ -41,7 +41,19 @@ class Table:
     tables: Tables
     best: NDArray[np.float64]
     num_evaluated: int
+    """Plans that were priced."""
     num_feasible: int
+    """Those of them that fit."""
+
+    @cached_property
+    def least(self) -> NDArray[np.float64]:
+        """The best value of every point."""
+        return self.best.min(axis=(0, 1))
+
+    @property
+    def num_pruned(self) -> int:
+        """Valid plans that were left out, because a bound shows that they are too slow to be asked for."""
+        return self.family.num_plans() - self.num_evaluated
 
     @property
     def family(self) -> Family:
@@ -217,14 +229,18 @@ def _fill(
             feasible += int(np.count_nonzero(np.broadcast_to(fits, (len(at.slots), len(at.points)))))
             known = least.get(sharding)
             least[sharding] = value if known is None else np.minimum(known, value)
-    points = at.points[at.starts]
     for sharding, values in least.items():
-        whole = np.broadcast_to(values, (len(at.slots), len(at.points)))
-        if len(points) < len(at.points):
-            whole = np.minimum.reduceat(whole, at.starts, axis=1)
-        place = np.ix_(np.asarray([sharding]), at.slots, points)
-        best[place] = np.minimum(best[place], whole)
+        lower(best[sharding], at, values)
     return feasible
+
+
+def lower(best: NDArray[np.float64], at: PointGroup, values: Numbers) -> None:
+    """Puts the smaller of what is in ``best``, by slot and point of the family, and the values of some points there."""
+    whole = np.broadcast_to(values, (len(at.slots), len(at.points)))
+    if len(at.starts) < len(at.points):
+        whole = np.minimum.reduceat(whole, at.starts, axis=1)
+    place = np.ix_(at.slots, at.points[at.starts])
+    best[place] = np.minimum(best[place], whole)
 
 
 def pieces_of(tables: Tables) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:

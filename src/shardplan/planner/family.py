@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -57,6 +58,17 @@ class Family:
     def num_points(self) -> int:
         """Points of the family."""
         return len(self.interleaves)
+
+    def within(self, points: NDArray[np.intp], recomputes: NDArray[np.bool_] | None = None) -> Family:
+        """Plans of some of the points, ascending; of some of the recomputation there, by slot and point."""
+        return replace(
+            self,
+            points={name: values[points] for name, values in self.points.items()},
+            shards=self.shards[:, points],
+            recomputes=self.recomputes[:, points] if recomputes is None else self.recomputes[:, points] & recomputes,
+            single=self.single[points],
+            interleaves=self.interleaves[points],
+        )
 
     def plan(self, sharding: int, slot: int, vp: int, point: int) -> Plan:
         """The plan with ``vp`` chunks per rank at these positions of the other axes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -192,13 +193,22 @@ def _combinations(reads: tuple[str, ...], axes: Axes) -> Iterator[Degrees]:
     """Candidates of some fields, numbers along axes of their own."""
     numbers = [name for name in NUMBERS if name in reads and not (name == "pp" and "stage_layers" in reads)]
     words = [name for name in reads if name not in numbers]
-    columns = np.ix_(*(np.asarray(axes.get(name) or (1,)) for name in numbers))
+    columns: dict[str, Any] = {
+        name: np.asarray(axes.get(name) or (1,)).reshape([-1 if each == name else 1 for each in numbers])
+        for name in numbers
+    }
     for values in itertools.product(*(axes.get(name) or (_PLAN[name],) for name in words)):
-        plan = Plan(**dict(zip(words, values, strict=True)))
-        degrees: Any = replace(Degrees.of(plan), **dict(zip(numbers, columns, strict=True)))
-        if plan.schedule is None:
-            degrees = replace(degrees, interleaved=np.asarray(degrees.vp) > 1)
-        yield degrees
+        degrees = _degrees_of(tuple(words), values)
+        changes = dict(columns)
+        if degrees.plan.schedule is None:
+            changes["interleaved"] = np.asarray(columns.get("vp", degrees.vp)) > 1
+        yield replace(degrees, **changes)
+
+
+@lru_cache(maxsize=1024)
+def _degrees_of(names: tuple[str, ...], values: tuple[Any, ...]) -> Degrees:
+    """A plan with these values of its fields."""
+    return Degrees.of(Plan(**dict(zip(names, values, strict=True))))
 
 
 def _in_effect(reads: tuple[str, ...], setting: Setting, degrees: Degrees, name: str | None) -> Flags:

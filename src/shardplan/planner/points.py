@@ -126,17 +126,8 @@ class _Draft:
         found = self._with_chunks(found, masks, kinds)
         found = self._with_shards(found, masks, kinds)
         found = self._with_recomputation(found, masks)
-        kept = (found.shards.any(axis=0)) & (found.num_inner() > 0)
-        if not kept.any():
-            return None
-        return replace(
-            found,
-            points={name: values[kept] for name, values in found.points.items()},
-            shards=found.shards[:, kept],
-            recomputes=found.recomputes[:, kept],
-            single=found.single[kept],
-            interleaves=found.interleaves[kept],
-        )
+        kept = np.flatnonzero(found.shards.any(axis=0) & (found.num_inner() > 0))
+        return found.within(kept) if len(kept) else None
 
     def _masks(self, found: Family) -> Masks:
         """The framework's rules at the points of a family."""

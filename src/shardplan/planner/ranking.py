@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import coded
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
 from shardplan.planner.evaluation import Table
@@ -59,23 +60,48 @@ def different_cells(tables: Sequence[Table], most: int) -> list[Cell]:
     return sorted(chosen.values(), key=lambda cell: cell.value)
 
 
-def _best_of(table: Table, wanted: dict[str, Any]) -> Cell | None:
+class _Wanted(NamedTuple):
+    """Where plans of a family have given values of their fields; all four together say which plans."""
+
+    shardings: NDArray[np.bool_]
+    slots: NDArray[np.bool_]
+    """By slot of recomputation and depth."""
+    points: NDArray[np.bool_]
+    both: NDArray[np.bool_]
+    """By sharding and point."""
+
+    @classmethod
+    def of(cls, family: Family, wanted: Mapping[str, Any]) -> _Wanted:
+        """Raises ``UnknownNameError``."""
+        shardings, points = np.ones(len(family.shardings), dtype=bool), np.ones(family.num_points, dtype=bool)
+        slots = np.ones((len(family.policies), len(family.depths)), dtype=bool)
+        both = np.ones((len(family.shardings), family.num_points), dtype=bool)
+        for field, value in wanted.items():
+            matches = _matches(family, field, value)
+            if field == "sharding":
+                shardings &= matches
+            elif field == "sharding_degree":
+                both &= matches
+            elif field in POLICIES:
+                slots &= matches
+            else:
+                points &= matches
+        return cls(shardings & both.any(axis=1), slots, points & both.any(axis=0), both)
+
+
+def cells_with(family: Family, wanted: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Where plans with these values of their fields can be, by slot and point. Raises ``UnknownNameError``."""
+    has = _Wanted.of(family, wanted)
+    valid = (family.shards & has.both)[has.shardings].any(axis=0)
+    cells: NDArray[np.bool_] = family.recomputes & has.slots[:, family.points["depth"]] & (has.points & valid)
+    return cells
+
+
+def _best_of(table: Table, wanted: Mapping[str, Any]) -> Cell | None:
     """The best cell of a table; of equal ones the shallowest pipeline, then the first."""
     family = table.family
-    shardings, points = np.ones(len(family.shardings), dtype=bool), np.ones(family.num_points, dtype=bool)
-    slots = np.ones((len(family.policies), len(family.depths)), dtype=bool)
-    both = np.ones((len(family.shardings), family.num_points), dtype=bool)
-    for field, value in wanted.items():
-        matches = _matches(family, field, value)
-        if field == "sharding":
-            shardings &= matches
-        elif field == "sharding_degree":
-            both &= matches
-        elif field in POLICIES:
-            slots &= matches
-        else:
-            points &= matches
-    shardings, points = shardings & both.any(axis=1), points & both.any(axis=0)
+    shardings, slots, points, both = _Wanted.of(family, wanted)
+    points = points & np.isfinite(table.least)
     kept = np.flatnonzero(shardings), np.flatnonzero(slots.any(axis=1)), np.flatnonzero(points)
     if not all(map(len, kept)):
         return None
@@ -120,38 +146,56 @@ def _best_of_each(
     tables: Sequence[Table], fields: tuple[str, ...], most: int
 ) -> Iterator[tuple[tuple[int, int, int, int], Cell]]:
     """The best cell for every combination of values of ``fields``, best first, ``most`` of them."""
-    values, keys, places = [], [], []
-    for number, table in enumerate(tables):
-        index = _candidates(table, fields)
-        values.append(table.best[index])
-        keys.append(_keys(table.family, fields, index))
-        places.append(np.stack([np.full(len(index[0]), number), *index], axis=1))
-    if not values:
+    candidates = [_Candidates.of(table, fields) for table in tables]
+    if not candidates:
         return
-    value, key, place = np.concatenate(values), np.concatenate(keys), np.concatenate(places)
+    value = np.concatenate([each.values for each in candidates])
+    number = np.repeat(np.arange(len(tables)), [len(each.values) for each in candidates])
+    first = np.cumsum([0, *(len(each.values) for each in candidates)])
+    code, _ = coded(*np.concatenate([each.keys for each in candidates], axis=1))
     order = np.argsort(value, kind="stable")
-    _, first = np.unique(key[order], axis=0, return_index=True)
-    for position in order[np.sort(first)[:most]]:
-        number, sharding, slot, point = (int(n) for n in place[position])
-        cell = Cell(tables[number].tables, (sharding, slot, point), float(value[position]))
-        yield (number, sharding, slot, point), cell
+    _, best = np.unique(code[order], return_index=True)
+    for position in order[np.sort(best)[:most]].tolist():
+        table = int(number[position])
+        place = candidates[table].place(position - int(first[table]))
+        yield (table, *place), Cell(tables[table].tables, place, float(value[position]))
 
 
-def _candidates(table: Table, fields: tuple[str, ...]) -> tuple[NDArray[np.intp], ...]:
-    """Cells with a plan: all, or the best of every point where sharding and recomputation make no difference."""
-    if not set(fields) & set(POLICIES):
-        flat = table.best.reshape(-1, table.family.num_points)
-        best = flat.argmin(axis=0)
-        points = np.flatnonzero(np.isfinite(flat[best, np.arange(len(best))]))
-        sharding, slot = np.unravel_index(best[points], table.best.shape[:2])
-        return sharding, slot, points
-    return np.nonzero(np.isfinite(table.best))
+def least_of_different(tables: Sequence[Table], most: int) -> list[float]:
+    """Values of the best plans, no two with the same degrees, best first."""
+    return [cell.value for _, cell in _best_of_each(tables, DEGREES, most)]
 
 
-def _keys(family: Family, fields: tuple[str, ...], index: tuple[NDArray[np.intp], ...]) -> NDArray[np.int64]:
-    """Values of the fields as numbers, a row for each cell."""
-    sharding, slot, point = index
-    columns = [family.points[field][point] for field in fields if field in GRID]
-    if set(fields) & set(POLICIES):
-        columns += [sharding, slot]
-    return np.stack(columns, axis=1).astype(np.int64)
+@dataclass(frozen=True, kw_only=True)
+class _Candidates:
+    """Cells of a table that can be the best of some combination of fields."""
+
+    table: Table
+    values: NDArray[np.float64]
+    keys: NDArray[np.int64]
+    """Values of the fields as numbers, a row for each field."""
+    index: tuple[NDArray[np.intp], ...]
+    """Sharding, slot and point; the point alone where the others make no difference."""
+
+    @classmethod
+    def of(cls, table: Table, fields: tuple[str, ...]) -> _Candidates:
+        """Cells with a plan: all, or the best of every point where sharding and recomputation make no difference."""
+        index: tuple[NDArray[np.intp], ...]
+        by_plan = bool(set(fields) & set(POLICIES))
+        if by_plan:
+            index = np.nonzero(np.isfinite(table.best))
+            values = table.best[index]
+        else:
+            index = (np.flatnonzero(np.isfinite(table.least)),)
+            values = table.least[index]
+        columns = [table.family.points[field][index[-1]] for field in fields if field in GRID]
+        keys = np.stack([*columns, *(index[:2] if by_plan else ())]).astype(np.int64)
+        return cls(table=table, values=values, keys=keys, index=index)
+
+    def place(self, position: int) -> tuple[int, int, int]:
+        """Sharding, slot and point of one of them."""
+        *policy, point = (int(each[position]) for each in self.index)
+        if not policy:
+            of_point = self.table.best[:, :, point]
+            policy = [int(each) for each in np.unravel_index(int(of_point.argmin()), of_point.shape)]
+        return policy[0], policy[1], point

@@ -51,13 +51,15 @@ class SearchResult:
     estimates: tuple[Estimate, ...]
     """Best first, different in their degrees; empty where nothing fits."""
     num_plans_evaluated: int
-    """Valid plans, each with time, memory, traffic and feasibility."""
+    """Valid plans that were priced, each with time, memory, traffic and feasibility."""
     num_plans_feasible: int
-    """Those that fit in memory."""
+    """Those of them that fit in memory; of a pruned search no more than that: plans that were left out may fit too."""
     rejected: dict[str, int]
     """Combinations of the space that break a rule, by the first rule broken."""
     search_time: float
     """Wall time of the search. [s]"""
+    num_plans_pruned: int = 0
+    """Valid plans that a pruned search left out, because a bound shows that they are too slow for its answer."""
     ties: Ties | None = None
     """Plans that are too close to the fastest to call, and which of them is recommended; None where nothing fits."""
     offers: tuple[Offer, ...] = ()
@@ -75,6 +77,11 @@ class SearchResult:
     """The same for several sets of values, in less time than one by one."""
     sample: Callable[[int], PlanSample | None] = field(default=lambda _most: None, repr=False, compare=False)
     """About this number of plans of the space, also ones that do not fit; None for an answer that was loaded."""
+
+    @property
+    def num_plans_valid(self) -> int:
+        """Plans of the space: those that were priced, and those that a pruned search left out."""
+        return self.num_plans_evaluated + self.num_plans_pruned
 
     @property
     def recommended(self) -> Estimate | None:

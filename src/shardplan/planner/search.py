@@ -12,6 +12,7 @@ from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.pruning import Listing
 from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.neighbours import offers_of
 from shardplan.planner.related.sampling import sample_of
@@ -41,6 +42,7 @@ def search_question(
     stack: Stack | None = None,
     simulate_top: int | None = None,
     simulated: Progress | None = None,
+    prune: bool = False,
 ) -> SearchResult:
     """As ``search``, for a question already put.
 
@@ -53,7 +55,8 @@ def search_question(
     check_number(simulate_top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions, stack)
-    survey = survey_of(question, space, progress=progress, stop=stop, known=known)
+    goal = Listing(top) if prune else None
+    survey = survey_of(question, space, goal=goal, progress=progress, stop=stop, known=known)
     cells = different_cells(survey.tables, top)
     survey = survey.with_prices(cells)
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
@@ -65,6 +68,7 @@ def search_question(
         ties=ties,
         num_plans_evaluated=survey.num_evaluated,
         num_plans_feasible=survey.num_feasible,
+        num_plans_pruned=survey.num_pruned,
         rejected=dict((+survey.rejected).most_common()),
         search_time=time.perf_counter() - started,
         best_where=survey.best_where,

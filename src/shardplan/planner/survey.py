@@ -18,6 +18,7 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
+from shardplan.planner.pruning import BestWith, Goal, PrunedFamily, priced_for, pruned
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
@@ -35,13 +36,20 @@ class Survey:
     tables: tuple[Table, ...]
     rejected: Counter[str]
     objective: Objective
+    pruned: tuple[PrunedFamily, ...] = ()
+    """The families of ``tables`` with what has been left out; none where every plan was priced."""
     priced: PricedPlans | None = None
     """The plans that tie with the fastest and those of listed cells, where they have been asked for."""
 
     @property
     def num_evaluated(self) -> int:
-        """Valid plans, each priced in full."""
+        """Valid plans that were priced in full."""
         return sum(table.num_evaluated for table in self.tables)
+
+    @property
+    def num_pruned(self) -> int:
+        """Valid plans that were left out, because a bound shows that they are too slow to be asked for."""
+        return sum(table.num_pruned for table in self.tables) if self.pruned else 0
 
     @property
     def num_feasible(self) -> int:
@@ -87,7 +95,7 @@ class Survey:
     def under(self, objective: Objective) -> Survey:
         """The same plans by another objective; what they are made of need not be priced again."""
         tables = tuple(evaluated(table.tables, objective) for table in self.tables)
-        return replace(self, tables=tables, objective=objective, priced=None)
+        return replace(self, tables=tables, objective=objective, pruned=(), priced=None)
 
     def best_where(self, **wanted: Any) -> Estimate | None:
         """The best plan with these values of its fields, if any."""
@@ -95,28 +103,47 @@ class Survey:
 
     def best_of_each(self, wanted: Sequence[Mapping[str, Any]]) -> list[Estimate | None]:
         """As ``best_where``, for several sets of values at once."""
-        cells = [best_cell(self.tables, **values) for values in wanted]
+        tables = self._tables_for(wanted)
+        cells = [best_cell(tables, **values) for values in wanted]
         different = {(id(cell.tables), cell.position): cell for cell in cells if cell is not None}
         answers = dict(zip(different, self.estimates([*different.values()]), strict=True))
         return [None if cell is None else answers[id(cell.tables), cell.position] for cell in cells]
+
+    def _tables_for(self, wanted: Sequence[Mapping[str, Any]]) -> tuple[Table, ...]:
+        """The tables, with plans that were left out and are asked for now."""
+        if not self.pruned:
+            return self.tables
+        found = priced_for(self.pruned, [BestWith(values) for values in wanted])
+        return tuple(each.table for each in found)
 
 
 def survey_of(
     question: Question,
     space: Space,
     *,
-    objective: Objective = FASTEST,
+    goal: Goal | None = None,
     progress: Progress | None = None,
     stop: Stop | None = None,
     known: KnownPipelines | None = None,
 ) -> Survey:
-    """Evaluates every valid plan of ``space``. Raises ``SearchStopped`` where ``stop`` says so."""
+    """Evaluates every valid plan of ``space``; those that ``goal`` can ask for, where it is given.
+
+    Raises ``SearchStopped`` where ``stop`` says so.
+    """
     rejected: Counter[str] = Counter()
     found = list(families(question, space, rejected))
-    known = known or KnownPipelines()
+    known, progress = known or KnownPipelines(), progress or _no_progress
+    if goal is not None:
+        left = pruned(question, found, goal, known, stop=stop)
+        progress(len(found), len(found))
+        tables = [each.table for each in left]
+        return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST, pruned=tuple(left))
     tables = []
     for done, family in enumerate(found, start=1):
-        tables.append(evaluate(question, family, objective, stop=stop, known=known))
-        if progress is not None:
-            progress(done, len(found))
-    return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=objective)
+        tables.append(evaluate(question, family, stop=stop, known=known))
+        progress(done, len(found))
+    return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST)
+
+
+def _no_progress(_done: int, _all: int) -> None:
+    """Tells nobody."""

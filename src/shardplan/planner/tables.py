@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +63,21 @@ class Tables:
     question: Question
     family: Family
     known: KnownPipelines
+    part_of: PartOf | None = None
+    """The tables of a family of which these plans are some: its blocks are priced already."""
     _kept: dict[str, tuple[Depths, Any]] = field(default_factory=dict)
 
     @cached_property
     def layouts(self) -> Layouts:
         """Pipelines of every depth and number of chunks."""
+        if self.part_of is not None:
+            return self.part_of.tables.layouts
         return Layouts.of(self.question, self.family, self.known)
+
+    def within(self, points: NDArray[np.intp], recomputes: NDArray[np.bool_]) -> Tables:
+        """Of some of the points, ascending, and of some recomputation there, by slot and point."""
+        family = self.family.within(points, recomputes)
+        return Tables(question=self.question, family=family, known=self.known, part_of=PartOf(self, points))
 
     @cached_property
     def dp(self) -> NDArray[np.float64]:
@@ -98,7 +107,13 @@ class Tables:
 
     @cached_property
     def _block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Points, one for each block that is priced; and for every point which of these it has."""
+        """Points, one for each block that is priced; and for every point which of these it has.
+
+        Of a part of a family the blocks of all of it.
+        """
+        if self.part_of is not None:
+            whole, points = self.part_of
+            return whole._block_keys[0], whole.block_of_point[points]
         first, key = self._layout_keys
         points = self.family.points
         columns: list[Any] = [points[name][first] for name in GROUPS]
@@ -118,6 +133,8 @@ class Tables:
 
     @cached_property
     def _blocks(self) -> Parts[BlockLoad]:
+        if self.part_of is not None:
+            return self.part_of.tables._blocks
         first, _ = self._block_keys
         groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
         numbers = self._numbers(first, np.arange(len(self.family.policies)))
@@ -126,6 +143,9 @@ class Tables:
     @cached_property
     def around(self) -> Around:
         """What the stages of a plan have in common, for every point."""
+        if self.part_of is not None:
+            whole, points = self.part_of
+            return gather(whole.around, points)
         first, block = self._block_keys
         numbers = self._numbers(first, None)
         handover, lengths = [], []
@@ -153,6 +173,8 @@ class Tables:
     @cached_property
     def whole(self) -> tuple[Stage, StageWork]:
         """All stages together, on every block."""
+        if self.part_of is not None:
+            return self.part_of.tables.whole
         stage = whole_model(self.question.model)
         return stage, StageWork.of(stage, self._blocks)
 
@@ -216,6 +238,8 @@ class Tables:
     @cached_property
     def _both_passes(self) -> Parts[NDArray[np.float64]]:
         """Seconds of a micro-batch forward and backward through every part, on every block."""
+        if self.part_of is not None:
+            return self.part_of.tables._both_passes
         first, _ = self._block_keys
         return self._blocks.map(lambda part: _row(part.forward + part.backward, first))
 
@@ -311,11 +335,17 @@ class Tables:
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
         stage, work = self.whole
-        numbers = self.numbers_at(points, slots)
+        numbers = self.with_most_chunks(points, slots)
         again = _of_slots(work.sum.recomputed, slots, self.family)
         index = self._block_keys[1][points]
         both, again = gather((work.sum.forward + work.sum.backward, again), index)
         return least_passes(numbers, stage, both, again)
+
+    def with_most_chunks(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
+        """Plans of these points in numbers, with the largest number of chunks per rank that each may have."""
+        most = np.asarray([max(vps) for vps in self.family.vps])[self.family.points["depth"][points]]
+        chunks = np.where(self.family.interleaves[points], most, 1).astype(np.float64)
+        return replace(self.numbers_at(points, slots), vp=one_number(chunks))
 
     def rounds_at(self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
         """Seconds of model chunks in groups of which the slowest counts."""
@@ -357,6 +387,13 @@ class Tables:
             return replace(numbers, vp=vp)
         several = np.greater(vp, 1)
         return replace(numbers, vp=vp, overlap_pp=several if several.ndim else bool(several))
+
+
+class PartOf(NamedTuple):
+    """Tables of a whole family, and the points of a part of it."""
+
+    tables: Tables
+    points: NDArray[np.intp]
 
 
 def _of_sharding(charge: Made, number: int) -> Made:

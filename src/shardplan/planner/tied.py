@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import different
+from shardplan.arrays import coded, different, distinct
 from shardplan.estimation.perturbation import GROUPS, side_by_side
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
@@ -49,15 +49,15 @@ class PricedPlans:
     def kinds(self, plans: NDArray[np.intp]) -> NDArray[np.intp]:
         """A number for each of ``plans``, the same where they differ in placement and recomputed layers alone."""
         number, sharding, slot, layout, point = self.positions[:, plans]
-        rows = np.empty((len(plans), 4 + len(GRID)), dtype=np.int64)
+        rows = np.empty((4 + len(GRID), len(plans)), dtype=np.int64)
         for each in different(number):
             here = number == each
             family, vp = self.tables[each].family, self.tables[each].layouts.vp
             policy = np.unique(family.policies, return_inverse=True)[1]
             grid = (family.points[name][point[here]] for name in GRID)
-            rows[here, 0] = each
-            rows[here, 1:] = np.stack([sharding[here], policy[slot[here]], vp[layout[here]], *grid], axis=1)
-        return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+            rows[0, here] = each
+            rows[1:, here] = np.stack([sharding[here], policy[slot[here]], vp[layout[here]], *grid])
+        return distinct(*coded(*rows))[1]
 
     def at(self, plans: NDArray[np.intp], step_time: NDArray[np.float64]) -> PricedPlans:
         """``plans`` alone, with other step times."""

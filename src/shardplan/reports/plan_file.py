@@ -61,6 +61,8 @@ class SearchAccount:
     """Valid plans."""
     num_plans_feasible: int
     """Those that fit in memory."""
+    num_plans_pruned: int = 0
+    """Valid plans that a pruned search left out."""
     rejected: dict[str, int]
     """Combinations that break a rule, by rule."""
     search_time: float
@@ -177,6 +179,7 @@ def _account_record(file: PlanFile) -> Record:
     return ties | {
         "num_plans_evaluated": account.num_plans_evaluated,
         "num_plans_feasible": account.num_plans_feasible,
+        "num_plans_pruned": account.num_plans_pruned,
         "rejected": dict(account.rejected),
         "search_time_s": account.search_time,
         "space": plain(account.space),
@@ -311,6 +314,7 @@ def _account(checked: Any) -> SearchAccount | None:
     return SearchAccount(
         num_plans_evaluated=checked.num_plans_evaluated,
         num_plans_feasible=checked.num_plans_feasible,
+        num_plans_pruned=checked.num_plans_pruned,
         rejected=checked.rejected,
         search_time=checked.search_time_s,
         space=checked.space,

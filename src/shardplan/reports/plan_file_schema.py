@@ -80,6 +80,7 @@ def schema_of_files() -> type[BaseModel]:
         plans: list[estimate]
         num_plans_evaluated: int | None = None
         num_plans_feasible: int = 0
+        num_plans_pruned: int = 0
         rejected: dict[str, int] = {}
         search_time_s: float = 0.0
         space: dict[str, tuple[scalar, ...]] = {}

@@ -115,8 +115,8 @@ def simulated_record(ties: Ties, estimate: Estimate) -> Record:
     }
 
 
-def ties_sentence(ties: Ties, num_feasible: int) -> str:
-    """What a tie is, and how many there are."""
+def ties_sentence(ties: Ties, num_feasible: int, *, is_least: bool = False) -> str:
+    """What a tie is, and how many there are; ``is_least``: whether more plans than ``num_feasible`` may fit."""
     share = f"{100 * (ties.factor - 1):.0f} %"
     if ties.num_plans == 1:
         return f"No other plan comes within {share} of the fastest."
@@ -124,7 +124,7 @@ def ties_sentence(ties: Ties, num_feasible: int) -> str:
     count = "all of them" if roomy == ties.num_plans else f"{roomy:,} of them" if roomy else "none of them"
     return (
         f"Step times within {share} are too close to call, by measured pairs of configurations: {ties.num_plans:,} of "
-        f"the {num_feasible:,} plans that fit tie with the fastest. At the upper end of the memory band {count} "
+        f"{'at least' if is_least else 'the'} {num_feasible:,} plans that fit tie with the fastest. At the upper end of the memory band {count} "
         f"still {'fits' if roomy == 1 else 'fit'}."
     )
 

@@ -277,6 +277,10 @@ class PipelineSchedule(Schedule):
         for equal stages and free transfers.
         """
 
+    def least_bubble(self, at: Pipeline) -> Numbers:  # noqa: ARG002  # nothing is known of most schedules
+        """Passes of a mean stage that the slowest rank is idle for at least, however unequal the stages."""
+        return 0.0
+
     @abstractmethod
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:
         """Micro-batches whose activations ``rank`` keeps at its peak, in units of its whole stage."""

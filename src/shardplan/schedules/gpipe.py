@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from shardplan.arrays import Numbers
 from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule
 from shardplan.schedules.one_f_one_b import INTERLEAVING
@@ -18,6 +20,10 @@ class GPipe(PipelineSchedule):
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
         """One micro-batch's way through every other stage: each kind of pass fills the pipeline once. [s]"""
         return everyone.total - own.total
+
+    def least_bubble(self, at: Pipeline) -> Numbers:
+        """The bubble of equal stages: the slowest rank has more work, and waits for the mean of all."""
+        return np.asarray(at.pp) - 1.0
 
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:  # noqa: ARG002
         """All of them."""

@@ -54,6 +54,10 @@ class Interleaved(PipelineSchedule):
         """One micro-batch's way through a chunk of every other stage, and what uneven chunks lose. [s]"""
         return plus((everyone.total - own.total) / at.vp, pace_loss(at, own, pace))
 
+    def least_bubble(self, at: Pipeline) -> Numbers:
+        """The bubble of equal stages: the slowest rank has more work, and waits for the mean of all."""
+        return (np.asarray(at.pp) - 1) / at.vp
+
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:
         r"""Rank r warms up with :math:`2 (p - r - 1) + (v - 1) g` chunk passes and keeps one more.
 

@@ -44,6 +44,17 @@ class OneForwardOneBackward(PipelineSchedule):
             return others
         return (others - own.behind.total) + gaps(at, own)
 
+    def least_bubble(self, at: Pipeline) -> Numbers:
+        r"""Half the bubble of equal stages at least, nearly all of it where there are few micro-batches.
+
+        With the sum over stages :math:`S \ge p \bar t` and the slowest stage :math:`t_r \ge \bar t`, whatever
+        :math:`T_r` is: both gaps are at least :math:`2 T_r - n_r t_r` and none is negative, so that the step takes
+        :math:`S + (M - 1 - n_r / 2) t_r`; one gap is at least :math:`T_r - n_r t_r / 2`, so that it takes
+        :math:`S + (M - 1) t_r / 2` where all forward passes come first.
+        """
+        m, pp = np.asarray(at.num_microbatches), np.asarray(at.pp)
+        return np.where(m > pp, (pp - 1) / 2, pp - (m + 1) / 2)
+
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:
         """Rank r warms up with p - r - 1 forward passes and then keeps one more."""
         kept: Numbers = np.minimum(at.num_microbatches, at.pp - np.asarray(rank))

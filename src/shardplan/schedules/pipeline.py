@@ -22,6 +22,15 @@ def idle_time(own: Passes, everyone: Passes, numbers: PlanNumbers, pace: Numbers
     return several if np.all(many) else np.where(many, several, ONE_F_ONE_B.idle_time(at, own, everyone, pace))
 
 
+def least_bubble(numbers: PlanNumbers) -> Numbers:
+    """Passes of a mean stage that the slowest rank is idle for at least, with any number of chunks up to ``vp``."""
+    at, named = pipeline_of(numbers), named_schedule(numbers)
+    if named is not None:
+        return named.least_bubble(at)
+    alone, several = ONE_F_ONE_B.least_bubble(at), INTERLEAVED.least_bubble(at)
+    return np.where(np.asarray(numbers.vp) > 1, np.minimum(alone, several), alone)
+
+
 def reads_place(numbers: PlanNumbers) -> bool:
     """Whether the idle time of a rank depends on the ranks behind it, in any of the plans."""
     named = named_schedule(numbers)

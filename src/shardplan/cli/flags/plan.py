@@ -169,6 +169,16 @@ class SearchFlags(SpaceFlags):
         str | None,
         _search("Simulate the N best plans and rank them by that; 50 is enough for most questions.", metavar="N"),
     ] = None
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune",
+            help="Leave out plans that a bound shows to be too slow for the answer. The answer is the same, in less "
+            "time; how many plans fit is no longer known.",
+            show_default=False,
+            rich_help_panel="Search",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ def show_choice(page: Page, result: SearchResult, found: Recommendation) -> None
     page.heading("Why this plan")
     text = reason(found)
     page.line(f"{text[:1].upper()}{text[1:]}.")
-    page.line(ties_sentence(result.ties, result.num_plans_feasible))
+    page.line(ties_sentence(result.ties, result.num_plans_feasible, is_least=result.num_plans_pruned > 0))
     if not found.is_fastest:
         page.line("The fastest as flags of `shardplan estimate`:")
         page.verbatim(flags_text(result.question, found.fastest))

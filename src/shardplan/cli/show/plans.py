@@ -9,7 +9,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties, has_headroom
 from shardplan.reports.recommendation import Recommendation, simulated_sentences, simulated_text
-from shardplan.reports.texts.answer import percent, signed_time
+from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
 from shardplan.reports.texts.plan import field_text, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
 
@@ -25,7 +25,7 @@ def show_plans(page: Page, result: SearchResult, found: Recommendation, most: in
     listed = list(result.estimates[:most])
     if found.place is None or found.place > most:
         listed = sorted([*listed, found.estimate], key=lambda e: max(ties.time_of(e), ties.time_of(best)))
-    page.heading("Best plans", f"of {result.num_plans_feasible:,} that fit, each with other degrees; mb: micro-batch")
+    page.heading("Best plans", f"of {num_that_fit(result)} that fit, each with other degrees; mb: micro-batch")
     if len(listed) > 1:
         lost = ["" if e is best else _lost(ties.time_of(e), ties.time_of(best)) for e in listed]
         retimed = ties.retimed

@@ -4,8 +4,8 @@ Plans, pipelines, the memory of every plan and all that computes are the same fo
 Memory decides which plans fit, and nothing else: plans fall into classes, by the smallest capacity in which they fit,
 and the fastest plan of a capacity is that of its own class or of a smaller one. Networks stand side by side on an axis
 of their own, in front of those of the plans. A plan is left out of the pricing only where a bound shows that it is
-slower than one that fits as small a memory: the micro-batches on a mean stage, then those on its slowest stage with
-the bubble, each without what states exchange. So the fastest plan is that of an exhaustive search of each question.
+slower than one that fits as small a memory (``planner.bounds``). So the fastest plan is that of an exhaustive search of
+each question.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from shardplan.estimation.step import whole_step
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
+from shardplan.planner.bounds import least_of_piece, least_of_points
 from shardplan.planner.evaluation import TablePiece, pieces_of
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
@@ -134,7 +135,7 @@ class _Asked:
     def _look_at(self, both: _Both, family: int, piece: TablePiece, leaders: Leaders) -> None:
         """Plans of a piece that could be the fastest for some question."""
         classes = {sharding: self._classes(piece, sharding) for sharding in piece.at.shardings}
-        bound = self._finished(both.times.least_passes_at(piece.at.points, piece.at.slots))
+        bound = np.asarray(least_of_points(both.times, piece.at.points, piece.at.slots))
         columns = _columns(leaders.may_lead(bound, np.minimum.reduce([*classes.values()])))
         if not len(columns):
             return
@@ -146,13 +147,12 @@ class _Asked:
         self, piece: TablePiece, sharding: int, classes: NDArray[np.intp], family: int, leaders: Leaders
     ) -> None:
         """Plans of a piece under a kind of sharding whose slowest stage might be fast enough."""
-        step = piece.step(sharding)
-        columns = _columns(leaders.may_lead(self._spread(step.least_busy, classes), classes))
+        columns = _columns(leaders.may_lead(self._spread(least_of_piece(self.joint, piece), classes), classes))
         if 0 < len(columns) < len(piece.at.points):
             piece, classes = piece.within(piece.at.tables, columns), classes[:, columns]
-            step = piece.step(sharding)
         if len(columns):
-            times, at = self._spread(step.busiest, classes), piece.at
+            busiest, at = piece.step(sharding).busiest, piece.at
+            times = self._spread(whole_step(self.joint, busiest), classes)
             leaders.look_at(times, classes, family=family, sharding=sharding, slots=at.slots, points=at.points)
 
     def _classes(self, piece: TablePiece, sharding: int) -> NDArray[np.intp]:
@@ -163,12 +163,9 @@ class _Asked:
         shape = len(piece.at.slots), len(piece.at.points)
         return np.broadcast_to(np.where(kept, classes, len(self.usable)), shape)
 
-    def _spread(self, busiest: Numbers, classes: NDArray[np.intp]) -> NDArray[np.float64]:
+    def _spread(self, times: Numbers, classes: NDArray[np.intp]) -> NDArray[np.float64]:
         """Step times by network, slot and point. [s]"""
-        return np.broadcast_to(self._finished(busiest), (1 + max(self.networks), *classes.shape))
-
-    def _finished(self, busiest: Numbers) -> NDArray[np.float64]:
-        return np.asarray(whole_step(self.joint, busiest))
+        return np.broadcast_to(times, (1 + max(self.networks), *classes.shape))
 
     def _plans(self, tables: Sequence[_Both], places: Sequence[Place | None]) -> list[Plan | None]:
         """Of every question the fastest plan over the chunks per rank at its place."""

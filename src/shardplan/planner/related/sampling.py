@@ -47,8 +47,9 @@ class PlanSample:
 def sample_of(question: Question, tables: Sequence[Table], most: int, seed: int = 0) -> PlanSample:
     """About ``most`` plans of ``tables``, the same ones for the same seed."""
     random = np.random.default_rng(seed)
-    whole = sum(table.num_evaluated for table in tables)
-    drawn = [(table.tables, _drawn(table, most * table.num_evaluated / max(whole, 1), random)) for table in tables]
+    sizes = [table.family.num_plans() for table in tables]
+    shares = [most * size / max(sum(sizes), 1) for size in sizes]
+    drawn = [(table.tables, _drawn(table, share, random)) for table, share in zip(tables, shares, strict=True)]
     parts = [(held, plans) for held, plans in drawn if len(plans)]
     found = [outcomes(question, held, plans) for held, plans in parts]
     return PlanSample(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
+from shardplan.reports.texts.answer import num_that_fit
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_time
 
@@ -20,7 +21,7 @@ def search_line(result: SearchResult) -> str:
     """How many plans fit, and the one to take."""
     question = result.question
     asked = f"{question.model.name} on {question.num_accelerators:,} x {question.cluster.accelerator.name}"
-    counts = f"{result.num_plans_feasible:,} of {result.num_plans_evaluated:,} plans fit"
+    counts = f"{num_that_fit(result)} of {result.num_plans_valid:,} plans fit"
     if result.recommended is None:
         return f"{asked}: {counts}"
     return f"{asked}: {counts}; take {estimate_line(result.recommended)}"

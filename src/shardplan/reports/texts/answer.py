@@ -7,8 +7,14 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
+from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import memory_bar
 from shardplan.units import format_bytes, format_count, format_rate, format_time
+
+
+def num_that_fit(result: SearchResult) -> str:
+    """How many plans fit; of a pruned search at least how many."""
+    return f"{'at least ' if result.num_plans_pruned else ''}{result.num_plans_feasible:,}"
 
 
 def percent(share: float) -> str:

@@ -10,7 +10,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import term_label
 from shardplan.reports.explanation import Alternative, Difference, Explanation
-from shardplan.reports.texts.answer import percent, signed_time
+from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
 from shardplan.reports.texts.plan import short_changes
 from shardplan.units import format_bytes, format_time
 from shardplan.words import joined
@@ -31,9 +31,9 @@ def limits_sentences(explanation: Explanation) -> tuple[str, str]:
 def account_sentences(result: SearchResult) -> list[str]:
     """How much was searched, and what the best is the best of; which combinations break a rule."""
     axes = [name for name, values in result.space.items() if len(values) > 1]
-    text = (
-        f"{result.num_plans_evaluated:,} plans in {format_time(result.search_time)}; {result.num_plans_feasible:,} fit."
-    )
+    text = f"{result.num_plans_valid:,} plans in {format_time(result.search_time)}; {num_that_fit(result)} fit."
+    if result.num_plans_pruned:
+        text += f" {result.num_plans_pruned:,} were not priced: a bound shows that they are too slow for this answer."
     if result.estimates:
         text += f" The first is the optimum of the declared space, every combination of {joined(axes)}."
     rejected = [(rule, number) for rule, number in result.rejected.items() if number]

@@ -42,7 +42,12 @@ def plan_answer(body: SearchBody, cancelled: Cancelled) -> Record:
     from shardplan.reports.explanation import explain, explained_record
 
     found = search(
-        **_question(body), **_space(body), top=body.top, simulate_top=body.simulate_top, stop=cancelled
+        **_question(body),
+        **_space(body),
+        top=body.top,
+        simulate_top=body.simulate_top,
+        prune=body.prune,
+        stop=cancelled,
     ).stating_what_was_not_searched()
     return explained_record(found, explain(found))
 

@@ -97,6 +97,10 @@ class SearchBody(QuestionBody, SpaceFields):
     simulate_top: Annotated[int, Field(ge=1, le=MOST_SIMULATED)] | None = Field(
         None, description="Simulate this many of the best plans and rank them by that."
     )
+    prune: bool = Field(
+        False,  # noqa: FBT003  # pydantic takes the default first
+        description="Leave out plans that a bound shows to be too slow for the answer, which stays the same.",
+    )
 
 
 class EstimateBody(QuestionBody):
@@ -165,5 +169,7 @@ class BudgetBody(RunBody, SpaceFields):
     days: Annotated[float, Field(gt=0, le=1e6)] | None = Field(None, description="At most this many days.")
     money: Annotated[float, Field(gt=0, le=1e15)] | None = Field(None, description="At most this cost.")
     energy: Annotated[float, Field(gt=0, le=1e15)] | None = Field(None, description="At most this energy. In kWh.")
-    batch_ramp: Name | None = Field(None, description="A batch until a number of tokens is done: 512x4096:252M,1024:2.87T.")
+    batch_ramp: Name | None = Field(
+        None, description="A batch until a number of tokens is done: 512x4096:252M,1024:2.87T."
+    )
     operations: OperationsBody | None = Field(None, description="How the cluster is run.")  # type: ignore[valid-type]

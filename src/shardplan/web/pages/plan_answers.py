@@ -115,7 +115,10 @@ def _reasons(question: PageQuestion, found: PageAnswer, stop: Callable[[], bool]
     taken = recommendation(found.result.ties, result.estimates)
     texts = best_texts(reasons, result.estimates)
     return {
-        "choice": [sentence(reason(taken)), ties_sentence(found.result.ties, result.num_plans_feasible)],
+        "choice": [
+            sentence(reason(taken)),
+            ties_sentence(found.result.ties, result.num_plans_feasible, is_least=result.num_plans_pruned > 0),
+        ],
         "limits": limits_sentences(reasons),
         "better": sentence(most_helpful(result, reasons).rstrip(".")),
         "better_address": f"/?{offer.query()}" if offer != question else "",
@@ -148,7 +151,7 @@ async def space(request: Request) -> HTMLResponse:
 
     context = await worked_out(request, question, "space", work)
     found = await asked(request, question)
-    return fragment(request, "plan_space.html", evaluated=f"{found.result.num_plans_evaluated:,}", **context)
+    return fragment(request, "plan_space.html", evaluated=f"{found.result.num_plans_valid:,}", **context)
 
 
 async def compare(request: Request) -> HTMLResponse:

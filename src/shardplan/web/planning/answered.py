@@ -71,7 +71,9 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
     """Searches. Raises FieldError and InputError, and ``SearchStopped`` where ``stop`` says so."""
     put, locks = question.put(), question.restrictions()
     try:
-        result = search_question(put.question, top=LISTED, limit=locks, stack=put.stack, stop=stop, offers=False)
+        result = search_question(
+            put.question, top=LISTED, limit=locks, stack=put.stack, stop=stop, offers=False, prune=True
+        )
     except SearchStopped:
         raise
     except ShardplanError as error:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from shardplan.estimation.estimate import Estimate
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import Ties, has_headroom
-from shardplan.reports.texts.answer import percent, signed_time
+from shardplan.reports.texts.answer import num_that_fit, percent, signed_time
 from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
 from shardplan.units import format_bytes, format_time
 from shardplan.web.state import plan_code
@@ -71,7 +71,7 @@ def plan_table(result: SearchResult) -> dict[str, Any]:
     ]
     places = {each.plan: str(number) for number, each in enumerate(result.estimates, start=1)}
     rows = [_row(places.get(each.plan, ""), each, ties, best, (degrees, switches)) for each in listed]
-    return {"columns": columns, "rows": rows, "feasible": f"{result.num_plans_feasible:,}", "factor": ties.factor - 1}
+    return {"columns": columns, "rows": rows, "feasible": num_that_fit(result), "factor": ties.factor - 1}
 
 
 def _row(place: str, estimate: Estimate, ties: Ties, best: Estimate, shown: tuple[list[str], list[str]]) -> PlanRow:
