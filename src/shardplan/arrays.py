@@ -111,6 +111,13 @@ def column(values: Sequence[Any]) -> Any:
     return first if all(each == first for each in values) else np.asarray(values)
 
 
+def first_axis(values: Sequence[Numbers], num_axes: int) -> Numbers:
+    """Values along a first axis, with ``num_axes`` more behind it; one number where all are equal."""
+    if len(set(values)) == 1:
+        return values[0]
+    return np.asarray(values, dtype=np.float64).reshape(-1, *[1] * num_axes)
+
+
 def gather(record: Record, index: NDArray[np.intp]) -> Record:
     """``record`` with every array inside it taken at ``index`` along its last axis; numbers stay numbers."""
     return mapped(record, lambda array: array if array.shape[-1:] in {(), (1,)} else array.take(index, axis=-1))

@@ -1,4 +1,4 @@
-"""Questions that differ in memory and network rates, answered together: each answer is that of its own search."""
+"""Questions that differ in memory and rates, answered together: each answer is that of its own search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.planner.evaluation import pieces_of
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.related.alike import MOST_NETWORKS, best_of_alike
+from shardplan.planner.related.alike import MOST_SYSTEMS, best_of_alike
 from shardplan.planner.related.leaders import Leaders
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question
@@ -32,22 +32,27 @@ FULL = (1.0, 0.4, 0.1, 0.03, 0.01)
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[Question]:
-    """A question with other capacities and other networks, in any order."""
+    """A question with other capacities, networks and rates of the accelerator, in any order."""
     asked = draw(questions())
-    tiers = draw(st.lists(st.lists(st.sampled_from(FACTORS), min_size=4, max_size=4), min_size=1, max_size=3))
+    tiers = draw(st.lists(st.lists(st.sampled_from(FACTORS), min_size=6, max_size=6), min_size=1, max_size=3))
     shares = draw(st.lists(st.sampled_from(FULL), min_size=1, max_size=4, unique=True))
     return draw(st.permutations([_changed(asked, factors, share) for factors in tiers for share in shares]))
 
 
 def _changed(asked: Question, factors: list[float], share: float) -> Question:
-    """``factors``: of bandwidth and latency of the innermost tier, and of those around it."""
+    """``factors``: of bandwidth and latency of the innermost tier, and of those around it; of memory and peaks."""
     cluster, context = asked.cluster, float(asked.profile.context_bytes)
     tiers = tuple(
         replace(tier, bandwidth=tier.bandwidth * factors[2 * (n > 0)], latency=tier.latency * factors[2 * (n > 0) + 1])
         for n, tier in enumerate(cluster.tiers)
     )
     memory = context + share * (cluster.accelerator.memory_bytes - context)
-    part = replace(cluster.accelerator, memory_bytes=memory)
+    part = replace(
+        cluster.accelerator,
+        memory_bytes=memory,
+        memory_bandwidth=cluster.accelerator.memory_bandwidth * factors[4],
+        peak_flops={name: peak * factors[5] for name, peak in cluster.accelerator.peak_flops.items()},
+    )
     return replace(asked, cluster=replace(cluster, accelerator=part, tiers=tiers))
 
 
@@ -75,7 +80,7 @@ def test_each_answer_is_that_of_a_search(asked: list[Question], limit: dict[str,
 
 def test_capacities_and_networks_decide() -> None:
     """Every network has several fastest plans, and one capacity in which nothing fits; more networks than at a time."""
-    capacities, networks = (80.0, 12.0, 6.0, 3.0, 1.5), [2.0 + 3 * n for n in range(MOST_NETWORKS + 1)]
+    capacities, networks = (80.0, 12.0, 6.0, 3.0, 1.5), [2.0 + 3 * n for n in range(MOST_SYSTEMS + 1)]
     asked = [_of_size(question(network=network), memory) for network in networks for memory in capacities]
     found = best_of_alike(asked, restrictions=Restrictions(limit=LIMIT))
     for number in (0, 1, 2, 3, 4, 41, 42, len(asked) - 3, len(asked) - 1):

@@ -80,6 +80,7 @@ def test_a_grid_is_what_its_record_says() -> None:
         ({"inter_node_bandwith": 3}, "did you mean inter_node_bandwidth"),
         ({"tp": [1, 2]}, "field of the plan"),
         ({"plan": "best"}, "fastest or recommended"),
+        ({"peak_flops": "989"}, "peaks by number format"),
         ({"limit.tpp": [1]}, "unknown field of the plan"),
         ({"software.kernel": "eager"}, "did you mean kernels"),
         ({"gpus": []}, "no values"),

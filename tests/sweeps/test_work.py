@@ -67,6 +67,18 @@ def test_the_fastest_plans_of_several_capacities_are_those_of_each_alone(memorie
     assert len(set(times)) > 2  # it is a question in which memory decides
 
 
+def test_rates_of_the_accelerator_are_written_as_on_the_command_line() -> None:
+    rates = {"peak_flops": ["bf16=500", {"bf16": "2PFLOP/s"}], "memory_bandwidth": [1000, "4TB/s"]}
+    grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": 80} | rates)
+    assert grid.group_size == grid.num_questions == 4
+    for row in rows_of(grid, range(4)):
+        asked = put(grid.point(row["question"]))
+        assert asked.question.cluster.accelerator.peak("bf16") in {5e14, 2e15}
+        assert asked.question.cluster.accelerator.memory_bandwidth in {1e12, 4e12}
+        best = search_question(asked.question, top=1, suggestions=False, stack=asked.stack, **CHOICES).estimates[0]
+        assert (row["step_time_s"], row["micro_batch_size"]) == (best.step_time, best.plan.micro_batch_size)
+
+
 def test_a_question_that_breaks_a_rule_is_a_row_with_the_reason() -> None:
     grid = grid_of(SMALL | {"memory": [0.1, 80], "gpus": 8, "global_batch_size": 16})
     refused, fits = rows_of(grid, range(2))

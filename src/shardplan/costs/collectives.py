@@ -15,7 +15,7 @@ from typing import assert_never
 
 import numpy as np
 
-from shardplan.arrays import Numbers, any_holds, concatenated
+from shardplan.arrays import Numbers, any_holds, concatenated, first_axis
 from shardplan.costs.copies import sent_once
 from shardplan.costs.domains import parts_in_domains
 from shardplan.costs.links import exchange_load, exchange_share, usable_share
@@ -106,10 +106,7 @@ class Network:
 
 def _columns(rates: Sequence[tuple[Numbers, ...]], num_axes: int) -> tuple[Numbers, ...]:
     """Rates of every tier, one for each network along a first axis; one number where all are equal."""
-    return tuple(
-        of_tier[0] if len(set(of_tier)) == 1 else np.asarray(of_tier).reshape(-1, *[1] * num_axes)
-        for of_tier in zip(*rates, strict=True)
-    )
+    return tuple(first_axis(of_tier, num_axes) for of_tier in zip(*rates, strict=True))
 
 
 def domain_size(tier: NetworkTier, num_accelerators: int) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 
-from shardplan.arrays import Numbers, is_zero, scaled
+from shardplan.arrays import Numbers, first_axis, is_zero, scaled
 from shardplan.costs.efficiency import attention_efficiency, depth_efficiency, tile_padding
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Accelerator
@@ -23,6 +24,27 @@ MERGE_FORWARD, MERGE_BACKWARD = 10.0, 12.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MachineRates:
+    """What accelerators that differ in nothing else can do, side by side."""
+
+    memory_bandwidth: Numbers
+    """[bytes/s]"""
+    peak_flops: Mapping[str, Numbers]
+    """Dense peak of each number format that the job computes in. [FLOP/s]"""
+
+    @classmethod
+    def side_by_side(cls, accelerators: Sequence[Accelerator], recipe: Recipe, *, num_axes: int) -> MachineRates:
+        """Rates along a first axis, with ``num_axes`` more behind it; one that all have in common stays a number."""
+        return cls(
+            memory_bandwidth=first_axis([each.memory_bandwidth for each in accelerators], num_axes),
+            peak_flops={
+                name: first_axis([each.peak(name) for each in accelerators], num_axes)
+                for name in (recipe.matmul, recipe.dense_math)
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """An accelerator as its calibration profile sees it."""
 
@@ -30,11 +52,14 @@ class Machine:
     profile: Profile
     recipe: Recipe
     software: Software = field(default_factory=Software)
+    rates: MachineRates | None = None
+    """Rates of several accelerators side by side, in place of those of the one."""
 
     @property
     def memory_rate(self) -> Numbers:
         """Achieved memory bandwidth. [bytes/s]"""
-        return self.accelerator.memory_bandwidth * self.profile.memory_efficiency
+        nominal = self.accelerator.memory_bandwidth if self.rates is None else self.rates.memory_bandwidth
+        return nominal * self.profile.memory_efficiency
 
     def matmul_rate(self, number_format: str) -> Numbers:
         """Rate of large dense products. [FLOP/s] Raises InputError where the part has no such format."""
@@ -43,7 +68,8 @@ class Machine:
     def peak(self, number_format: str) -> Numbers:
         """Dense peak at sustained power and clocks. [FLOP/s] Raises InputError where the part has no such format."""
         sustained = self.profile.accelerator_rate.get(self.accelerator.name, 1.0)
-        return self.accelerator.peak(number_format) * sustained
+        peak = self.accelerator.peak(number_format) if self.rates is None else self.rates.peak_flops[number_format]
+        return peak * sustained
 
 
 class OperatorTimes(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.costs.collectives import Network
-from shardplan.costs.roofline import Machine
+from shardplan.costs.roofline import Machine, MachineRates
 from shardplan.errors import InputError, check_kind, shown
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
@@ -50,6 +50,8 @@ class Question:
     """Calibration constants in place of those of the accelerator's generation."""
     given_network: Network | None = field(default=None, repr=False, compare=False)
     """Network in place of the cluster's: several side by side, for questions that are answered together."""
+    given_rates: MachineRates | None = field(default=None, repr=False, compare=False)
+    """Rates in place of those of the accelerator, likewise."""
 
     def __post_init__(self) -> None:
         """Checks the world size, the memory and the number format. Raises ``InputError``."""
@@ -98,6 +100,7 @@ class Question:
             profile=profile,
             recipe=self.job.recipe,
             software=self.job.software,
+            rates=self.given_rates,
         )
 
     @property

@@ -110,7 +110,7 @@ def _reader(name: str) -> Callable[[object], Any]:
         return lambda value: _quantity(name, value)
     if name in COUNTS:
         return lambda value: _count(name, value)
-    return _same if name == "peak_flops" else _reader_of(Job, name)
+    return _peaks if name == "peak_flops" else _reader_of(Job, name)
 
 
 def _same(value: object) -> Any:
@@ -142,6 +142,15 @@ def _quantity(name: str, value: object) -> float:
         raise _refused(name, value, "a number or a text with a unit")
     text = value if isinstance(value, str) else f"{value!r}"
     return parse_quantity(text, QUANTITIES[name][0], field=name)
+
+
+def _peaks(value: object) -> dict[str, float]:
+    """Rates by number format, in FLOP/s; a number without a unit is read as the command line does: TFLOP/s."""
+    given = value if isinstance(value, Mapping) else dict(part.partition("=")[::2] for part in str(value).split(","))
+    found = {str(name).strip(): str(rate).strip() for name, rate in given.items()}
+    if not all(name and rate for name, rate in found.items()):
+        raise _refused("peak_flops", value, "peaks by number format, such as bf16=989 or {bf16: 989, fp8: 1979}")
+    return {name: parse_quantity(rate, "flop rate", field=f"peak_flops.{name}") for name, rate in found.items()}
 
 
 def _count(name: str, value: object) -> int:

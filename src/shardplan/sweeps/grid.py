@@ -24,6 +24,7 @@ OUTERMOST: Final = ("model", "stack", "cluster", "accelerator")
 """Fields that change slowest in the order of the work: what questions share is kept for the latest of them."""
 TOGETHER: Final = (
     *("memory", "inter_node_bandwidth", "intra_node_bandwidth", "inter_node_latency", "intra_node_latency"),
+    *("memory_bandwidth", "peak_flops"),
 )
 """Fields that change fastest, the first of them the fastest: questions that differ in these alone are answered
 together."""

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from shardplan.errors import ShardplanError
+from shardplan.inputs.job import Job
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import best_of_alike
 from shardplan.planner.search import search_question
@@ -33,7 +34,7 @@ def _apart(point: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _answered(grid: SweepGrid, points: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
-    """Rows of questions that differ in memory and network rates alone, which are answered together."""
+    """Rows of questions that differ in memory and rates alone, which are answered together."""
     rows = {number: asked_row(grid, number, point) for number, point in points}
     puts: dict[int, PutPoint] = {}
     for number, point in points:
@@ -41,8 +42,12 @@ def _answered(grid: SweepGrid, points: Sequence[tuple[int, dict[str, Any]]]) -> 
             puts[number] = put(point)
         except Exception as error:  # noqa: BLE001  # one question must not end a sweep
             rows[number] |= _failed(error)
-    for number, answer in zip(puts, _answers([*puts.values()]), strict=True):
-        rows[number] |= answer
+    by_job: dict[Job, list[int]] = {}  # peaks of other number formats can change the usual precision
+    for number, each in puts.items():
+        by_job.setdefault(each.question.job, []).append(number)
+    for numbers in by_job.values():
+        for number, answer in zip(numbers, _answers([puts[each] for each in numbers]), strict=True):
+            rows[number] |= answer
     return iter(rows.values())
 
 

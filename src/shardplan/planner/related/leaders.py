@@ -1,4 +1,4 @@
-"""The fastest plan so far of every network and every class of memory, while plans are looked at piece by piece."""
+"""The fastest plan so far of every system and every class of memory, while plans are looked at piece by piece."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ Place = tuple[int, int, int, int]
 
 
 class Leaders:
-    """The fastest plan so far, by network and by the smallest capacity in which it fits."""
+    """The fastest plan so far, by system and by the smallest capacity in which it fits."""
 
-    def __init__(self, num_networks: int, num_capacities: int) -> None:
-        self._shape = num_networks, num_capacities
+    def __init__(self, num_systems: int, num_capacities: int) -> None:
+        self._shape = num_systems, num_capacities
         self._time = np.full(self._shape, np.inf)
         self._place: dict[tuple[int, int], Place] = {}
-        self._limit = np.full((num_networks, num_capacities + 1), np.inf)
+        self._limit = np.full((num_systems, num_capacities + 1), np.inf)
         self._limit[:, -1] = -np.inf
 
     def may_lead(self, bound: NDArray[np.float64], classes: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Where plans that take ``bound`` at least could be the fastest of a network and a capacity.
+        """Where plans that take ``bound`` at least could be the fastest of a system and a capacity.
 
-        ``bound``: by network, slot and point; ``classes``: the smallest capacity in which each plan fits, by slot and
+        ``bound``: by system, slot and point; ``classes``: the smallest capacity in which each plan fits, by slot and
         point, and the number of capacities where it fits none. [s]
         """
         flags: NDArray[np.bool_] = bound <= self._limit[:, classes]
@@ -38,9 +38,9 @@ class Leaders:
         slots: NDArray[np.intp],
         points: NDArray[np.intp],
     ) -> None:
-        """Plans of one kind of sharding: their times by network, slot and point, and their classes."""
-        network, row, column = np.nonzero(self.may_lead(times, classes))
-        time, group = times[network, row, column], network * self._shape[1] + classes[row, column]
+        """Plans of one kind of sharding: their times by system, slot and point, and their classes."""
+        system, row, column = np.nonzero(self.may_lead(times, classes))
+        time, group = times[system, row, column], system * self._shape[1] + classes[row, column]
         least = self._time.ravel().copy()
         np.minimum.at(least, group, time)
         best = np.flatnonzero(time == least[group])
@@ -55,11 +55,11 @@ class Leaders:
         if (time, place) < (float(self._time[group]), self._place.get(group, place)) or group not in self._place:
             self._time[group], self._place[group] = time, place
 
-    def best(self, network: int, capacity: int) -> Place | None:
-        """The fastest plan of a network that fits in a capacity; None where none does."""
+    def best(self, system: int, capacity: int) -> Place | None:
+        """The fastest plan of a system that fits in a capacity; None where none does."""
         found = [
-            (self._time[network, each], self._place[network, each])
+            (self._time[system, each], self._place[system, each])
             for each in range(capacity + 1)
-            if (network, each) in self._place
+            if (system, each) in self._place
         ]
         return min(found)[1] if found else None
