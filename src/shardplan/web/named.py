@@ -16,6 +16,7 @@ from shardplan.inputs.readers.catalog import (
     load_accelerator,
     load_cluster,
     load_model,
+    names_accelerator,
     shipped_name,
 )
 from shardplan.inputs.readers.cluster_record import cluster_from_record
@@ -41,6 +42,8 @@ def cluster_meant(
     """
     replaced: Overrides = overrides or {}
     part = None if accelerator is None else shipped_name("accelerator", accelerator)
+    if part is None and names_accelerator(cluster):
+        cluster, part = None, shipped_name("accelerator", cluster)
     if isinstance(cluster, str):
         return load_cluster(shipped_name("cluster", cluster), accelerator=part, **replaced)
     if cluster is not None and part is not None:

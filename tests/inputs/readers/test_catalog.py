@@ -31,11 +31,19 @@ def test_names_in_any_case(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "cluster"), [("mi355x", "hgx-mi355x"), ("H100", "dgx-h100"), ("gb200", "gb200-nvl72")]
+)
+def test_the_name_of_an_accelerator_is_its_usual_cluster(name: str, cluster: str) -> None:
+    assert load_cluster(name).name == cluster
+    assert load_cluster(name) == cluster_of_accelerator(name)
+    assert any("the usual one of" in text for text in load_cluster(name).assumptions)
+
+
+@pytest.mark.parametrize(
     ("load", "name", "message", "hint"),
     [
         (load_cluster, "dgx-h10", "unknown cluster 'dgx-h10': did you mean dgx-h100", "shardplan clusters"),
         (load_cluster, "nowhere", "unknown cluster 'nowhere'", "see `shardplan clusters`"),
-        (load_cluster, "H100-SXM-80GB", "unknown cluster", "H100-SXM-80GB is one of the accelerators"),
         (load_accelerator, "dgx-h100", "unknown accelerator", "dgx-h100 is one of the clusters"),
         (load_accelerator, "a100", "unknown accelerator 'a100'", "a100-sxm-40gb, a100-sxm-80gb"),
         (cluster_of_accelerator, "h100-sx", "did you mean h100-sxm-80gb", "h100-sxm-80gb"),

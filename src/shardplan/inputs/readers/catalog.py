@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, Unpack
 
 from shardplan.errors import InputError, UnknownNameError, nearest_names, shown
 from shardplan.files import DATA, Document, looks_like_path, printable, read_document, shipped_document
@@ -81,13 +81,27 @@ def load_cluster(
 ) -> Cluster:
     """A cluster by name or by the path of its file, with single values replaced: see :class:`Overrides`.
 
-    Another ``accelerator`` brings its own fast link where that is of the same family. Raises InputError.
+    The name of an accelerator is its usual cluster. Another ``accelerator`` brings its own fast link where that is of the
+    same family. Raises InputError.
     """
+    if (
+        accelerator is None
+        and names_accelerator(name_or_path)
+        and not _is_users("cluster", name_or_path, is_path=False)
+    ):
+        return cluster_of_accelerator(name_or_path, **overrides)
     document, label, taken = _document("cluster", name_or_path)
     cluster = _assuming(cluster_from(document, label, _own_accelerator(document, label)), taken)
     if accelerator is not None:
         cluster = _with_accelerator(cluster, accelerator)
     return override(cluster, overrides)
+
+
+def names_accelerator(cluster: object) -> TypeGuard[str]:
+    """Whether what is to be a cluster is the name of an accelerator, and not that of a cluster."""
+    if not isinstance(cluster, str) or not cluster.strip() or _is_one("cluster", cluster):
+        return False
+    return _is_one("accelerator", cluster)
 
 
 def _assuming(cluster: Cluster, taken: tuple[str, ...]) -> Cluster:
