@@ -41,7 +41,7 @@ from shardplan.estimation.evidence import LIKELY, KnownRuns
 from shardplan.estimation.gaps import OUTSIDE, Gap, comparable, gap_of_plan, gaps_of, largest_scale, total_factor
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
-from shardplan.inputs.kinds import recurrent_share
+from shardplan.frameworks.layer_kinds import recurrent_share
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import EVEN, PLAIN, Features, Residual, Shares, read_residuals
 
