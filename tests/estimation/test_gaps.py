@@ -36,6 +36,17 @@ def test_what_three_sources_measured_has_no_gap() -> None:
     assert total_factor(()) == 1
 
 
+def test_layers_without_attention_that_no_run_had() -> None:
+    """Models of Mamba-2 alone are another kind than dense transformers, and near to hybrids that are mostly Mamba-2."""
+    (gap,) = found(runs(), recurrent=1.0)
+    assert gap.factor == gaps.UNMEASURED_KIND
+    assert "share of layers without attention" in gap.reason
+    assert found([*runs(), *runs(features=replace(H100, recurrent=0.9), name="hybrids")], recurrent=1.0) == ()
+    assert found(runs(), quantity="memory", recurrent=1.0) == ()
+    apart = KnownRuns(runs(1)).squared(replace(H100, recurrent=1.0))
+    assert math.sqrt(apart[0]) == pytest.approx(2.0)  # as far as a mixture of experts
+
+
 def test_a_generation_that_no_run_covers_is_one_gap() -> None:
     (gap,) = found(runs(), accelerator="mi300x", generation="cdna3")
     assert gap.factor == gaps.UNMEASURED

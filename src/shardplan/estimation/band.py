@@ -41,6 +41,7 @@ from shardplan.estimation.evidence import LIKELY, KnownRuns
 from shardplan.estimation.gaps import OUTSIDE, Gap, comparable, gap_of_plan, gaps_of, largest_scale, total_factor
 from shardplan.estimation.own_runs import doubts_of, own_runs, told_of
 from shardplan.estimation.question import Question
+from shardplan.frameworks.layer_kinds import recurrent_share
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import EVEN, PLAIN, Features, Residual, Shares, read_residuals
 
@@ -98,6 +99,7 @@ def features_of(question: Question, shares: Shares = EVEN, plan: Plan = PLAIN) -
         plan=plan,
         shares=Shares(**{name: round(getattr(shares, name), 2) for name in UNCERTAIN}),
         trained=question.job.trained,
+        recurrent=recurrent_share(question.model),
     )
 
 

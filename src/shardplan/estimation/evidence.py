@@ -112,7 +112,9 @@ OF_PLAN = (
     Respect("overlap_ep", SWITCH, lambda plan: float(plan.ep > 1 and plan.overlap_ep)),
     Respect("sequence_parallel", SWITCH, lambda plan: float(plan.tp > 1 and plan.sequence_parallel)),
 )
-OF_QUESTION = (*LIKENESS, *SCALE, *LENGTHS)
+MIXERS = (Respect("recurrent", KIND, lambda run: run.recurrent),)
+"""Layers that carry a state along the sequence in place of attention."""
+OF_QUESTION = (*LIKENESS, *SCALE, *LENGTHS, *MIXERS)
 RESPECTS = (*OF_QUESTION, *OF_PLAN)
 """Everything that a distance is made of."""
 ALL = tuple(each.name for each in RESPECTS)

@@ -38,6 +38,9 @@ root of their runs: 77, 85)."""
 UNMEASURED_KIND = 1.3
 """For mixtures of experts (or dense models) on a generation that has runs of the other kind alone. Errors of that kind
 and generation kept from the band: 77 % of mixtures inside without the factor, 84 % with it; with those errors 82 %."""
+OTHER_MIXERS = 0.15
+"""Difference in the share of layers without attention from which on a run is of another kind of model. Judgement; the
+factor is that of mixtures of experts."""
 UNMEASURED_FORMAT = 1.25
 """For a number format that no run of the generation computes in, as for a part. Judgement: errors alone say nothing
 (fp8 bands are as good without the fp8 runs of the generation), but its matrix rate was fitted to no run."""
@@ -211,6 +214,7 @@ def _of_measured(
     if quantity == "time":
         yield from _part(asked, part, covered)
         yield from _kind(asked, covered)
+        yield from _mixers(asked, covered)
         yield from _format(asked, covered, known)
     yield from _scale(asked, quantity, _alike(asked, quantity, covered), " of its generation")
 
@@ -256,6 +260,13 @@ def _kind_of(asked: Features) -> str:
 def _kind(asked: Features, covered: Sequence[Residual]) -> Iterator[Gap]:
     if all(run.features.moe != asked.moe for run in covered):
         reason = f"no {_kind_of(asked)} run of its generation was measured"
+        yield Gap(reason=reason, factor=UNMEASURED_KIND, others=f"{len(covered):,} runs of other models")
+
+
+def _mixers(asked: Features, covered: Sequence[Residual]) -> Iterator[Gap]:
+    """Models of which more layers carry a state than of any that was measured, or fewer."""
+    if all(abs(run.features.recurrent - asked.recurrent) > OTHER_MIXERS for run in covered):
+        reason = "no measured run of its generation has such a share of layers without attention"
         yield Gap(reason=reason, factor=UNMEASURED_KIND, others=f"{len(covered):,} runs of other models")
 
 

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from shardplan.errors import InputError, UnknownNameError, shown
 from shardplan.fields import dataclass
 from shardplan.frameworks.conditions import Condition, parse_condition
+from shardplan.frameworks.layer_kinds import LAYER_KINDS
 from shardplan.frameworks.option_entries import OptionTable, read_options
 from shardplan.inputs.job import PRECISIONS, Optimizer
-from shardplan.inputs.kinds import LAYER_KINDS
 from shardplan.inputs.plan import NAME, OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, Sharding, TpKind, placement_tokens
 
 Switch = Literal["either", "on", "off"]

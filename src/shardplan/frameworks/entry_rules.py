@@ -11,9 +11,9 @@ import numpy as np
 from shardplan.arrays import Flags, all_hold
 from shardplan.frameworks.capabilities import ANY_PLACEMENT
 from shardplan.frameworks.conditions import recompute_words
+from shardplan.frameworks.layer_kinds import layer_kinds
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, replicas
-from shardplan.inputs.kinds import layer_kinds
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan, placement_tokens
 
 

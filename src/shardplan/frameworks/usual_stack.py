@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from shardplan.errors import InputError, UnknownNameError, check_kind
 from shardplan.fields import dataclass
+from shardplan.frameworks.layer_kinds import LAYER_KINDS, layer_kinds
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
-from shardplan.inputs.kinds import LAYER_KINDS, layer_kinds
 from shardplan.inputs.model import ModelConfig
 from shardplan.words import joined
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from shardplan.cli.layout import HARD_SPACE, INDENT, Page
+from shardplan.estimation.band import COMPARABLE
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.robustness import has_headroom
@@ -15,6 +16,7 @@ from shardplan.reports.forms.framework_options import framework_options, grouped
 from shardplan.reports.texts.answer import (
     cost_text,
     memory_use,
+    note_sentence,
     percent,
     question_parts,
     question_title,
@@ -81,7 +83,7 @@ def show_verdict(page: Page, question: Question, estimate: Estimate, *, is_whole
         text = Text("Outside the measured runs: ", style="bold yellow")
         page.labelled("", text.append(f"{estimate.not_measured}.", style="not bold default"))
     elif estimate.step_time_note is not None:
-        page.labelled("", Text(f"{estimate.step_time_note}.", style="yellow"))
+        page.labelled("", Text(note_sentence(estimate.step_time_note), style="yellow"))
     show_plan(page, estimate)
     show_framework(page, question, estimate, is_whole=is_whole)
     page.labelled("Speed", rates_text(question, estimate, is_whole=is_whole))
@@ -141,8 +143,9 @@ def show_memory(page: Page, estimate: Estimate, *, is_whole: bool = False) -> No
     if estimate.feasible and not has_headroom(estimate):
         page.line("At the upper end of its band it would not fit.", style="yellow")
     note = estimate.peak_memory_note
-    if note is not None and note != estimate.step_time_note:
-        page.line(f"{note}.", style="dim")
+    is_said = note == estimate.step_time_note or (not is_whole and estimate.peak_memory_basis != COMPARABLE)
+    if note is not None and not is_said:
+        page.line(note_sentence(note), style="dim")
 
 
 def _legend(page: Page, parts: Sequence[Share], *, is_whole: bool) -> Text:

@@ -70,6 +70,8 @@ class Features:
     """Of the predicted step: what is less certain than computing."""
     trained: str = ALL
     """What is trained: ``all`` weights, ``adapters`` next to frozen ones, or ``part`` of the weights."""
+    recurrent: float = 0.0
+    """Share of the layers that have a state-space mixer, linear attention or a short convolution."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +123,7 @@ def residual_row(run: Residual) -> dict[str, str]:
         **{key: "" if time is None else f"{time:.6g}" for key, time in _step_times(run).items()},
         "plan_factor": f"{run.plan_factor:.3f}",
         "trained": features.trained,
+        "recurrent": f"{features.recurrent:.3g}",
     }
 
 
@@ -175,6 +178,7 @@ def _shipped_residual(row: Mapping[str, str]) -> Residual:
         plan=plan_from_cell(row["plan"]),
         shares=Shares(host=shares[0], communication=shares[1], attention=shares[2]),
         trained=row["trained"],
+        recurrent=float(row["recurrent"]),
     )
     time, memory, measured, predicted = (float(row[name]) if row[name] else None for name in NUMBERS)
     return Residual(
@@ -229,6 +233,7 @@ def _from_cells(row: Mapping[str, Any], generation: str) -> Residual:
         plan=plan_from_cell(_plan_text(row)),
         shares=shares,
         trained=_choice(row, "trained", TRAINED) if "trained" in row else ALL,
+        recurrent=_number(row, "recurrent", least=0, most=1) if "recurrent" in row else 0.0,
     )
     return Residual(
         id=_text(row, "id"),

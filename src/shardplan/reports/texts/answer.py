@@ -27,6 +27,11 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
+def note_sentence(note: str) -> str:
+    """What is not measured, as a sentence; names of degrees stay as they are."""
+    return sentence(note) if note.startswith("no ") else f"{note}."
+
+
 def question_title(question: Question, count: str | None = None) -> str:
     """Model and accelerators. ``count``: their number as text, where it is not one."""
     where = f"{count or f'{question.num_accelerators:,}'} x {question.cluster.accelerator.full_name}"

@@ -15,11 +15,11 @@ from shardplan.reports.texts.answer import (
     first_source,
     how_near,
     memory_use,
+    note_sentence,
     percent,
     question_parts,
     question_title,
     run_text,
-    sentence,
     step_band,
     token_rates,
 )
@@ -109,7 +109,7 @@ def _doubt(estimate: Estimate) -> str:
     """What is not sure about the numbers."""
     if estimate.not_measured is not None:
         return f"Outside the measured runs: {estimate.not_measured}."
-    return "" if estimate.step_time_note is None else sentence(estimate.step_time_note)
+    return "" if estimate.step_time_note is None else note_sentence(estimate.step_time_note)
 
 
 def training(asked: Question, estimate: Estimate) -> dict[str, str] | None:
