@@ -152,8 +152,9 @@ def main() -> None:
             for number in clients:
                 record["loads"].append(load(at, path, bodies, clients=number, seconds=seconds))
         asked(http.client.HTTPConnection(at.host, at.port), "POST", "/api/plan", PLAN)  # once, so that it is kept
-        kept = load(at, "/api/plan", lambda: PLAN, clients=clients[-1], seconds=seconds)
-        record["loads"].append({**kept, "path": "/api/plan (kept)"})
+        for number in clients:
+            kept = load(at, "/api/plan", lambda: PLAN, clients=number, seconds=seconds)
+            record["loads"].append({**kept, "path": "/api/plan (kept)"})
         record["memory"] = memory(at, requests)
     show(record)
     given.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "assets" / "web"
 PORT = 8392
 QUESTION = "/?model=llama-3.1-70b&cluster=dgx-h100&gpus=512&tokens=15T&price=2.5"
 PINS = "&pin=tp=8;pp=4;vp=5;recompute=full&pin=tp=2;cp=4;pp=4;vp=14&show=tp=8;pp=2;vp=5"
-SHARES = {"quality": 80, "method": 6}
+SHARES = {"quality": 75, "method": 6}
 
 
 class Shot(NamedTuple):
@@ -38,6 +38,14 @@ class Shot(NamedTuple):
     is_dark: bool = False
     part: str = ""
     """Selector of the element that is shown; the window where it is empty."""
+    ready: str = "#why h2, .changes"
+    """Selector of what is there once the page has all that is shown."""
+
+
+def of_view(name: str, path: str, ready: str, height: int = 900) -> tuple[Shot, Shot]:
+    """A page in light and dark."""
+    light = Shot(f"{name}-light", path, height=height, ready=ready)
+    return light, light._replace(name=f"{name}-dark", is_dark=True)
 
 
 SHOTS = (
@@ -47,8 +55,13 @@ SHOTS = (
     Shot("compare", QUESTION + PINS, part="#compare"),
     Shot("space", QUESTION, width=1680, part=".columns"),
     Shot("nothing-fits", "/?model=llama-3.1-405b&cluster=dgx-h100&gpus=8", height=640),
+    *of_view("step", f"/step{QUESTION[1:]}", "#roofline-chart .main-svg", height=1000),
+    *of_view("decide", f"/decide{QUESTION[1:]}&decide=whatif&change.1=precision&to.1=fp8", "#decide-chart-2 .main-svg"),
+    *of_view("trust", f"/trust{QUESTION[1:]}&run=mlm-r0.8-weak-70b", "#trust-chart .main-svg", height=1000),
+    *of_view("audit", "/audit", "#answer [data-said]", height=1000),
+    *of_view("export", f"/export{QUESTION[1:]}", "#file-1"),
+    *of_view("published", f"/published{QUESTION[1:]}", "#limits-figure .main-svg"),
 )
-READY = "#why h2, .changes"
 
 
 def served() -> uvicorn.Server:
@@ -66,7 +79,7 @@ def taken(browser: Browser, shot: Shot) -> bytes:
     window = {"width": shot.width, "height": shot.height}
     page = browser.new_page(viewport=window, color_scheme=scheme, base_url=f"http://127.0.0.1:{PORT}")  # type: ignore[arg-type]  # names of sides
     page.goto(shot.path)
-    page.wait_for_selector(READY, timeout=120_000)
+    page.wait_for_selector(shot.ready, timeout=120_000)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(800)
     picture = page.locator(shot.part).screenshot() if shot.part else page.screenshot()

@@ -15,6 +15,8 @@ from shardplan import load
 from shardplan.fields import described
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.planner.stopping import SearchStopped
+from shardplan.web.json.bodies import CompareBody, SimulateBody
 from shardplan.web.json.tasks import CATALOGUES, TASKS
 
 QUESTION: dict[str, Any] = {"model": "llama-3.1-8b", "cluster": "dgx-h100", "num_accelerators": 16}
@@ -102,6 +104,14 @@ def test_a_step_simulated(api: TestClient, plans: Any) -> None:
     assert slow["step_time_s"] > calm["step_time_s"]
     same = [_asked(api, "simulate", file=plans, jitter=0.1, seed=3)["step_time_s"] for _ in range(2)]
     assert same[0] == same[1] != calm["step_time_s"]
+
+
+@pytest.mark.parametrize(("name", "body"), [("simulate", SimulateBody), ("compare", CompareBody)])
+def test_what_takes_long_ends_when_nobody_waits(plans: Any, name: str, body: Any) -> None:
+    task = next(each for each in TASKS if each.name == name)
+    asked = body(file=plans) if name == "simulate" else body(files=[plans, plans])
+    with pytest.raises(SearchStopped):
+        task.work(asked, lambda: True)
 
 
 def test_a_step_that_would_take_minutes_is_not_simulated(api: TestClient) -> None:

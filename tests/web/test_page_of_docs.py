@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,53 @@ def test_flags_that_the_page_names_are_flags() -> None:
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known | {"--seconds", "--requests", "--api-only"}
 
 
+CONTAINER = [
+    line.split(maxsplit=1)
+    for line in (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+"""Instructions and what they say."""
+
+
+def _said(instruction: str) -> list[str]:
+    return [said for name, said in CONTAINER if name == instruction]
+
+
 def test_the_container_runs_as_a_user_without_rights() -> None:
-    lines = (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
-    user = next(number for number, line in enumerate(lines) if line.startswith("USER "))
-    assert lines[user] == "USER 10001"
-    assert user < next(number for number, line in enumerate(lines) if line.startswith("ENTRYPOINT"))
-    assert not any(
-        "/" in line.split()[1] or "." in line.split()[1].split(":")[0] for line in lines if line[:5] == "FROM "
-    )
+    names = [name for name, _ in CONTAINER]
+    assert _said("USER") == ["10001"]
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    last = len(names) - 1 - names[::-1].index("FROM")
+    assert all(name not in {"RUN", "COPY", "ADD"} for name in names[names.index("USER") :])
+    assert names.index("USER") > last
+
+
+def test_the_container_is_built_on_a_named_version_of_python() -> None:
+    images = [said.split()[0] for said in _said("FROM")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    assert set(images) == {f"python:{oldest}-slim"}
+
+
+def test_the_container_installs_what_the_project_is() -> None:
+    copied = [path for said in _said("COPY") if not said.startswith("--from") for path in said.split()[:-1]]
+    assert all((ROOT / path).exists() for path in copied)
+    (install,) = [said for said in _said("RUN") if "pip install" in said]
+    words = shlex.split(install.partition("&&")[2])
+    assert words[0].endswith("/pip")
+    assert words[words.index("-c") + 1] == "/source/constraints.txt"
+    extra = re.fullmatch(r"/source\[(\w+)\]", words[-1])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert extra is not None
+    assert extra[1] in project["optional-dependencies"]
+
+
+def test_the_container_starts_the_server_with_flags_that_it_has() -> None:
+    command = json.loads(_said("ENTRYPOINT")[0])
+    assert command[:2] == ["shardplan", "serve"]
+    given = dict(zip(command[2::2], command[3::2], strict=True))
+    known = {field.flag: field.name for field in described(ServerSettings).values()}
+    settings = ServerSettings(**{known[flag]: value for flag, value in given.items()})
+    assert settings.is_everywhere  # so that it needs a token
+    assert _said("EXPOSE") == [str(settings.port)]
+    assert f":{settings.port}/healthz" in _said("HEALTHCHECK")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ class Stripping:
 
 
 @pytest.fixture(scope="module", params=["stripped", "kept"])
-def proxied(request: pytest.FixtureRequest) -> TestClient:
+def proxied(request: pytest.FixtureRequest) -> Iterator[TestClient]:
     app = create_app(ServerSettings(root_path=UNDER, time_limit=120.0))
     with TestClient(Stripping(app) if request.param == "stripped" else app, base_url=OWN) as client:
         yield client

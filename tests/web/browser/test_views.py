@@ -144,7 +144,7 @@ def test_an_uploaded_model_goes_from_view_to_view(open_page: Open) -> None:
     page.get_by_label("Text of a config.json").fill(json.dumps(config))
     page.keyboard.press("Tab")
     expect(page).to_have_url(re.compile("#config="), timeout=60_000)
-    for view, said in (("Step", "a step, simulated"), ("Trust", "predictions"), ("Export", "Launch files for")):
+    for view, said in (("Step", "a step, simulated"), ("Export", "Launch files for")):
         page.get_by_role("link", name=view, exact=True).click()
         expect(page).to_have_url(re.compile(f"/{view.lower()}.*#config="), timeout=60_000)
         answered(page)
@@ -170,7 +170,9 @@ class Proxy(BaseHTTPRequestHandler):
         """Asks the server behind it."""
         connection = HTTPConnection(self.behind, timeout=60)
         inside = self.path.startswith(f"{self.under}/")
-        connection.request("GET", self.path.removeprefix(self.under) if inside else "/outside", headers=self.headers)
+        connection.request(
+            "GET", self.path.removeprefix(self.under) if inside else "/outside", headers=dict(self.headers)
+        )
         answer = connection.getresponse()
         content = answer.read()
         connection.close()

@@ -23,13 +23,13 @@ BOUNDS: Final = {
 MOST_POINTS: Final = 600
 """Of a line of memory."""
 MOST_RANKS: Final = 8
-PASS: Final = "memory-bound pass"
+STREAMED: Final = "memory-bound pass"
 ROOM_OF_NAME: Final = 4.0
 """Ratio of intensities within which one name has room."""
 ROOFLINE_MARKS: Final = {
     "matrix product": ("var(--c1)", "circle"),
     "attention": ("var(--c4)", "diamond"),
-    PASS: ("var(--c2)", "square"),
+    STREAMED: ("var(--c2)", "square"),
 }
 """Colour and shape of every kind of operator."""
 DECADES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
@@ -124,7 +124,7 @@ def roofline_figure(roofline: LayerRoofline) -> Figure:
         "line": {"color": "var(--edge)"},
         "hoverinfo": "skip",
     }
-    sides = _sides_of_names([point for point in points if point.kind != PASS])
+    sides = _sides_of_names([point for point in points if point.kind != STREAMED])
     marks = [_roofline_marks(kind, [point for point in points if point.kind == kind], sides) for kind in ROOFLINE_MARKS]
     return {
         "data": [roof, *(each for each in marks if each["x"])],
@@ -156,7 +156,7 @@ def _roofline_marks(kind: str, points: Sequence[RooflinePoint], sides: Mapping[s
     """Operators of one kind. ``sides``: on which side of its point a name stands."""
     tone, symbol = ROOFLINE_MARKS[kind]
     names = [point.name.replace("_", " ") for point in points]
-    shown = [point.name in sides and point.kind != PASS for point in points]
+    shown = [point.name in sides and point.kind != STREAMED for point in points]
     return {
         "type": "scatter",
         "mode": "markers+text",

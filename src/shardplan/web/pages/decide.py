@@ -85,10 +85,18 @@ class Decision:
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     asked = await Decision.of(request)
+    shown = {"decisions": DECISIONS, "varied": VARIED, "operations": OPERATIONS, "sought": SOUGHT_NAMES}
     return await page(
-        request, VIEW, "decide.html", the_answer,
-        asked=asked, decisions=DECISIONS, varied=VARIED, operations=OPERATIONS, sought=SOUGHT_NAMES, changes=CHANGES, most_changes=MOST_CHANGES, **question_context(asked.question),
-    )  # fmt: skip
+        request,
+        VIEW,
+        "decide.html",
+        the_answer,
+        asked=asked,
+        changes=CHANGES,
+        most_changes=MOST_CHANGES,
+        **shown,
+        **question_context(asked.question),
+    )
 
 
 async def the_answer(request: Request) -> HTMLResponse:

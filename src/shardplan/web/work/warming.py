@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from threading import Thread
+from typing import Final
+
+FIRST_VISIT: Final = 0.5
+"""Seconds that a first page has the processor to itself."""
 
 
 @cache
@@ -18,6 +23,7 @@ def _fetch(has_pages: bool) -> None:  # noqa: FBT001  # an argument of a thread
     """What is asked for first comes first."""
     if has_pages:
         _first_page()
+        time.sleep(FIRST_VISIT)
         import shardplan.web.pages.plan_answers  # noqa: F401  # imported ahead of the first question
     from shardplan.api.calls import search
     from shardplan.reports.explanation import explain, explained_record
