@@ -106,9 +106,7 @@ class PrunedFamily:
     @property
     def table(self) -> Table:
         """What is priced, as a table; infinite elsewhere."""
-        return Table(
-            tables=self.tables, best=self.best, num_evaluated=self.num_priced, num_feasible=self.num_feasible
-        )
+        return Table(tables=self.tables, best=self.best, num_evaluated=self.num_priced, num_feasible=self.num_feasible)
 
     def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
         """Those of the cells that are not priced and may be within the limit."""
@@ -156,9 +154,9 @@ def pruned(
     return priced_for(found, [goal], stop)
 
 
-def priced_for(found: list[PrunedFamily], goals: Sequence[Goal], stop: Stop | None = None) -> list[PrunedFamily]:
+def priced_for(families: Sequence[PrunedFamily], goals: Sequence[Goal], stop: Stop | None = None) -> list[PrunedFamily]:
     """The same families with all plans priced that ``goals`` ask for too."""
-    found = [each.copy() for each in found]
+    found = [each.copy() for each in families]
     for each in found:
         size = FIRST
         left = [(goal, goal.cells(each.tables.family)) for goal in goals]

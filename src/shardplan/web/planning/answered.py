@@ -90,7 +90,7 @@ def first_look(question: PageQuestion, stop: Stop) -> PageAnswer | None:
     limit = {**USUAL_SPACE, **locks}
     try:
         result = search_question(
-            put.question, top=LISTED_FIRST, limit=limit, stack=put.stack, stop=stop, suggestions=False
+            put.question, top=LISTED_FIRST, limit=limit, stack=put.stack, stop=stop, suggestions=False, prune=True
         )
     except SearchStopped:
         raise
