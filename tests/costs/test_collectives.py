@@ -15,7 +15,6 @@ from tests.strategies import Case, cases
 from shardplan.costs.collectives import (
     Group,
     Network,
-    _usable_share,
     collective_bytes,
     collective_time,
     domain_size,
@@ -213,12 +212,6 @@ def test_a_mesh_reaches_the_bandwidth_of_the_links_it_uses() -> None:
     mesh = network(tier("node", 8, 350, latency=0, topology="mesh"), tier("network", None, 1), num_accelerators=8)
     assert collective_time("p2p", SIZE, Group(2, (2,)), mesh) == pytest.approx(SIZE / 50e9)
     assert collective_time("all_gather", SIZE, Group(8, (8,)), mesh) == pytest.approx(SIZE * 7 / 8 / 350e9)
-
-
-def test_neighbours_in_a_mesh_share_one_link_at_least() -> None:
-    """Three nodes in two meshes are 1.5 in each on average; where there is a hop there is a whole link of seven."""
-    mesh = tier("node", 8, 350, topology="mesh")
-    assert [float(_usable_share(mesh, 8, each)) for each in (1.5, 2, 3, 8)] == pytest.approx([1 / 7, 1 / 7, 2 / 7, 1])
 
 
 def test_a_torus_reaches_the_bandwidth_of_the_axes_it_spans() -> None:

@@ -123,6 +123,23 @@ def test_megascale_recovers_as_published() -> None:
     assert found.goodput > 0.90
 
 
+def test_the_projections_of_meta_come_out_at_the_rate_that_they_assume() -> None:
+    """RSC-1's 6.5 failures per 1,000 nodes of 8 and day: 1.8 h, 0.23 h (arXiv 2410.21680), 44 % (arXiv 2602.00277)."""
+    own = Operations(failure_rate=6.5 / 8)
+    for number, hours in ((16384, 1.8), (131072, 0.23), (100_000, 0.3)):
+        assert 1 / failures_per_second(number, own) / HOUR == pytest.approx(hours, rel=0.03)
+    rate, write = failures_per_second(100_000, own), 14 * 405.85e9 / (100_000 * 0.15e9)
+    found = accounts(30 * DAY, recovery(rate, write=write, restart=485 + write), 485.0)
+    assert found is not None
+    assert found.goodput == pytest.approx(0.44, abs=0.02)
+
+
+def test_rates_beyond_the_largest_published_run_are_said_to_be_extrapolated() -> None:
+    assert USUAL.extrapolation(16384) is None
+    assert "16,384" in (USUAL.extrapolation(32768) or "")
+    assert Operations(failure_rate=0.8).extrapolation(100_000) is None
+
+
 def test_one_rate_for_all_sizes_is_in_proportion() -> None:
     own = Operations(failure_rate=2.0)
     assert failures_per_second(500, own) == pytest.approx(1 / DAY)

@@ -17,7 +17,7 @@ from shardplan.estimation.charge import state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import price
-from shardplan.estimation.times import state_times, waits, work_times
+from shardplan.estimation.times import state_times, work_times
 from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -46,10 +46,10 @@ def test_nothing_of_the_states_is_hidden_without_overlap(case: Case) -> None:
     loads, around = Loads.of(prices), Around.of(question, numbers, prices)
     for stage in stages(question.model, plan.pp, plan.vp, plan.stage_layers):
         load = StageStates.of(stage, loads.states)
+        charge = state_charge(question, numbers, stage, load)
         work = work_times(question, numbers, around, stage, StageWork.of(stage, loads.blocks))
-        times = state_times(question, work, state_charge(question, numbers, stage, load))
-        passed = numbers.num_microbatches + waits(numbers)
-        assert times.sharded == pytest.approx(passed * load.sum.sharding_time, rel=1e-12)
+        times = state_times(question, work, charge)
+        assert times.sharded == pytest.approx(load.sum.sharding_time, rel=1e-12)
         assert times.reduce == pytest.approx(load.sum.reduce_time, rel=1e-12)
         assert times.gather == pytest.approx(load.sum.gather_time, rel=1e-12)
         assert work.transfer == 2 * plan.vp * prices.handover.time

@@ -257,14 +257,15 @@ def test_times_and_memory_are_positive(case: Case) -> None:
     pipeline, _ = pipeline_of(question.model, plan.pp, plan.vp, plan.stage_layers)
     for stage in pipeline:
         work, states = StageWork.of(stage, loads.blocks), StageStates.of(stage, loads.states)
+        charge = state_charge(question, numbers, stage, states)
         times = work_times(question, numbers, around, stage, work)
         records = (
             times,
             times.windows,
             activation_memory(question, numbers, around, stage, work),
-            state_charge(question, numbers, stage, states),
+            charge,
             state_memory(question, numbers, stage, states),
-            state_times(question, times, state_charge(question, numbers, stage, states)),
+            state_times(question, times, charge),
             PricedPlan.of(question, plan).memory_of(int(stage.rank)),
         )
         for record in records:

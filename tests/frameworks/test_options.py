@@ -286,6 +286,18 @@ def test_what_a_framework_has_no_option_for_is_unsaid() -> None:
     assert _options("megatron-lm", setting, Plan(recompute="op_sac")).unsaid == ("recompute",)
 
 
+def test_slices_of_several_pods_on_maxtext() -> None:
+    """16,384 chips are two slices of 8,192, though a pod of TPU v5p has 8,960; 9,001 cannot be shared alike."""
+    setting = _setting("llama-3.1-405b", "tpu-v5p-pod", 16_384, 2048, 8192)
+    found = _options("maxtext", setting, Plan(tp=8, sharding="zero1"))
+    assert "ici_data_parallelism=1024 dcn_data_parallelism=2" in found.options
+    assert "sharding" not in found.unsaid
+    hybrid = _options("maxtext", setting, Plan(tp=2, sharding="hsdp", sharding_degree=4096))
+    assert "dcn_data_parallelism=2" in hybrid.options
+    uneven = _setting("llama-3.1-405b", "tpu-v5p-pod", 9001, 9001, 8192)
+    assert "sharding" in _options("maxtext", uneven, Plan(sharding="zero1")).unsaid
+
+
 def test_policies_of_no_layer_are_none() -> None:
     setting = _setting("llama-3.1-70b", "dgx-h100", 64, 512, 8192)
     nothing = Plan(recompute="full", recompute_num_layers=0, offload="activations", offload_num_layers=0)

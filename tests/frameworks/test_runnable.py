@@ -233,7 +233,7 @@ def test_versions_differ_in_what_they_run() -> None:
 def test_rules_name_fields_of_plan_and_job(name: str) -> None:
     known = {each.name for each in fields(Plan)}
     for rule in rules_of(load_stack(name)):
-        assert rule.field in (*CONCERNED, "accelerator")
+        assert rule.field in (*CONCERNED, "accelerator", "model", "train", "documents")
         assert {*rule.reads} <= known
         assert rule.source
         assert rule.hint(MOE, Plan(schedule="zb-h1", recompute="mlp"))

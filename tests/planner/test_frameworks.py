@@ -8,13 +8,46 @@ import pytest
 from tests.examples import LLAMA_70B, SMALL, cluster
 
 import shardplan
-from shardplan import search_frameworks
+from shardplan import load_model, search_frameworks
 from shardplan.errors import InputError, NotRunnableError
 from shardplan.frameworks.stack import load_stack
-from shardplan.frameworks.usual_stack import how_chosen, published_stacks, stack_for, stack_of_label, usual_stack
+from shardplan.frameworks.usual_stack import (
+    Wanted,
+    chosen_stack,
+    published_stacks,
+    stack_for,
+    stack_of_label,
+    usual_stack,
+)
 from shardplan.inputs.job import Job
 
 JOB = Job(sequence_length=2048, global_batch_size=64)
+
+
+def test_where_the_usual_framework_has_no_such_layers_or_adapters_another_is_chosen() -> None:
+    dense, experts = load_model("llama-3.1-8b"), load_model("deepseek-v3")
+    stack, assumed = chosen_stack("usual", "NVIDIA", Wanted.of(dense, {"train": "lora"}))
+    assert stack is not None
+    assert stack.can_run is not None
+    assert stack.can_run.lora
+    assert "megatron-lm, which is usual on NVIDIA, has no low-rank adapters" in assumed[0]
+    stack, assumed = chosen_stack("usual", "Google", Wanted.of(load_model("nemotron-h-56b")))
+    assert stack is None
+    assert "has no mamba-2" in assumed[0]
+    for name in ("megatron-lm", "maxtext", "megatron-bridge", "nemo", "torchtitan"):
+        assert Wanted.of(experts).is_run_by(load_stack(name)), name
+    assert not Wanted.of(experts).is_run_by(load_stack("nanotron"))
+
+
+def test_a_framework_without_a_models_layers_is_refused_by_name() -> None:
+    with pytest.raises(NotRunnableError) as caught:
+        shardplan.search("deepseek-v3", "dgx-h100", 2048, stack="nanotron")
+    assert "runs no plan of deepseek-v3" in caught.value.message
+    assert "latent-attention, multi-token-prediction" in caught.value.hint
+    with pytest.raises(NotRunnableError, match="no low-rank adapters"):
+        shardplan.search("llama-3.1-8b", "dgx-h100", 8, stack="megatron-lm", train="lora")
+    answer = shardplan.estimate("deepseek-v3", "dgx-h100", 2048, {"pp": 16, "ep": 64}, stack="torchtitan")
+    assert any("multi-token prediction" in each.rule for each in answer.refusals)
 
 
 def test_the_usual_framework_is_that_of_the_maker() -> None:
@@ -24,7 +57,7 @@ def test_the_usual_framework_is_that_of_the_maker() -> None:
         "Intel": "megatron-deepspeed",
     }  # fmt: skip
     assert usual_stack("AWS") is None
-    assert "no framework" in how_chosen(None, "AWS")
+    assert "no framework" in chosen_stack("usual", "AWS", Wanted(model=load_model("llama-3.1-8b")))[1][0]
 
 
 def test_frameworks_that_are_compared_run_on_the_accelerator_and_are_published() -> None:

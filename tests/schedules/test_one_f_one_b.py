@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.schedules.executor import run
 
+from shardplan.arrays import Numbers
 from shardplan.schedules.base import Passes, Pipeline, Place, RankPasses
 from shardplan.schedules.registry import INTERLEAVED, ONE_F_ONE_B, load_schedule
 
 Seconds = NDArray[np.float64]
+
+
+def through(total: Numbers) -> Passes:
+    """Forward and backward passes of several ranks together."""
+    return Passes(forward=total, input_gradient=0.0, weight_gradient=0.0)
 
 
 def of_ranks(forward: Seconds, backward: Seconds, m: int) -> Seconds:
@@ -23,7 +29,7 @@ def of_ranks(forward: Seconds, backward: Seconds, m: int) -> Seconds:
         input_gradient=backward,
         weight_gradient=0.0,
         num_behind=np.arange(len(forward))[::-1],
-        behind=total.sum() - total.cumsum(),
+        behind=through(total.sum() - total.cumsum()),
     )
     everyone = Passes(forward=forward.sum(), input_gradient=backward.sum(), weight_gradient=0.0)
     at = Pipeline(pp=len(forward), vp=1, num_microbatches=m, group_size=len(forward))
@@ -104,7 +110,9 @@ def test_of_equal_ranks_the_last_takes_longest(front: int, equal: int, m: int, f
 def test_numbers_and_arrays_agree(m: int) -> None:
     """Arrays over plans whose ranks have more and fewer behind them than there are micro-batches."""
     behind, forward = np.array([0.0, 1.0, 3.0, 7.0]), np.array([1.0, 1.5, 0.5, 2.0])
-    own = RankPasses(forward=forward, input_gradient=2.0, weight_gradient=0.0, num_behind=behind, behind=3.0 * behind)
+    own = RankPasses(
+        forward=forward, input_gradient=2.0, weight_gradient=0.0, num_behind=behind, behind=through(3.0 * behind)
+    )
     everyone = Passes(forward=40.0, input_gradient=0.0, weight_gradient=0.0)
     at = Pipeline(pp=9, vp=1, num_microbatches=m, group_size=9)
     together = ONE_F_ONE_B.idle_time(at, own, everyone)
@@ -114,7 +122,7 @@ def test_numbers_and_arrays_agree(m: int) -> None:
             input_gradient=2.0,
             weight_gradient=0.0,
             num_behind=float(behind[place]),
-            behind=3.0 * float(behind[place]),
+            behind=through(3.0 * float(behind[place])),
         )
         assert ONE_F_ONE_B.idle_time(at, one, everyone) == np.asarray(together)[place]
 

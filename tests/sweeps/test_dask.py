@@ -38,3 +38,4 @@ def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(executors, "PATIENCE", 0.2)
     with pytest.raises(InputError, match="no Dask scheduler answers at"):
         shardplan.sweep(SMALL, out=tmp_path, scheduler="tcp://127.0.0.1:1")
+    assert not [*tmp_path.iterdir()]

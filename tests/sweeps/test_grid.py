@@ -79,6 +79,7 @@ def test_a_grid_is_what_its_record_says() -> None:
         ({"zebra": 3}, "unknown field of a grid"),
         ({"inter_node_bandwith": 3}, "did you mean inter_node_bandwidth"),
         ({"tp": [1, 2]}, "field of the plan"),
+        ({"plan": "best"}, "fastest or recommended"),
         ({"limit.tpp": [1]}, "unknown field of the plan"),
         ({"software.kernel": "eager"}, "did you mean kernels"),
         ({"gpus": []}, "no values"),

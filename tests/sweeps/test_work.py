@@ -34,6 +34,23 @@ def test_a_row_is_the_fastest_plan_of_a_search() -> None:
         assert sum(row[f"{term}_s"] for term in TERMS) == pytest.approx(row["step_time_s"], rel=1e-9)
 
 
+def test_a_row_has_the_plan_to_take_if_the_grid_asks_for_it() -> None:
+    grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": [6, 80], "plan": ["fastest", "recommended"]})
+    assert grid.group_size == 1
+    rows = {(row["memory_bytes"], row["plan"]): row for row in rows_of(grid, range(4))}
+    for number in range(4):
+        point, asked = grid.point(number), put(grid.point(number))
+        result = search_question(asked.question, top=1, suggestions=False, stack=asked.stack, **CHOICES)
+        fastest = result.estimates[0] if result.estimates else None
+        wanted = result.recommended if point["plan"] == "recommended" else fastest
+        row = rows[point["memory"], point["plan"]]
+        assert row["num_plans_evaluated"] == result.num_plans_evaluated
+        assert (row["outcome"] == "fits") == (wanted is not None)
+        if wanted is not None:
+            assert row["step_time_s"] == pytest.approx(wanted.step_time, rel=1e-12)
+            assert row["micro_batch_size"] == wanted.plan.micro_batch_size
+
+
 @pytest.mark.parametrize("memories", [(80, 20, 12, 9, 6, 4), (4, 6, 9, 12, 20, 80)])
 def test_the_fastest_plans_of_several_capacities_are_those_of_each_alone(memories: tuple[float, ...]) -> None:
     grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": [*memories], "limit.tp": [[1, 2, 4, 8]]})

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Thread
 
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from shardplan.web.app import create_app
 from shardplan.web.settings import ServerSettings

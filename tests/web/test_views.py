@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from urllib.parse import urlencode
@@ -10,11 +11,11 @@ import pytest
 
 pytest.importorskip("httpx", reason="the test client needs httpx")
 
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
-from shardplan.files import example_files
+from shardplan.files import DATA, example_files
 from shardplan.web.app import create_app
-from shardplan.web.pages import PAGES
+from shardplan.web.pages.view import VIEWS, View
 from shardplan.web.settings import ServerSettings
 
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
@@ -35,9 +36,9 @@ def audited(client: TestClient, **fields: str) -> str:
     return response.text
 
 
-@pytest.mark.parametrize("view", [each.VIEW for each in PAGES], ids=lambda view: view.title)
-def test_every_page_carries_the_question_and_no_inline_script(client: TestClient, view: object) -> None:
-    page = client.get(f"{view.path}?model=llama-3.1-8b&gpus=16")  # type: ignore[attr-defined]
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.title)
+def test_every_page_carries_the_question_and_no_inline_script(client: TestClient, view: View) -> None:
+    page = client.get(f"{view.path}?model=llama-3.1-8b&gpus=16")
     assert page.status_code == 200
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page.text))
     assert not re.findall(r"\sstyle=|\son[a-z]+=", page.text)
@@ -113,7 +114,7 @@ def test_a_file_name_with_a_path_is_none(client: TestClient) -> None:
 def test_the_step_is_simulated_and_shown(client: TestClient) -> None:
     found = client.get(f"/step/answer?{SMALL}").text
     assert "a step, simulated" in found
-    assert "/step/timeline?model=llama-3.1-8b" in found
+    assert "step/timeline?model=llama-3.1-8b" in found
     rows = client.get(f"/step/schedules?{SMALL}").text
     assert all(name in rows for name in ("1f1b", "gpipe", "this plan"))
 
@@ -159,7 +160,11 @@ def test_export_refuses_unknown_frameworks(client: TestClient) -> None:
         ("decide=vary&over=set.inter_node_bandwidth&values=25 GB/s,50 GB/s", "50 GB/s"),
         ("decide=pareto", "are best in some respect"),
         ("decide=sensitivity", "matter most"),
-        ("decide=budget&budget_tokens=1T", "days on 16 accelerators"),
+        ("decide=fit&sought=sequence_length", "The largest sequence length that fits is"),
+        ("decide=fit&sought=gpus", "The smallest number of accelerators that fits is"),
+        ("decide=whatif&change.1=precision&to.1=fp8&change.2=gpus&to.2=32", "Before and after all changes"),
+        ("decide=budget&budget_tokens=1T", "on 16 x NVIDIA H100"),
+        ("decide=budget&budget_tokens=1T&budget_clusters=dgx-h100,dgx-b200", "Done soonest of 2 clusters"),
     ],
 )
 def test_decisions_have_a_verdict_and_figures(client: TestClient, query: str, text: str) -> None:
@@ -169,9 +174,76 @@ def test_decisions_have_a_verdict_and_figures(client: TestClient, query: str, te
     assert "data-chart=" in found.text
 
 
-@pytest.mark.parametrize("query", ["decide=luck", "decide=scale&sizes=many", "decide=budget&budget_limit=days"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "decide=luck",
+        "decide=scale&sizes=many",
+        "decide=budget&budget_limit=days",
+        "decide=fit&sought=luck",
+        "decide=whatif&to.1=",
+        "decide=whatif&change.1=cluster&to.1=/etc/passwd",
+        "decide=whatif&change.1=tp&to.1=2",
+    ],
+)
 def test_decisions_refuse_with_the_field(client: TestClient, query: str) -> None:
     assert client.get(f"/decide/answer?{SMALL}&{query}").status_code == 422
+
+
+def test_fields_of_a_form_with_an_uploaded_model_are_read_too(client: TestClient) -> None:
+    config = {**json.loads((DATA / "models" / "llama-3.1-8b.json").read_text()), "num_hidden_layers": 24}
+    body = urlencode({"config": json.dumps(config), "decide": "fit", "sought": "gpus", "gpus": "16"})
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    found = client.post("/decide/answer", content=body, headers=headers)
+    assert "The smallest number of accelerators that fits" in found.text
+    assert "config=" not in found.headers["HX-Replace-Url"]
+
+
+def test_trust_marks_the_runs_nearest_to_the_question(client: TestClient) -> None:
+    found = client.get(f"/trust/answer?{SMALL}&near=sought").text
+    assert "Nearest to your question" in found
+    assert "nearest to your question" in found  # the stars of the figure
+    assert found.count('<span class="badge">near</span>') <= 3
+    assert "Nearest to your question" not in client.get("/trust/answer").text
+
+
+def test_what_is_missing_has_a_page_of_its_own(client: TestClient) -> None:
+    missing, token = client.get("/nothing/here?gpus=8"), "sixteen characters"
+    assert missing.status_code == 404
+    assert "There is no such page" in missing.text
+    assert 'href="../step"' in missing.text
+    with TestClient(create_app(ServerSettings(token=token)), base_url="http://127.0.0.1:8321") as guarded:
+        refused = guarded.get("/step?gpus=8")
+        assert refused.status_code == 401
+        assert all(text in refused.text for text in ("This server needs its token", 'name="token"', 'value="8"'))
+        assert guarded.get("/static/style.css").status_code == 200
+        opened = guarded.get("/step", params={"gpus": "8", "token": token})
+        assert opened.status_code == 200
+        assert opened.url.query == b"gpus=8"
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.title)
+def test_without_scripts_a_page_has_its_answer_in_it(client: TestClient, view: View) -> None:
+    empty = client.get(f"{view.path}?{SMALL}").text
+    assert 'http-equiv="refresh"' in empty
+    full = client.get(f"{view.path}?{SMALL}&decide=scale&sizes=16&answer=here")
+    assert full.status_code == 200
+    assert "data-said=" in full.text
+    assert 'http-equiv="refresh"' not in full.text
+
+
+def test_without_scripts_an_error_is_in_the_page(client: TestClient) -> None:
+    page = client.get("/step?gpus=none&answer=here")
+    assert page.status_code == 422
+    assert "This question has no answer yet" in page.text
+    assert 'name="gpus"' in page.text
+
+
+def test_the_limits_of_training_are_drawn_for_a_device(client: TestClient) -> None:
+    found = client.get("/published/limits?device=a100-sxm-80gb").text
+    assert "nothing ends in time beyond" in found
+    assert "a100-sxm-80gb" in found
+    assert client.get("/published/limits?device=/etc/passwd").status_code == 422
 
 
 def test_progress_of_an_unknown_ticket_is_nothing(client: TestClient) -> None:

@@ -1,4 +1,4 @@
-"""``shardplan.scale``, ``fit``, ``whatif``, ``sensitivity`` and ``pareto``: decisions that need many searches."""
+"""``shardplan.scale``, ``fit``, ``whatif``, ``sensitivity`` and both ``pareto``: decisions that need many searches."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from shardplan.api.questions import (
 )
 from shardplan.decisions import largest as fits
 from shardplan.decisions import pareto as fronts
+from shardplan.decisions import pareto_sizes as size_fronts
 from shardplan.decisions import scale as scales
 from shardplan.decisions import sensitivity as sensitivities
 from shardplan.decisions import whatif as what_ifs
@@ -34,6 +35,7 @@ from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 from shardplan.reports.decisions.fit import fit_record, fit_rows
 from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
+from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
 from shardplan.reports.decisions.scale import scale_record, scale_rows
 from shardplan.reports.decisions.sensitivity import sensitivity_record, sensitivity_rows
 from shardplan.reports.decisions.whatif import whatif_record, whatif_rows
@@ -286,6 +288,49 @@ def pareto(
     searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
     front = fronts.pareto_front(asked.question, searches)
     return ParetoAnswer(**values_of(fronts.ParetoFront, replace(front, assumptions=assumed)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParetoSizesAnswer(size_fronts.SizesFront, AsTables):
+    """Sizes in time, accelerators and money: :class:`shardplan.decisions.pareto_sizes.SizesFront`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``shardplan pareto --gpus 64..4096 --json`` writes."""
+        return pareto_sizes_record(self)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each size, the smallest first."""
+        return pareto_sizes_rows(self)
+
+
+def pareto_sizes(
+    model: ModelLike,
+    cluster: ClusterLike,
+    sizes: Sequence[int],
+    *,
+    job: Job | Mapping[str, Any] | None = None,
+    fix: Given | None = None,
+    limit: Given | None = None,
+    exclude: Given | None = None,
+    stack: StackLike = USUAL,
+    profile: ProfileLike | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+    **fields: Unpack[JobFields],
+) -> ParetoSizesAnswer:
+    """The sizes that no other is better than in time, accelerators and money, each with the plan to take.
+
+    ``pareto_sizes("llama-3.1-70b", "dgx-h100", [64, 128, 256], tokens=15e12)``. The time is that of the whole run,
+    failures included; without tokens it is that of a step, and the money that of a billion tokens. The batch is that of
+    :func:`search` at the largest size, if it is not given. ``load_cluster("dgx-h100", price=2.5)`` sets the price of an
+    accelerator for an hour. Other arguments are those of :func:`search`. Raises as it does, and if no price is known.
+    """
+    ordered = scales.checked_sizes(sizes)
+    asked = ask(model, cluster, ordered[-1], job=job, profile=profile, stack=stack, **fields)
+    searches, assumed = _searches(asked, stop, fix=fix, limit=limit, exclude=exclude)
+    found = size_fronts.sizes_front(asked.question, ordered, searches, progress=progress)
+    found = replace(found, assumptions=(*assumed, *found.assumptions))
+    return ParetoSizesAnswer(**values_of(size_fronts.SizesFront, found))
 
 
 def _searches(asked: PutQuestion, stop: Stop | None, **choices: Given | None) -> tuple[Searches, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from shardplan.api.questions import PutQuestion, StackLike, ask, choices_of
 from shardplan.errors import InputError, check_kind, shown
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import switches_in_stack
-from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
+from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.restrictions import Given
 from shardplan.planner.search import search_question
@@ -56,9 +56,9 @@ def search_many(
 def _put(asked: object, stack: StackLike) -> PutQuestion:
     """The question that is meant, and the framework that its plans are for. Raises InputError."""
     if isinstance(asked, Question):
-        vendor = asked.cluster.accelerator.vendor
-        known = stack_for(stack, vendor)
-        return PutQuestion(asked, known, (how_chosen(known, vendor),) if stack == USUAL else ())
+        job = {"train": asked.job.train, "documents": asked.job.documents}
+        known, chosen = chosen_stack(stack, asked.cluster.accelerator.vendor, Wanted.of(asked.model, job))
+        return PutQuestion(asked, known, chosen)
     check_kind("each of questions", asked, Mapping, Question, hint="a mapping of arguments of search")
     assert isinstance(asked, Mapping)
     missing = [name for name in NEEDED if name not in asked]

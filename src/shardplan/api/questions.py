@@ -12,7 +12,7 @@ from shardplan.estimation.question import Question
 from shardplan.fields import described, in_our_words
 from shardplan.frameworks.defaults import job_in_stack, stated
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, how_chosen, stack_for
+from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
@@ -77,9 +77,7 @@ def ask(
     config, hardware = model_of(model), cluster_of(cluster)
     if not isinstance(stack, Stack | str | None):
         raise _wrong("stack", stack, "the name of a framework, a Stack or None", '"megatron-lm"')
-    vendor = hardware.accelerator.vendor
-    known = stack_for(stack, vendor)
-    chosen = (how_chosen(known, vendor),) if stack == USUAL else ()
+    known, chosen = chosen_stack(stack, hardware.accelerator.vendor, Wanted.of(config, _fields_of(job), dict(fields)))
     own = _job(config, hardware, num_accelerators, job, known, dict(fields))
     asked, of_stack = job_in_stack(own.job, known, own.given, own.software)
     constants = None if profile is None else profile_of(profile)
@@ -87,6 +85,13 @@ def ask(
         model=config, cluster=hardware, num_accelerators=num_accelerators, job=asked, given_profile=constants
     )
     return PutQuestion(question, known, (*own.assumptions, *chosen, *of_stack))
+
+
+def _fields_of(job: object) -> Mapping[str, Any]:
+    """Fields of a job as it was given; what is wrong with it is said where it is read."""
+    if isinstance(job, Job):
+        return {"train": job.train, "documents": job.documents}
+    return {str(name): value for name, value in job.items()} if isinstance(job, Mapping) else {}
 
 
 def question(

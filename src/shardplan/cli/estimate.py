@@ -138,13 +138,14 @@ def _answer(question: Question, answer: Estimate, target: JsonTarget, flags: Det
     page = Page()
     show_answer.show_question(page, question)
     show_answer.show_given(page, given)
-    show_answer.show_verdict(page, question, answer)
-    show_answer.show_memory(page, answer)
+    show_answer.show_verdict(page, question, answer, is_whole=flags.explains)
+    show_answer.show_memory(page, answer, is_whole=flags.explains)
     show_answer.show_step(page, answer, show_answer.ALL_TERMS)
     show_details.show_traffic(page, answer)
     if flags.explains:
         show_details.show_evidence(page, answer)
     if flags.states_assumptions:
         show_details.show_assumptions(page, answer)
-    is_whole = flags.explains and flags.states_assumptions
-    show_details.show_next_steps(page, target, question, (answer,), is_search=False, is_whole=is_whole)
+    if not flags.explains:
+        page.console.print()
+    show_details.show_next_steps(page, target, question, (answer,), is_search=False, flags=flags)

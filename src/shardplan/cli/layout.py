@@ -91,13 +91,17 @@ class Page:
             Text(label.ljust(LABEL), style=style), text if isinstance(text, Text) else Text(text), indent=0, gap=0
         )
 
-    def whole_words(self, label: str, words: Iterable[str]) -> None:
-        """Words or phrases under one label, as they are typed: a line ends between two of them where it can."""
+    def whole_words(self, words: Iterable[str]) -> list[str]:
+        """Lines of words or phrases under a label, as they are typed: a line ends between two of them where it can."""
         room = max(self.width - LABEL, NARROWEST)
         kept = [each.replace(" ", HARD_SPACE) if len(each) <= room else each for each in words]
-        for line in textwrap.wrap(" ".join(kept), room, break_long_words=False, break_on_hyphens=False):
-            self.console.print(Text(f"{label.ljust(LABEL)}{line.replace(HARD_SPACE, ' ')}"), soft_wrap=True)
-            label = ""
+        lines = textwrap.wrap(" ".join(kept), room, break_long_words=False, break_on_hyphens=False)
+        return [line.replace(HARD_SPACE, " ") for line in lines]
+
+    def under_label(self, lines: Iterable[str]) -> None:
+        """Lines under the text of a labelled paragraph, never broken."""
+        for line in lines:
+            self.console.print(Text(" " * LABEL + line), soft_wrap=True)
 
     def num_lines(self, text: str) -> int:
         """Lines of a paragraph with a dash."""

@@ -120,9 +120,10 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "decisions.sensitivity",
     ),
     "pareto": CommandEntry(
-        "List the plans that no other is better than: in step time, memory headroom and robustness.",
+        "List the plans or sizes that no other is better than: in time, memory, robustness and money.",
         (
             "shardplan pareto llama-3.1-70b --cluster dgx-h100 --gpus 512",
+            "shardplan pareto llama-3.1-70b --cluster dgx-h100 --gpus 64..4096 --tokens 15T",
             "shardplan pareto llama-3.2-1b --cluster dgx-h100 --gpus 16 --csv front.csv --html front.html",
         ),
         "decisions.pareto",

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from shardplan.cli.flags.plan import ClusterFlags, OverrideFlags, SoftwareFlags, SpaceFlags
 from shardplan.cli.flags.records import Given
-from shardplan.errors import InputError, UnknownNameError, shown
+from shardplan.errors import InputError, UnknownNameError
 from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import ALL, USUAL, how_chosen, stack_for, stack_of_label
+from shardplan.frameworks.usual_stack import ALL, USUAL, Wanted, chosen_stack, stack_for, stack_of_label
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile, generations, load_profile, read_profile
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
-from shardplan.inputs.readers.typed import assigned, values_of, whole
+from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 
@@ -80,7 +80,7 @@ def ask(model: str | None, flags: QuestionFlags) -> Asked:
     num_accelerators, of_nodes = _world(hardware, stated)
     assert num_accelerators is not None
     fields = values_of(Job, flags.job)
-    stack, chosen = _stack(flags, hardware)
+    stack, chosen = _stack(flags, hardware, Wanted.of(config, fields))
     filled = () if stack is None else tuple(stack.job)
     usual, assumptions = default_job(config, hardware, num_accelerators, stated_elsewhere=filled, **fields)
     job, of_stack = job_in_stack(usual, stack, fields, software_of(flags.software))
@@ -159,7 +159,7 @@ def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None
     return None, (f"the file's profile {given.name} is for another generation: constants of {part.generation}",)
 
 
-def _stack(flags: QuestionFlags, cluster: Cluster) -> tuple[Stack | None, tuple[str, ...]]:
+def _stack(flags: QuestionFlags, cluster: Cluster, wanted: Wanted) -> tuple[Stack | None, tuple[str, ...]]:
     """The framework that is meant, and what is assumed where none is named. Raises InputError."""
     if (flags.stack or "").lower() == ALL:
         raise InputError(
@@ -167,9 +167,7 @@ def _stack(flags: QuestionFlags, cluster: Cluster) -> tuple[Stack | None, tuple[
             rule="one question is about one framework",
             hint="name one (see `shardplan stacks`), or ask `shardplan plan --stack all`",
         )
-    vendor = cluster.accelerator.vendor
-    stack = stack_for(flags.stack or USUAL, vendor)
-    return stack, ((how_chosen(stack, vendor),) if flags.stack is None else ())
+    return chosen_stack(flags.stack or USUAL, cluster.accelerator.vendor, wanted)
 
 
 def _profile(name: str | None, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:
@@ -334,18 +332,3 @@ def _each_field(text: str) -> list[str]:
         else:
             parts[-1] += f",{part}"
     return parts
-
-
-def pairs_of(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Names and values of ``name=value``. Raises InputError."""
-    pairs = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name.strip() and equals and value.strip()):
-            raise InputError(
-                f"{flag} is {shown(text)}; it takes name=value",
-                rule=f"{flag} takes name=value",
-                hint=f"write {flag} {name.strip()[:40] or 'tp'}=value",
-            )
-        pairs.append((name.strip(), value.strip()))
-    return pairs

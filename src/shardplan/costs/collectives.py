@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace
-from functools import cache
-from itertools import combinations
 from typing import assert_never
 
 import numpy as np
 
 from shardplan.arrays import Numbers, any_holds, concatenated
+from shardplan.costs.copies import sent_once
 from shardplan.costs.domains import parts_in_domains
+from shardplan.costs.links import exchange_load, exchange_share, usable_share
 from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster, NetworkTier
 from shardplan.inputs.plan_numbers import Digit, PlanNumbers, digits
@@ -166,6 +166,8 @@ class Group:
     """The same in the largest part; none where all parts are equal."""
     domains: tuple[Numbers, ...] = ()
     """Domains of each tier in which the group lies; none where all parts are equal."""
+    exchange_loads: tuple[Numbers, ...] = ()
+    """What an all-to-all puts on the busiest link of tiers that are a torus, 0 on others; none: that of neighbours."""
     known: dict[tuple[CollectiveKind, Copies], _Rates] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -183,14 +185,22 @@ class Group:
             size = size * digit.size
         placed = [parts_in_domains(parts, domain, network.num_accelerators) for domain in network.sizes[:-1]]
         members = (*(part.smallest for part in placed), size)
+        loads = _exchange_loads(parts, network)
         if all(np.all(part.smallest == part.largest) for part in placed):
-            return cls(size, members)
+            return cls(size, members, exchange_loads=loads)
         return cls(
             size,
             members,
+            exchange_loads=loads,
             largest=(*(part.largest for part in placed), size),
             domains=(*(part.domains for part in placed), 1),
         )
+
+    def exchange_load(self, index: int, tier: NetworkTier, used: int) -> Numbers:
+        """What an all-to-all puts on the busiest link of a torus, the tier of this index."""
+        if self.exchange_loads:
+            return self.exchange_loads[index]
+        return exchange_load(tier, used, (Digit(self.members[index], 1),))
 
     @property
     def layers(self) -> tuple[_Layer, ...]:
@@ -236,7 +246,15 @@ def _with_parts(group: Group) -> Group:
     if group.largest:
         return group
     domains = (*(group.size / members for members in group.members[:-1]), 1)
-    return Group(group.size, group.members, largest=group.members, domains=domains)
+    return replace(group, largest=group.members, domains=domains)
+
+
+def _exchange_loads(parts: tuple[Digit, ...], network: Network) -> tuple[Numbers, ...]:
+    """On every tier; none where no tier is a torus."""
+    if not any(tier.topology == "torus" for tier in network.tiers):
+        return ()
+    tiers = zip(network.tiers, network.sizes, strict=True)
+    return tuple(exchange_load(tier, used, parts) if tier.topology == "torus" else 0.0 for tier, used in tiers)
 
 
 def groups_of(numbers: PlanNumbers, network: Network) -> dict[str, Group]:
@@ -322,68 +340,13 @@ def _computed_shares(kind: CollectiveKind, group: Group, copies: Copies) -> tupl
     sent: list[Numbers] = []
     for layer in group.layers:
         moved = _tier_share(kind, layer.inner_smallest, layer.largest, group.size)
-        sent.append(moved * _sent_once(copies, layer.pieces) if copies.count > 1 else moved)
+        sent.append(moved * sent_once(copies, layer.pieces) if copies.count > 1 else moved)
     if kind == "p2p":  # a ring or a pipeline runs at its slowest hop: all of it on the outermost tier it crosses
         for index in range(len(sent) - 1, 0, -1):
             crossed = np.asarray(sent[index]) > 0
             for below in range(index):
                 sent[below] = np.where(crossed, 0, sent[below])
     return tuple(sent)
-
-
-def _sent_once(copies: Copies, num_domains: Numbers) -> Numbers:
-    """Different domains among those of a token's copies, as a share of the copies."""
-    return domains_reached(copies, num_domains) / copies.count
-
-
-def domains_reached(copies: Copies, num_domains: Numbers) -> Numbers:
-    r"""Domains that a token's k copies reach on average, of D that hold equal runs of the experts.
-
-    .. math:: D - \sum_d E_S \left(1 - \tfrac{1}{t} \sum_{g \in S} a_{dg}\right)^k
-
-    S are the t groups that the token may visit, of G, and :math:`a_{dg}` is the part of group g that domain d holds.
-    Without groups that is :math:`D (1 - (1 - 1/D)^k)`; with a group in each domain :math:`t (1 - (1 - 1/t)^k)`, so that
-    DeepSeek-V3 reaches 3.6 nodes of 8, never more than 4 (arXiv 2412.19437, section 2.1.2); with groups of several
-    domains each, what D t / G domains without groups give.
-
-    Assumptions: experts lie on the ranks in their order; all sets of t groups are as likely, and so are the experts in
-    them, one by one (a token may then choose one twice: up to 4 % too few domains). A number of domains that is not
-    whole lies between its neighbours.
-    """
-    if copies.num_groups == 1:
-        return num_domains * (1 - (1 - 1 / np.asarray(num_domains)) ** copies.count)
-    whole = np.asarray(num_domains).astype(np.int64)
-    reached = np.zeros(whole.max() + 2)
-    for number in np.flatnonzero(np.bincount(whole.ravel())).tolist():  # few among many plans
-        reached[number : number + 2] = _reached(copies, number), _reached(copies, number + 1)
-    return reached[whole] + (num_domains - whole) * (reached[whole + 1] - reached[whole])
-
-
-@cache
-def _reached(copies: Copies, num_domains: int) -> float:
-    """Of a whole number of domains: their chances of a copy, which repeat where domains and groups begin together."""
-    alike = math.gcd(num_domains, copies.num_groups)
-    return alike * sum(1 - _missed(copies, _held(copies, num_domains, d)) for d in range(num_domains // alike))
-
-
-def _held(copies: Copies, num_domains: int, domain: int) -> list[float]:
-    """Parts of the groups that a domain holds experts of."""
-    first, last = domain * copies.num_groups, (domain + 1) * copies.num_groups  # in parts of a group
-    groups = range(first // num_domains, -(-last // num_domains))
-    return [(min(last, (g + 1) * num_domains) - max(first, g * num_domains)) / num_domains for g in groups]
-
-
-def _missed(copies: Copies, held: list[float]) -> float:
-    """Chance that a domain of these parts of groups gets no copy of a token: over what it may visit of them."""
-    t, k = copies.groups_reached, copies.count
-    whole, parts = held.count(1.0), [part for part in held if part < 1]
-    sets = math.comb(copies.num_groups, t)
-    missed = 0.0
-    for some in (chosen for n in range(len(parts) + 1) for chosen in combinations(parts, n)):
-        for j in range(min(whole, t - len(some)) + 1):
-            ways = math.comb(whole, j) * math.comb(copies.num_groups - len(held), t - j - len(some))
-            missed += ways / sets * (1 - (j + sum(some)) / t) ** k
-    return missed
 
 
 def _tier_share(kind: CollectiveKind, inner: Numbers, members: Numbers, num_ranks: Numbers) -> Numbers:
@@ -434,7 +397,11 @@ def _rates(kind: CollectiveKind, group: Group, network: Network, copies: Copies)
     for j, (tier, used, layer, share) in enumerate(
         zip(network.tiers, network.sizes, group.layers, shares, strict=False)
     ):
-        usable = bandwidth[j] * efficiencies[j] * _usable_share(tier, used, layer.fan_out)
+        if kind == "all_to_all" and tier.topology == "torus":
+            reached = exchange_share(tier, group.exchange_load(j, tier, used), layer.largest)
+        else:
+            reached = usable_share(tier, used, layer.fan_out)
+        usable = bandwidth[j] * efficiencies[j] * reached
         slowest = np.maximum(slowest, share / usable)
         hops = _hops(kind, layer.fan_out)
         if j > 0:
@@ -464,22 +431,3 @@ def _tree_hops(kind: CollectiveKind, fan_out: Numbers, inner: Numbers) -> Number
     if kind in ("all_gather", "reduce_scatter"):
         return np.where(np.asarray(inner) > 1, np.inf, np.log2(fan_out))
     return np.inf
-
-
-def _usable_share(tier: NetworkTier, used: int, fan_out: Numbers) -> Numbers:
-    """Share of an accelerator's links that a group of this many neighbours can use, in a job that has ``used``."""
-    if tier.topology == "mesh" and tier.size:
-        return np.clip((np.asarray(fan_out) - 1) / (tier.size - 1), 1 / (tier.size - 1), 1)
-    if tier.topology == "torus":
-        sides = sorted(_slice(tier, used), reverse=True)
-        filled = [math.prod(sides[: count + 1]) for count in range(len(sides) - 1)]
-        return (1.0 + sum(np.asarray(fan_out) > number for number in filled)) / len(tier.torus_shape)
-    return 1.0
-
-
-def _slice(tier: NetworkTier, used: int) -> tuple[int, ...]:
-    """Sides of the part of a torus that a job gets: powers of two, as equal as can be, of the least that hold it."""
-    if used >= math.prod(tier.torus_shape):
-        return tier.torus_shape
-    doublings, axes = math.ceil(math.log2(used)) if used > 1 else 0, len(tier.torus_shape)
-    return tuple(2 ** (doublings // axes + (axis < doublings % axes)) for axis in range(axes))

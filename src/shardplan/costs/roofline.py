@@ -146,6 +146,11 @@ def _pass_factor(op: StreamPass, machine: Machine) -> Numbers:
     return profile.state_space_scan_bytes if op.scan else profile.memory_pass_factor[machine.software.kernels]
 
 
+def pass_bytes(op: StreamPass, machine: Machine) -> Numbers:
+    """What the kernels of a memory-bound pass read and write, forward. [bytes]"""
+    return op.forward_bytes * _pass_factor(op, machine)
+
+
 def _pass_times(op: StreamPass, machine: Machine) -> OperatorTimes:
     profile = machine.profile
     rate = machine.memory_rate / _pass_factor(op, machine)

@@ -103,6 +103,8 @@ class BudgetOption:
     carbon: float | None
     """Carbon dioxide. [t]"""
     assumptions: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """Assumptions that are shown with every answer: what nobody has measured."""
     shortfalls: tuple[str, ...] = ()
     """Limits that it breaks, and by how much; empty where it meets all."""
 
@@ -300,7 +302,8 @@ def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, 
     price = price_of(cluster, operations)
     energy = energy_of(cluster, number, wall_time, operations)
     quoted = (f"price {price.per_hour:g} {price.currency}/h: {price.source}",) if price and price.source else ()
-    rate = duration.recovery.failures_per_second
+    rate, warning = duration.recovery.failures_per_second, operations.extrapolation(number)
+    unsure = () if warning is None else (warning,)
     return BudgetOption(
         question=question,
         stages=runs,
@@ -310,5 +313,12 @@ def _option(asked: RunQuestion, runs: tuple[StageRun, ...], duration: Duration, 
         price=price,
         energy=energy,
         carbon=None if energy is None else carbon_of(energy.total, operations),
-        assumptions=(*operations.assumptions(), *quoted, *asked.assumed(question), *runs[-1].estimate.assumptions),
+        warnings=unsure,
+        assumptions=(
+            *unsure,
+            *operations.assumptions(),
+            *quoted,
+            *asked.assumed(question),
+            *runs[-1].estimate.assumptions,
+        ),
     )

@@ -12,6 +12,8 @@ from shardplan.files import DATA, Document, shipped_document
 from shardplan.units import format_bytes, format_time
 
 MOST_TIME: Final = 1e8
+FAR: Final = 1.25
+"""Over the accelerators of the largest published run: from there on its failure rate says little."""
 UNITS: Final = {"GB/s": 1e9, "s": 1.0, "1": 1.0, "kg/kWh": 1.0}
 """Of the values in ``data/operations.yaml``, in SI units; carbon stays in kg per kWh."""
 
@@ -143,6 +145,17 @@ class Operations:
         """A field, or its default where there is one."""
         given = getattr(self, name)
         return _default(name) if given is None else float(given)
+
+    def extrapolation(self, num_accelerators: int) -> str | None:
+        """A warning if far more accelerators run than in any published run that failure rates come from."""
+        largest = interruptions()[-1].num_accelerators
+        if self.failure_rate is not None or num_accelerators <= FAR * largest:
+            return None
+        highest = _shipped()["highest_failure_rate"]
+        return (
+            f"the failure rate is extrapolated from runs of at most {largest:,} accelerators; the highest published "
+            f"rate is {highest['value']:g} {highest['unit']} ({highest['source']})"
+        )
 
     def assumptions(self) -> Iterator[str]:
         """Every default that is taken, with its source."""

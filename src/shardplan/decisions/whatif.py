@@ -14,13 +14,14 @@ from typing import Any, Final, cast
 from shardplan.decisions.searching import Answered, Progress, Searches
 from shardplan.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import Question
-from shardplan.fields import dataclass
+from shardplan.estimation.question import MAX_NUM_ACCELERATORS, Question
+from shardplan.fields import dataclass, described
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.inputs.readers.overrides import Overrides, override
+from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 
 CLUSTER: Final = "cluster"
@@ -102,11 +103,12 @@ def what_if(
     changes: Mapping[str, Any],
     searches: Searches,
     *,
+    before: Answered | None = None,
     progress: Progress | None = None,
 ) -> WhatIf:
     """``plan`` and what to take in its place after each of ``changes``, in their order. Raises ``InputError``.
 
-    Values are those of :func:`changed`.
+    Values are those of :func:`changed`. ``before``: the question as it was, where it is answered already.
     """
     if not changes:
         raise InputError(
@@ -121,20 +123,21 @@ def what_if(
     for done, (label, each) in enumerate(asked):
         if progress is not None:
             progress(done, len(asked))
-        steps.append(_step(label, each, plan, searches))
+        known = before if done == 0 else None
+        steps.append(_step(label, each, plan, known or searches.answer(each)))
     if steps[0].answered.estimate is None and steps[-1].answered.estimate is None:
         searches.result(steps[-1].answered.question)  # raises, where what is asked for contradicts itself
     return WhatIf(plan=estimate_plan(question, plan), steps=tuple(steps))
 
 
-def _step(label: str, question: Question, plan: Plan, searches: Searches) -> ChangeStep:
+def _step(label: str, question: Question, plan: Plan, answered: Answered) -> ChangeStep:
     try:
         same, why = estimate_plan(question, plan), None
     except ShardplanError as error:
         same, why = None, error.message
     if same is not None and not same.feasible:
         why = same.reason
-    return ChangeStep(label=label, answered=searches.answer(question), same_plan=same, same_plan_reason=why)
+    return ChangeStep(label=label, answered=answered, same_plan=same, same_plan_reason=why)
 
 
 def _label(name: str, value: object) -> str:
@@ -213,3 +216,23 @@ def check_named_once(names: Sequence[str]) -> None:
             rule="a change is named once",
             hint=f"give {twice} one value",
         )
+
+
+def change_of(name: str, text: str) -> tuple[str, Any]:
+    """A change as it is typed, its value read as the flag of the same name reads it. Raises ``InputError``."""
+    if name in OF_JOB:
+        return name, _of_job(name, text)
+    if name in OF_SOFTWARE:
+        return assigned(Software, name, text)
+    if name in SIZES:
+        return name, whole(text, "--change gpus", most=MAX_NUM_ACCELERATORS)
+    if name == PEAK:
+        return name, dict(pairs_of("--change peak_flops", text.split(",")))
+    return name, whole(text, "--change node_size", most=MAX_NUM_ACCELERATORS) if name == "node_size" else text
+
+
+def _of_job(name: str, text: str) -> Any:
+    """The value of a field of the job; switches are on or off."""
+    if described(Job)[name].kind.base is bool:
+        return assigned(Job, name, text)[1]
+    return values_of(Job, {name: text})[name]

@@ -50,12 +50,16 @@ def _orthogonalising(question: Question, numbers: PlanNumbers, states: StageStat
 
 
 def state_charge(question: Question, numbers: PlanNumbers, stage: Stage, states: StageStates) -> StateCharge:
-    """What the states of a stage cost; schedules that run both ways through the ranks hold copies of them."""
+    """What the states of a stage cost; schedules that run both ways through the ranks hold copies of them.
+
+    A micro-batch goes through one of the copies.
+    """
+    sharding_time = states.sum.sharding_time
     states = states.times(parameter_copies(numbers))
     memory = state_memory(question, numbers, stage, states)
     updated = local_parameters(states.sum.parameters, numbers)
     return StateCharge(
-        sharding_time=states.sum.sharding_time,
+        sharding_time=sharding_time,
         reduce_time=states.sum.reduce_time,
         gather_time=states.sum.gather_time,
         update_time=update_time(updated, question.job, numbers, question.machine)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cache, lru_cache
 from typing import Any
@@ -154,6 +154,19 @@ def _number(value: float | str) -> float:
     return float(zlib.crc32(value.encode())) if isinstance(value, str) else value
 
 
+def _table(features: Sequence[Features]) -> NDArray[np.float64]:
+    """The :func:`coordinates` of many, a row each; what a plan adds is worked out once for each different plan."""
+    places: dict[Plan, int] = {}
+    of_plan = [places.setdefault(each.plan, len(places)) for each in features]
+    plans = np.asarray([_column(each, places) for each in OF_PLAN]).reshape(len(OF_PLAN), len(places))
+    own = np.asarray([_column(each, features) for each in OF_QUESTION]).reshape(len(OF_QUESTION), len(features))
+    return np.ascontiguousarray(np.concatenate([own, plans[:, of_plan]]).T)
+
+
+def _column(respect: Respect, things: Iterable[Any]) -> list[float]:
+    return [_number(value) if isinstance(value, str) else value for value in map(respect.value, things)]
+
+
 _NAMES = np.isin(ALL, ("generation", "accelerator", "offload", "schedule", "cp_comm"))
 """Which of them are names."""
 
@@ -176,7 +189,7 @@ class KnownRuns:
         self.runs = tuple(runs)
         names = {name: number for number, name in enumerate(dict.fromkeys(run.family for run in runs))}
         self.sources = np.asarray([names[run.family] for run in runs], dtype=np.intp)
-        self._rows = np.asarray([coordinates(run.features) for run in runs]).reshape(len(runs), len(RESPECTS))
+        self._rows = _table([run.features for run in runs])
         self._columns: dict[tuple[str, ...], NDArray[np.float64]] = {}
         self._terms: dict[tuple[int, float], NDArray[np.float64]] = {}
         self._timed = [place for place, run in enumerate(runs) if run.measured_step_time and run.predicted_step_time]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from shardplan.schedules.base import PipelineSchedule
 from shardplan.schedules.registry import load_schedule
 from shardplan.workload.stage import Stage, chunk_counts, stages, stages_of_chunks
 
-Counts = tuple[int, ...]
+Counts = tuple[float, ...]
 """Layers of every kind, embeddings, heads and prediction blocks."""
 
 
@@ -22,14 +23,14 @@ Counts = tuple[int, ...]
 class Chunk:
     """What one or several model chunks hold together."""
 
-    counts: tuple[int, ...]
+    counts: tuple[float, ...]
     """Layers of every kind."""
-    num_embeddings: int = 0
-    num_heads: int = 0
-    num_mtp_layers: int = 0
+    num_embeddings: float = 0
+    num_heads: float = 0
+    num_mtp_layers: float = 0
 
     @property
-    def parts(self) -> tuple[int, ...]:
+    def parts(self) -> Counts:
         """Numbers of all parts."""
         return (*self.counts, self.num_embeddings, self.num_heads, self.num_mtp_layers)
 
@@ -86,19 +87,24 @@ def placed_stages(model: ModelConfig, counts: NDArray[np.int64], schedule: Pipel
     chunks, copies = counts.reshape(len(counts), -1), schedule.parameter_copies
     last = chunks.shape[1] - 1
 
-    def stage(rank: int, held: tuple[int, ...]) -> Stage:
-        parts = tuple((chunks[:, list(held)].sum(axis=1) / copies).tolist())
+    def parts(held: tuple[int, ...]) -> Counts:
         head = (last in held) / copies
-        return Stage(
-            rank=rank,
-            num_layers=sum(parts),
-            counts=parts,
-            has_embedding=(0 in held) / copies,
-            has_head=head,
-            num_mtp_layers=model.num_mtp_layers * head,
-        )
+        layers = (chunks[:, list(held)].sum(axis=1) / copies).tolist()
+        return (*layers, (0 in held) / copies, head, model.num_mtp_layers * head)
 
-    return tuple(stage(rank, held) for rank, held in enumerate(schedule.placement(pp, vp)))
+    held = [parts(chunks) for chunks in schedule.placement(pp, vp)]
+    first = held[: -(-pp // copies)]  # the copies mirror these ranks
+    final = {one: rank for rank, one in enumerate(first)}
+    behind = np.sum(first, axis=0) - np.cumsum(first, axis=0)
+
+    def stage(rank: int) -> Stage:
+        whole, turn = Chunk.of(held[rank]).as_stage(), final[held[rank]]
+        if not schedule.reads_place or turn == len(first) - 1:
+            return replace(whole, rank=rank)
+        after = Chunk.of(tuple(behind[turn].tolist())).as_stage()
+        return replace(whole, rank=rank, num_behind=len(first) - 1 - turn, behind=replace(after, rank=1))
+
+    return tuple(stage(rank) for rank in range(pp))
 
 
 def rounds_of(model: ModelConfig, counts: NDArray[np.int64]) -> Rounds:

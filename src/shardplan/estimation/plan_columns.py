@@ -21,6 +21,15 @@ from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
+from shardplan.estimation.pipelines import (
+    Exchanges,
+    StageSum,
+    chunk_time,
+    head_start,
+    paced,
+    pipeline_sum,
+    sharded_in_all,
+)
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -32,18 +41,8 @@ from shardplan.estimation.stage_memory import (
     host_holds,
     state_memory,
 )
-from shardplan.estimation.step import fixed_time, straggler_factor, whole_step
-from shardplan.estimation.times import (
-    StateTimes,
-    WorkTimes,
-    chunk_time,
-    once_windows,
-    paced,
-    pipeline_sum,
-    state_times,
-    waits,
-    work_times,
-)
+from shardplan.estimation.step import fixed_time, sharding_time, straggler_factor, whole_step
+from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -96,7 +95,7 @@ class PlanColumns:
     @cached_property
     def step_time(self) -> Column:
         """One optimizer step of every plan. [s]"""
-        return self._each(whole_step(self.question, self._busy[self._slowest]))
+        return self._each(whole_step(self.question, self._busy))
 
     @cached_property
     def slowest(self) -> Index:
@@ -125,7 +124,6 @@ class PlanColumns:
     def chunk_times_of(self, number: int, plan: Plan, numbers: PlanNumbers) -> ChunkTimes:
         """Seconds of one micro-batch in every chunk of one of the plans: the prices that its step is the sum of."""
         rows = self._rows_of(number)
-        passed = numbers.num_microbatches + waits(numbers)
         return chunk_times(
             self.question,
             plan,
@@ -135,7 +133,7 @@ class PlanColumns:
             of_plan=lambda values: float(self._each(values)[number]),
             stages=gather(self.rows.stages.stages, rows),
             times=gather(self._times, rows),
-            sharded=self.rows.stages.each(self._state_times.sharded)[rows] / passed,
+            sharded=self.rows.stages.each(self._state_times.sharded)[rows],
         )
 
     def once_a_step_of(self, number: int) -> OnceAStep:
@@ -234,7 +232,7 @@ class PlanColumns:
         tiers, m = range(len(names)), self.numbers.num_microbatches
         sent = {name: [m * self._in_layers(name, tier) for tier in tiers] for name in ("tp", "cp", "ep", "etp")}
         copies = parameter_copies(self.numbers)
-        sent["dp"] = [copies * self._in_states(tier) for tier in tiers]
+        sent["dp"] = [self._in_states(tier, copies) for tier in tiers]
         sent["pp"] = [2.0 * m * self.numbers.vp * moved for moved in self.prices.handover.bytes]
         return {dim: dict(zip(names, map(self._each, moved), strict=True)) for dim, moved in sent.items()}
 
@@ -247,12 +245,12 @@ class PlanColumns:
 
         return self.prices.blocks.total(self._slow_stage, sent)
 
-    def _in_states(self, tier: int) -> Numbers:
-        """What a step sends for the states of the slowest stage. [bytes]"""
+    def _in_states(self, tier: int, copies: int = 1) -> Numbers:
+        """What a step sends for the states of the slowest stage, of which a micro-batch reads one copy. [bytes]"""
         m = self.numbers.num_microbatches
 
         def sent(states: HeldStates) -> Numbers:
-            return states.traffic.step_bytes[tier] + m * states.traffic.microbatch_bytes[tier]
+            return copies * states.traffic.step_bytes[tier] + m * states.traffic.microbatch_bytes[tier]
 
         return self.prices.states.total(self._slow_stage, sent)
 
@@ -270,13 +268,14 @@ class PlanColumns:
     def _other_terms(self) -> dict[str, Numbers]:
         """What comes between micro-batches and once a step, and how long the slowest stage waits for others. [s]"""
         m, at = self.numbers.num_microbatches, self._at_slowest
-        times, states = self._times, self._state_times
-        waiting = at(self._paced) - m * at(times.microbatch)
+        times, states, last = self._times, self._state_times, self._at_last
+        start = np.where(self._ends_first, 0.0, at(self._head_start))
+        waiting = at(self._paced) - start - m * (at(times.microbatch) + at(states.sharded))
         return {
-            "dp_communication": at(states.sharded) + at(states.reduce) + at(states.gather),
+            "dp_communication": m * at(states.sharded) + last(states.reduce) + last(states.gather),
             "pp_communication": m * at(times.transfer),
             "offload": m * at(times.offload),
-            "optimizer": at(states.update),
+            "optimizer": last(states.update),
             "fixed": m * times.overhead + fixed_time(self.question),
             "bubble": where(np.greater(self.numbers.pp, 1), waiting, 0.0),
         }
@@ -323,8 +322,23 @@ class PlanColumns:
     @cached_property
     def _paced(self) -> Numbers:
         """All micro-batches of a step, and waiting for other stages, on every stage. [s]"""
-        everyone, pace = self._spread(self._everyone), self._spread(self._pace)
-        return paced(self._of_rows, self._times, everyone, pace, stage=self.rows.stages.stages, behind=self._behind)
+        exchanged = sharding_time(self._loads.states, self._whole)
+        in_all = sharded_in_all(self.question, self.numbers, self._everyone, exchanged)
+        return paced(
+            self._of_rows,
+            self._times,
+            self._spread(self._everyone.passes),
+            self._spread(self._pace),
+            stage=self.rows.stages.stages,
+            behind=self._behind,
+            exchanges=Exchanges(own=self._state_times.sharded, everyone=self._spread(in_all)),
+        )
+
+    @cached_property
+    def _head_start(self) -> Numbers:
+        """By how much less time than the first stage every stage needs for its passes. [s]"""
+        everyone = self._spread(self._everyone.passes)
+        return head_start(self._of_rows, self._times, everyone, self.rows.stages.stages)
 
     def _behind(self, stage: Stage) -> Passes:
         """One micro-batch through all stages behind every stage."""
@@ -332,7 +346,8 @@ class PlanColumns:
         rows = replace(self.rows.stages, stages=stage.behind)
         work = StageWork.of(rows.stages, self._held(self._loads.blocks, rows))
         around = self._spread(self._around)
-        return pipeline_sum(self.question, self._of_rows, around, rows.stages, work, num_stages=stage.num_behind)
+        together = pipeline_sum(self.question, self._of_rows, around, rows.stages, work, num_stages=stage.num_behind)
+        return together.passes
 
     @cached_property
     def _pace(self) -> Numbers:
@@ -346,7 +361,7 @@ class PlanColumns:
         return np.where(together > 0, together / self.rows.stages.largest(self._times.plain), 1.0)
 
     @cached_property
-    def _everyone(self) -> Passes:
+    def _everyone(self) -> StageSum:
         whole = StageWork.of(self._whole, self._loads.blocks)
         return pipeline_sum(self.question, self.numbers, self._around, self._whole, whole)
 
@@ -366,12 +381,30 @@ class PlanColumns:
 
     @cached_property
     def _busy(self) -> Column:
-        """What every stage spends on a step, the fixed time and stragglers apart. [s]"""
-        return self.rows.stages.each(self._paced + self._state_times.total)
+        """What every plan spends on a step, the fixed time and stragglers apart. [s]"""
+        return np.maximum(self._after_first, self.rows.stages.largest(self._own_end))
 
     @cached_property
     def _slowest(self) -> Index:
-        return self.rows.stages.at_largest(self._busy)
+        """The stage of every plan whose passes are longest, or that ends after the first one."""
+        rows = self.rows.stages
+        return np.where(self._ends_first, rows.at_largest(self._paced), rows.at_largest(self._own_end))
+
+    @cached_property
+    def _after_first(self) -> Column:
+        """When the first stage of every plan has updated its states, after the longest of all passes. [s]"""
+        rows = self.rows.stages
+        return rows.largest(self._paced) + rows.each(self._state_times.once)[rows.first]
+
+    @cached_property
+    def _own_end(self) -> Column:
+        """When every stage has updated its states, from its own first pass. [s]"""
+        return self.rows.stages.each(self._paced - self._head_start + self._state_times.once)
+
+    @cached_property
+    def _ends_first(self) -> NDArray[np.bool_]:
+        """Whether the first stage of a plan ends its step."""
+        return self.rows.stages.largest(self._own_end) <= self._after_first
 
     @cached_property
     def _fullest(self) -> Index:
@@ -402,6 +435,11 @@ class PlanColumns:
 
     def _at_slowest(self, values: Numbers) -> Column:
         return self.rows.stages.each(values)[self._slowest]
+
+    def _at_last(self, values: Numbers) -> Column:
+        """Of the stage of every plan that ends its step."""
+        rows = self.rows.stages
+        return rows.each(values)[np.where(self._ends_first, rows.first, self._slowest)]
 
 
 def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:

@@ -145,7 +145,7 @@ class PricedPlan:
 
     @property
     def roofline(self) -> LayerRoofline:
-        """The matrix products of that layer under the roofline of the accelerator."""
+        """The operators of that layer under the roofline of the accelerator."""
         return layer_roofline(self.question, self._alone.prices)
 
     @cached_property

@@ -15,14 +15,26 @@ import numpy as np
 
 from shardplan.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
 from shardplan.estimation.charge import StateCharge, state_charge
-from shardplan.estimation.load import Around, Loads, StageStates, StageWork
+from shardplan.estimation.load import Around, Loads, StageStates, StageWork, StateLoad
+from shardplan.estimation.pipelines import (
+    NO_EXCHANGES,
+    Exchanges,
+    StageSum,
+    chunk_time,
+    head_start,
+    pace_of,
+    paced,
+    pipeline_sum,
+    sharded_in_all,
+)
 from shardplan.estimation.pricing import Prices
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import ActivationMemory, activation_memory, gradients_at_peak, host_holds
-from shardplan.estimation.times import WorkTimes, chunk_time, pace_of, paced, pipeline_sum, state_times, work_times
+from shardplan.estimation.times import WorkTimes, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.schedules.base import Passes
+from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
 Rounds = Sequence[Sequence[Numbers]]
@@ -55,20 +67,44 @@ class WorkOfStages:
         ]
 
     @cached_property
+    def everyone(self) -> StageSum:
+        """One micro-batch through all stages."""
+        return pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work)
+
+    @cached_property
     def passes(self) -> list[Numbers]:
         """All micro-batches and the time in which a stage waits for others, for every kind. [s]"""
-        everyone = pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work)
-        pace = pace_of(self.rounds(), self.times)
-        pairs = zip(self.times, self.kinds, strict=True)
+        return self.passes_with([NO_EXCHANGES] * len(self.kinds))
+
+    def passes_with(self, exchanges: Sequence[Exchanges]) -> list[Numbers]:
+        """The same with exchanges of sharded states in every micro-batch. [s]"""
         return [
-            paced(self.numbers, times, everyone, pace, stage=stage, behind=partial(self._behind, kind))
-            for kind, (times, stage) in enumerate(pairs)
+            paced(
+                self.numbers,
+                times,
+                self.everyone.passes,
+                self._pace,
+                stage=stage,
+                behind=partial(self._behind, kind),
+                exchanges=each,
+            )
+            for kind, (times, stage, each) in enumerate(zip(self.times, self.kinds, exchanges, strict=True))
         ]
 
     @cached_property
     def least_busy(self) -> Numbers:
         """What the slowest stage takes at least, whatever its states cost: a bound of ``Step.busiest``. [s]"""
         return largest(self.passes)
+
+    @cached_property
+    def head_starts(self) -> list[Numbers]:
+        """By how much less time than the first stage every kind needs for its passes. [s]"""
+        pairs = zip(self.times, self.kinds, strict=True)
+        return [head_start(self.numbers, times, self.everyone.passes, stage) for times, stage in pairs]
+
+    @cached_property
+    def _pace(self) -> Numbers:
+        return pace_of(self.rounds(), self.times)
 
     def _behind(self, kind: int, stage: Stage) -> Passes:
         """One micro-batch through all stages behind one of a kind; the last stage is among the kinds."""
@@ -77,7 +113,7 @@ class WorkOfStages:
         if is_number(stage.num_behind, 1) and is_number(last.has_head, 1) and is_zero(last.num_behind):
             return Passes(forward=self.times[-1].microbatch, input_gradient=0.0, weight_gradient=0.0)
         work, count = self.behind(kind), stage.num_behind
-        return pipeline_sum(self.question, self.numbers, self.around, stage.behind, work, num_stages=count)
+        return pipeline_sum(self.question, self.numbers, self.around, stage.behind, work, num_stages=count).passes
 
     @cached_property
     def kept(self) -> list[ActivationMemory]:
@@ -92,16 +128,20 @@ class WorkOfStages:
 class Step:
     r"""Outcome of a plan, or arrays over plans: memory of the fullest stage, and the time of the slowest.
 
-    .. math:: T = \left(\max_r \left[M t_r + idle_r + (M + w) s_r + e_r\right] + t_0\right)(1 + g \log_2 (N/8))
+    .. math::
+        T = \left(\max_r \max\left[v_r + e_0,\; v_r - h_r + e_r\right] + t_0\right)(1 + g \log_2 (N/8)),
+        \quad v_r = M t_r + idle_r
 
-    with M micro-batches of time t, pipeline idle time, exposed sharding s (also of the w micro-batches that a rank
-    waits for: p - 1 in 1F1B), end-of-step time e, fixed time and growth by stragglers. Each is computed when read:
-    where nothing fits, nobody asks for the time.
+    with M micro-batches of time t, exposed exchanges of sharded states included, pipeline idle time, end-of-step time e
+    of this stage and of the first one, head start h (``head_start``), fixed time and growth by stragglers. Each is
+    computed when read: where nothing fits, nobody asks for the time.
     """
 
     work: WorkOfStages
     charges: Sequence[StateCharge]
     """What the states of every kind of stage cost."""
+    sharding_time: Numbers
+    """Exchange of sharded states in every micro-batch, in all stages together, before work hides any of it. [s]"""
 
     @property
     def question(self) -> Question:
@@ -111,8 +151,15 @@ class Step:
     @cached_property
     def busiest(self) -> Numbers:
         """What the slowest stage takes, but for what all plans have in common. [s]"""
-        stages = zip(self.work.passes, self.work.times, self.charges, strict=True)
-        return largest(passes + state_times(self.question, times, charge).total for passes, times, charge in stages)
+        work, pairs = self.work, zip(self.work.times, self.charges, strict=True)
+        states = [state_times(self.question, times, charge) for times, charge in pairs]
+        passes = work.passes
+        if not is_zero(self.sharding_time):
+            everyone = sharded_in_all(self.question, work.numbers, work.everyone, self.sharding_time)
+            passes = work.passes_with([Exchanges(own=each.sharded, everyone=everyone) for each in states])
+        others = zip(passes[1:], work.head_starts[1:], states[1:], strict=True)
+        after_first = largest(passes) + states[0].once
+        return largest([after_first, *(each - start + own.once for each, start, own in others)])
 
     @cached_property
     def step_time(self) -> Numbers:
@@ -161,7 +208,12 @@ def step_of(
         rounds=lambda: [[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds],
     )
     charges = [state_charge(question, numbers, stage, StageStates.of(stage, loads.states)) for stage in kinds]
-    return Step(work=work, charges=charges)
+    return Step(work=work, charges=charges, sharding_time=sharding_time(loads.states, whole))
+
+
+def sharding_time(states: Parts[StateLoad], stage: Stage) -> Numbers:
+    """Exchange of a stage's sharded states in every micro-batch, before work hides any of it. [s]"""
+    return states.total(stage, lambda part: part.sharding_time)
 
 
 def whole_step(question: Question, busiest: Numbers) -> Numbers:

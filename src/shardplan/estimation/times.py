@@ -1,24 +1,21 @@
-"""Seconds of one micro-batch on a stage, of all of them through a pipeline, and of what states add to a step."""
+"""Seconds of one micro-batch on a stage, and of what its states add to a step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
-from shardplan.arrays import Numbers, any_holds, is_zero, largest, scaled, where
+from shardplan.arrays import Numbers, any_holds, is_zero, scaled, where
 from shardplan.costs.optimizer import host_rate
 from shardplan.costs.overlap import all_windows, exposed, exposed_with_chunks
 from shardplan.estimation.charge import StateCharge
-from shardplan.estimation.load import Around, BlockLoad, StageWork
+from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.memory.activations import applied_share, kept_per_microbatch, offloaded_share
-from shardplan.schedules.base import Passes, RankPasses
-from shardplan.schedules.pipeline import idle_time, least_bubble, reads_place, splits_backward
-from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
 
@@ -47,9 +44,14 @@ class WorkTimes:
     windows: Windows
 
     @cached_property
+    def between(self) -> Numbers:
+        """What forward pass and input gradient share; smallest axes first."""
+        return self.transfer + self.offload + self.overhead
+
+    @cached_property
     def microbatch(self) -> Numbers:
         """All of it; smallest axes first."""
-        return self.backward + (self.forward + (self.transfer + self.offload + self.overhead))
+        return self.backward + (self.forward + self.between)
 
     @cached_property
     def free(self) -> Numbers:
@@ -86,9 +88,6 @@ class WorkTimes:
 class Windows:
     """Which share of the free computation can hide the traffic of states."""
 
-    num_microbatches: Numbers
-    waits: Numbers
-    """Micro-batches that would fill the bubble of a rank among equal ones."""
     vp: Numbers
     group_size: Numbers
     """Micro-batches that one chunk runs in turn."""
@@ -101,11 +100,9 @@ class Windows:
     def of(cls, question: Question, numbers: PlanNumbers) -> Windows:
         """Those of a plan."""
         return cls(
-            num_microbatches=numbers.num_microbatches,
-            waits=waits(numbers),
             vp=numbers.vp,
             group_size=np.minimum(numbers.microbatch_group_size, numbers.num_microbatches),
-            sharding=where(numbers.overlap_dp, question.profile.fsdp_window, 0.0),
+            sharding=sharding_window(question, numbers),
             once=where(numbers.overlap_dp, question.profile.dp_window, 0.0) / numbers.vp,
         )
 
@@ -116,10 +113,10 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateTimes:
-    """Seconds of one step that the states of one stage cost, as far as work does not hide them."""
+    """Seconds that the states of one stage cost, as far as work does not hide them."""
 
     sharded: Numbers
-    """Gathering of weights and reduction of gradients in all micro-batches, and in those that a rank waits for."""
+    """Gathering of weights and reduction of gradients in every micro-batch."""
     reduce: Numbers
     """Reduction of gradients."""
     gather: Numbers
@@ -128,9 +125,9 @@ class StateTimes:
     """Optimizer."""
 
     @property
-    def total(self) -> Numbers:
-        """All of it; smallest axes first."""
-        times = (self.update, self.sharded, self.gather, self.reduce)
+    def once(self) -> Numbers:
+        """What comes once a step; smallest axes first."""
+        times = (self.update, self.gather, self.reduce)
         return sum((time for time in times if not is_zero(time)), start=0.0)
 
 
@@ -143,8 +140,8 @@ def work_times(question: Question, numbers: PlanNumbers, around: Around, stage: 
     share = applied_share(stage.num_layers, numbers)
     free_forward = work.sum.free_forward
     free_backward = work.sum.free_backward + scaled(share, work.sum.free_recomputed)
-    kept = _sent_to_host(numbers, work, share)
-    transfer, offload, left = _between(question, numbers, around, kept, free_forward + free_backward)
+    kept = sent_to_host(numbers, work, share)
+    transfer, offload, left = between_stages(question, numbers, around, kept, free_forward + free_backward)
     return WorkTimes(
         forward=work.sum.forward,
         backward=work.sum.backward + scaled(share, work.sum.recomputed),
@@ -159,7 +156,12 @@ def work_times(question: Question, numbers: PlanNumbers, around: Around, stage: 
     )
 
 
-def _between(
+def sharding_window(question: Question, numbers: PlanNumbers) -> Numbers:
+    """Share of the free computation behind which the traffic of every micro-batch travels."""
+    return where(numbers.overlap_dp, question.profile.fsdp_window, 0.0)
+
+
+def between_stages(
     question: Question, numbers: PlanNumbers, around: Around, kept: Numbers, free: Numbers
 ) -> tuple[Numbers, Numbers, Numbers | None]:
     """Exposed transfers to other stages and to the host, and the share of ``free`` that hides neither (None: all).
@@ -173,123 +175,19 @@ def _between(
     return transfer, offload, None if rest is free else rest / np.maximum(free, 1e-30)
 
 
-def _sent_to_host(numbers: PlanNumbers, work: StageWork, share: Numbers) -> Numbers:
+def sent_to_host(numbers: PlanNumbers, work: StageWork, share: Numbers) -> Numbers:
     """Activations of one micro-batch, where some may be sent to the host; else nothing. [bytes]"""
     if not any_holds(numbers.offload_activations):
         return 0.0
     return kept_per_microbatch(work.sum.kept_bytes, work.sum.freed_bytes, share)
 
 
-def chunk_time(stage: Stage, parts: Parts[BlockLoad]) -> Numbers:
-    """One micro-batch forward and backward through a model chunk, without recomputation. [s]"""
-    return parts.total(stage, lambda part: part.forward + part.backward)
-
-
-def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) -> Numbers:
-    r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
-
-    .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
-
-    ``rounds``: seconds of chunks in groups of which the slowest counts. 1 where there are none. Recomputation makes all
-    chunks slower alike and is left out.
-    """
-    if not rounds:
-        return 1.0
-    return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / largest(s.plain for s in stages)
-
-
-def paced(
-    numbers: PlanNumbers,
-    times: WorkTimes,
-    everyone: Passes,
-    pace: Numbers,
-    *,
-    stage: Stage,
-    behind: Callable[[Stage], Passes],
-) -> Numbers:
-    """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
-
-    ``everyone``: one micro-batch through all stages; ``behind``: through the stages behind ``stage``, which is asked
-    where the schedule reads the place of a rank; ``pace``: of uneven chunks.
-    """
-    passes = numbers.num_microbatches * times.microbatch
-    if np.all(np.asarray(numbers.pp) == 1):
-        return passes
-    own = passes_of(numbers, times)
-    if reads_place(numbers) and not is_zero(stage.num_behind):
-        own = _placed(times, everyone, stage, behind)
-    return passes + idle_time(own, everyone, numbers, pace)
-
-
-def _placed(times: WorkTimes, everyone: Passes, stage: Stage, behind: Callable[[Stage], Passes]) -> RankPasses:
-    """One micro-batch through a stage whose place is known. Behind the first stage are all others."""
-    between = (times.transfer + times.offload + times.overhead) / 2
-    forward = times.forward + between
-    others = everyone.total - times.microbatch
-    is_first = np.equal(stage.rank, 0)
-    if not np.all(is_first):
-        after = behind(stage).total
-        others = np.where(is_first, others, after) if np.any(is_first) else after
-    return RankPasses(
-        forward=forward,
-        input_gradient=times.microbatch - forward,
-        weight_gradient=0.0,
-        num_behind=stage.num_behind,
-        behind=others,
-    )
-
-
-def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed: Numbers) -> Numbers:
-    r"""All micro-batches on a mean stage, without transfers, with the bubble that every pipeline has at least. [s]
-
-    .. math:: \frac{M + b}{p} \sum_r t_r
-
-    The slowest stage takes no less, with any number of chunks per rank up to ``numbers.vp``. ``passes``,
-    ``recomputed``: seconds of a micro-batch in all stages together. A number of recomputed layers counts as if one
-    stage held all layers: its share of them is the least that any stage has.
-    """
-    again = scaled(applied_share(whole.num_layers, numbers), recomputed)
-    return (numbers.num_microbatches + least_bubble(numbers)) / numbers.pp * (passes + again)
-
-
-def waits(numbers: PlanNumbers) -> Numbers:
-    """Bubble of a rank among equal ones, in micro-batches: p - 1 in 1F1B.
-
-    What forward pass and input gradient of every micro-batch take more, such as exposed exchanges of sharded states,
-    passes through the pipeline with the first micro-batch and with the last. No weight gradient hides it.
-    """
-    pp = np.asarray(numbers.pp)
-    if np.all(pp == 1):
-        return 0.0
-    own = Passes(forward=0.5, input_gradient=0.5, weight_gradient=0.0)
-    return idle_time(own, Passes(forward=pp / 2, input_gradient=pp / 2, weight_gradient=0.0), numbers)
-
-
-def passes_of(numbers: PlanNumbers, times: WorkTimes) -> Passes:
-    """One micro-batch through a stage, apart by gradient where the schedule runs these apart.
-
-    What comes between stages is shared by forward pass and input gradient.
-    """
-    if not splits_backward(numbers):
-        return Passes(forward=times.microbatch, input_gradient=0.0, weight_gradient=0.0)
-    between = (times.transfer + times.offload + times.overhead) / 2
-    return Passes(
-        forward=times.forward + between,
-        input_gradient=times.backward - times.weight_gradient + between,
-        weight_gradient=times.weight_gradient,
-    )
-
-
 def state_times(question: Question, times: WorkTimes, load: StateCharge) -> StateTimes:
-    """What the states of a stage cost a step beyond the work that hides their traffic."""
-    profile, vp = question.profile, times.windows.vp
-    sharded: Numbers = 0.0
+    """What the states of a stage cost beyond the work that hides their traffic."""
+    profile, vp, sharded = question.profile, times.windows.vp, _sharded(question, times, load)
     left: Numbers | None = None
-    if not is_zero(load.sharding_time):
-        each = exposed(load.sharding_time, times.sharding_window, profile)
-        sharded = (times.windows.num_microbatches + times.windows.waits) * each
-        if not (is_zero(load.reduce_time) and is_zero(load.gather_time)):
-            left = _left(times, load.sharding_time - each)
+    if not (is_zero(sharded) or (is_zero(load.reduce_time) and is_zero(load.gather_time))):
+        left = _left(times, load.sharding_time - sharded)
 
     def shown(time: Numbers, own: Callable[[], Numbers], windows: Callable[[], Numbers]) -> Numbers:
         if is_zero(time):
@@ -306,6 +204,13 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
     )
 
 
+def _sharded(question: Question, times: WorkTimes, load: StateCharge) -> Numbers:
+    """What of the exchanges of a micro-batch shows. [s]"""
+    if is_zero(load.sharding_time):
+        return 0.0
+    return exposed(load.sharding_time, times.sharding_window, question.profile)
+
+
 def _left(times: WorkTimes, hidden: Numbers) -> Numbers:
     """Share of the free computation that hides nothing where it hides ``hidden`` seconds of every micro-batch.
 
@@ -316,41 +221,8 @@ def _left(times: WorkTimes, hidden: Numbers) -> Numbers:
 
 def once_windows(question: Question, times: WorkTimes, load: StateCharge) -> tuple[Numbers, Numbers]:
     """What of one chunk's first forward and last backward pass can hide the traffic of the step. [s]"""
-    left = _left(times, load.sharding_time - exposed(load.sharding_time, times.sharding_window, question.profile))
+    left = _left(times, load.sharding_time - _sharded(question, times, load))
     return left * times.gather_window, left * times.reduce_window
-
-
-def pipeline_sum(
-    question: Question,
-    numbers: PlanNumbers,
-    around: Around,
-    whole: Stage,
-    work: StageWork,
-    *,
-    num_stages: Numbers | None = None,
-) -> Passes:
-    """One micro-batch's time summed over all stages, or over ``num_stages`` that hold ``whole`` together. [s]
-
-    A number of recomputed layers applies to each stage; where stages are unlike, their mean stands for all.
-    """
-    num_stages = numbers.pp if num_stages is None else num_stages
-    each = np.maximum(num_stages, 1)
-    share = applied_share(whole.num_layers / each, numbers)
-    passes = work.sum.forward + work.sum.backward
-    again = scaled(share, work.sum.recomputed)
-    free = (work.sum.free_forward + work.sum.free_backward) + scaled(share, work.sum.free_recomputed)
-    kept = _sent_to_host(numbers, work, share) / each
-    transfer, offload, _ = _between(question, numbers, around, kept, free / each)
-    between = num_stages * (transfer + offload + question.profile.microbatch_time)
-    if not splits_backward(numbers):
-        return Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)
-    forward = work.sum.forward + between / 2
-    weight_gradient = work.sum.weight_gradient
-    return Passes(
-        forward=forward,
-        input_gradient=(passes + between) + again - forward - weight_gradient,
-        weight_gradient=weight_gradient,
-    )
 
 
 def _exposed_transfer(

@@ -16,6 +16,7 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.conditions import Condition, parse_condition
 from shardplan.frameworks.option_entries import OptionTable, read_options
 from shardplan.inputs.job import PRECISIONS, Optimizer
+from shardplan.inputs.kinds import LAYER_KINDS
 from shardplan.inputs.plan import NAME, OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, Sharding, TpKind, placement_tokens
 
 Switch = Literal["either", "on", "off"]
@@ -63,6 +64,12 @@ class Capabilities:
     """Commit at which the sources were read."""
     vendors: tuple[str, ...] | None = None
     """Makers of the accelerators that it runs on, as accelerators name their ``vendor``."""
+    layer_kinds: tuple[str, ...] | None = None
+    """Kinds of layers that it has models with."""
+    lora: bool | None = None
+    """Whether it trains low-rank adapters next to frozen weights."""
+    packed_documents: bool | None = None
+    """Whether tokens of documents that share a sequence can attend within their own document only."""
     schedules: Mapping[str, str] | None = None
     """Pipeline schedules, each with the framework's own name of it; none: it has no pipelines."""
     group_sizes: str | None = None
@@ -145,6 +152,9 @@ class Form(NamedTuple):
 
 FORMS: Final[Mapping[str, Form]] = {
     "vendors": Form("texts"),  # a user's accelerator may be of any maker
+    "layer_kinds": Form("names", LAYER_KINDS),
+    "lora": Form("flag"),
+    "packed_documents": Form("flag"),
     "schedules": Form("mapping"),  # other packages add schedules: which are known is a rule of validity
     "group_sizes": Form("name", get_args(GroupSizes)),
     "shardings": Form("names", get_args(Sharding)),

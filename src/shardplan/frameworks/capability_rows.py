@@ -11,6 +11,8 @@ from shardplan.frameworks.option_entries import OptionEntry
 from shardplan.records import Record, plain
 
 TITLES: Final[Mapping[str, str]] = {
+    "layer_kinds": "kinds of layers",
+    "lora": "low-rank adapters",
     "group_sizes": "micro-batches in a row",
     "shardings": "sharding, pp 1",
     "pipelined_shardings": "sharding, pp > 1",

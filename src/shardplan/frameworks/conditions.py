@@ -54,6 +54,13 @@ def _group_size(d: Degrees) -> Any:
     return np.where(np.equal(d.microbatch_group_size, 0), d.pp, d.microbatch_group_size)
 
 
+def _scale_up(s: Setting) -> int:
+    """Accelerators of a scale-up domain that the job uses: as many of each where several hold equally many."""
+    size, n = s.cluster.innermost.size or s.num_accelerators, s.num_accelerators
+    domains = -(-n // size)
+    return n // domains if domains > 1 and n % domains == 0 else size
+
+
 def _is_uneven(s: Setting, d: Degrees) -> Flags:
     if d.plan.stage_layers is not None:
         return len(set(d.plan.stage_layers)) > 1
@@ -93,7 +100,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     **{name: _of_plan(name) for name in ("sharding", "offload", "cp_comm", "tp_kind", "sequence_parallel")},
     **{name: _of_plan(name) for name in ("overlap_tp", "overlap_dp", "overlap_ep")},
     "accelerators": lambda s, _d: s.num_accelerators,
-    "scale_up": lambda s, _d: s.cluster.innermost.size or s.num_accelerators,
+    "scale_up": lambda s, _d: _scale_up(s),
     "sequence_length": lambda s, _d: s.job.sequence_length,
     "global_batch_size": lambda s, _d: s.job.global_batch_size,
     "vendor": lambda s, _d: s.cluster.accelerator.vendor,
@@ -104,14 +111,17 @@ FACTS: Final[Mapping[str, Fact]] = {
     "num_experts": lambda s, _d: gcd(*s.num_experts),
     "experts": lambda s, _d: s.model.is_moe,
     "dense": lambda s, _d: any(isinstance(kind.mlp, MLP) for kind in s.model.layer_kinds),
+    "mtp_layers": lambda s, _d: s.model.num_mtp_layers,
     "tied": lambda s, _d: s.model.tie_word_embeddings,
 }  # fmt: skip
 """What conditions may name. ``recompute`` is a list of modules (``"moe" in recompute``); ``kv_heads`` and
 ``num_experts`` are the greatest common divisor of the layers' numbers, 0 where there are none; a number of layers is 0
-where none is given; ``experts`` and ``dense``: whether layers have them; ``tied``: whether input and output embeddings
-are one table; ``vendor``: the accelerator's maker; ``scale_up``: accelerators of a scale-up domain; ``replicas``:
-dp cp; ``uneven``: whether model chunks differ in their layers. ``overlap_pp``, ``sharding_degree`` and
-``microbatch_group_size`` are what holds where the plan leaves them open."""
+where none is given; ``experts`` and ``dense``: whether layers have them; ``mtp_layers``:
+blocks of multi-token prediction; ``tied``: whether input and output embeddings
+are one table; ``vendor``: the accelerator's maker; ``scale_up``: accelerators of a scale-up domain, or those that the
+job uses of each where it uses several alike; ``replicas``: dp cp; ``uneven``: whether model chunks differ in their
+layers. ``overlap_pp``, ``sharding_degree`` and ``microbatch_group_size`` are what holds where the plan leaves them
+open."""
 
 
 def _is_in(value: Any, options: Any) -> Flags:
@@ -129,7 +139,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlap_pp": ("overlap_pp", "vp"),
     **dict.fromkeys(("accelerators", "scale_up", "sequence_length", "global_batch_size"), ()),
     **dict.fromkeys(("vendor", "precision", "optimizer", "layers"), ()),
-    **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "tied"), ()),
+    **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "mtp_layers", "tied"), ()),
 }
 """Fields of a plan that decide a fact; where it is not listed, the field of its name."""
 

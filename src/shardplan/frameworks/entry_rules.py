@@ -13,6 +13,7 @@ from shardplan.frameworks.capabilities import ANY_PLACEMENT
 from shardplan.frameworks.conditions import recompute_words
 from shardplan.frameworks.stage_layers import layers_by_cost
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, replicas
+from shardplan.inputs.kinds import layer_kinds
 from shardplan.inputs.plan import DEFAULT_PLACEMENT, Plan, placement_tokens
 
 
@@ -29,6 +30,15 @@ class Template(NamedTuple):
     holds: Callable[[Any, Setting, Degrees], Flags]
     """From the entry."""
     hint: Callable[[Any, Setting, Plan], str]
+
+
+MODEL: Final = "model"
+"""Stands for the model where a field of the plan or the job is named."""
+
+
+def _missing_kinds(known: Iterable[str], s: Setting) -> list[str]:
+    """Kinds of the model's layers that are not among the known ones."""
+    return [kind for kind in layer_kinds(s.model) if kind not in known]
 
 
 def _list(names: Iterable[str]) -> str:
@@ -210,6 +220,24 @@ TEMPLATES: Final = (
         lambda framework, makers: f"{framework} runs on accelerators of {_list(makers)}",
         lambda makers, s, _d: s.cluster.accelerator.vendor in ("", *makers),
         lambda makers, _s, _p: f"choose an accelerator of {_or(makers)}, or a framework that runs on this one",
+    ),
+    Template(
+        "layer_kinds", MODEL, (),
+        lambda framework, known: f"{framework} has layers of these kinds: {_list(known)}",
+        lambda known, s, _d: not _missing_kinds(known, s),
+        lambda known, s, _p: f"choose a framework that has {_list(_missing_kinds(known, s))} (--stack all compares)",
+    ),
+    Template(
+        "lora", "train", (),
+        lambda framework, has: f"{framework} has {'' if has else 'no '}low-rank adapters",
+        lambda has, s, _d: has or s.job.train != "lora",
+        lambda _e, _s, _p: "set train to full, or choose a framework with adapters (--stack all compares)",
+    ),
+    Template(
+        "packed_documents", "documents", (),
+        lambda framework, has: f"{framework} {'masks' if has else 'does not mask'} attention between documents",
+        lambda has, s, _d: has or s.job.documents is None,
+        lambda _e, _s, _p: "leave documents out",
     ),
     Template(
         "schedules", "pp", ("pp",),

@@ -13,7 +13,7 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, Capabilities
 from shardplan.frameworks.conditions import FACTS, Condition, KnownFacts, parse_condition
 from shardplan.frameworks.entry_rules import TEMPLATES, Template
-from shardplan.frameworks.option_entries import SAID, VALUES
+from shardplan.frameworks.option_entries import OF_JOB, SAID, VALUES, OptionEntry
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.plan import Plan
@@ -27,6 +27,8 @@ class OptionsOfPlan:
     """The stack's name and the version of its record, such as ``deepspeed 0.19.6``."""
     options: tuple[str, ...]
     """Options in the framework's own syntax; those whose default gives the plan are left out."""
+    of_plan: tuple[str, ...]
+    """Those of them that set something of this plan: not what only repeats the job or a degree of one."""
     unsaid: tuple[str, ...]
     """Fields of the plan or the job that matter for this plan and that these options do not express."""
     source: str
@@ -71,13 +73,21 @@ def options_of(stack: Stack, setting: Setting, plan: Plan) -> OptionsOfPlan | No
     known = KnownFacts(VALUES, setting, degrees)
     entries = [each for each in can.options.entries if each.holds(known)]
     said = {name for each in entries for name in each.says}
+    written = [(each, each.written(known)) for each in entries if each.pieces]
     return OptionsOfPlan(
         framework=stack.label,
-        options=tuple(each.written(known) for each in entries if each.pieces),
+        options=tuple(text for _, text in written),
+        of_plan=tuple(text for each, text in written if _is_of_plan(each, setting, degrees)),
         unsaid=tuple(name for name in SAID if name not in said and _must_be_said(name, can, setting, degrees)),
         source=can.sources["options"],
         from_memory="options" in can.from_memory,
     )
+
+
+def _is_of_plan(entry: OptionEntry, s: Setting, d: Degrees) -> bool:
+    """Whether an option sets a field of the plan that makes a difference, or belongs to one that does."""
+    said = [name for name in entry.says if name not in OF_JOB and makes_a_difference(name, s, d)]
+    return bool(said) or not entry.says
 
 
 def _without_none_of(plan: Plan) -> Plan:

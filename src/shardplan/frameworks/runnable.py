@@ -17,7 +17,7 @@ from shardplan.arrays import Flags, all_hold
 from shardplan.fields import dataclass
 from shardplan.frameworks.capabilities import Capabilities, Exclusion
 from shardplan.frameworks.conditions import FACTS, plan_fields
-from shardplan.frameworks.entry_rules import TEMPLATES, Template
+from shardplan.frameworks.entry_rules import MODEL, TEMPLATES, Template
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
@@ -45,8 +45,8 @@ class FrameworkRule:
 
     @property
     def flag(self) -> str:
-        """The field's flag on the command line."""
-        return f"--{self.field.replace('_', '-')}"
+        """The field's flag on the command line; the model has none and comes first."""
+        return "MODEL" if self.field == MODEL else f"--{self.field.replace('_', '-')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,14 +30,20 @@ def layers_by_cost(model: ModelConfig, pp: int) -> tuple[int, ...] | None:
 def torchtitan_layers(num_layers: int, num_stages: int, first_less: int = 1, last_less: int = 1) -> tuple[int, ...]:
     """Layers of every stage as torchtitan shares them: embedding and head weigh as many layers as stated.
 
-    What is left over goes to the first stages (torchtitan/distributed/pipeline_parallel.py,
-    generate_llm_fqn_per_model_part).
+    What is left over goes to the first stages (torchtitan/distributed/pipeline_parallel.py at b5bcd76c,
+    _generate_llm_fqn_per_model_part).
     """
     base, extra = divmod(num_layers + first_less + last_less, num_stages)
     counts = [base + (stage < extra) for stage in range(num_stages)]
     counts[0] -= first_less
     counts[-1] -= last_less
     return tuple(max(count, 0) for count in counts)
+
+
+def torchtitan_can_share(num_layers: int, num_stages: int, first_less: int = 1, last_less: int = 1) -> bool:
+    """Whether torchtitan starts: neither embedding nor head weighs more layers than a stage has (likewise)."""
+    base = (num_layers + first_less + last_less) // num_stages
+    return base >= max(1, first_less, last_less)
 
 
 def megatron_layout(layers: Sequence[int], num_mtp_layers: int) -> str:

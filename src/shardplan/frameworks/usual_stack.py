@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Final
+from typing import Any, Final
 
 from shardplan.errors import InputError, UnknownNameError, check_kind
+from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack, list_stacks, load_stack
+from shardplan.inputs.kinds import LAYER_KINDS, layer_kinds
+from shardplan.inputs.model import ModelConfig
+from shardplan.words import joined
 
 USUAL: Final = "usual"
 """Stands for the usual framework of the accelerator."""
@@ -55,7 +60,7 @@ def published_stacks(vendor: str) -> tuple[Stack, ...]:
 def stack_of_label(label: str | None) -> Stack | None:
     """The framework that an answer is labelled with: ``torchtitan 0.3.0``; None where no shipped one has the label."""
     name, _, version = (label or "").partition(" ")
-    stack = next((each for each in _shipped() if each.name == name), None)
+    stack = load_stack(name) if name in list_stacks() else None
     if stack is None or not version:
         return stack
     try:
@@ -64,11 +69,61 @@ def stack_of_label(label: str | None) -> Stack | None:
         return None
 
 
-def how_chosen(stack: Stack | None, vendor: str) -> str:
-    """What is assumed where nobody named a framework, and how to change it."""
-    if stack is None:
-        return f"no framework is on record for accelerators of {vendor or 'this maker'}: plans are limited by none"
-    return f"framework {stack.name}, as is usual on {vendor} (--stack NAME for another, all to compare, any for none)"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What decides, besides the accelerator, whether a framework can run a question at all."""
+
+    model: ModelConfig
+    train: str = "full"
+    documents: bool = False
+    """Whether documents are packed into a sequence."""
+
+    @classmethod
+    def of(cls, model: ModelConfig, *given: Mapping[str, Any]) -> Wanted:
+        """From fields of a job as they were given; the last that has a field counts."""
+        fields = {name: value for each in given for name, value in each.items()}
+        return cls(
+            model=model,
+            train=fields.get("train") or "full",
+            documents=fields.get("documents") is not None,
+        )
+
+    def lacking(self, stack: Stack) -> tuple[str, ...]:
+        """What the record of a framework says that it has not."""
+        can = stack.can_run
+        if can is None:
+            return ()
+        known = LAYER_KINDS if can.layer_kinds is None else can.layer_kinds
+        kinds = [each for each in layer_kinds(self.model) if each not in known]
+        adapters = ["low-rank adapters"] * (can.lora is False and self.train == "lora")
+        masks = ["masks of packed documents"] * (can.packed_documents is False and self.documents)
+        return (*kinds, *adapters, *masks)
+
+    def is_run_by(self, stack: Stack) -> bool:
+        """Whether the record says that the framework has all of it."""
+        can = stack.can_run
+        stated = can is not None and None not in (can.layer_kinds, can.lora, can.packed_documents)
+        return stated and not self.lacking(stack)
+
+
+def chosen_stack(stack: str | Stack | None, vendor: str, wanted: Wanted) -> tuple[Stack | None, tuple[str, ...]]:
+    """The framework that is meant, and what is assumed where none is named.
+
+    The usual one of the accelerator, or another if that has not what is wanted. Raises as ``stack_for``.
+    """
+    found = stack_for(stack, vendor)
+    if not isinstance(stack, str) or stack.lower() != USUAL:
+        return found, ()
+    change = "--stack NAME for another, all to compare, any for none"
+    if found is None:
+        none = f"no framework is on record for accelerators of {vendor or 'this maker'}: plans are limited by none"
+        return None, (none,)
+    lacking = wanted.lacking(found)
+    if not lacking:
+        return found, (f"framework {found.name}, as is usual on {vendor} ({change})",)
+    why = f"{found.name}, which is usual on {vendor}, has no {joined(lacking, last='or')}"
+    other = next((each for each in published_stacks(vendor) if wanted.is_run_by(each)), None)
+    return other, (f"{'no framework' if other is None else f'framework {other.name}'}: {why} ({change})",)
 
 
 def _runs_on(stack: Stack, vendor: str) -> bool:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from statistics import NormalDist
-from typing import Final
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 
-NORMAL: Final = NormalDist()
-Z90: Final = NORMAL.inv_cdf(0.9)
+if TYPE_CHECKING:
+    from statistics import NormalDist
+
+Z90: Final = 1.2815515655446008
+"""Quantile of nine tenths of the normal distribution."""
 HALVINGS: Final = 60
 LEAST_SPREAD: Final = 1e-6
+
+
+@cache
+def normal() -> NormalDist:
+    """The normal distribution, imported where lengths of documents are given: that takes time."""
+    from statistics import NormalDist
+
+    return NormalDist()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +62,7 @@ def documents_of(lengths: tuple[int, ...]) -> Documents:
 
 def _z(share: float) -> float:
     r""":math:`\Phi^{-1}(1 - 0.1/w)`, at least 0."""
-    return max(NORMAL.inv_cdf(1 - 0.1 / share), 0.0)
+    return max(normal().inv_cdf(1 - 0.1 / share), 0.0)
 
 
 def _share(ratio: float) -> float:

@@ -8,6 +8,7 @@ the software answers how long gathered weights and whole gradients stay (``keeps
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -53,6 +54,7 @@ EACH_PASS = 2.0
 """Gathers of a micro-batch where weights are freed after each pass: for the forward and for the backward pass."""
 
 
+@cache
 def kinds_that(answer: str) -> tuple[Sharding, ...]:
     """Words of the kinds for which an answer is yes."""
     return tuple(word for word, kind in SHARDINGS.items() if getattr(kind, answer))

@@ -157,6 +157,10 @@ class PointGroup:
             self._charges[key] = self.tables.charge_at(sharding, self.depths, (compositions, self.points))
         return self._charges[key]
 
+    def sharding_time(self, sharding: int) -> Numbers:
+        """Exchange of sharded states in every micro-batch, in all stages together, before work hides any of it. [s]"""
+        return self.tables.sharding_time_at(sharding, self.points)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TablePiece:
@@ -205,7 +209,7 @@ class TablePiece:
         """Outcome of the plans under a kind of sharding: slots of recomputation by points."""
         compositions = self.at.tables.layouts.composition[self.layouts]
         charges = [self.at.charge(sharding, compositions[:, kind]) for kind in range(self.num_kinds)]
-        return Step(work=self.work, charges=charges)
+        return Step(work=self.work, charges=charges, sharding_time=self.at.sharding_time(sharding))
 
 
 def _fill(

@@ -19,6 +19,7 @@ from shardplan.arrays import Flags, all_hold
 from shardplan.errors import NotRunnableError
 from shardplan.frameworks.capabilities import ANY_PLACEMENT, RECOMPUTE_WORDS
 from shardplan.frameworks.defaults import SEARCHED_SWITCHES
+from shardplan.frameworks.entry_rules import MODEL
 from shardplan.frameworks.runnable import FrameworkRule, rules_of
 from shardplan.frameworks.stack import Stack
 from shardplan.frameworks.stage_layers import layers_by_cost
@@ -169,8 +170,9 @@ def _refused(
     flag = f"--fix {values}" if len(names) == 1 else values or rule.flag
     others = f", or leave {' or '.join(names)} free" if names else ""
     known = f"`shardplan stacks {stack.name}` shows what it can run, --stack names another"
+    asked = f"of {setting.model.name}" if rule.field == MODEL else f"with {flag}"
     return NotRunnableError(
-        f"{stack.label} runs no plan with {flag}: {rule.name} ({rule.message(setting, plan)})",
+        f"{stack.label} runs no plan {asked}: {rule.name} ({rule.message(setting, plan)})",
         rule=rule.name,
         hint=f"{rule.hint(setting, plan)}{others}; {known}",
     )

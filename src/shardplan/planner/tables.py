@@ -30,10 +30,10 @@ from shardplan.costs.collectives import Group, groups_of, joined_groups
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork, StateLoad
+from shardplan.estimation.pipelines import least_passes
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
-from shardplan.estimation.step import Rounds
-from shardplan.estimation.times import least_passes
+from shardplan.estimation.step import Rounds, sharding_time
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import OP_SAC, RECOMPUTE_MODULES, recompute_modules
 from shardplan.inputs.plan_numbers import PlanNumbers
@@ -207,6 +207,12 @@ class Tables:
             lengths.append(len(points))
         return concatenated(parts, lengths)
 
+    @cached_property
+    def _sharding_times(self) -> tuple[Numbers, ...]:
+        """Exchange of sharded states in every micro-batch, in all stages together: for every sharding, by degrees."""
+        total = sharding_time(self._states, self.whole[0])
+        return tuple(without_zeros(_of_sharding(total, number)) for number in range(len(self.family.shardings)))
+
     def _sharded(self, numbers: PlanNumbers, points: NDArray[np.intp]) -> PlanNumbers:
         """The same under every kind of sharding, on an axis of its own."""
         kinds = np.asarray([kind for kind, _ in self.family.shardings])[:, None]
@@ -356,6 +362,10 @@ class Tables:
         charges, rows = self._latest("charges", depths, self._charges)
         return gather(charges[sharding], rows.at(*self._found(at, self._layout_keys[1])))
 
+    def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
+        """Exchange of sharded states in every micro-batch, in all stages together, at these points. [s]"""
+        return gather(self._sharding_times[sharding], self._layout_keys[1][points])
+
     def _found(self, at: Places, key: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         """Depths, compositions and keys at some places."""
         compositions, points = at
@@ -387,7 +397,7 @@ class PartOf(NamedTuple):
     points: NDArray[np.intp]
 
 
-def _of_sharding(charge: StateCharge, number: int) -> StateCharge:
+def _of_sharding(charge: Made, number: int) -> Made:
     """What the states cost under one of the shardings, which lie on the last axis but one."""
 
     def own(array: NDArray[Any]) -> NDArray[Any]:

@@ -57,13 +57,16 @@ def _time(options: list[Mapping[str, Any]], names: list[str]) -> Panel:
 
 
 def _costs(options: list[Mapping[str, Any]], names: list[str]) -> Iterator[Panel]:
-    """Money and energy of every run, where they are known of all."""
+    """Money and energy of every run, where they are known."""
     for key, title, unit, size in (("money", "money", "million", 1e6), ("energy_kwh", "energy", "GWh", 1e6)):
-        values = [each[key] for each in options]
-        if any(value is None for value in values):
+        known = [(name, each[key] / size) for name, each in zip(names, options, strict=True) if each[key] is not None]
+        if not known:
             continue
-        currency = f" {options[0]['currency']}" if key == "money" else ""
-        bars = Series(name="", x=names, y=[value / size for value in values], kind="bars", colour=PALETTE[5])
+        currency = f" {next(each['currency'] for each in options if each['currency'])}" if key == "money" else ""
+        bars = Series(name="", x=[name for name, _ in known], y=[y for _, y in known], kind="bars", colour=PALETTE[5])
         yield Panel(
-            title=title, x=Axis(title="", scale="names"), y=Axis(title=f"{title} [{unit}{currency}]"), series=(bars,)
+            title=title if len(known) == len(names) else f"{title}, where it is known",
+            x=Axis(title="", scale="names"),
+            y=Axis(title=f"{title} [{unit}{currency}]"),
+            series=(bars,),
         )

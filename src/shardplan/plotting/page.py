@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardplan.plotting.libraries import plotly_parts
-from shardplan.plotting.panels import Axis, Panel, Panels, Series
+from shardplan.plotting.panels import FEW_NAMES, Axis, Panel, Panels, Series
 
 MARGIN: Final = 150
+LABEL_SHIFT: Final = 4
+"""Between a point and its label. [pixels]"""
 """Height of title and legend. [pixels]"""
 CONTROLS: Final = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud"], "plotlyServerURL": ""}
 """What a reader can do with a chart: not upload it to a host."""
@@ -116,6 +118,8 @@ def _add_labels(figure: Any, panel: Panel, series: Series, at: dict[str, int]) -
             showarrow=False,
             xanchor="left" if is_right else "right",
             yanchor="bottom" if is_top else "top",
+            xshift=LABEL_SHIFT if is_right else -LABEL_SHIFT,
+            yshift=LABEL_SHIFT if is_top else -LABEL_SHIFT,
             bgcolor="rgba(255, 255, 255, 0.85)",
             **at,
         )
@@ -157,6 +161,8 @@ def _set_axes(figure: Any, panel: Panel, at: dict[str, int]) -> None:
         figure.update_yaxes(**axis_settings(panel.x, ()), autorange="reversed", automargin=True, **at)
         return
     figure.update_xaxes(**axis_settings(panel.x, values_along(panel, "x")), **at)
+    if 0 < len(panel.names) < FEW_NAMES:
+        figure.update_xaxes(range=[-1, len(panel.names)], **at)
     left = {"secondary_y": False} if panel.right is not None else {}
     figure.update_yaxes(**axis_settings(panel.y, values_along(panel, "y", is_on_right=False)), **at, **left)
     if panel.right is not None:
@@ -183,9 +189,14 @@ def axis_settings(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
         settings["range"] = [math.log10(limit) for limit in axis.limits]
     if axis.scale == "log2" and values:
         powers = range(math.floor(math.log2(min(values))), math.ceil(math.log2(max(values))) + 1)
-        settings |= {"tickvals": [2.0**power for power in powers], "ticktext": [f"{2.0**power:,g}" for power in powers]}
+        settings |= {"tickvals": [2.0**power for power in powers], "ticktext": [_power_text(power) for power in powers]}
         return settings
     return settings | {"dtick": 1, "exponentformat": "power"}
+
+
+def _power_text(power: int) -> str:
+    """A power of two as a number."""
+    return f"{2**power:,}" if power >= 0 else f"{2.0**power:g}"
 
 
 def _escaped(text: str) -> str:

@@ -19,6 +19,10 @@ SECOND_PALETTE: Final = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#AA4499")
 GREY: Final = "#8a8a8a"
 
 
+FEW_NAMES: Final = 3
+"""Names below which an axis leaves room on both sides, so that bars stay narrow."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Axis:
     """What an axis measures."""
@@ -78,6 +82,13 @@ class Panel:
     right: Axis | None = None
     is_horizontal: bool = False
     """Whether bars lie, and names stand on the left: ``x`` of their series is then along the axis ``y`` of names."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names on the axis ``x``, in order; none on an axis of numbers."""
+        if self.x.scale != "names":
+            return ()
+        return tuple(dict.fromkeys(str(x) for each in self.series for x in each.x))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shardplan.plotting.libraries import matplotlib_parts, matplotlib_settings
-from shardplan.plotting.panels import Axis, Panel, Panels, Series
+from shardplan.plotting.panels import FEW_NAMES, Axis, Panel, Panels, Series
 
 DPI: Final = 100
 MARKERS: Final = {"circle": "o", "square": "s", "triangle": "^", "none": ""}
@@ -75,9 +75,7 @@ def _draw(figure: Any, axes: Any, panel: Panel) -> dict[str, Any]:
 
 def _places(panel: Panel) -> dict[str, int]:
     """Where each name stands on an axis of names."""
-    if panel.x.scale != "names":
-        return {}
-    return {str(name): place for place, name in enumerate(dict.fromkeys(x for s in panel.series for x in s.x))}
+    return {name: place for place, name in enumerate(panel.names)}
 
 
 class _Bars:
@@ -156,6 +154,8 @@ def _set_axes(axes: Any, right: Any, panel: Panel, places: dict[str, int]) -> No
     if places:
         is_long = len(places) > MOST_LEVEL and not any("\n" in name for name in places)
         axes.set_xticks(list(places.values()), list(places), rotation=45 if is_long else 0)
+        if len(places) < FEW_NAMES:
+            axes.set_xlim(-1, len(places))
     else:
         _scale(axes.xaxis, axes.set_xscale, axes.set_xlim, panel.x, [x for s in panel.series for x in s.x])
     left = [y for s in panel.series if not s.is_on_right for y in s.y]

@@ -82,7 +82,7 @@ def sweep_chart(rows: Sequence[Row], varied: Sequence[str], plot: SweepPlot, *, 
         title=f"{_title(y)} against {_title(x)}",
         panels=panels,
         num_columns=min(len(panels), 3),
-        note="The fastest plan of every question. Dashed: a tenth of comparable measured runs lie beyond. Computed by "
+        note="The plan of every question. Dashed: a tenth of comparable measured runs lie beyond. Computed by "
         f"shardplan.{f' Questions without a value here: {lost:,}.' if lost else ''}",
         panel_size=(620, 420) if len(panels) == 1 else (420, 320),
     )

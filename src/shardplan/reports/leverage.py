@@ -43,7 +43,7 @@ def _with_memory(explanation: Explanation) -> str:
         if each.alone is not None and -each.alone.time_lost > LEAST_GAIN * step:
             gain = -each.alone.time_lost
             return (
-                f"with {format_bytes(missing)} more memory per accelerator, {each.name} would save {format_time(gain)} "
+                f"with {format_bytes(missing)} more memory, {each.name} would save {format_time(gain)} "
                 f"({100 * gain / step:.1f} %)."
             )
     return ""
@@ -60,7 +60,7 @@ def _with_resource(result: SearchResult, explanation: Explanation) -> str:
         faster = estimate_plan(replace(question, cluster=cluster), best.plan)
         gain = best.step_time - faster.step_time
         if gain > LEAST_GAIN * best.step_time:
-            return f"{words} would save {format_time(gain)} of this plan's step ({100 * gain / best.step_time:.1f} %)."
+            return f"{words} would save {format_time(gain)} a step ({100 * gain / best.step_time:.1f} %)."
     return ""
 
 

@@ -144,11 +144,13 @@ def reason(found: Recommendation) -> str:
 
 
 def against_fastest(found: Recommendation) -> str:
-    """What speaks against the fastest plan, in a few words."""
-    reasons = ["it may run out of memory"] if _only_fits_by_chance(found) else []
+    """What speaks most against the fastest plan, in a few words."""
+    if _only_fits_by_chance(found):
+        return "it may run out of memory"
     here, there = found.lost
-    reasons += [FASTEST[found.group]] if there - here >= SLIGHT_SHARE else []
-    return " and ".join(reasons) or ("it is less simple" if _simplicity(found) else "it loses more if things are worse")
+    if there - here >= SLIGHT_SHARE:
+        return FASTEST[found.group]
+    return "it is less simple" if _simplicity(found) else "it loses more if things are worse"
 
 
 def faster_by(found: Recommendation) -> str:

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, any_holds, is_number, plus
+from shardplan.arrays import Flags, Numbers, any_holds, is_number, is_zero, plus
 from shardplan.fields import dataclass
 
 NUM_SHIFTS: Final = 2.0
@@ -54,6 +54,21 @@ class Passes:
         """Forward and backward pass. [s]"""
         return plus(self.forward, self.backward)
 
+    def lengthened(self, time: Numbers) -> Passes:
+        """With ``time`` more, which forward pass and input gradient share where they are apart."""
+        if is_zero(self.input_gradient):
+            return Passes(
+                forward=self.forward + time,
+                input_gradient=self.input_gradient,
+                weight_gradient=self.weight_gradient,
+            )
+        half = time / 2
+        return Passes(
+            forward=self.forward + half,
+            input_gradient=self.input_gradient + half,
+            weight_gradient=self.weight_gradient,
+        )
+
     @property
     def parts(self) -> tuple[Numbers, Numbers, Numbers]:
         """F, B and W. [s]"""
@@ -74,14 +89,29 @@ class Passes:
         )
 
 
+NO_PASSES: Final = Passes(forward=0.0, input_gradient=0.0, weight_gradient=0.0)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankPasses(Passes):
     """Seconds of one micro-batch through a rank whose place in the pipeline is known."""
 
     num_behind: Numbers
     """Ranks behind it."""
-    behind: Numbers
-    """One micro-batch forward and backward through all of these. [s]"""
+    behind: Passes
+    """One micro-batch through all of these."""
+
+    @classmethod
+    def of(cls, own: Passes, num_behind: Numbers, behind: Passes) -> RankPasses:
+        """A rank whose passes take ``own``."""
+        forward, input_gradient, weight_gradient = own.parts
+        return cls(
+            forward=forward,
+            input_gradient=input_gradient,
+            weight_gradient=weight_gradient,
+            num_behind=num_behind,
+            behind=behind,
+        )
 
 
 Kind = Literal["F", "B", "W", "BW"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardplan.arrays import Flags, Numbers
-from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule, Place
+from shardplan.schedules.base import NO_PASSES, Pass, Passes, Pipeline, PipelineSchedule, Place, RankPasses
 from shardplan.schedules.notation import numbered
 
 
@@ -19,8 +19,8 @@ class DualPipe(PipelineSchedule):
 
     which is the published :math:`(p/2 - 1)(F\&B + B' - 3 W)` with :math:`B' = B + W` and :math:`F\&B = F + B'` where
     :math:`B \ge F` and :math:`B \ge W`. Rank pairs hold the model twice, and every rank keeps p + 1 micro-batches
-    (table 2). The published code runs the first block of the middle ranks in two pieces, which saves at most one
-    forward pass.
+    (table 2). ``folded_idle_time`` has the formula for stages that differ. The published code runs the first block of
+    the middle ranks in two pieces, which saves at most one forward pass.
     """
 
     name = "dualpipe"
@@ -31,6 +31,7 @@ class DualPipe(PipelineSchedule):
     ends_meet = True
     parameter_copies = 2
     least_pp = 2
+    reads_place = True
 
     def least_microbatches(self, pp: Numbers) -> Numbers:
         """As many from either end as there are ranks."""
@@ -54,7 +55,7 @@ class DualPipe(PipelineSchedule):
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
         """The bubble of p / 2 ranks that fold the pipeline in the middle. [s]"""
-        return folded_idle_time(np.asarray(at.pp) / 2 - 1, at, own, everyone)
+        return folded_idle_time(np.asarray(at.pp) / 2, own, everyone / self.parameter_copies)
 
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:  # noqa: ARG002
         """P + 1, each on one of the rank's two stages."""
@@ -81,11 +82,43 @@ def _mirrored(one: Pass, half: int) -> Pass:
     return one._replace(chunk=1 - one.chunk, microbatch=one.microbatch + (1 - one.chunk) * half)
 
 
-def folded_idle_time(turns: Numbers, at: Pipeline, own: Passes, everyone: Passes) -> Numbers:
-    r""":math:`n (F + \max(F, B) + \max(B - W, 0))` for n ``turns``, of the mean other rank; W of this rank. [s]"""
-    mean = (everyone - own) / np.maximum(np.asarray(at.pp) - 1, 1)
-    left = np.maximum(mean.input_gradient - own.weight_gradient, 0.0)
-    return np.maximum(turns, 0) * (mean.forward + np.maximum(mean.forward, mean.input_gradient) + left)
+def folded_idle_time(depth: Numbers, own: Passes, everyone: Passes) -> Numbers:
+    r"""Idle time of one of ``depth`` ranks with a chunk of either direction, whose passes take ``own``. [s]
+
+    Of k ranks in front, whose passes take :math:`F_f, B_f, W_f` together, and n behind with :math:`F_b, B_b, W_b`, a
+    rank that takes F, B and W waits for
+
+    .. math::
+        g = 2 (F_b - n F)^+ + (F_b + 2 B_b + W_b - n (F + B + W))^+ + (F_f + B_f - 2 k F)^+
+
+    before the last forward pass, and then for
+    :math:`e = (F_f + 2 B_f + W_f - k (2 B + W))^+ + (2 B_b - n (B + W))^+`: what micro-batches take to come back, less
+    what the rank has to do meanwhile. The step begins :math:`F_f` before its first pass and ends :math:`B_f - k W`
+    after its last one, or else at the first rank, which gets the last forward pass and has its own gradients left:
+
+    .. math::
+        g + \max\left[F_f + \max\left(e + B_f - k W,\; F_f + B_f + W_f + \left(k + n + 2\right) \frac{B_f + W_f}{k}
+        - (2 k + n + 2) (B + W)\right),\; e\right]
+
+    Exact for equal stages (the last of which has the longest way). ``everyone``: of all these ranks. A rank whose place
+    is not known counts as the last.
+    """
+    behind, n = (own.behind, own.num_behind) if isinstance(own, RankPasses) else (NO_PASSES, 0)
+    k = np.maximum(np.asarray(depth) - 1 - n, 0)
+    front = everyone - own - behind
+    (f, b, w), both = own.parts, own.backward
+    before = 2 * _positive(behind.forward - n * f) + _positive(behind.total + behind.input_gradient - n * own.total)
+    before = before + _positive(front.forward + front.input_gradient - 2 * k * f)
+    after = _positive(front.total + front.input_gradient - k * (2 * b + w))
+    after = after + _positive(2 * behind.input_gradient - n * both)
+    mean = np.where(k > 0, front.backward / np.maximum(k, 1), both)
+    at_first = front.total + (k + n + 2) * mean - (2 * k + n + 2) * both
+    ends = np.maximum(after + front.input_gradient - k * w, at_first)
+    return before + np.maximum(front.forward + ends, after)
+
+
+def _positive(time: Numbers) -> Numbers:
+    return np.maximum(time, 0.0)
 
 
 def bidirectional(depth: int, rank: int, num_microbatches: int) -> tuple[Pass, ...]:

@@ -29,6 +29,7 @@ class DualPipeV(PipelineSchedule):
     ends_meet = True
     least_vp = 2
     most_vp = 2
+    reads_place = True
 
     def least_microbatches(self, pp: Numbers) -> Numbers:
         """As many as there are chunks."""
@@ -36,7 +37,7 @@ class DualPipeV(PipelineSchedule):
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:  # noqa: ARG002
         """The bubble of p ranks whose chunks take half of a rank's time. [s]"""
-        return folded_idle_time((np.asarray(at.pp) - 1) / 2, at, own, everyone)
+        return folded_idle_time(at.pp, own, everyone) / 2
 
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:  # noqa: ARG002
         """2 p + 1 chunk passes, of half a stage each."""

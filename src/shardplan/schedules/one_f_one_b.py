@@ -42,7 +42,7 @@ class OneForwardOneBackward(PipelineSchedule):
         others = everyone.total - own.total
         if not isinstance(own, RankPasses) or is_zero(own.num_behind):
             return others
-        return (others - own.behind) + gaps(at, own)
+        return (others - own.behind.total) + gaps(at, own)
 
     def least_bubble(self, at: Pipeline) -> Numbers:
         r"""Half the bubble of equal stages at least, nearly all of it where there are few micro-batches.
@@ -70,8 +70,9 @@ class OneForwardOneBackward(PipelineSchedule):
 def gaps(at: Pipeline, own: RankPasses) -> Numbers:
     """What a rank waits for the first micro-batch and for the last one to come back from the ranks behind it. [s]"""
     ahead = np.minimum(own.num_behind, np.maximum(at.num_microbatches, 1) - 1)
-    first = np.maximum(own.behind - ahead * own.forward, 0.0)
-    last = np.maximum(own.behind - ahead * own.backward, 0.0)
+    behind = own.behind.total
+    first = np.maximum(behind - ahead * own.forward, 0.0)
+    last = np.maximum(behind - ahead * own.backward, 0.0)
     alternates = np.greater(at.num_microbatches, np.asarray(own.num_behind) + 1)
     if np.all(alternates):
         return first + last

@@ -21,29 +21,41 @@ def run(pieces: Pieces, took: Seconds, transfer: Seconds) -> tuple[Seconds, Seco
     ``took``: of every piece; ``transfer``: on its way, of what every piece waits for. Joined pieces start together and
     end together. Raises ``InputError`` where ranks wait for one another.
     """
-    is_last = pieces.block == np.arange(len(took))
-    together = np.zeros(len(took))
-    np.add.at(together, pieces.block, took)
     bounds = pieces.bounds.tolist()
-    start, end, turns = _played(
-        pieces.after.tolist(), transfer.tolist(), np.where(is_last, together, 0.0).tolist(), bounds
-    )
+    together = took if pieces.is_alone else _together(pieces, took)
+    ends, turns = _played(pieces.after_list, transfer.tolist(), together.tolist(), bounds)
     stuck = [rank for rank, turn in enumerate(turns) if turn < bounds[rank + 1]]
     if stuck:
         raise _deadlock(pieces, stuck, turns)
-    return np.asarray(start)[pieces.block], np.asarray(end)[pieces.block]
+    end = np.asarray(ends)
+    start = _starts(pieces, end, transfer)
+    return (start, end) if pieces.is_alone else (start[pieces.block], end[pieces.block])
+
+
+def _starts(pieces: Pieces, end: Seconds, transfer: Seconds) -> Seconds:
+    """When every piece starts: as soon as the rank is free and what it needs has arrived. [s]"""
+    free = np.concatenate(([0.0], end[:-1]))
+    free[pieces.bounds[:-1]] = 0.0
+    return np.maximum(free, np.where(pieces.after == NOTHING, 0.0, end[pieces.after]) + transfer)
+
+
+def _together(pieces: Pieces, took: Seconds) -> Seconds:
+    """What every block takes, at its last piece; nothing at the others. [s]"""
+    together = np.zeros(len(took))
+    np.add.at(together, pieces.block, took)
+    return np.where(pieces.block == np.arange(len(took)), together, 0.0)
 
 
 def _played(
     after: list[int], transfer: list[float], took: list[float], bounds: list[int]
-) -> tuple[list[float], list[float], list[int]]:
-    """Start and end of every piece, and the piece that every rank has come to.
+) -> tuple[list[float], list[int]]:
+    """End of every piece, and the piece that every rank has come to.
 
     Plain lists: one piece at a time, Python reads them faster than arrays. A rank runs until it has to wait, and goes
     on when the piece that it waits for ends.
     """
     num_ranks, nobody = len(bounds) - 1, -1
-    start, end = [0.0] * len(took), [-1.0] * len(took) + [0.0]  # the last is there for pieces that wait for nothing
+    end = [-1.0] * len(took) + [0.0]  # the last is there for pieces that wait for nothing
     turns, clocks = bounds[:-1], [0.0] * num_ranks
     waiting, others = [nobody] * len(took), [nobody] * num_ranks  # who waits for a piece, and who else does
     ready = list(range(num_ranks))
@@ -59,7 +71,6 @@ def _played(
             arrival += transfer[piece]
             if arrival > now:  # noqa: PLR1730  # max() takes twice as long
                 now = arrival
-            start[piece] = now
             now += took[piece]
             end[piece] = now
             other = waiting[piece]
@@ -69,7 +80,7 @@ def _played(
             piece += 1
         turns[rank], clocks[rank] = piece, now
     end.pop()
-    return start, end, turns
+    return end, turns
 
 
 def _deadlock(pieces: Pieces, stuck: Sequence[int], turns: Sequence[int]) -> InputError:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from shardplan.schedules.base import ChunkTimes, Passes, Pipeline, RankPasses, Schedule, pace_of
 from shardplan.schedules.registry import closed_form
+
+NAMES: Final = ("forward", "input_gradient", "weight_gradient")
 
 
 def closed_form_step_time(schedule: Schedule, at: Pipeline, times: ChunkTimes) -> float | None:
@@ -16,21 +20,18 @@ def closed_form_step_time(schedule: Schedule, at: Pipeline, times: ChunkTimes) -
     formula = closed_form(schedule)
     if formula is None:
         return None
-    held = np.array(schedule.placement(int(at.pp), int(at.vp)))
     copies = schedule.parameter_copies
+    held = np.array(schedule.placement(int(at.pp), int(at.vp)))[: int(at.pp) // copies]  # copies mirror these ranks
 
     def of_ranks(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         return np.asarray(seconds[held].sum(axis=1) / copies)
 
     parts = [of_ranks(seconds) for seconds in (times.forward, times.input_gradient, times.weight_gradient)]
-    names = ("forward", "input_gradient", "weight_gradient")
-    whole = np.sum(parts, axis=0)
-    own = RankPasses(
-        **dict(zip(names, parts, strict=True)),
-        num_behind=np.arange(len(held))[::-1],
-        behind=whole.sum() - whole.cumsum(),
+    own, everyone, behind = (
+        Passes(**dict(zip(NAMES, values, strict=True)))
+        for values in (parts, [copies * part.sum() for part in parts], [part.sum() - part.cumsum() for part in parts])
     )
-    everyone = Passes(**{name: part.sum() for name, part in zip(names, parts, strict=True)})
+    placed = RankPasses.of(own, np.arange(len(held))[::-1], behind)
     work = (times.forward + times.input_gradient + times.weight_gradient)[held].T
-    idle = formula.idle_time(at, own, everyone, pace_of(work))
+    idle = formula.idle_time(at, placed, everyone, pace_of(work))
     return float(np.max(at.num_microbatches * own.total + idle))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Final
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
-from shardplan.schedules.base import Orders, Pipeline, Schedule
+from shardplan.schedules.base import ChunkTimes, Orders, Pipeline, PipelineSchedule, Schedule
 
 Ints = NDArray[np.int64]
 
@@ -23,6 +23,9 @@ WORK: Final = {"F": "forward pass", "B": "input gradient", "W": "weight gradient
 NOTHING: Final = -1
 MOST_PASSES: Final = 4_000_000
 """Forward passes of chunks that one simulation may have: larger ones take minutes."""
+
+KEPT_PASSES: Final = 8192
+"""Forward passes of chunks up to which the pieces of a step are kept for the next one: 2 MB each."""
 
 
 def check_passes(at: Pipeline, num_steps: int = 1, *, most: int = MOST_PASSES) -> None:
@@ -91,6 +94,17 @@ class Pieces:
         )
 
     @cached_property
+    def after_list(self) -> list[int]:
+        """``after`` as a list, which is read faster one by one."""
+        listed: list[int] = self.after.tolist()
+        return listed
+
+    @cached_property
+    def is_alone(self) -> bool:
+        """Whether no pieces run as one block."""
+        return bool(self.block[0] == 0 and np.all(np.diff(self.block) == 1))
+
+    @cached_property
     def first_of_block(self) -> Ints:
         """First piece of the block that every piece runs in."""
         begins = np.concatenate(([True], self.block[1:] != self.block[:-1]))
@@ -102,6 +116,20 @@ class Pieces:
         return (
             f"the {WORK[KINDS[self.kind[piece]]]} of micro-batch {self.microbatch[piece]} in chunk {self.chunk[piece]}"
         )
+
+
+def pieces_of(schedule: Schedule, at: Pipeline, times: ChunkTimes) -> Pieces:
+    """The pieces of a step. Those of an order that does not depend on times are kept for the next step."""
+    if type(schedule).order is PipelineSchedule.order and at.pp * at.vp * at.num_microbatches <= KEPT_PASSES:
+        counts = (int(count) for count in (at.pp, at.vp, at.num_microbatches, at.group_size))
+        return _fixed(schedule, *counts)
+    return Pieces.of(schedule, at, schedule.order(at, times))
+
+
+@lru_cache(maxsize=32)
+def _fixed(schedule: PipelineSchedule, pp: int, vp: int, num_microbatches: int, group_size: int) -> Pieces:
+    at = Pipeline(pp=pp, vp=vp, num_microbatches=num_microbatches, group_size=group_size)
+    return Pieces.of(schedule, at, schedule.events(pp, vp, num_microbatches, group_size))
 
 
 @dataclass(frozen=True, kw_only=True)

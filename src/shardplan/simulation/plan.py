@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from shardplan.errors import InputError
@@ -62,16 +63,18 @@ def simulate_plan(
     disturbance: Disturbance = UNDISTURBED,
     replicas: Replicas = ALONE,
     most_passes: int = MOST_PASSES,
+    between: Callable[[], None] | None = None,
 ) -> SimulatedPlan:
     """The step of ``plan`` under ``schedule``. ``times``: measured ones, in place of the estimate's.
 
-    Raises ``ShardplanError`` where the plan or the schedule does not suit.
+    ``between`` is called before each replica: what it raises ends the simulation. Raises ``ShardplanError`` where the
+    plan or the schedule does not suit.
     """
     as_priced = _priced_as(plan, schedule)
     check_plan(as_priced, question.model, question.cluster, question.num_accelerators, question.job)
     priced = PricedPlan.of(question, as_priced)
     check_passes(pipeline_of(priced), replicas.count if disturbance.jitter else 1, most=most_passes)
-    return simulate_priced(priced, schedule, times=times, disturbance=disturbance, replicas=replicas)
+    return simulate_priced(priced, schedule, times=times, disturbance=disturbance, replicas=replicas, between=between)
 
 
 def simulate_priced(
@@ -81,12 +84,19 @@ def simulate_priced(
     times: ChunkTimes | None = None,
     disturbance: Disturbance = UNDISTURBED,
     replicas: Replicas = ALONE,
+    between: Callable[[], None] | None = None,
 ) -> SimulatedPlan:
     """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together."""
     used = priced.chunk_times if times is None else times
     _check_replicas(priced, replicas)
     at = pipeline_of(priced)
-    steps = simulate_replicas(lambda each: simulate(schedule, at, used, each), disturbance, replicas)
+
+    def of_one(disturbed: Disturbance) -> SimulatedStep:
+        if between is not None:
+            between()
+        return simulate(schedule, at, used, disturbed)
+
+    steps = simulate_replicas(of_one, disturbance, replicas)
     exchanges = {
         number: StateExchanges(traffic=priced.step_traffic, step=step, times=priced.chunk_times)
         for number, step in steps.steps.items()

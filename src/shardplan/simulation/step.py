@@ -14,7 +14,16 @@ from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.schedules.base import ChunkTimes, Pipeline, Schedule
 from shardplan.simulation.clock import Seconds, run
-from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, NOTHING, WEIGHT_GRADIENT, Pieces, any_of
+from shardplan.simulation.pieces import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    NOTHING,
+    WEIGHT_GRADIENT,
+    Pieces,
+    any_of,
+    pieces_of,
+)
 
 LEAST_FACTOR: Final = 0.01
 MOST_FACTOR: Final = 100.0
@@ -151,7 +160,7 @@ def simulate(
     does not suit the pipeline, does not keep to the limit of ``times``, or never ends.
     """
     check(schedule, at)
-    pieces = Pieces.of(schedule, at, schedule.order(at, times))
+    pieces = pieces_of(schedule, at, times)
     took = durations(pieces, times) * disturbance.factors(pieces)
     transfer = _transfers(pieces, times)
     start, end = run(pieces, took, transfer)

@@ -28,6 +28,11 @@ QUANTITIES: Final[Mapping[str, tuple[Kind, str]]] = {
 }
 """Fields of the cluster with a unit, and the unit at the end of their columns."""
 COUNTS: Final = ("num_accelerators", "nodes", "node_size")
+WHICH_PLAN: Final = "plan"
+"""The field that says which plan a row has."""
+RECOMMENDED: Final = "recommended"
+PLANS: Final = ("fastest", RECOMMENDED)
+"""Its values: the fastest plan, or the plan to take."""
 CHOICES: Final = ("fix", "limit", "exclude")
 """Limits of the plan: ``fix.tp``, ``limit.pp``, ``exclude.sharding``."""
 REPLACED: Final = tuple(Overrides.__annotations__)
@@ -73,7 +78,14 @@ def field_of(name: object) -> GridField:
 
 def _all() -> tuple[str, ...]:
     """Fields that are written without a group before them."""
-    return (*NAMES, "num_accelerators", "nodes", *REPLACED, *(name for name in described(Job) if name != "software"))
+    return (
+        *NAMES,
+        "num_accelerators",
+        "nodes",
+        *REPLACED,
+        WHICH_PLAN,
+        *(name for name in described(Job) if name != "software"),
+    )
 
 
 def _own_name(text: str) -> str:
@@ -92,6 +104,8 @@ def _known(name: str, known: tuple[str, ...], kind: str) -> str:
 def _reader(name: str) -> Callable[[object], Any]:
     if name in NAMES:
         return lambda value: _name(name, value)
+    if name == WHICH_PLAN:
+        return _which_plan
     if name in QUANTITIES:
         return lambda value: _quantity(name, value)
     if name in COUNTS:
@@ -113,6 +127,13 @@ def _name(name: str, value: object) -> str | None:
     if isinstance(value, str) and value.strip():
         return value.strip()
     raise _refused(name, value, "a name or a path")
+
+
+def _which_plan(value: object) -> str:
+    text = str(value).strip().lower()
+    if text not in PLANS:
+        raise _refused(WHICH_PLAN, value, " or ".join(PLANS))
+    return text
 
 
 def _quantity(name: str, value: object) -> float:

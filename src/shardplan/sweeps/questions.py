@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from shardplan.estimation.question import Question
 from shardplan.frameworks.defaults import job_in_stack
 from shardplan.frameworks.stack import Stack
-from shardplan.frameworks.usual_stack import USUAL, stack_for
+from shardplan.frameworks.usual_stack import USUAL, Wanted, chosen_stack, stack_for
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
@@ -18,7 +18,7 @@ from shardplan.inputs.profile import Profile, generations, load_profile, read_pr
 from shardplan.inputs.readers.catalog import cluster_of_accelerator, load_accelerator, load_cluster, load_model
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.planner.restrictions import Restrictions, as_lists
-from shardplan.sweeps.fields import CHOICES, REPLACED
+from shardplan.sweeps.fields import CHOICES, RECOMMENDED, REPLACED, WHICH_PLAN
 from shardplan.sweeps.grid import SweepGrid
 
 Point = Mapping[str, Any]
@@ -30,21 +30,23 @@ class PutPoint(NamedTuple):
     question: Question
     stack: Stack | None
     restrictions: Restrictions
+    is_recommended: bool = False
+    """Whether the plan to take is asked for, rather than the fastest."""
 
 
 def put(point: Point) -> PutPoint:
     """The question at a point, with the defaults that ``shardplan plan`` takes. Raises InputError."""
     model, cluster = model_named(point["model"]), _cluster(point)
     num_accelerators = _world(point, cluster)
-    stack = stack_for(point.get("stack", USUAL), cluster.accelerator.vendor)
     fields = {name: point[name] for name in JOB if name in point}
+    stack, _ = chosen_stack(point.get("stack", USUAL), cluster.accelerator.vendor, Wanted.of(model, fields))
     filled = () if stack is None else tuple(stack.job)
     usual, _ = default_job(model, cluster, num_accelerators, stated_elsewhere=filled, **fields)
     job, _ = job_in_stack(usual, stack, fields, _grouped(point, "software"))
     profile = None if point.get("profile") is None else profile_named(point["profile"])
     question = Question(model=model, cluster=cluster, num_accelerators=num_accelerators, job=job, given_profile=profile)
     choices = {name: as_lists(_grouped(point, name)) for name in CHOICES}
-    return PutPoint(question, stack, Restrictions(**choices))
+    return PutPoint(question, stack, Restrictions(**choices), point.get(WHICH_PLAN) == RECOMMENDED)
 
 
 JOB = tuple(name for name in Job.__dataclass_fields__ if name != "software")

@@ -95,7 +95,7 @@ def failed_row(outcome: Outcome, reason: str) -> Row:
 
 
 def answered_row(put: PutPoint, estimate: Estimate | None, num_plans: int) -> Row:
-    """The answer to a question: its fastest plan, or that nothing fits."""
+    """The answer to a question: its plan, or that nothing fits."""
     question = put.question
     row: Row = {name: getattr(question.job, name) for name in ("sequence_length", "global_batch_size", "precision")}
     row |= {"num_accelerators": question.num_accelerators, "accelerator_name": question.cluster.accelerator.name}

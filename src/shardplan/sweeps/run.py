@@ -63,18 +63,22 @@ def sweep(
     """
     path, asked = Path(out), _grid(grid)
     polars()
+    _check_one(executor, workers, scheduler)
     with ExitStack() as stack:
         if not resume:
             check_names(asked)
             check_free(path)
         folder = None if not resume else open_folder(path, asked)
+        cluster = None
+        if scheduler is not None and (folder is None or folder.missing()):  # before anything is begun in the folder
+            cluster = stack.enter_context(dask_executor(scheduler))
         stack.enter_context(locked(path))
         if folder is None:
             folder = new_folder(path, asked, chunk_size_of(asked))
         else:
             check_inputs(folder)
         if folder.missing():
-            _ask(folder, stack, executor=executor, workers=workers, scheduler=scheduler, progress=progress)
+            _ask(folder, executor=executor, workers=workers, cluster=cluster, progress=progress)
         folder.finish()
     return read_frame(path / RESULTS)
 
@@ -102,25 +106,27 @@ def _grid(grid: SweepGrid | Mapping[str, Any] | str | os.PathLike[str]) -> Sweep
     return grid_of(grid) if isinstance(grid, Mapping) else read_grid(Path(grid))
 
 
-def _ask(
-    folder: SweepFolder,
-    stack: ExitStack,
-    *,
-    executor: Executor | None,
-    workers: int,
-    scheduler: str | None,
-    progress: OnProgress | None,
-) -> None:
-    """Asks what is missing, with the executor that is meant."""
+def _check_one(executor: Executor | None, workers: int, scheduler: str | None) -> None:
+    """Finds out whether at most one way to ask is given. Raises InputError."""
     if sum((executor is not None, scheduler is not None, workers > 1)) > 1:
         raise InputError(
             "workers, a scheduler and an executor are given",
             rule="questions go to worker processes, to a scheduler or to an executor",
             hint="keep one of them",
         )
-    if scheduler is not None:
-        executor, dashboard = stack.enter_context(dask_executor(scheduler))
-        Dispatch(folder, progress, dashboard=dashboard).run(executor)
+
+
+def _ask(
+    folder: SweepFolder,
+    *,
+    executor: Executor | None,
+    workers: int,
+    cluster: tuple[Executor, str] | None,
+    progress: OnProgress | None,
+) -> None:
+    """Asks what is missing. ``cluster``: the executor of a Dask scheduler, and the address of its dashboard."""
+    if cluster is not None:
+        Dispatch(folder, progress, dashboard=cluster[1]).run(cluster[0])
     elif executor is not None:
         Dispatch(folder, progress).run(executor)
     elif workers > 1:

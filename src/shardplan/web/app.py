@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from fastapi import FastAPI
-from fastapi.staticfiles import StaticFiles
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
 
-from shardplan.version import VERSION
 from shardplan.web.guard.bodies import BoundedBodies
 from shardplan.web.guard.headers import SafeHeaders
+from shardplan.web.guard.prefix import UnderPath
 from shardplan.web.guard.sites import OwnSites
 from shardplan.web.guard.token import NeedsToken
-from shardplan.web.json.routes import add_json
-from shardplan.web.problems import add_problems
+from shardplan.web.json.routes import json_routes
+from shardplan.web.problems import HANDLERS
 from shardplan.web.settings import ServerSettings, usual_workers
 from shardplan.web.work.warming import warm_up
 from shardplan.web.work.workplace import Workplace
@@ -24,34 +26,37 @@ from shardplan.web.work.workplace import Workplace
 STATIC: Final = Path(__file__).parent / "static"
 
 
-def create_app(settings: ServerSettings | None = None) -> FastAPI:
+def create_app(settings: ServerSettings | None = None) -> Starlette:
     """The app with these settings, ready for any ASGI server."""
     settings = settings or ServerSettings()
-    app = FastAPI(
-        title="shardplan",
-        version=VERSION,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        root_path=settings.root_path,
+    guards = (OwnSites, NeedsToken, BoundedBodies)  # in the order in which they see a request
+    app = Starlette(
+        routes=[*_routes(settings)],
+        middleware=[
+            Middleware(UnderPath, settings=settings),
+            Middleware(SafeHeaders),
+            *(Middleware(guard, settings=settings) for guard in guards),
+        ],
+        exception_handlers=HANDLERS,
         lifespan=_lifespan,
     )
+    app.router.redirect_slashes = False
     app.state.settings = settings
-    add_problems(app)
-    for guard in (BoundedBodies, NeedsToken, OwnSites):  # the last one added is the first to see a request
-        app.add_middleware(guard, settings=settings)
-    app.add_middleware(SafeHeaders)
-    add_json(app)
-    if not settings.api_only:
-        from shardplan.web.pages import add_pages
-
-        app.mount("/static", StaticFiles(directory=STATIC), name="static")
-        add_pages(app)
     return app
 
 
+def _routes(settings: ServerSettings) -> Iterator[BaseRoute]:
+    yield from json_routes()
+    if not settings.api_only:
+        from shardplan.web.pages import PLOTLY, pages
+
+        yield Mount("/static", StaticFiles(directory=STATIC))
+        yield PLOTLY
+        yield Mount("", pages)
+
+
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     """Makes the place of work while the server runs."""
     settings: ServerSettings = app.state.settings
     app.state.workplace = Workplace(
@@ -60,6 +65,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         time_limit=settings.time_limit,
         cache_bytes=settings.cache_bytes,
     )
-    warm_up()
+    warm_up(has_pages=not settings.api_only)
     yield
     app.state.workplace.close()

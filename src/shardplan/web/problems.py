@@ -1,30 +1,21 @@
-"""What went wrong, as a response: a record for programs, a panel for people."""
+"""What went wrong, as a response: a record for programs, a panel for people, who may also get a page around it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from shardplan.errors import ShardplanError, in_python
 from shardplan.records import Record
 from shardplan.web.json.reading import WrongContent
 from shardplan.web.work.busy import Busy, Gone, TookTooLong
 
-API = "/api/"
-UNPROCESSABLE, UNAVAILABLE, TIMED_OUT, CLIENT_GONE, NOT_JSON = 422, 503, 504, 499, 415
-
-
-def add_problems(app: FastAPI) -> None:
-    """Turns exceptions into responses."""
-    app.add_exception_handler(ShardplanError, _refused)
-    app.add_exception_handler(Busy, _busy)
-    app.add_exception_handler(TookTooLong, _late)
-    app.add_exception_handler(Gone, _gone)
-    app.add_exception_handler(WrongContent, _not_json)
-    app.add_exception_handler(HTTPException, _http)
+API: Final = "/api/"
+UNPROCESSABLE, UNAVAILABLE, TIMED_OUT, CLIENT_GONE, NOT_JSON, MISSING = 422, 503, 504, 499, 415, 404
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -53,9 +44,15 @@ async def _not_json(request: Request, _error: Exception) -> Response:
 
 
 async def _http(request: Request, error: Exception) -> Response:
+    """There is no such address, or it does not take the method."""
     assert isinstance(error, HTTPException)
-    hint = "see /api/openapi.json" if request.url.path.startswith(API) else "see the start page"
-    said = ShardplanError(str(error.detail), rule="the path exists and takes the method", hint=hint)
+    path = request.url.path[:100]
+    is_missing = error.status_code == MISSING
+    said = ShardplanError(
+        f"{path} is not an address of this server" if is_missing else f"{path} does not take {request.method}",
+        rule="the path exists and takes the method",
+        hint="see /api/openapi.json" if path.startswith(API) else "open one of the pages",
+    )
     return problem(request, said, error.status_code, dict(error.headers or {}))
 
 
@@ -63,13 +60,23 @@ async def _gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)  # nobody reads it
 
 
+HANDLERS: Final = {
+    ShardplanError: _refused,
+    Busy: _busy,
+    TookTooLong: _late,
+    Gone: _gone,
+    WrongContent: _not_json,
+    HTTPException: _http,
+}
+
+
 def problem(request: Request, error: ShardplanError, status: int, headers: Mapping[str, str] | None = None) -> Response:
     """The error in the form that the client expects."""
     if request.app.state.settings.api_only or request.url.path.startswith(API):
         return JSONResponse(record_of(error), status_code=status, headers=headers)
-    from shardplan.web.pages.rendering import fragment
+    from shardplan.web.pages.rendering import problem_panel
 
-    response = fragment(request, "error.html", status=status, error=error)
+    response = problem_panel(request, error, status)
     response.headers.update(headers or {})
     return response
 

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import Request
+from starlette.requests import Request
 
-from shardplan.api.questions import PutQuestion, ask, cluster_of
 from shardplan.errors import InputError, NotRunnableError, ShardplanError, UnknownNameError
 from shardplan.fields import dataclass, described
 from shardplan.files import looks_like_path
@@ -30,7 +29,9 @@ from shardplan.inputs.readers.names import names_meant
 from shardplan.inputs.readers.overrides import Overrides, override
 from shardplan.inputs.readers.typed import values_of, whole
 from shardplan.inputs.words import field_meant
-from shardplan.reports.texts.plan import changed_fields, field_text
+
+if TYPE_CHECKING:
+    from shardplan.api.questions import PutQuestion
 
 MOST_ACCELERATORS: Final = 2**31
 JOB: Final = tuple(described(Job))
@@ -133,6 +134,8 @@ class PageQuestion:
 
     def cluster_asked(self) -> Cluster:
         """The cluster with what is replaced. Raises FieldError."""
+        from shardplan.api.questions import cluster_of
+
         with about_field("cluster"):
             found = cluster_of(named("cluster", self.cluster)) if self.cluster else None
         with about_field("accelerator"):
@@ -162,6 +165,8 @@ class PageQuestion:
 
     def put(self) -> PutQuestion:
         """The question. Raises FieldError where a field cannot be read, InputError where they do not go together."""
+        from shardplan.api.questions import ask
+
         model, cluster = self.model_asked(), self.cluster_asked()
         with about_field("gpus"):
             count = whole(self.gpus, "--gpus", most=MOST_ACCELERATORS)
@@ -195,13 +200,21 @@ ALWAYS: Final = ("model", "cluster", "gpus")
 """Fields that an address names even where they are the usual ones."""
 
 
-async def question_of(request: Request) -> PageQuestion:
-    """The question in an address or, with an uploaded model, in the body of a request."""
-    pairs = parse_qsl(request.url.query)
+BOTH: Final = ("GET", "POST")
+"""Methods of what shows something of a question: an uploaded model comes in the body, all else in the address."""
+
+
+async def given_in(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form: in the address and, with an uploaded model, in the body of a request."""
+    pairs = parse_qsl(request.url.query, keep_blank_values=True)
     if request.method == "POST":
-        body = (await request.body()).decode("utf-8", errors="replace")
-        pairs = parse_qsl(body)
-    return PageQuestion.of(pairs)
+        pairs += parse_qsl((await request.body()).decode("utf-8", errors="replace"), keep_blank_values=True)
+    return pairs
+
+
+async def question_of(request: Request) -> PageQuestion:
+    """The question of a page."""
+    return PageQuestion.of((name, value) for name, value in await given_in(request) if value)
 
 
 @cache
@@ -256,6 +269,8 @@ def blamed(error: ShardplanError, names: Iterable[str]) -> str:
 
 def plan_code(plan: Plan) -> str:
     """A plan in an address: the fields that are not at their default."""
+    from shardplan.reports.texts.plan import changed_fields, field_text
+
     return ";".join(f"{name}={field_text(value)}" for name, value in changed_fields(plan).items()) or "tp=1"
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from shardplan.arrays import Numbers
-from shardplan.inputs.documents import NORMAL, Documents
+from shardplan.inputs.documents import Documents, normal
 
 TINY: Final = 1e-300
 
@@ -95,4 +95,4 @@ def _moment(documents: Documents, power: int, bound: float, *, sign: int) -> flo
     spread = documents.spread
     whole = documents.length**power * math.exp(power * (power - 1) * spread**2 / 2)
     at = (math.log(bound / documents.length) + spread**2 / 2 - power * spread**2) / spread
-    return whole * NORMAL.cdf(sign * at)
+    return whole * normal().cdf(sign * at)

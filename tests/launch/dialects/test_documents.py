@@ -60,6 +60,27 @@ def test_torchtitan_hybrid_sharding_multiplies_to_the_world(tmp_path: Path) -> N
     assert "the degrees multiply to the accelerators" in [each.rule for each in broken.breaks]
 
 
+@pytest.mark.parametrize(
+    ("pp", "less", "layers"),
+    [
+        (4, "", (20, 21, 20, 19)),  # 80 + 2 on 4: 21, 21, 20, 20, less one at either end
+        (4, "first 0 last 0", None),  # 20 each
+        (8, "first 0 last 4", (11, 11, 11, 11, 10, 10, 10, 6)),  # 84 on 8: 11 four times, then 10; less 4
+        (16, "first 3 last 3", (3, 6, 6, 6, 6, 6, 5, 5, 5, 5, 5, 5, 5, 5, 5, 2)),  # 86 on 16: 6 six times, then 5
+        (16, "first 8 last 1", "refused"),  # 89 on 16: 5 each, fewer than 8
+    ],
+)
+def test_torchtitan_shares_layers_as_its_source_does(pp: int, less: str, layers: object, tmp_path: Path) -> None:
+    words = less.split()
+    ends = {end: words[words.index(end) + 1] for end in ("first", "last") if end in words}
+    given = [f"--parallelism.pipeline_parallel_{end}_stage_less_layers={value}" for end, value in ends.items()]
+    given += [f"--parallelism.pipeline_parallel_degree={pp}", "--parallelism.pipeline_parallel_schedule=1F1B"]
+    found = read(tmp_path, "job.toml", TITAN, num_accelerators=1024, arguments=given)
+    refused = "embedding and head weigh no more layers than a stage has" in [each.rule for each in found.breaks]
+    assert refused == (layers == "refused")
+    assert found.value("stage_layers") == (None if refused else layers)
+
+
 def test_overrides_after_the_hyphens_come_last(tmp_path: Path) -> None:
     found = read(tmp_path, "job.toml", TITAN, arguments=["--parallelism.tensor_parallel_degree", "4"])
     assert found.value("tp") == 4

@@ -76,7 +76,7 @@ LAUNCHES: Final = {
     "megatron-lm-learned-positions": Launch(
         "megatron-lm", "gpt3-175b", "dgx-h100", 256, {"tp": 8, "pp": 8, "vp": 2}, {"sequence_length": 2048}
     ),
-    "megatron-lm-lora": Launch("megatron-lm", "llama-3.1-8b", "dgx-h100", 8, {"tp": 2}, {"train": "lora"}),
+    "adapters": Launch("nemo", "llama-3.1-8b", "dgx-h100", 8, {"tp": 2}, {"train": "lora"}),
     "megatron-bridge-dense": Launch("megatron-bridge", "llama-3.1-70b", "dgx-h100", 512, {"tp": 4, "pp": 4, "vp": 5}),
     "megatron-bridge-experts": Launch(
         "megatron-bridge", "deepseek-v3", "dgx-h100", 1024, {"ep": 64, "pp": 8, "vp": 1}
@@ -93,7 +93,7 @@ LAUNCHES: Final = {
         version="0.3.0",
     ),
     "torchtitan-0.3-virtual-stages": Launch(
-        "torchtitan", "deepseek-v3", "dgx-h100", 512, {"pp": 8, "vp": 2, "ep": 16, "recompute": "full"},
+        "torchtitan", "deepseek-v2", "dgx-h100", 512, {"pp": 8, "vp": 2, "ep": 16, "recompute": "full"},
         version="0.3.0",
     ),
     "torchtitan-unknown-model": Launch("torchtitan", "mixtral-8x7b", "dgx-h100", 64, {"ep": 8}),

@@ -68,6 +68,7 @@ def differences(to: str, version: str | None, found: Runnable) -> Iterator[str]:
             (Path(folder) / name).write_text(text, encoding="utf-8")
         said = {"pp": str(found.plan.pp), "precision": q.job.precision, "recompute": found.plan.recompute}
         told = {name: value for name, value in said.items() if is_named(made, name)}
+        told |= {"vp": str(found.plan.vp)} if names_model and found.plan.vp > 1 else {}  # follows from its layers
         reading = read_launch(Ask(path=Path(folder) / next(iter(made.files)), given=told))
     again = put(reading, q.model if names_model else None, q.cluster)
     unsaid = [*again.missing, *(each.values for each in again.breaks if each.severity == "stops")]

@@ -158,6 +158,16 @@ BOMBS: dict[str, tuple[DocumentKind | str, str]] = {
     "deep python": ("python", "x = " + "(" * 9000 + ")" * 9000),
     "deep sum": ("python", "x = " + "1+" * 9000 + "1"),
     "python calls": ("python", "def f():\n    f()\n    return f()\nx = f()"),
+    "blanks in TOML": ("toml", 'a = """\n[' + " " * 100_000 + '\n"""\nb = 1\n'),
+    "blanks in INI": ("ini", "[a]\nb" + " " * 100_000 + "c\n"),
+    "blanks in a directive": ("bash", "#SBATCH -a" + " " * 100_000 + "-\nrun"),
+    "open brackets": ("bash", "(( $A + " + "a[" * 20_000 + " ))\nrun $a"),
+    "many patterns": ("bash", "case $A in " + "".join(f"$B{n}|" for n in range(6_000)) + "b) run;; esac"),
+    "calls that define": ("bash", "f()\n" * 5_000),
+    "open arrays": ("bash", "a=(b\n" * 5_000),
+    "quotes in Python": ("python", '"' * 300_000),
+    "escaped quotes in Python": ("python", 'a = """' + '\\"""' * 100_000),
+    "long values inside": ("python", "x = " + "f(" * 40 + "[" + "1, " * 10_000 + "]" + ")" * 40),
     "python copies": ("python", "a = dict(b=1)\n" + "a = dict(x=dict(a), y=dict(a))\n" * 60),
 }  # fmt: skip
 
@@ -166,6 +176,7 @@ BOMBS: dict[str, tuple[DocumentKind | str, str]] = {
 def test_what_grows_without_bound_ends(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_STEPS", limits.MOST_STEPS // 10)  # ends all the same, and sooner
     monkeypatch.setattr(limits, "MOST_TEXT", limits.MOST_TEXT // 10)
+    monkeypatch.setattr(limits, "MOST_PARSING", limits.MOST_PARSING / 10)
     kind, text = BOMBS[name]
     try:
         parse_script(text, "bomb.sh") if kind == "bash" else parse_document(text, kind, "bomb")  # type: ignore[arg-type]
@@ -289,3 +300,20 @@ def test_long_documents_are_read_while_their_values_are_few() -> None:
             parse_document(dense, "json", "long.json")
     with pytest.raises(InputError, match="more than"):
         parse_document("a = 1\n" * 200_000, "toml", "long.toml")
+
+
+@pytest.mark.parametrize("kind", ["toml", "ini", "python"])
+def test_long_comments_keep_lines_where_they_are(kind: DocumentKind) -> None:
+    head = "" if kind == "python" else "[a]\n"
+    found = parse_document(head + "# words of a comment\n\n" * 40_000 + "b = 1\n", kind, "long").values
+    assert found["b" if head == "" else "a.b"].line == head.count("\n") + 80_001
+
+
+def test_python_of_many_words_is_refused_whatever_hides_them() -> None:
+    for text in ("f()\n" * 60_000, "x = f'" + "{a}" * 60_000 + "'", "x = [" + "'', " * 80_000 + "]"):
+        with pytest.raises(InputError, match="more than"):
+            parse_python(text, "long.py")
+    assert (
+        parse_python("x = 1\n" + "# words\n" * 100_000 + "y = '" + "y" * 200_000 + "'", "long.py").values["x"].value
+        == 1
+    )

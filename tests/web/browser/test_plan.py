@@ -193,8 +193,12 @@ def test_pages_fit_their_width(open_page: Open, scheme: str, width: int) -> None
 
 def test_without_javascript_a_button_asks(open_page: Open) -> None:
     page = open_page("/", java_script_enabled=False)
-    page.get_by_role("button", name="Plan", exact=True).click()
+    page.wait_for_url("**answer=here")
     assert "a step" in page.inner_text(BIG)
+    assert "What would help most" in page.inner_text("#why")
+    page.get_by_role("link", name="Export").click()
+    page.wait_for_url("**/export?answer=here")
+    assert "--tensor-model-parallel-size" in page.inner_text("#file-1")
 
 
 def test_a_framework_that_refuses_a_lock_says_so_and_the_lock_is_freed_with_one_click(open_page: Open) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from typing import ClassVar
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from tests.web.browser.conftest import answered
+
+from shardplan.files import DATA
 
 Open = Callable[..., Page]
 SMALL = "model=llama-3.1-8b&cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1"
@@ -125,3 +134,84 @@ def test_the_question_goes_from_view_to_view(open_page: Open) -> None:
     answered(page)
     assert "lock.tp=2" in page.url
     expect(page.locator("#f-model")).to_have_value("llama-3.1-8b")
+
+
+def test_an_uploaded_model_goes_from_view_to_view(open_page: Open) -> None:
+    config = json.loads((DATA / "models" / "llama-3.1-8b.json").read_text()) | {"num_hidden_layers": 24}
+    page = open_page("/?cluster=dgx-h100&gpus=16&lock.tp=2&lock.pp=2&lock.cp=1&lock.micro_batch_size=1")
+    answered(page)
+    page.get_by_text("Use a config.json").click()
+    page.get_by_label("Text of a config.json").fill(json.dumps(config))
+    page.keyboard.press("Tab")
+    expect(page).to_have_url(re.compile("#config="), timeout=60_000)
+    for view, said in (("Step", "a step, simulated"), ("Trust", "predictions"), ("Export", "Launch files for")):
+        page.get_by_role("link", name=view, exact=True).click()
+        expect(page).to_have_url(re.compile(f"/{view.lower()}.*#config="), timeout=60_000)
+        answered(page)
+        expect(page.locator("#answer")).to_contain_text(said)
+        if view == "Step":
+            frame = page.frame_locator("iframe.timeline")
+            expect(frame.locator("#rank-choice option").first).to_be_attached()
+            expect(page.get_by_role("region", name="Schedules side by side")).to_contain_text("gpipe")
+            with page.expect_download() as download:
+                page.get_by_role("button", name="Trace for Perfetto").click()
+            assert download.value.suggested_filename == "trace.json"
+    assert len(page.context.pages) == 1
+
+
+class Proxy(BaseHTTPRequestHandler):
+    """Passes on what is under its path, which it takes off, as nginx does with ``proxy_pass http://host/;``."""
+
+    under: ClassVar = "/tools/shardplan"
+    behind: ClassVar = ""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Asks the server behind it."""
+        connection = HTTPConnection(self.behind, timeout=60)
+        inside = self.path.startswith(f"{self.under}/")
+        connection.request("GET", self.path.removeprefix(self.under) if inside else "/outside", headers=self.headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection", "content-length", "date", "server"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with suppress(ConnectionError):  # a request that the page has given up
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def proxy(server: str) -> Iterator[str]:
+    """Address of the app under a path of a proxy."""
+    Proxy.behind = server.removeprefix("http://")
+    found = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{found.server_port}{Proxy.under}"
+    found.shutdown()
+    found.server_close()
+
+
+def test_behind_a_proxy_everything_is_under_its_path(proxy: str, browser: Browser) -> None:
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: asked.append(message.text) if message.type == "error" else None)
+    page.goto(f"{proxy}/?{SMALL}")
+    answered(page)
+    page.get_by_role("link", name="Step", exact=True).click()
+    answered(page)
+    expect(page.frame_locator("iframe.timeline").locator("#rank-choice option").first).to_be_attached()
+    expect(page.get_by_role("region", name="Schedules side by side")).to_contain_text("gpipe")
+    page.wait_for_selector("#memory-chart .main-svg")
+    assert page.url.startswith(f"{proxy}/step?")
+    page.get_by_role("link", name="shardplan").click()
+    answered(page)
+    page.close()
+    assert [each for each in asked if not each.startswith((proxy, "data:", "blob:"))] == []

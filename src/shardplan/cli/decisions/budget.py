@@ -72,7 +72,7 @@ class BudgetFlags:
         str | None,
         typer.Option(
             metavar="BATCH[xLENGTH]:TOKENS,...",
-            help="A batch, or a batch and a sequence length, for a number of tokens each: 512x4096:252M,1024:2.87T.",
+            help="A batch, or batch x sequence length, until a number of tokens is done: 512x4096:252M,1024:2.87T.",
             rich_help_panel="Job",
         ),
     ] = None

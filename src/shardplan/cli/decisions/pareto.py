@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from shardplan.cli.decisions.files import ChartFlags
+from shardplan.cli.decisions.files import ChartFiles, ChartFlags
 from shardplan.cli.flags.option_groups import with_flags
 from shardplan.cli.flags.plan import (
     ClusterFlags,
@@ -17,6 +18,9 @@ from shardplan.cli.flags.plan import (
     SpaceFlags,
     StackFlag,
 )
+
+if TYPE_CHECKING:
+    from shardplan.cli.question import QuestionFlags
 
 
 @with_flags
@@ -36,19 +40,32 @@ def pareto(
     """List the plans that no other is better than: in step time, memory headroom and robustness.
 
     The front is exact over all plans of the search space that fit. Robustness is the step time where things are worse.
+
+    If --gpus is a range (64..4096) or a list (64,96,128), sizes are compared, each with the plan to take: in time,
+    accelerators and money. With --tokens the time is that of the whole run, failures included.
     """
     files = charts.files(output)
     files.check(model, cluster.cluster, cluster.accelerator, stack, profile)
-    from shardplan.cli.decisions.asking import check_one_stack, searches_of
-    from shardplan.cli.question import QuestionFlags, ask, given_by_user
-    from shardplan.decisions.pareto import pareto_front
-    from shardplan.plotting.decisions.pareto import pareto_chart
-    from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
+    from shardplan.cli.decisions.asking import check_one_stack
+    from shardplan.cli.decisions.sizes import are_several
+    from shardplan.cli.question import QuestionFlags
 
     check_one_stack(stack, "pareto")
     flags = QuestionFlags(
         cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
     )
+    answer = _of_sizes if are_several(cluster) else _of_plans
+    return answer(model, flags, space, files)
+
+
+def _of_plans(model: str | None, flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
+    """The front of all plans of one size."""
+    from shardplan.cli.decisions.asking import searches_of
+    from shardplan.cli.question import ask, given_by_user
+    from shardplan.decisions.pareto import pareto_front
+    from shardplan.plotting.decisions.pareto import pareto_chart
+    from shardplan.reports.decisions.pareto import pareto_record, pareto_rows
+
     asked = ask(model, flags)
     searches, assumed = searches_of(asked, space)
     front = replace(pareto_front(asked.question, searches), assumptions=assumed)
@@ -59,3 +76,27 @@ def pareto(
 
         show_pareto(Page(), front, (*given_by_user(flags, space), *asked.warnings), files.written)
     return 0 if front.points else 1
+
+
+def _of_sizes(model: str | None, flags: QuestionFlags, space: SpaceFlags, files: ChartFiles) -> int:
+    """The front of several sizes."""
+    from shardplan.cli.decisions.asking import searches_of
+    from shardplan.cli.decisions.sizes import asked_at_sizes
+    from shardplan.cli.progress import progress_bar
+    from shardplan.cli.question import given_by_user
+    from shardplan.decisions.pareto_sizes import sizes_front
+    from shardplan.plotting.decisions.pareto_sizes import pareto_sizes_chart
+    from shardplan.reports.decisions.pareto_sizes import pareto_sizes_record, pareto_sizes_rows
+
+    asked, sizes = asked_at_sizes(model, flags)
+    searches, assumed = searches_of(asked, space)
+    with progress_bar("planning each size") as progress:
+        found = sizes_front(asked.question, sizes, searches, progress=progress)
+    front = replace(found, assumptions=(*assumed, *found.assumptions))
+    files.write(pareto_sizes_record(front), lambda: pareto_sizes_rows(front), pareto_sizes_chart)
+    if not files.are_on_stdout:
+        from shardplan.cli.layout import Page
+        from shardplan.cli.show.decisions.pareto_sizes import show_pareto_sizes
+
+        show_pareto_sizes(Page(), front, (*given_by_user(flags, space), *asked.warnings), files.written)
+    return 0 if front.front else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,11 +20,7 @@ from shardplan.cli.flags.plan import (
     SpaceFlags,
     StackFlag,
 )
-from shardplan.errors import InputError, shown
-from shardplan.inputs.readers.typed import number, whole
-
-if TYPE_CHECKING:
-    from shardplan.cli.question import Asked, QuestionFlags
+from shardplan.inputs.readers.typed import number
 
 LeastGainFlag = Annotated[
     str | None,
@@ -34,7 +30,6 @@ LeastGainFlag = Annotated[
         rich_help_panel="Search",
     ),
 ]
-LAST: str = ".."
 
 
 @with_flags
@@ -60,6 +55,7 @@ def scale(
     files = charts.files(output)
     files.check(model, cluster.cluster, cluster.accelerator, stack, profile)
     from shardplan.cli.decisions.asking import check_one_stack, searches_of
+    from shardplan.cli.decisions.sizes import asked_at_sizes
     from shardplan.cli.progress import progress_bar
     from shardplan.cli.question import QuestionFlags, given_by_user
     from shardplan.decisions.scale import LEAST_GAIN, scaling
@@ -71,7 +67,7 @@ def scale(
         cluster=cluster, overrides=overrides, job=job, software=software, stack=stack, profile=profile
     )
     least = LEAST_GAIN if least_gain is None else number(least_gain, "--least-gain", most=1.0)
-    asked, sizes = _asked(model, flags)
+    asked, sizes = asked_at_sizes(model, flags)
     searches, assumed = searches_of(asked, space)
     with progress_bar("planning each size") as progress:
         found = scaling(asked.question, sizes, searches, least_gain=least, progress=progress)
@@ -83,46 +79,3 @@ def scale(
 
         show_scale(Page(), answer, (*given_by_user(flags, space), *asked.warnings), files.written)
     return 0 if answer.pays_up_to is not None else 1
-
-
-def _asked(model: str | None, flags: QuestionFlags) -> tuple[Asked, list[int]]:
-    """The question at the largest size, and all sizes. Raises InputError."""
-    from shardplan.cli.question import ask
-
-    cluster = flags.cluster
-    if cluster.num_accelerators is None and cluster.nodes is None:
-        return ask(model, flags), []  # which names what is missing
-    if cluster.num_accelerators is not None and cluster.nodes is not None:
-        raise InputError(
-            "--gpus and --nodes are both given",
-            rule="the sizes are given once",
-            hint="leave one of them out",
-        )
-    flag = "--gpus" if cluster.num_accelerators is not None else "--nodes"
-    sizes = sizes_of(cluster.num_accelerators or cluster.nodes or "", flag)
-    last = str(max(sizes))
-    name = "num_accelerators" if flag == "--gpus" else "nodes"
-    asked = ask(model, replace(flags, cluster=replace(cluster, **{name: last})))
-    per_size = 1 if flag == "--gpus" else asked.question.cluster.accelerators_per_node
-    return asked, [size * per_size for size in sizes]
-
-
-def sizes_of(text: str, flag: str) -> list[int]:
-    """The sizes of a range, 64..4096, or of a list, 64,96,128. Raises InputError."""
-    from shardplan.decisions.scale import MOST_SIZES, doubling
-    from shardplan.estimation.question import MAX_NUM_ACCELERATORS
-
-    def size(part: str) -> int:
-        return whole(part, flag, most=MAX_NUM_ACCELERATORS)
-
-    first, is_range, last = text.partition(LAST)
-    if is_range:
-        return doubling(size(first), size(last))
-    parts = text.split(",")
-    if len(parts) > MOST_SIZES:
-        raise InputError(
-            f"{flag} is {shown(text)}; it has {len(parts)} sizes",
-            rule=f"at most {MOST_SIZES} sizes are given",
-            hint=f"give {flag} a range such as 64..4096",
-        )
-    return [size(part) for part in parts]

@@ -21,7 +21,7 @@ from shardplan.cli.flags.plan import (
     StackFlag,
 )
 from shardplan.cli.numbers import picked
-from shardplan.inputs.readers.typed import assigned, values_of, whole
+from shardplan.inputs.readers.typed import pairs_of
 
 FileArgument = Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan file that `plan` or `estimate` wrote.")]
 ChangeFlag = Annotated[
@@ -83,36 +83,8 @@ def whatif(
 
 def changes_of(texts: Sequence[str]) -> dict[str, Any]:
     """Values by name from ``name=value``, read as the flags of the same names. Raises InputError."""
-    from shardplan.cli.question import pairs_of
-    from shardplan.decisions.whatif import check_named_once
+    from shardplan.decisions.whatif import change_of, check_named_once
 
     found = [(name.strip("-").replace("-", "_"), value) for name, value in pairs_of("--change", texts)]
     check_named_once([name for name, _ in found])
-    return dict(_change(name, text) for name, text in found)
-
-
-def _change(name: str, text: str) -> tuple[str, Any]:
-    from shardplan.cli.question import pairs_of
-    from shardplan.decisions.whatif import OF_JOB, OF_SOFTWARE, PEAK, SIZES
-    from shardplan.estimation.question import MAX_NUM_ACCELERATORS
-    from shardplan.inputs.job import Job
-    from shardplan.inputs.software import Software
-
-    if name in OF_JOB:
-        return name, _of_job(Job, name, text)
-    if name in OF_SOFTWARE:
-        return assigned(Software, name, text)
-    if name in SIZES:
-        return name, whole(text, "--change gpus", most=MAX_NUM_ACCELERATORS)
-    if name == PEAK:
-        return name, dict(pairs_of("--change peak_flops", text.split(",")))
-    return name, whole(text, "--change node_size", most=MAX_NUM_ACCELERATORS) if name == "node_size" else text
-
-
-def _of_job(record: type[Any], name: str, text: str) -> Any:
-    """The value of a field of the job; switches are on or off."""
-    from shardplan.fields import described
-
-    if described(record)[name].kind.base is bool:
-        return assigned(record, name, text)[1]
-    return values_of(record, {name: text})[name]
+    return dict(change_of(name, text) for name, text in found)

@@ -90,7 +90,6 @@ def audit(
     target.check(file, model, cluster)
     from shardplan.launch.audit.answer import audit_launch
     from shardplan.launch.dialects.ask import Ask
-    from shardplan.reports.forms.audit import audit_record
 
     values = dict(pairs("--given", given))
     if gpus is not None:
@@ -103,7 +102,10 @@ def audit(
         keep=tuple(name.strip() for name in (keep or "").split(",") if name.strip()),
         observed=tuple(observed or ()),
     )
-    target.write(audit_record(found))
+    if target.where is not None:
+        from shardplan.reports.forms.audit import audit_record
+
+        target.write(audit_record(found))
     if not target.is_stdout:
         from shardplan.cli.layout import Page
         from shardplan.cli.show.audit import show_audit

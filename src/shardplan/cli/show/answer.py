@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from shardplan.cli.layout import HARD_SPACE, Page
+from shardplan.cli.layout import HARD_SPACE, INDENT, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.robustness import has_headroom
 from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
-from shardplan.reports.forms.framework_options import framework_options
+from shardplan.reports.forms.framework_options import framework_options, grouped_options
 from shardplan.reports.texts.answer import (
     cost_text,
     memory_use,
@@ -42,6 +42,10 @@ LEAST_SHARE = 0.004
 LONGEST_BAR = 40
 MOST_TERMS = 5
 """Terms of the step that are shown unless all are asked for."""
+USUAL_WIDTH = 80
+"""Columns of a terminal for which a first screen is made."""
+MOST_OPTIONS = 6
+"""Lines of a framework's options unless all are asked for."""
 ALL_TERMS = 100
 
 
@@ -59,8 +63,11 @@ def show_given(page: Page, texts: Sequence[str]) -> None:
         page.labelled("You set", "; ".join(texts), style="bold yellow")
 
 
-def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
-    """Whether it fits and how fast it is, what is not sure about that, and which plan it is."""
+def show_verdict(page: Page, question: Question, estimate: Estimate, *, is_whole: bool = False) -> None:
+    """Whether it fits and how fast it is, what is not sure about that, and which plan it is.
+
+    ``is_whole``: with every option of the framework, not those of the plan alone, with HFU and the source of the price.
+    """
     page.console.print()
     _show_refusals(page, estimate)
     time = Text(f"{format_time(estimate.step_time)} a step", style="bold")
@@ -76,12 +83,12 @@ def show_verdict(page: Page, question: Question, estimate: Estimate) -> None:
     elif estimate.step_time_note is not None:
         page.labelled("", Text(f"{estimate.step_time_note}.", style="yellow"))
     show_plan(page, estimate)
-    show_framework(page, question, estimate)
-    page.labelled("Speed", rates_text(question, estimate))
+    show_framework(page, question, estimate, is_whole=is_whole)
+    page.labelled("Speed", rates_text(question, estimate, is_whole=is_whole))
     if estimate.time_to_train is not None:
         page.labelled("Training", training_text(question, estimate))
     if estimate.money is not None:
-        page.labelled("Cost", cost_text(question, estimate))
+        page.labelled("Cost", cost_text(question, estimate, is_whole=is_whole))
 
 
 def _show_refusals(page: Page, estimate: Estimate) -> None:
@@ -93,24 +100,31 @@ def _show_refusals(page: Page, estimate: Estimate) -> None:
         page.line(text, indent=0)
 
 
-def show_framework(page: Page, question: Question, estimate: Estimate) -> None:
+def show_framework(page: Page, question: Question, estimate: Estimate, *, is_whole: bool = False) -> None:
     """Which framework runs the plan, or why the one that was named cannot."""
     if estimate.framework is None:
         page.labelled("Runs on", "no named framework: it may be that none runs the plan")
         return
     if not estimate.refusals:
         page.labelled("Runs on", estimate.framework)
-        _show_options(page, question, estimate)
+        _show_options(page, question, estimate, is_whole=is_whole)
 
 
-def _show_options(page: Page, question: Question, estimate: Estimate) -> None:
+def _show_options(page: Page, question: Question, estimate: Estimate, *, is_whole: bool) -> None:
     """The plan in the framework's own option names, and what these do not express."""
     found = framework_options(question, estimate)
     if found is None:
         return
-    page.whole_words("", found.options)
+    page.under_label(page.whole_words(found.options) if is_whole else _few_options(page, found.of_plan))
     if found.unsaid:
         page.labelled("", f"No such option expresses {joined(found.unsaid, last='or')}.")
+
+
+def _few_options(page: Page, options: Sequence[str]) -> list[str]:
+    """Options by the paths that they share, as many as a first screen has room for."""
+    groups = grouped_options(options).items()
+    lines = [line for path, each in groups for line in page.whole_words([f"{path}:", *each] if path else each)]
+    return lines if len(lines) <= MOST_OPTIONS else [*lines[: MOST_OPTIONS - 1], "... (--explain shows all)"]
 
 
 def show_plan(page: Page, estimate: Estimate, label: str = "Plan") -> None:
@@ -118,23 +132,55 @@ def show_plan(page: Page, estimate: Estimate, label: str = "Plan") -> None:
     page.labelled(label, page.glyph(" \u00b7 ", ", ").join(plan_words(estimate)))
 
 
-def show_memory(page: Page, estimate: Estimate) -> None:
-    """The fullest stage as a bar of its parts, and what each takes."""
+def show_memory(page: Page, estimate: Estimate, *, is_whole: bool = False) -> None:
+    """The fullest stage as a bar of its parts, and what each takes: the smallest together unless ``is_whole``."""
     bar = memory_bar(estimate)
     page.heading("Memory", memory_use(estimate))
     page.console.print(Text("  ") + _memory_bar(page, bar.parts, page.width - 6), soft_wrap=True)
-    legend = Text()
-    for part in sorted(bar.parts, key=lambda part: -part.value):
-        letter, colour = LETTERS.get(part.name, (part.name[0].upper(), "white"))
-        mark = "\u2588" if page.is_coloured else letter
-        legend.append(f"{mark}{HARD_SPACE}", style=colour if page.is_coloured else "")
-        legend.append(f"{part.name}{HARD_SPACE}{format_bytes(part.value)}   ")
-    page.line(legend)
+    page.line(_legend(page, bar.parts, is_whole=is_whole))
     if estimate.feasible and not has_headroom(estimate):
         page.line("At the upper end of its band it would not fit.", style="yellow")
     note = estimate.peak_memory_note
     if note is not None and note != estimate.step_time_note:
         page.line(f"{note}.", style="dim")
+
+
+def _legend(page: Page, parts: Sequence[Share], *, is_whole: bool) -> Text:
+    """What every part takes, largest first; on a usual terminal those for which one line has no room as a sum."""
+    ordered = sorted(parts, key=lambda part: -part.value)
+    legends = [_legend_of(page, ordered, count) for count in range(len(ordered), 0, -1)]
+    if is_whole or page.width < USUAL_WIDTH:
+        return legends[0]
+    return next((each for each in legends if len(each) <= page.width - INDENT), legends[-1])
+
+
+def _legend_of(page: Page, parts: Sequence[Share], num_named: int) -> Text:
+    """The first parts one by one, then the sum of the rest."""
+    entries = [_legend_entry(page, (part,)) for part in parts[:num_named]]
+    rest = [_legend_entry(page, parts[num_named:])] if num_named < len(parts) else []
+    return Text("  ").join([*entries, *rest])
+
+
+def _legend_entry(page: Page, parts: Sequence[Share]) -> Text:
+    """A part by its name, several by their marks, and what they take together."""
+    entry = Text()
+    for part in parts:
+        letter, colour = _letter(part.name)
+        mark = part.name.capitalize() if len(parts) == 1 else _mark(page, letter)
+        entry.append(f"{mark}{HARD_SPACE}", style=colour if page.is_coloured else "")
+    words = "rest " if len(parts) > 1 else ""
+    entry.append(f"{words}{format_bytes(sum(part.value for part in parts))}".replace(" ", HARD_SPACE))
+    return entry
+
+
+def _letter(part: str) -> tuple[str, str]:
+    """Letter and colour of a part of memory."""
+    return LETTERS.get(part, (part[0].upper(), "white"))
+
+
+def _mark(page: Page, letter: str) -> str:
+    """How the bar shows a part: by its colour where there is one."""
+    return "\u2588" if page.is_coloured else letter
 
 
 def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:
@@ -143,9 +189,9 @@ def _memory_bar(page: Page, parts: Sequence[Share], room: int) -> Text:
     text, reached = Text(), 0.0
     for part in parts:
         reached += part.share
-        letter, colour = LETTERS.get(part.name, (part.name[0].upper(), "white"))
+        letter, colour = _letter(part.name)
         length = max(round(reached / everything * room) - len(text), 0)
-        text.append(("\u2588" if page.is_coloured else letter) * length, style=colour if page.is_coloured else "")
+        text.append(_mark(page, letter) * length, style=colour if page.is_coloured else "")
     text.append("." * (room - len(text)), style="dim")
     if everything > 1.0:
         end = round(room / everything)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 
 from shardplan.cli.flags.plan import DetailFlags
 from shardplan.cli.layout import Page
 from shardplan.cli.show import answer as show_answer
 from shardplan.cli.show import details as show_details
-from shardplan.launch.audit.answer import Audit
-from shardplan.launch.audit.improve import Improvement
-from shardplan.launch.audit.observed import GapExplanation
-from shardplan.launch.dialects.reading import Break
 from shardplan.reports.forms.audit import world_record
 from shardplan.reports.texts.plan import field_text
 from shardplan.units import format_bytes, format_time
+
+if TYPE_CHECKING:
+    from shardplan.launch.audit.answer import Audit
+    from shardplan.launch.audit.improve import Improvement
+    from shardplan.launch.audit.observed import GapExplanation
+    from shardplan.launch.dialects.reading import Break
 
 STYLES = {"stops": ("Broken", "bold red"), "changes": ("Changed", "bold yellow"), "notice": ("Notice", "dim")}
 MOST_NOTES = 6

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from shardplan.cli.flags.plan import DetailFlags
 from shardplan.cli.layout import Column, Page
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.outputs.target import JsonTarget
 from shardplan.reports.texts.answer import how_near, run_text
-from shardplan.reports.texts.plan import flags_text, variant_flag
+from shardplan.reports.texts.plan import flags_text, plan_flags, variant_flag
 from shardplan.units import format_bytes
 
 MOST_LINES_OF_RUNS = 3
@@ -55,20 +56,26 @@ def show_next_steps(
     estimates: Sequence[Estimate],
     *,
     is_search: bool,
-    is_whole: bool = False,
+    flags: DetailFlags,
 ) -> None:
     """What to type next: ``estimates`` are the plan to take and, of a search, the fastest where it is another.
 
-    ``is_whole``: whether all has been printed.
+    In three lines, or all there is where reasons were asked for.
     """
-    page.heading("Next steps")
     file = str(target.where) if target.path is not None else "plans.json" if is_search else "plan.json"
     keep = f"{file} has everything" if target.path is not None else f"--json {file} keeps everything"
-    more = "" if is_whole else "--explain gives reasons, --assumptions what was assumed, --all both; "
-    page.line(f"{more}{keep}.")
     name, best = shlex.quote(file), estimates[0]
     picked = " --pick recommended" if len(estimates) > 1 else ""
-    page.verbatim(f"shardplan estimate --from {name}{picked} {variant_flag(question, best.plan)}")
+    other = f"shardplan estimate --from {name}{picked} {variant_flag(question, best.plan)}"
+    if not flags.explains:
+        more = "--explain adds reasons" if flags.states_assumptions else "--all adds reasons and assumptions"
+        page.labelled("Next", f"{more}; {keep}")
+        page.verbatim(other)
+        page.verbatim(" ".join(["shardplan estimate ...", *plan_flags(question, best)]))
+        return
+    page.heading("Next steps")
+    page.line(f"{'' if flags.states_assumptions else '--assumptions says what was assumed; '}{keep}.")
+    page.verbatim(other)
     picks = " --pick 1,recommended" if len(estimates) > 1 else " --pick 1,2" if is_search else " other.json"
     page.verbatim(f"shardplan compare {name}{picks}")
     page.line("The plan as flags of `shardplan estimate`:")

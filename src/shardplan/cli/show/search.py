@@ -25,10 +25,10 @@ def show_answer(
     """The plan to take and its numbers, the best plans, what would help most; then what the flags ask for."""
     assert result.ties is not None
     found = recommendation(result.ties, result.estimates)
-    show_verdict(page, result.question, found.estimate)
+    show_verdict(page, result.question, found.estimate, is_whole=flags.explains)
     _show_fastest(page, found)
     _show_simulated(page, result.ties, found)
-    show_memory(page, found.estimate)
+    show_memory(page, found.estimate, is_whole=flags.explains)
     show_step(page, found.estimate, ALL_TERMS if flags.explains else MOST_TERMS)
     show_plans(page, result, found, listed)
     page.console.print()
@@ -42,9 +42,9 @@ def show_answer(
     if flags.states_assumptions:
         details.show_assumptions(page, found.estimate)
     plans = (found.estimate,) if found.is_fastest else (found.estimate, found.fastest)
-    details.show_next_steps(
-        page, target, result.question, plans, is_search=True, is_whole=flags.explains and flags.states_assumptions
-    )
+    if flags.states_assumptions and not flags.explains:
+        page.console.print()
+    details.show_next_steps(page, target, result.question, plans, is_search=True, flags=flags)
 
 
 def _show_fastest(page: Page, found: Recommendation) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from shardplan.errors import InputError, UnknownNameError, shown
@@ -99,3 +99,18 @@ def assigned(record: type[Any], name: str, text: str) -> tuple[str, Any]:
     if not field.allows(value):
         raise wrong(field, text)
     return field.name, value
+
+
+def pairs_of(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and values of ``name=value``. Raises InputError."""
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals and value.strip()):
+            raise InputError(
+                f"{flag} is {shown(text)}; it takes name=value",
+                rule=f"{flag} takes name=value",
+                hint=f"write {flag} {name.strip()[:40] or 'tp'}=value",
+            )
+        pairs.append((name.strip(), value.strip()))
+    return pairs

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
+from shardplan.fields import dataclass
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.launch.audit.question import Put, put

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plans, price_plans
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.frameworks.options import options_of
 from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack

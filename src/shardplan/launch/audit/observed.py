@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, Literal
 
 from shardplan.errors import InputError, ShardplanError, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.files import shipped_document
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.overrides import override

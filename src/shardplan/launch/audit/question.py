@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.files import DATA
 from shardplan.frameworks.defaults import job_in_stack, plan_in_stack
 from shardplan.frameworks.stack import Stack, load_stack
+from shardplan.frameworks.stage_layers import torchtitan_can_share, torchtitan_layers
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.defaults import default_job
@@ -17,7 +19,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.launch.dialects.models import missing_dimensions, model_of
-from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, Break, Reading
+from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading
 
 STACKS: Final = {
     "megatron-lm": "megatron-lm",
@@ -155,7 +157,7 @@ def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster
     }
     job, of_stack = job_in_stack(job, known.stack, known.job, software)
     question = Question(model=model, cluster=cluster, num_accelerators=total, job=job)
-    plan = Plan(**_effective(known.fields, model))
+    plan = Plan(**_effective({**_cut_stages(reading, model), **known.fields}, model))
     plan, of_plan = plan_in_stack(
         plan, known.stack, model=model, job=job, num_accelerators=total, given={*known.fields, "vp", "etp"}
     )
@@ -171,6 +173,18 @@ def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster
         breaks=known.breaks,
         assumptions=(*of_job, *of_stack, *of_plan),
     )
+
+
+def _cut_stages(reading: Reading, model: ModelConfig) -> dict[str, Any]:
+    """Layers of every stage where torchtitan cuts them for a model that comes with the question."""
+    ends, stages = reading.value(WEIGHTS), [reading.value(name) for name in ("pp", "vp")]
+    if not isinstance(ends, tuple) or "stage_layers" in reading.facts:
+        return {}
+    number = int(stages[0]) * int(stages[1])  # type: ignore[call-overload]  # both are known where the ends are
+    if not torchtitan_can_share(model.num_hidden_layers, number, *ends):
+        return {}
+    layers = torchtitan_layers(model.num_hidden_layers, number, *ends)
+    return {"stage_layers": layers} if len({*layers}) > 1 else {}
 
 
 def _effective(values: dict[str, Any], model: ModelConfig) -> dict[str, Any]:

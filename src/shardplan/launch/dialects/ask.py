@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 from shardplan.errors import InputError, ShardplanError
+from shardplan.fields import dataclass
 from shardplan.launch.dialects.reading import GIVEN, Facts
 from shardplan.launch.dialects.settings import NamedSetting
 from shardplan.launch.dialects.values import degree

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from shardplan.fields import dataclass
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of, take
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import degree

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from shardplan.fields import dataclass
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import Convert
 from shardplan.launch.read.facts import Word

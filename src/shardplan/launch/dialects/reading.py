@@ -7,9 +7,10 @@ with the reason). What the file leaves open is *missing* and carries the names t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Final, Literal
 
+from shardplan.fields import dataclass
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 
@@ -19,6 +20,8 @@ JOB_KEYS: Final = frozenset(each.name for each in fields(Job)) - {"software"}
 PLAN_KEYS: Final = frozenset(each.name for each in fields(Plan))
 WORLD_KEYS: Final = ("num_accelerators", "nodes", "per_node", "dp", "gradient_accumulation")
 """Keys that are neither of the model nor of a job or a plan."""
+WEIGHTS: Final = "weights_of_ends"
+"""Layers that embedding and head count as where torchtitan cuts stages, for a model that the file does not know."""
 
 
 GIVEN: Final = "given by you"

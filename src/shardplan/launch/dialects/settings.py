@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from shardplan.fields import dataclass
 from shardplan.launch.dialects.options import Option, Options
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import Convert

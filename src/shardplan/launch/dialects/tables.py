@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from shardplan.fields import dataclass
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import Settings, Table, assume_all, batch_of, state_all, words_of, world_of
 from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text

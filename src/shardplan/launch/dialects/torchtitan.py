@@ -7,10 +7,10 @@ from math import ceil
 from pathlib import PurePath
 from typing import Final
 
-from shardplan.frameworks.stage_layers import torchtitan_layers
+from shardplan.frameworks.stage_layers import torchtitan_can_share, torchtitan_layers
 from shardplan.inputs.words import SCHEDULES
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.reading import WEIGHTS, Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all
 from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text, whole
 from shardplan.launch.named_configurations import NamedConfiguration
@@ -324,10 +324,20 @@ def _by_layers(facts: Facts, ends: tuple[int, int]) -> None:
 def _shared(facts: Facts, ends: tuple[int, int]) -> None:
     """Layers of every stage where they are not equal."""
     model, pp, vp = named_model(facts.value("model")), facts.number("pp"), facts.number("vp")
-    if model is None or not pp or pp == 1 or not vp:
+    if not pp or pp == 1 or not vp:
         return
-    layers = torchtitan_layers(model.num_hidden_layers, pp * vp, *ends)
-    if len({*layers}) > 1:
+    facts.derive(WEIGHTS, ends, "layers that embedding and head count as, one each where nothing is stated")
+    if model is None:
+        return
+    number = model.num_hidden_layers
+    layers = torchtitan_layers(number, pp * vp, *ends)
+    if not torchtitan_can_share(number, pp * vp, *ends):
+        facts.breaks_rule(
+            "embedding and head weigh no more layers than a stage has",
+            f"{number} layers on {pp * vp} stages, embedding and head as {ends[0]} and {ends[1]} layers",
+            "lower the pipeline degree, or pipeline_parallel_first_stage_less_layers and last_stage_less_layers",
+        )
+    elif len({*layers}) > 1:
         facts.derive("stage_layers", layers, "embedding and head count as layers where stages are cut")
 
 

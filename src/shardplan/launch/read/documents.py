@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from shardplan.errors import InputError
-from shardplan.files import FileKind, printable, read_text
+from shardplan.files import printable, read_text
 from shardplan.launch.read.bash.text import Text
 from shardplan.launch.read.facts import Document, DocumentKind
 from shardplan.launch.read.includes import Includes, Opener
 from shardplan.launch.read.interpolation import Interpolation
-from shardplan.launch.read.json_tree import json_tree
-from shardplan.launch.read.limits import LAUNCH_FILE, LONG_FILE, Budget, refuse, whole_characters
-from shardplan.launch.read.tables import ini_tree, toml_tree
+from shardplan.launch.read.limits import LAUNCH_FILE, LONG_FILE, Budget, check_length, refuse, whole_characters
 from shardplan.launch.read.trees import Branch, Leaf, Tree, document
-from shardplan.launch.read.yaml_tree import yaml_tree
 
 SUFFIXES: Final[Mapping[str, DocumentKind]] = {
     ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".jsonc": "jsonc", ".toml": "toml", ".ini": "ini", ".cfg": "ini",
     ".py": "python",
 }  # fmt: skip
-_READERS: Final[Mapping[str, Callable[[str, str], tuple[Tree, list[str]]]]] = {
-    "yaml": yaml_tree,
-    "json": lambda text, file: json_tree(text, file, is_loose=False),
-    "jsonc": lambda text, file: json_tree(text, file, is_loose=True),
-    "toml": toml_tree,
-    "ini": ini_tree,
-}
 _MARK: Final = "undecided\ue000"
 
 
@@ -48,14 +38,9 @@ def read_document(path: Path, kind: DocumentKind | None = None, *, env: Mapping[
         from shardplan.launch.read.python import read_python
 
         return read_python(path, env=env)
-    budget = Budget(printable(str(path)), _file_kind(kind).most_bytes)
-    text = read_text(path, _file_kind(kind))
+    budget = Budget(printable(str(path)), LONG_FILE.most_bytes)
+    text = read_text(path, LONG_FILE)
     return _document(text, kind, printable(str(path)), env or {}, budget, _opener(path, budget))
-
-
-def _file_kind(kind: str) -> FileKind:
-    """How long a file of this kind may be."""
-    return LONG_FILE if kind in {"yaml", "json", "jsonc"} else LAUNCH_FILE
 
 
 def parse_document(text: str, kind: DocumentKind, file: str, *, env: Mapping[str, str] | None = None) -> Document:
@@ -68,18 +53,16 @@ def parse_document(text: str, kind: DocumentKind, file: str, *, env: Mapping[str
 
         return parse_python(text, file, env=env)
     return _document(
-        text, kind, printable(file), env or {}, Budget(printable(file), _file_kind(kind).most_bytes), lambda _: None
+        text, kind, printable(file), env or {}, Budget(printable(file), LONG_FILE.most_bytes), lambda _: None
     )
 
 
 def _document(
     text: str, kind: DocumentKind, file: str, env: Mapping[str, str], budget: Budget, open_file: Opener
 ) -> Document:
-    most = _file_kind(kind).most_bytes
-    if len(text) > most:
-        refuse(file, f"has more than {most:,} characters", LAUNCH_FILE.rule)
+    check_length(text, file)
     budget.read(len(text))
-    tree, notes = _READERS[kind](whole_characters(text), file)
+    tree, notes = _read(kind, whole_characters(text), file)
     if not isinstance(tree, Branch) or tree.is_list:
         refuse(file, "holds no fields with values", "a configuration holds named fields")
     if kind == "yaml":
@@ -87,6 +70,21 @@ def _document(
         tree = Interpolation(includes.join(tree), env, budget).resolve()
         notes = [*notes, *includes.notes]
     return document(tree, kind, file, tuple(notes))
+
+
+def _read(kind: str, text: str, file: str) -> tuple[Tree, list[str]]:
+    """The tree of a text, and notes. A reader is imported where it is needed: that takes time. Raises InputError."""
+    if kind == "yaml":
+        from shardplan.launch.read.yaml_tree import yaml_tree
+
+        return yaml_tree(text, file)
+    if kind in {"json", "jsonc"}:
+        from shardplan.launch.read.json_tree import json_tree
+
+        return json_tree(text, file, is_loose=kind == "jsonc")
+    from shardplan.launch.read.tables import ini_tree, toml_tree
+
+    return toml_tree(text, file) if kind == "toml" else ini_tree(text, file)
 
 
 def _opener(path: Path, budget: Budget) -> Opener:
@@ -104,7 +102,7 @@ def _opener(path: Path, budget: Budget) -> Opener:
             except (OSError, RuntimeError, ValueError):
                 continue
             budget.read(len(text))
-            tree, _ = yaml_tree(text, printable(str(path.parent / each)))
+            tree, _ = _read("yaml", text, printable(str(path.parent / each)))
             if isinstance(tree, Branch) and not tree.is_list:
                 return tree, "@package _global_" in text[:200]
         return None
@@ -124,7 +122,7 @@ def document_of_text(text: Text, name: str) -> Document | None:
         return None
     try:
         budget = Budget(name)
-        tree, notes = _READERS[kind or "json"](marked, name)
+        tree, notes = _read(kind or "json", marked, name)
         if not isinstance(tree, Branch) or tree.is_list:
             return None
         _unmark(tree, needs)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final, NoReturn
+from collections.abc import Callable
+from time import thread_time
+from typing import Final, NoReturn, TypeVar
 
 from shardplan.errors import InputError, shortened
 from shardplan.files import FileKind, printable
 
+T = TypeVar("T")
 MOST_BYTES: Final = 512 * 1024
-"""Of the commands of a script with all that it sources, and of a file in Python, TOML or INI: a hostile one of this
-size takes about 200 MB. The longest of 147 public launch files has 40 kB."""
+"""Of the commands of a script with all that it sources, and of what is not comments in TOML or INI, whose readers take
+2 s for it. The longest of 147 public launch files has 40 kB."""
 MOST_OF_FILE: Final = 10 * 1024 * 1024
-"""Of a file in YAML or JSON, and of a script whose comments and here-documents make it long."""
+"""Of any file, with all that makes it long."""
+MOST_LINES: Final = 500_000
+"""Of any file: readers take time for each, empty or not."""
 MOST_OF_HERE: Final = 64 * 1024
 """Characters of a here-document that is read, in a script of more than :data:`MOST_BYTES`."""
+MOST_PARSING: Final = 2.0
+"""Processor time of the parser of shell scripts in one evaluation. [s]"""
 MOST_STEPS: Final = 50_000
 """Statements, words and copies of variables of one evaluation."""
 MOST_TEXT: Final = 4 * 1024 * 1024
@@ -34,7 +41,7 @@ LAUNCH_FILE: Final = FileKind(
     "give the script or configuration itself",
 )
 LONG_FILE: Final = LAUNCH_FILE._replace(most_bytes=MOST_OF_FILE)
-"""A script or a document in YAML or JSON, which are looked through before they are parsed."""
+"""A file that is looked through before it is parsed."""
 
 
 class Budget:
@@ -43,6 +50,7 @@ class Budget:
     def __init__(self, file: str, most_bytes: int = MOST_BYTES) -> None:
         self.file, self.steps, self.text, self.depth = file, MOST_STEPS, MOST_TEXT, 0
         self.bytes = self._most_bytes = most_bytes
+        self._parsing = MOST_PARSING
 
     def spend(self, steps: int = 1) -> None:
         """Counts ``steps``. Raises ``InputError`` when none are left."""
@@ -66,6 +74,18 @@ class Budget:
                 "launch files are short",
             )
 
+    def timed(self, parse: Callable[[float], T | None]) -> T:
+        """What ``parse`` gives in the time that is left. [s] Raises ``InputError`` where it gives None."""
+        start = thread_time()
+        found = parse(self._parsing)
+        self._parsing -= thread_time() - start
+        if found is None:
+            why = (
+                f"takes more than {MOST_PARSING:g} s to parse: it may not be a shell script, or brackets are not closed"
+            )
+            refuse(self.file, why, "the file is well formed")
+        return found
+
     def enter(self) -> None:
         """Goes one level deeper. Raises ``InputError`` where that is too deep."""
         self.depth += 1
@@ -75,6 +95,14 @@ class Budget:
     def leave(self) -> None:
         """Comes back up."""
         self.depth -= 1
+
+
+def check_length(text: str, file: str) -> None:
+    """Raises ``InputError`` for a text that is too long to be looked through."""
+    if len(text) > MOST_OF_FILE:
+        refuse(file, f"has more than {MOST_OF_FILE:,} characters", LAUNCH_FILE.rule)
+    if text.count("\n") > MOST_LINES:
+        refuse(file, f"has more than {MOST_LINES:,} lines", LAUNCH_FILE.rule)
 
 
 def whole_characters(text: str) -> str:

@@ -8,27 +8,42 @@ count. The class that a mapping was made by is under ``__class__``.
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from shardplan.files import printable, read_text
 from shardplan.launch.read.facts import Document
-from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, Budget, refuse, whole_characters
-from shardplan.launch.read.python_values import Module
+from shardplan.launch.read.limits import LONG_FILE, Budget, check_length, refuse, whole_characters
+from shardplan.launch.read.python_module import Module
 from shardplan.launch.read.trees import Branch, Leaf, document
+
+MOST_TOKENS: Final = 150_000
+"""Names, numbers, strings and signs of a module: its syntax tree takes up to 0.7 kB for each. 40 kB have 10,000."""
+_STRING: Final = (
+    r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)|"(?:[^"\\\n]++|\\.)*+"?'
+    r"|'''(?:[^'\\]++|\\.|'(?!''))*+(?:'''|\Z)|'(?:[^'\\\n]++|\\.)*+'?"
+)
+"""A string; one that does not end goes on to the end of the line or of the text."""
+_TOKEN: Final = re.compile(rf"(?:\s++|#[^\n]*+)*+(?:{_STRING}|\w++|[^\w\s]|\Z)", re.DOTALL)
+_ANY_TOKEN: Final = re.compile(r"\w++|[^\w\s]")
+_FORMATTED: Final = re.compile(r"(?<![A-Za-z0-9_])(?:[fFtT][rR]?|[rR][fFtT])[\"']")
 
 
 def read_python(path: Path, entry: str | None = None, *, env: Mapping[str, str] | None = None) -> Document:
     """What the module at ``path`` sets, or what its function ``entry`` returns. Raises ``InputError``."""
-    return parse_python(read_text(path, LAUNCH_FILE), str(path), entry, env=env)
+    return parse_python(read_text(path, LONG_FILE), str(path), entry, env=env)
 
 
 def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping[str, str] | None = None) -> Document:
     """What a module given as text sets, or what its function ``entry`` returns. Raises ``InputError``."""
     file = printable(file)
-    if len(text) > MOST_BYTES:
-        refuse(file, f"has more than {MOST_BYTES:,} characters", LAUNCH_FILE.rule)
+    check_length(text, file)
+    if len(text) > MOST_TOKENS and _has_many_tokens(text):
+        refuse(file, f"has more than {MOST_TOKENS:,} names, numbers, texts and signs", LONG_FILE.rule)
     syntax = _syntax(whole_characters(text), file)
     try:
         module = Module(file, syntax, env or {}, Budget(file))
@@ -45,6 +60,12 @@ def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping
         return document(tree, "python", file, tuple(module.notes))
     except RecursionError:
         refuse(file, "is nested too deep", "a configuration is shallow")
+
+
+def _has_many_tokens(text: str) -> bool:
+    """Whether a syntax tree of ``text`` would be large. Strings with braces may hold expressions: all counts there."""
+    pattern = _ANY_TOKEN if _FORMATTED.search(text) else _TOKEN
+    return sum(1 for _ in islice(pattern.finditer(text), MOST_TOKENS + 1)) > MOST_TOKENS
 
 
 def _known(module: Module) -> str:

@@ -19,8 +19,8 @@ from shardplan.launch.read.limits import (
     LAUNCH_FILE,
     LONG_FILE,
     MOST_BYTES,
-    MOST_OF_FILE,
     MOST_OF_HERE,
+    check_length,
     refuse,
     whole_characters,
 )
@@ -29,7 +29,7 @@ _SHORT: Final = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "p": "partition", "t": "time",
     "A": "account", "w": "nodelist", "o": "output", "e": "error", "C": "constraint",
 }  # fmt: skip
-_OPTION: Final = re.compile(r"--([a-z][\w-]*)(?:[=\s]+([^\s-]\S*))?|-([A-Za-z])\s*=?\s*([^\s-]\S*)")
+_OPTION: Final = re.compile(r"--([a-z][\w-]*+)(?:[=\s]++([^\s-]\S*+))?+|-([A-Za-z])\s*+=?\s*+([^\s-]\S*+)")
 _HERE: Final = re.compile(r"(?<!<)<<(?!<)(-?)\s*(?:[\"']([^\"']+)[\"']|\\?(\w+))")
 """Start of a here-document: whether tabs are taken off, and its last line."""
 _PLACEHOLDER: Final = re.compile(
@@ -93,8 +93,9 @@ def _evaluated(
     open_file: Callable[[str], tuple[str, str] | None],
 ) -> Script:
     file, text = printable(file), whole_characters(text)
-    if len(text) > MOST_OF_FILE or "\0" in text:
-        refuse(file, "is too long, or holds null characters", LAUNCH_FILE.rule)
+    check_length(text, file)
+    if "\0" in text:
+        refuse(file, "holds null characters", LAUNCH_FILE.rule)
     is_long = len(text) > MOST_BYTES
     directives = dict(_directives(text, file))
     context = Context(file, env, directives)

@@ -6,44 +6,79 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from shardplan.launch.read.limits import MOST_LEVELS, MOST_NODES, refuse
+from shardplan.launch.read.limits import LAUNCH_FILE, MOST_BYTES, MOST_LEVELS, MOST_NODES, refuse
 from shardplan.launch.read.trees import Branch, Leaf, Tree
 
-_HEADER: Final = re.compile(r"\s*\[{1,2}\s*([^\]]+?)\s*\]{1,2}\s*(?:[#;].*)?$")
-_KEY: Final = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[\w-]+))*)\s*=")
-_DEEP: Final = re.compile(rf"(?:[\[{{]\s*){{{MOST_LEVELS}}}")
-_INI_KEY: Final = re.compile(r"([^\s#;\[=:][^=:]*?)\s*[=:]")
+_PART: Final = r"(?:\"[^\"\n]*+\"|'[^'\n]*+'|[\w-]++)"
+_TOML_LINE: Final = re.compile(
+    r"^[^\S\n]*+(?:\[{1,2}+(?P<table>[^\]\n]++)\]{1,2}[^\S\n]*+(?:#[^\n]*+)?$"
+    rf"|(?P<key>{_PART}(?:[^\S\n]*+\.[^\S\n]*+{_PART})*+)[^\S\n]*+=)",
+    re.MULTILINE,
+)
+_INI_LINE: Final = re.compile(r"^(?:\[(?P<table>[^\]\n]++)\]|(?P<key>[^\s#;\[=:][^=:\n]*+)[=:])", re.MULTILINE)
+_DEEP: Final = re.compile(
+    rf"(?:[\[{{]\s*+){{{MOST_LEVELS}}}|(?<![\w-])(?:{_PART}[^\S\n]*+\.[^\S\n]*+){{{MOST_LEVELS}}}"
+)
+_WIDE: Final = re.compile(r"(?<=\S)[^\S\n]{100,}+(?=\S)")
+"""Blanks within a line: the time of Python's own reader of INI grows with the square of their number."""
+_COMMENTS: Final = {
+    "#": re.compile(r"^(?:[^\S\n]*+(?:#[^\n]*+)?\n)++", re.MULTILINE),
+    "#;": re.compile(r"^(?:[^\S\n]*+(?:[#;][^\n]*+)?\n)++", re.MULTILINE),
+}
+"""Lines of comments and blank ones, by the characters that begin a comment."""
+
+
+def _shortened(text: str, file: str, marks: str) -> str:
+    """A long text without its lines of comments and blank lines. Raises ``InputError`` where much is left."""
+    if len(text) <= MOST_BYTES:
+        return text
+    short = text if '"""' in text or "'''" in text else _COMMENTS[marks].sub("", text)
+    if len(short) > MOST_BYTES:
+        refuse(file, f"has more than {MOST_BYTES:,} characters besides lines of comments", LAUNCH_FILE.rule)
+    return short
 
 
 def toml_tree(text: str, file: str) -> tuple[Tree, list[str]]:
     """The tree of a TOML text. Raises ``InputError``."""
-    if _DEEP.search(text) or max(map(_dots, text.splitlines()), default=0) > MOST_LEVELS:
+    text = text.replace("\r\n", "\n")
+    short = _shortened(text, file, "#")
+    if _DEEP.search(short):
         refuse(file, f"is nested deeper than {MOST_LEVELS} levels", "a configuration is shallow")
+    try:
+        return _tree(_toml(short, file, has_places=short is text), file, _lines(_TOML_LINE, text), "", [0]), []
+    except RecursionError:
+        refuse(file, "is nested too deep", "a configuration is shallow")
+
+
+def _toml(text: str, file: str, *, has_places: bool) -> dict[str, object]:
     import tomllib
 
     try:
-        found = tomllib.loads(text.replace("\r\n", "\n"))
+        return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError) as error:
-        refuse(file, f"is not TOML: {str(error)[:200]}", "the file is well formed")
-    except RecursionError:
-        refuse(file, "is nested too deep", "a configuration is shallow")
-    return _tree(found, file, _toml_lines(text), "", [0]), []
+        refuse(file, f"is not TOML: {_reason(error, has_place=has_places)}", "the file is well formed")
 
 
-def _dots(line: str) -> int:
-    return line.partition("=")[0].count(".")
+def _reason(error: Exception, *, has_place: bool) -> str:
+    """What a reader says; without the line where the text was shortened before."""
+    said = " ".join(str(error).split())[:200]
+    return said if has_place else re.split(r" \(at |: '|\[line", said)[0]
 
 
-def _toml_lines(text: str) -> dict[str, int]:
-    """Line of every key, by dotted name; keys of lists of tables keep the first."""
+def _lines(pattern: re.Pattern[str], text: str, *, is_last: bool = False) -> dict[str, int]:
+    """Line of every table and key, by dotted name; of one that is repeated the first line, or the last."""
     lines, table = dict[str, int](), ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            table = _dotted(header[1])
+    number, at = 1, 0
+    for found in pattern.finditer(text):
+        number += text.count("\n", at, found.start())
+        at = found.start()
+        if found["table"] is not None:
+            table = _dotted(found["table"])
             lines.setdefault(table, number)
             table += "."
-        elif key := _KEY.match(line):
-            lines.setdefault(table + _dotted(key[1]), number)
+        else:
+            name = table + _dotted(found["key"])
+            lines[name] = number if is_last else lines.get(name, number)
     return lines
 
 
@@ -72,28 +107,22 @@ def ini_tree(text: str, file: str) -> tuple[Tree, list[str]]:
     """The tree of an INI text: sections, then names; values are text. Raises ``InputError``."""
     import configparser
 
+    short = _shortened(text, file, "#;")
+    if _WIDE.search(short):
+        refuse(file, "has a line with 100 blanks in a row", "values of a configuration are short", "take blanks out")
     parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     try:
-        parser.read_string(text, source=file)
+        parser.read_string(short, source=file)
     except (configparser.Error, ValueError, AttributeError, TypeError) as error:
-        refuse(file, f"is not INI: {' '.join(str(error).split())[:200]}", "the file is well formed")
-    lines = _ini_lines(text)
+        refuse(file, f"is not INI: {_reason(error, has_place=short is text)}", "the file is well formed")
+    lines = _lines(_INI_LINE, text, is_last=True)
     items: dict[str, Tree] = {}
     for section in parser.sections():
-        branch = Branch(line=lines.get(section, 0), file=file)
+        at = _dotted(section)
+        branch = Branch(line=lines.get(at, 0), file=file)
         for name, value in parser.items(section):
-            branch.items[name] = Leaf(value=value, line=lines.get(f"{section}.{name}", 0), file=file)
+            line = lines.get(f"{at}.{_dotted(name)}", 0)
+            branch.items[name] = Leaf(value=value, line=line, file=file)
         items[section] = branch
     return Branch(line=1, file=file, items=items), []
-
-
-def _ini_lines(text: str) -> dict[str, int]:
-    lines, section = dict[str, int](), ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\[([^\]]+)\]", line):
-            section = header[1]
-            lines.setdefault(section, number)
-        elif key := _INI_KEY.match(line):
-            lines[f"{section}.{key[1].strip()}"] = number
-    return lines

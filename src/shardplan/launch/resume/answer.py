@@ -8,9 +8,9 @@ say is unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from shardplan.fields import dataclass
 from shardplan.launch.resume.record import ALWAYS, CheckpointRecord, Outcome, record_for
 from shardplan.launch.resume.side import FIELDS, ResumeSide
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal, get_args
 
+from shardplan.fields import dataclass
 from shardplan.files import DATA, shipped_document
 
 RECORDS: Final = DATA / "checkpoints"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from shardplan.estimation.question import Question
+from shardplan.fields import dataclass
 from shardplan.inputs.chunks import chunk_layers
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan

@@ -9,7 +9,6 @@ from shardplan.launch.dialects.models import KEYS as MODEL_KEYS
 from shardplan.launch.dialects.reading import Break
 from shardplan.records import Record, plain
 from shardplan.reports.model_record import model_record
-from shardplan.reports.plan_file import estimate_record
 
 if TYPE_CHECKING:
     from shardplan.launch.audit.answer import Audit
@@ -21,6 +20,8 @@ SCHEMA: Final = "shardplan/audit/1"
 
 def audit_record(audit: Audit) -> Record:
     """What `shardplan audit --json` writes; docs/output.md has every key."""
+    from shardplan.reports.plan_file import estimate_record  # takes time, and text needs none of it
+
     reading, put = audit.reading, audit.put
     return {
         "schema": SCHEMA,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Final
+
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.frameworks.options import OptionsOfPlan, options_of
 from shardplan.frameworks.usual_stack import stack_of_label
 from shardplan.inputs.degrees import Setting
 from shardplan.records import Record
+
+_BETWEEN: Final = re.compile(r" (?=--|[\w.]+(?:=|: ))")
+"""Where one option ends and the next begins in a text of several."""
+_PATH: Final = re.compile(r"(?:--)?\w+(?:\.\w+)*(?=\.\w+(?:[=: ]|$))")
+"""What comes before the last name of an option with dots in it: ``trainer.strategy`` of ``trainer.strategy.fsdp``."""
 
 
 def framework_options(question: Question, answer: Estimate) -> OptionsOfPlan | None:
@@ -17,6 +26,23 @@ def framework_options(question: Question, answer: Estimate) -> OptionsOfPlan | N
         return None
     setting = Setting.of(question.model, question.cluster, answer.num_accelerators_used, question.job)
     return options_of(stack, setting, answer.plan)
+
+
+def grouped_options(options: Sequence[str]) -> dict[str, list[str]]:
+    """Options by the path that several of them start with, and without it; under "" those that share none."""
+    single = [each for option in options for each in _BETWEEN.split(option)]
+    paths = [found.group() if (found := _PATH.match(each)) else "" for each in single]
+    shared = [_shortest(path, paths) for path in paths]
+    groups: dict[str, list[str]] = {}
+    for option, path in zip(single, shared, strict=True):
+        name = path if shared.count(path) > 1 else ""
+        groups.setdefault(name, []).append(option.removeprefix(f"{name}.") if name else option)
+    return groups
+
+
+def _shortest(path: str, paths: Sequence[str]) -> str:
+    """The shortest of ``paths`` that ``path`` starts with."""
+    return min((each for each in paths if each and f"{path}.".startswith(f"{each}.")), key=len, default="")
 
 
 def framework_options_record(question: Question, answer: Estimate) -> Record:

@@ -57,10 +57,10 @@ def step_band(estimate: Estimate) -> str:
     return f"{low} to {high}, {band_name(estimate.step_time_basis)}"
 
 
-def mfu_text(estimate: Estimate) -> str:
-    """Utilisation and the peak that it is a share of."""
+def mfu_text(estimate: Estimate, *, is_whole: bool = False) -> str:
+    """Utilisation and the peak that it is a share of; ``is_whole``: with what counts recomputation too."""
     mfu = f"MFU {percent(estimate.mfu)}"
-    if estimate.hfu > estimate.mfu * 1.0005:
+    if is_whole and estimate.hfu > estimate.mfu * 1.0005:
         mfu += f", HFU {percent(estimate.hfu)}"
     return f"{mfu} of {format_rate(estimate.peak_flops, 'FLOP')} {estimate.peak_format}"
 
@@ -72,10 +72,10 @@ def token_rates(question: Question, estimate: Estimate) -> tuple[str, str]:
     return total, rate
 
 
-def rates_text(question: Question, estimate: Estimate) -> str:
+def rates_text(question: Question, estimate: Estimate, *, is_whole: bool = False) -> str:
     """Tokens per second and utilisation."""
     total, rate = token_rates(question, estimate)
-    return f"{total} tokens/s ({rate} per accelerator), {mfu_text(estimate)}"
+    return f"{total} tokens/s ({rate} per accelerator), {mfu_text(estimate, is_whole=is_whole)}"
 
 
 def training_text(question: Question, estimate: Estimate) -> str:
@@ -93,18 +93,17 @@ def training_text(question: Question, estimate: Estimate) -> str:
     )
 
 
-def cost_text(question: Question, estimate: Estimate) -> str:
-    """Money for that time, with its band, and at which price."""
+def cost_text(question: Question, estimate: Estimate, *, is_whole: bool = False) -> str:
+    """Money for that time, with its band, and at which price; ``is_whole``: with the source of the price."""
     money, cluster = estimate.money, question.cluster
     assert money is not None
     low, high = (
         format_count(round(money * end / estimate.step_time))
         for end in (estimate.step_time_p10, estimate.step_time_p90)
     )
-    return (
-        f"{format_count(round(money))} USD ({low} to {high}) at {cluster.accelerator_price:.3g} USD "
-        f"an accelerator-hour ({first_source(cluster)})"
-    )
+    source = f" ({first_source(cluster)})" if is_whole else ""
+    price = f"{cluster.accelerator_price:.3g} USD an accelerator-hour"
+    return f"{format_count(round(money))} USD ({low} to {high}) at {price}{source}"
 
 
 def first_source(cluster: Cluster) -> str:
@@ -115,10 +114,10 @@ def first_source(cluster: Cluster) -> str:
 def memory_use(estimate: Estimate) -> str:
     """Memory of the fullest stage against what can be used, and what is missing."""
     bar = memory_bar(estimate)
-    stage = f"stage {bar.stage}" if bar.num_stages > 1 else "on every accelerator"
+    stage = f"; stage {bar.stage}" if bar.num_stages > 1 else ""
     missing = f", {format_bytes(-bar.free_bytes)} too much" if bar.free_bytes < 0 else ""
     used = f"{format_bytes(bar.used_bytes)} of {format_bytes(bar.usable_bytes)} usable{_memory_band(estimate)}"
-    return f"{used}{missing}; {stage}"
+    return f"{used}{missing}{stage}"
 
 
 def _memory_band(estimate: Estimate) -> str:

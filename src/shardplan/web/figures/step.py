@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from shardplan.estimation.parts.layer_operators import LayerOperator
-from shardplan.estimation.parts.layer_roofline import LayerRoofline
+from shardplan.estimation.parts.layer_roofline import LayerRoofline, RooflinePoint
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.units import format_bytes, format_rate, format_time
 from shardplan.web.figures.axes import Figure, log_axis
@@ -23,8 +23,17 @@ BOUNDS: Final = {
 MOST_POINTS: Final = 600
 """Of a line of memory."""
 MOST_RANKS: Final = 8
-DECADES: Final = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
-RATES: Final = tuple(digit * 10.0**power for power in range(10, 17) for digit in (1, 2, 5))
+PASS: Final = "memory-bound pass"
+ROOM_OF_NAME: Final = 4.0
+"""Ratio of intensities within which one name has room."""
+ROOFLINE_MARKS: Final = {
+    "matrix product": ("var(--c1)", "circle"),
+    "attention": ("var(--c4)", "diamond"),
+    PASS: ("var(--c2)", "square"),
+}
+"""Colour and shape of every kind of operator."""
+DECADES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
+RATES: Final = tuple(10.0**power for power in range(9, 17))
 
 
 def memory_figure(timeline: StepTimeline, usable: float) -> Figure:
@@ -115,30 +124,54 @@ def roofline_figure(roofline: LayerRoofline) -> Figure:
         "line": {"color": "var(--edge)"},
         "hoverinfo": "skip",
     }
-    marks = {
-        "type": "scatter",
-        "mode": "markers+text",
-        "name": "matrix products",
-        "x": at,
-        "y": [point.rate for point in points],
-        "text": [point.name.replace("_", " ") for point in points],
-        "textposition": ["bottom center" if number % 2 else "top center" for number in range(len(points))],
-        "hovertemplate": "%{text}<extra></extra>",
-        "cliponaxis": False,
-        "marker": {"size": 9, "color": "var(--c1)"},
-    }
+    sides = _sides_of_names([point for point in points if point.kind != PASS])
+    marks = [_roofline_marks(kind, [point for point in points if point.kind == kind], sides) for kind in ROOFLINE_MARKS]
     return {
-        "data": [roof, marks],
+        "data": [roof, *(each for each in marks if each["x"])],
         "layout": {
             "xaxis": {
                 "title": {"text": "arithmetic intensity [FLOP/byte]"},
-                **log_axis(low, high, DECADES, lambda value: f"{value:,.0f}"),
+                **log_axis(low, high, DECADES, lambda value: f"{value:,g}"),
             },
             "yaxis": {
                 "title": {"text": "achieved"},
                 **log_axis(bottom, roofline.peak * 2, RATES, lambda value: format_rate(value, "FLOP")),
             },
         },
+    }
+
+
+def _sides_of_names(points: Sequence[RooflinePoint]) -> dict[str, str]:
+    """Above or below which points there is room for their names; the others show theirs on hover."""
+    found: dict[str, str] = {}
+    reached = {"top center": 0.0, "bottom center": 0.0}
+    for point in sorted(points, key=lambda each: each.intensity):
+        side = next((side for side, last in reached.items() if point.intensity > ROOM_OF_NAME * last), None)
+        if side is not None and point.name not in found:
+            found[point.name], reached[side] = side, point.intensity
+    return found
+
+
+def _roofline_marks(kind: str, points: Sequence[RooflinePoint], sides: Mapping[str, str]) -> dict[str, Any]:
+    """Operators of one kind. ``sides``: on which side of its point a name stands."""
+    tone, symbol = ROOFLINE_MARKS[kind]
+    names = [point.name.replace("_", " ") for point in points]
+    shown = [point.name in sides and point.kind != PASS for point in points]
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": kind,
+        "x": [point.intensity for point in points],
+        "y": [point.rate for point in points],
+        "text": [name if is_shown else "" for name, is_shown in zip(names, shown, strict=True)],
+        "textposition": [sides.get(point.name, "top center") for point in points],
+        "customdata": [
+            f"{name}<br>{format_rate(point.rate, 'FLOP')}, {format_rate(point.bandwidth)}, {format_time(point.time)}"
+            for name, point in zip(names, points, strict=True)
+        ],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "cliponaxis": False,
+        "marker": {"size": 9, "color": tone, "symbol": symbol},
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from shardplan.reports.accuracy.known_runs import KINDS, KnownRun, Quantity
@@ -24,10 +24,21 @@ RATIOS: Final = (1 / 4, 1 / 3, 1 / 2, 1 / 1.25, 1.0, 1.25, 2.0, 3.0, 4.0)
 NOUNS: Final = {"step_time": "step time", "peak_memory": "peak memory"}
 
 
-def trust_figure(runs: Sequence[KnownRun], quantity: Quantity, selected: str = "", *, as_ratio: bool = False) -> Figure:
-    """The figure of runs that have the quantity. ``as_ratio``: predicted over measured, in place of predicted."""
+def trust_figure(
+    runs: Sequence[KnownRun],
+    quantity: Quantity,
+    selected: str = "",
+    near: Collection[str] = (),
+    *,
+    as_ratio: bool = False,
+) -> Figure:
+    """The figure of runs that have the quantity.
+
+    ``near``: names of the runs nearest to the question at hand. ``as_ratio``: predicted over measured, in place of
+    predicted.
+    """
     if quantity == "fits":
-        return _fits_figure(runs, selected)
+        return _fits_figure(runs, selected, near)
     x = [one.measured(quantity) or math.nan for one in runs]
     y = [_height(one, quantity, as_ratio=as_ratio) for one in runs]
     ends = x if as_ratio else [*x, *y]
@@ -40,7 +51,11 @@ def trust_figure(runs: Sequence[KnownRun], quantity: Quantity, selected: str = "
     axis, noun = log_axis(low, high, *TICKS[quantity]), NOUNS[quantity]
     own = log_axis(min(y, default=1.0) / 1.1, max(y, default=1.0) * 1.1, RATIOS, lambda at: f"{100 * (at - 1):+.0f} %")
     return {
-        "data": [*_bands(low, high, as_ratio=as_ratio), *clouds, *_ring(runs, quantity, selected, as_ratio=as_ratio)],
+        "data": [
+            *_bands(low, high, as_ratio=as_ratio),
+            *clouds,
+            *_marks(runs, quantity, selected, near, as_ratio=as_ratio),
+        ],
         "layout": {
             "xaxis": {"title": {"text": f"measured {noun}"}, **axis},
             "yaxis": {"title": {"text": f"predicted {noun}: error" if as_ratio else f"predicted {noun}"}}
@@ -120,26 +135,37 @@ def _bands(low: float, high: float, *, as_ratio: bool) -> list[dict[str, Any]]:
     return [*areas, {**exact, "name": "exact", "hoverinfo": "skip", "showlegend": False}]
 
 
-def _ring(
-    runs: Sequence[KnownRun], quantity: Quantity, selected: str, *, as_ratio: bool = False
+def _marks(
+    runs: Sequence[KnownRun], quantity: Quantity, selected: str, near: Collection[str], *, as_ratio: bool = False
 ) -> list[dict[str, Any]]:
-    """The run that is shown next to the figure."""
+    """Stars on the runs nearest to the question, and a ring around the run that is shown next to the figure."""
+    star = {"color": "var(--accent)", "symbol": "star", "size": 16, "line": {"color": "var(--text)", "width": 1.5}}
+    ring = {"color": "rgba(0,0,0,0)", "size": 15, "line": {"color": "var(--text)", "width": 2}}
+    marked = (
+        ("nearest to your question", [one for one in runs if one.run.id in near], star),
+        ("shown", [one for one in runs if one.run.id == selected], ring),
+    )
     return [
         {
             "type": "scatter",
             "mode": "markers",
-            "name": "shown",
-            "x": [one.run.num_accelerators if quantity == "fits" else one.measured(quantity)],
-            "y": [math.exp(one.fits or 0.0) if quantity == "fits" else _height(one, quantity, as_ratio=as_ratio)],
-            "marker": {"color": "rgba(0,0,0,0)", "size": 15, "line": {"color": "var(--text)", "width": 2}},
-            "hoverinfo": "skip",
+            "name": name,
+            "x": [one.run.num_accelerators if quantity == "fits" else one.measured(quantity) for one in chosen],
+            "y": [
+                math.exp(one.fits or 0.0) if quantity == "fits" else _height(one, quantity, as_ratio=as_ratio)
+                for one in chosen
+            ],
+            "customdata": [one.run.id for one in chosen],
+            "text": [one.run.id for one in chosen],
+            "hovertemplate": "%{text}<extra></extra>",
+            "marker": marker,
         }
-        for one in runs
-        if one.run.id == selected
+        for name, chosen, marker in marked
+        if chosen
     ]
 
 
-def _fits_figure(runs: Sequence[KnownRun], selected: str) -> Figure:
+def _fits_figure(runs: Sequence[KnownRun], selected: str, near: Collection[str]) -> Figure:
     """Needed over usable memory by world size: what ran should be below one, what ran out of memory above."""
     shares = [math.exp(one.fits or 0.0) for one in runs]
     sizes = [one.run.num_accelerators for one in runs]
@@ -165,7 +191,7 @@ def _fits_figure(runs: Sequence[KnownRun], selected: str) -> Figure:
     full = {"type": "scatter", "mode": "lines", "name": "full", "x": [first, last], "y": [1, 1], "line": limit}
     shown = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
     return {
-        "data": [{**full, "hoverinfo": "skip"}, *clouds, *_ring(runs, "fits", selected)],
+        "data": [{**full, "hoverinfo": "skip"}, *clouds, *_marks(runs, "fits", selected, near)],
         "layout": {
             "xaxis": {"title": {"text": "accelerators"}, **powers_of_two(first, last)},
             "yaxis": {

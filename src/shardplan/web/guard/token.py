@@ -21,6 +21,8 @@ from shardplan.web.settings import ServerSettings
 
 OPEN: Final = ("/healthz",)
 """Paths that need no token: whether the server is up is no secret."""
+STATIC: Final = "/static/"
+"""Nor are the files of the package, which the page that asks for the token needs."""
 IN_ADDRESS: Final = "token"
 MOST_PARAMETERS: Final = 200
 MONTH: Final = 30 * 24 * 3600
@@ -37,7 +39,7 @@ class NeedsToken:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, sets the cookie, or refuses."""
         token = self.settings.token
-        if scope["type"] != "http" or token is None or scope["path"] in OPEN:
+        if scope["type"] != "http" or token is None or _is_open(scope["path"]):
             await self.app(scope, receive, send)
         elif scope["method"] == "GET" and is_same(_in_address(scope), token):
             await self._welcome(token, scope, receive, send)
@@ -59,7 +61,7 @@ class NeedsToken:
     async def _welcome(self, token: str, scope: Scope, receive: Receive, send: Send) -> None:
         """The same address without the token, which is now in a cookie; nothing keeps it in a list of addresses."""
         rest = [(name, value) for name, value in _parameters(scope) if name != IN_ADDRESS]
-        path = f"/{scope['path'].lstrip('/')}"  # a second slash would lead to another host
+        path = f"./{scope['path'].rpartition('/')[2]}"  # as seen from there: it holds under any path of a proxy
         where = path + (f"?{urlencode(rest)}" if rest else "")
         response = Response(status_code=303, headers={"Location": _ascii(where)})
         response.set_cookie(
@@ -71,6 +73,10 @@ class NeedsToken:
             secure=scope["scheme"] == "https",
         )
         await response(scope, receive, send)
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN or path.startswith(STATIC)
 
 
 def is_same(given: str, expected: str) -> bool:

@@ -12,6 +12,7 @@ from shardplan.api.calls import estimate, search
 from shardplan.errors import InputError
 from shardplan.estimation.estimate import Estimate
 from shardplan.frameworks.usual_stack import USUAL
+from shardplan.planner.stopping import check
 from shardplan.records import Record
 from shardplan.reports.comparison import compare, comparison_record, sides_of
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record
@@ -56,9 +57,12 @@ def estimate_answer(body: EstimateBody, _cancelled: Cancelled) -> Record:
     return estimate(**_question(body), plan=cast(Body, body.plan).stated()).to_dict()
 
 
-def compare_answer(body: CompareBody, _cancelled: Cancelled) -> Record:
+def compare_answer(body: CompareBody, cancelled: Cancelled) -> Record:
     """Plans side by side."""
-    files = [plan_file_from_record(each) for each in body.files]
+    files = []
+    for each in body.files:
+        check(cancelled)
+        files.append(plan_file_from_record(each))
     picks = body.picks
     if picks is not None and len(files) > 1:
         picks = picks * len(files) if len(picks) == 1 else picks
@@ -91,7 +95,7 @@ def export_answer(body: ExportBody, _cancelled: Cancelled) -> Record:
     return export_record(made)
 
 
-def simulate_answer(body: SimulateBody, _cancelled: Cancelled) -> Record:
+def simulate_answer(body: SimulateBody, cancelled: Cancelled) -> Record:
     """The simulated step of a plan."""
     from shardplan.reports.simulation import simulated_plan_record
     from shardplan.schedules.registry import load_any_schedule
@@ -108,6 +112,7 @@ def simulate_answer(body: SimulateBody, _cancelled: Cancelled) -> Record:
         disturbance=Disturbance(jitter=body.jitter, seed=body.seed, slowdown=_by_number(body.slow_ranks)),
         replicas=Replicas(count=body.replicas or (max(*slow, 1) + 1 if slow else 1), slowdown=slow),
         most_passes=MOST_PASSES,
+        between=lambda: check(cancelled),
     )
     return simulated_plan_record(simulated)
 

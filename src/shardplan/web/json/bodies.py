@@ -169,5 +169,7 @@ class BudgetBody(RunBody, SpaceFields):
     days: Annotated[float, Field(gt=0, le=1e6)] | None = Field(None, description="At most this many days.")
     money: Annotated[float, Field(gt=0, le=1e15)] | None = Field(None, description="At most this cost.")
     energy: Annotated[float, Field(gt=0, le=1e15)] | None = Field(None, description="At most this energy. In kWh.")
-    batch_ramp: Name | None = Field(None, description="A batch for a number of tokens each: 512x4096:252M,1024:2.87T.")
+    batch_ramp: Name | None = Field(
+        None, description="A batch until a number of tokens is done: 512x4096:252M,1024:2.87T."
+    )
     operations: OperationsBody | None = Field(None, description="How the cluster is run.")  # type: ignore[valid-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fastapi import Request
+from starlette.requests import Request
 
 from shardplan.errors import InputError
 from shardplan.files import parse_document

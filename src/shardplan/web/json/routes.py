@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from hashlib import blake2b
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from shardplan.outputs.json_text import ENCODER
 from shardplan.records import Record
@@ -20,17 +22,15 @@ from shardplan.web.work.workplace import Cancelled
 Handler = Callable[..., Awaitable[Response]]
 
 
-def add_json(app: FastAPI) -> None:
-    """Adds the routes to ``app``."""
-    router = APIRouter(include_in_schema=False)  # the document is made of the tasks
-    router.add_api_route("/healthz", _healthz, methods=["GET"])
-    router.add_api_route("/api/openapi.json", _openapi, methods=["GET"])
+def json_routes() -> Iterator[Route]:
+    """All of them."""
+    yield Route("/healthz", _healthz)
+    yield Route("/api/openapi.json", _openapi)
     for task in TASKS:
-        router.add_api_route(f"/api/{task.name}", _answering(task), methods=["POST"])
+        yield Route(f"/api/{task.name}", _answering(task), methods=["POST"])
     for catalogue in CATALOGUES:
-        router.add_api_route(f"/api/{catalogue.name}", _listing(catalogue), methods=["GET"])
-        router.add_api_route(f"/api/{catalogue.name}/{{name}}", _showing(catalogue), methods=["GET"])
-    app.include_router(router)
+        yield Route(f"/api/{catalogue.name}", _listing(catalogue))
+        yield Route(f"/api/{catalogue.name}/{{name}}", _showing(catalogue))
 
 
 async def _healthz(_request: Request) -> Response:
@@ -63,7 +63,8 @@ def _listing(catalogue: Catalogue) -> Handler:
 
 
 def _showing(catalogue: Catalogue) -> Handler:
-    async def handler(request: Request, name: str) -> Response:
+    async def handler(request: Request) -> Response:
+        name = request.path_params["name"]
         return _sent(await answer(request, lambda _: _encoded(catalogue.details(name)), key=(catalogue.name, name)))
 
     return handler

@@ -1,33 +1,41 @@
-"""The views of the web app, in the order of the navigation. A view that is not in the list has no link."""
+"""The pages of the web app. What a page needs is imported when it is first asked for: the server starts soon."""
 
 from __future__ import annotations
 
-from importlib import resources
-from types import ModuleType
+import asyncio
+from functools import cache
+from importlib import import_module, resources
 from typing import Final
 
-from fastapi import FastAPI
-from fastapi.responses import FileResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
-from shardplan.web.pages import audit, decide, export, plan, published, step, trust
-
-PAGES: Final[tuple[ModuleType, ...]] = (plan, step, decide, trust, audit, export, published)
-"""Each has a ``VIEW`` and a ``router``."""
-
+from shardplan.web.pages.view import PLAN, VIEWS, View
 
 LONG: Final = "public, max-age=31536000, immutable"
 """Of a file whose address changes with its version."""
 
 
-async def plotly() -> FileResponse:
+async def plotly(_request: Request) -> FileResponse:
     """The library of charts from its Python package: pages load it once they are drawn."""
     file = resources.files("plotly") / "package_data" / "plotly.min.js"
     return FileResponse(str(file), media_type="text/javascript", headers={"Cache-Control": LONG})
 
 
-def add_pages(app: FastAPI) -> None:
-    """Adds every view to ``app``."""
-    app.state.views = tuple(each.VIEW for each in PAGES)
-    app.add_api_route("/plotly.min.js", plotly, include_in_schema=False)
-    for each in PAGES:
-        app.include_router(each.router, include_in_schema=False)
+PLOTLY: Final = Route("/plotly.min.js", plotly)
+
+
+async def pages(scope: Scope, receive: Receive, send: Send) -> None:
+    """Every view, by the first part of the path; what belongs to no other is of Plan."""
+    first = f"/{scope['path'].split('/')[1]}"
+    view = next((each for each in VIEWS if each.path == first), PLAN)
+    router = await asyncio.to_thread(routes_of, view)
+    await router(scope, receive, send)
+
+
+@cache
+def routes_of(view: View) -> Router:
+    """The routes of a view."""
+    return Router(import_module(view.module).ROUTES, redirect_slashes=False)

@@ -8,25 +8,18 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.readers.typed import whole
-from shardplan.web.pages.carrying import others
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import View
-from shardplan.web.state import MOST_ACCELERATORS, PageQuestion, named, names_of
+from shardplan.web.pages.view import AUDIT as VIEW
+from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, names_of
 from shardplan.web.work.answering import answer as answered
 from shardplan.web.work.workplace import Cancelled
-
-VIEW = View(
-    path="/audit",
-    title="Audit",
-    summary="what a launch script runs, which rules it breaks, what it takes, and what would be better",
-)
-router = APIRouter()
 
 MOST_TEXT: Final = 500_000
 """Characters of a script."""
@@ -35,7 +28,6 @@ FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 EXAMPLE: Final = "launch.sh"
 ENV, GIVEN = "env.", "given."
 """What the names of fields begin with that give an environment variable, or a value that the file leaves open."""
-OWN: Final = ("audit_cluster",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,29 +77,28 @@ def _with_prefix(values: dict[str, str], prefix: str) -> dict[str, str]:
     }
 
 
-@router.get("/audit", response_class=HTMLResponse)
 async def whole_page(request: Request) -> HTMLResponse:
     """The page, with an example to begin with."""
+    return await page(request, VIEW, "audit.html", answer, script=await _script(request), clusters=names_of("cluster"))
+
+
+async def _script(request: Request) -> PastedScript:
+    """What is sent, or the example. Raises InputError."""
+    if request.method == "POST":
+        return PastedScript.of((await request.body()).decode("utf-8", errors="replace"))
     from shardplan.files import example_files
 
     question = PageQuestion.of(request.query_params.multi_items())
-    script = PastedScript(
-        text=example_files()[EXAMPLE].decode(),
-        cluster=request.query_params.get("audit_cluster", question.cluster),
-        env={},
-        given={},
-    )
-    return page(request, VIEW, "audit.html", script=script, clusters=names_of("cluster"), carried=others(request, OWN))
+    cluster = request.query_params.get("audit_cluster", question.cluster)
+    return PastedScript(text=example_files()[EXAMPLE].decode(), cluster=cluster, env={}, given={})
 
 
-@router.post("/audit/answer", response_class=HTMLResponse)
 async def answer(request: Request) -> HTMLResponse:
     """The audit."""
-    body = (await request.body()).decode("utf-8", errors="replace")
-    script = PastedScript.of(body)
+    script = await _script(request)
     if not script.text.strip():
         return fragment(request, "audit_empty.html")
-    shown = await answered(request, lambda cancelled: _audited(script, cancelled), key=("audit", body))
+    shown = await answered(request, lambda cancelled: _audited(script, cancelled), key=("audit", repr(script)))
     return fragment(request, "audit_answer.html", script=script, models=names_of("model"), **shown)
 
 
@@ -136,3 +127,9 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
                 error.message.replace(f"{folder}/", ""), rule=error.rule, hint=error.hint.replace(f"{folder}/", "")
             ) from None
         return audit_texts(found, script, folder)
+
+
+ROUTES: Final = (
+    Route("/audit", whole_page, methods=BOTH),
+    Route("/audit/answer", answer, methods=["POST"]),
+)

@@ -7,25 +7,23 @@ from collections import OrderedDict
 from typing import Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse
+from starlette.routing import Route
 
 from shardplan.errors import UnknownNameError
 from shardplan.fields import dataclass
-from shardplan.web.pages.decisions import ANSWERS, DECISIONS, OPERATIONS, VARIED
-from shardplan.web.pages.plan import BOTH
+from shardplan.web.deciding.budgets import OPERATIONS
+from shardplan.web.deciding.changes import CHANGES, MOST_CHANGES
+from shardplan.web.deciding.fitting import SOUGHT_NAMES
+from shardplan.web.deciding.sizes import VARIED
+from shardplan.web.pages.decisions import ANSWERS, DECISIONS
 from shardplan.web.pages.question_form import question_context
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import View
-from shardplan.web.state import PageQuestion, question_of
+from shardplan.web.pages.view import DECIDE as VIEW
+from shardplan.web.state import BOTH, PageQuestion, given_in, question_of
 from shardplan.web.work.answering import answer as answered
 
-VIEW = View(
-    path="/decide",
-    title="Decide",
-    summary="how many accelerators pay, what else could be trained, which hardware matters, and what a run costs",
-)
-router = APIRouter()
 FIELDS: Final[dict[str, str]] = {
     "sizes": "64,128,256,512,1024",
     "least_gain": "70",
@@ -36,6 +34,14 @@ FIELDS: Final[dict[str, str]] = {
     "budget_limit": "gpus",
     "budget_value": "",
     "budget_price": "",
+    "budget_clusters": "",
+    "sought": "sequence_length",
+    "change.1": "inter_node_bandwidth",
+    "to.1": "100 GB/s",
+    "change.2": "",
+    "to.2": "",
+    "change.3": "",
+    "to.3": "",
 }
 """Own fields of the form, with what they hold at first."""
 OWN: Final = ("decide", *FIELDS, *(f"ops.{name}" for name in OPERATIONS), "ticket")
@@ -56,7 +62,7 @@ class Decision:
     @classmethod
     async def of(cls, request: Request) -> Decision:
         """From the address. Raises UnknownNameError."""
-        question, given = await question_of(request), request.query_params
+        question, given = await question_of(request), dict(await given_in(request))
         name = given.get("decide", "scale")
         if name not in DECISIONS:
             raise UnknownNameError("decision", f"{name:.40}", DECISIONS, hint="choose one of the list")
@@ -76,21 +82,19 @@ class Decision:
         return self.question.key("decide", self.name, *sorted(self.values.items()))
 
 
-@router.get("/decide", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     asked = await Decision.of(request)
-    return page(
-        request, VIEW, "decide.html", asked=asked, decisions=DECISIONS, varied=VARIED, operations=OPERATIONS,
-        **question_context(asked.question),
+    return await page(
+        request, VIEW, "decide.html", the_answer,
+        asked=asked, decisions=DECISIONS, varied=VARIED, operations=OPERATIONS, sought=SOUGHT_NAMES, changes=CHANGES, most_changes=MOST_CHANGES, **question_context(asked.question),
     )  # fmt: skip
 
 
-@router.api_route("/decide/answer", methods=BOTH, response_class=HTMLResponse)
 async def the_answer(request: Request) -> HTMLResponse:
     """The answer of one decision."""
     asked = await Decision.of(request)
-    ticket = request.query_params.get("ticket", "")
+    ticket = dict(await given_in(request)).get("ticket", "")
     board: OrderedDict[str, tuple[int, int]] = _board(request)
 
     def progress(done: int, of: int) -> None:
@@ -118,8 +122,14 @@ def _board(request: Request) -> OrderedDict[str, tuple[int, int]]:
     return found
 
 
-@router.get("/decide/progress")
 async def progress(request: Request) -> JSONResponse:
     """How far an answer has come."""
     done, of = _board(request).get(request.query_params.get("ticket", ""), (0, 0))
     return JSONResponse({"done": done, "of": of})
+
+
+ROUTES: Final = (
+    Route("/decide", whole),
+    Route("/decide/answer", the_answer, methods=BOTH),
+    Route("/decide/progress", progress),
+)

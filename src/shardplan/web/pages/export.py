@@ -5,48 +5,45 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 
 from shardplan.errors import InputError, NotRunnableError, UnknownNameError
 from shardplan.estimation.estimate import Estimate
 from shardplan.launch.export.targets import TARGETS, export_plan, target_named, version_meant
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_time
-from shardplan.web.pages.plan import BOTH, asked
+from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import View
+from shardplan.web.pages.view import EXPORT as VIEW
 from shardplan.web.planning.answered import PageAnswer
-from shardplan.web.state import PageQuestion, names_of, question_of
+from shardplan.web.state import BOTH, PageQuestion, given_in, names_of, question_of
 from shardplan.web.work.answering import answer as answered
 
-VIEW = View(path="/export", title="Export", summary="the launch files of the plan for any framework")
-router = APIRouter()
 USUAL: Final = "megatron-lm"
 
 
-def _target(request: Request, question: PageQuestion) -> str:
+async def _target(request: Request, question: PageQuestion) -> str:
     """The framework that is written for: the one that is asked for, that of the question, or the usual one."""
-    named = request.query_params.get("to", "").strip().lower()[:60]
+    named = dict(await given_in(request)).get("to", "").strip().lower()[:60]
     return named or (question.stack if question.stack in TARGETS else USUAL)
 
 
-@router.get("/export", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     question = await question_of(request)
-    return page(
-        request, VIEW, "export.html", targets=[(name, name) for name in TARGETS], to=_target(request, question),
-        **question_context(question),
+    return await page(
+        request, VIEW, "export.html", the_answer,
+        targets=[(name, name) for name in TARGETS], to=await _target(request, question), **question_context(question),
     )  # fmt: skip
 
 
-@router.api_route("/export/answer", methods=BOTH, response_class=HTMLResponse)
 async def the_answer(request: Request) -> HTMLResponse:
     """The files, or why the framework cannot run the plan."""
     question = await question_of(request)
-    to = _target(request, question)
+    to = await _target(request, question)
     if to not in TARGETS:
         raise UnknownNameError("framework to export to", to, TARGETS, hint=f"one of {', '.join(TARGETS)}")
     found = await asked(request, question)
@@ -97,3 +94,9 @@ def _files(found: PageAnswer, estimate: Estimate, to: str) -> dict[str, Any]:
         "placeholders": made.placeholders,
         "relies_on": made.relies_on,
     }
+
+
+ROUTES: Final = (
+    Route("/export", whole),
+    Route("/export/answer", the_answer, methods=BOTH),
+)

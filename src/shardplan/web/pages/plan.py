@@ -1,220 +1,56 @@
-"""Plan: the plan to take for a model on a cluster, and the plans around it."""
+"""Plan: the plan to take for a model on a cluster, and the plans around it.
+
+This is the first page of a visit, so that what answers is imported once the page is on its way.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Final, cast
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
-from shardplan.errors import ShardplanError
-from shardplan.reports.explanation import explain
-from shardplan.reports.leverage import most_helpful
-from shardplan.reports.plan_file import PlanFile
-from shardplan.reports.recommendation import against_fastest, faster_by, reason, recommendation, ties_sentence
-from shardplan.reports.texts.answer import sentence
-from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
-from shardplan.units import format_bytes, format_time
 from shardplan.web.pages.form import form_context
-from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import View
-from shardplan.web.planning.answered import PageAnswer, answered, first_look
-from shardplan.web.planning.changes import changed
-from shardplan.web.planning.compared import side, sides, why_not
-from shardplan.web.planning.space import IN_TABLE, points_of, space_record
-from shardplan.web.planning.table import plan_table
-from shardplan.web.planning.verdict import memory, verdict
-from shardplan.web.session import session_in, session_record
-from shardplan.web.state import PageQuestion, plan_code, question_of
-from shardplan.web.work.answering import answer
+from shardplan.web.pages.rendering import page
+from shardplan.web.pages.view import PLAN as VIEW
+from shardplan.web.state import BOTH, question_of
 
-VIEW = View(path="/", title="Plan", summary="the plan to take for a model on a cluster, and the plans around it")
-router = APIRouter()
-T = TypeVar("T")
-BOTH = ["GET", "POST"]
-"""An uploaded model comes in the body, everything else in the address."""
+Handler = Callable[[Request], Awaitable[Response]]
+ANSWERS: Final = "shardplan.web.pages.plan_answers"
 
 
-async def asked(request: Request, question: PageQuestion) -> PageAnswer:
-    """The search that a page shows; one that was made for a part of the page serves the others."""
-    return await answer(request, lambda stop: answered(question, stop), key=question.key("search"))
-
-
-async def worked_out(request: Request, question: PageQuestion, what: str, work: Callable[[PageAnswer], T]) -> T:
-    """Something about the search, worked out off the event loop."""
-    found = await asked(request, question)
-    return await answer(request, lambda _stop: work(found), key=question.key(what, question.pins, question.show))
-
-
-@router.get("/", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
-    """The page; with ``answer=here`` the answer is in it, for browsers without JavaScript."""
+    """The page."""
     question = await question_of(request)
-    here: dict[str, Any] = {}
-    status = 200
-    if request.query_params.get("answer") == "here":
-        try:
-            here = await answer_context(request, question)
-        except ShardplanError as error:
-            here, status = {"error": error}, 422
-    shown = {"question": question, "error": None, **here, "is_here": bool(here)}
-    return page(request, VIEW, "plan.html", status=status, **shown, **form_context())
+    return await page(request, VIEW, "plan.html", later("the_answer"), question=question, **form_context())
 
 
-@router.api_route("/answer", methods=BOTH, response_class=HTMLResponse)
-async def the_answer(request: Request) -> HTMLResponse:
-    """The verdict and the best plans, or what would fit."""
-    question = await question_of(request)
-    is_known = request.app.state.workplace.cache.get(question.key("search")) is not None
-    look = None
-    if not is_known and "whole" not in request.query_params:
-        look = await answer(request, lambda stop: first_look(question, stop))
-    context = await answer_context(request, question, look)
-    return fragment(request, "plan_answer.html", address=f"/?{question.query()}", **context)
+def later(name: str) -> Handler:
+    """The answer of that name, imported when it is first asked for."""
+
+    async def handler(request: Request) -> Response:
+        module = await asyncio.to_thread(import_module, ANSWERS)
+        return await cast(Handler, getattr(module, name))(request)
+
+    return handler
 
 
-async def answer_context(request: Request, question: PageQuestion, look: PageAnswer | None = None) -> dict[str, Any]:
-    """What the template of the answer needs; ``look``: a first look, in place of the whole search."""
-    found = look or await asked(request, question)
-    shared = {"question": question, "found": found, "error": None}
-    if found.best is None:
-        return {**shared, "verdict": None, **_nothing(question, found)}
-    assert found.result.ties is not None
-    taken = recommendation(found.result.ties, found.result.estimates)
-    fastest = "" if taken.is_fastest else f"{faster_by(taken)}, but {against_fastest(taken)}"
-    return {
-        **shared,
-        "verdict": verdict(question, found, found.best),
-        "fastest": fastest,
-        "fastest_code": plan_code(taken.fastest.plan),
-        "table": plan_table(found.result),
-    }
-
-
-def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
-    """What is missing where nothing fits, and what would fit, one click away."""
-    result, least = found.result, found.result.smallest
-    often = next(iter(result.rejected), None)
-    changes = [
-        {
-            "change": sentence(each.change.partition(": --")[0])[:-1],
-            "address": f"/?{changed(question, each.change).query()}",
-            "step": format_time(each.estimate.step_time),
-            "memory": format_bytes(each.estimate.peak_memory_bytes),
-            "accelerators": f"{each.num_accelerators:,}",
-        }
-        for each in result.suggestions
-    ]
-    return {
-        "evaluated": result.num_plans_evaluated,
-        "need": "" if least is None else (least.reason or "").partition(": ")[0],
-        "memory": None if least is None else memory(least),
-        "least": None if least is None else side(found, plan_code(least.plan)),
-        "often": often,
-        "changes": changes,
-        "account": account_sentences(result),
-    }
-
-
-@router.api_route("/why", methods=BOTH, response_class=HTMLResponse)
-async def why(request: Request) -> HTMLResponse:
-    """Why this plan: what limits it, what comes of every obvious change, what would help most."""
-    question = await question_of(request)
-    found = await asked(request, question)
-    context = await answer(request, lambda stop: _reasons(question, found, stop), key=question.key("why"))
-    return fragment(request, "plan_why.html", **context)
-
-
-def _reasons(question: PageQuestion, found: PageAnswer, stop: Callable[[], bool]) -> dict[str, Any]:
-    reasons = explain(found.result)
-    if reasons is None or found.result.ties is None:
-        return {"alternatives": []}
-    result = found.with_offers(stop)
-    offer = changed(question, most_helpful(result, reasons)) if result.offers else question
-    taken = recommendation(found.result.ties, result.estimates)
-    texts = best_texts(reasons, result.estimates)
-    return {
-        "choice": [
-            sentence(reason(taken)),
-            ties_sentence(found.result.ties, result.num_plans_feasible, is_least=result.num_plans_pruned > 0),
-        ],
-        "limits": limits_sentences(reasons),
-        "better": sentence(most_helpful(result, reasons).rstrip(".")),
-        "better_address": f"/?{offer.query()}" if offer != question else "",
-        "alternatives": [
-            {"name": each.name, "alone": alone_text(each), "best": text, "code": _code_of(each)}
-            for each, text in zip(reasons.alternatives, texts, strict=True)
-        ],
-        "account": account_sentences(result),
-    }
-
-
-def _code_of(alternative: Any) -> str:
-    """The plan that an alternative comes to: with the change alone, or else the best with it."""
-    difference = alternative.best or alternative.alone
-    return "" if difference is None else plan_code(difference.estimate.plan)
-
-
-@router.api_route("/space", methods=BOTH, response_class=HTMLResponse)
-async def space(request: Request) -> HTMLResponse:
-    """The picture of the space."""
-    question = await question_of(request)
-
-    def work(found: PageAnswer) -> dict[str, Any]:
-        points = points_of(found)
-        nearest = sorted((each for each in points if each.fits), key=lambda each: each.step_time)[:IN_TABLE]
-        rows = [
-            (plan_code(each.plan), format_time(each.step_time), format_bytes(each.peak_memory_bytes))
-            for each in nearest
-        ]
-        return {"record": space_record(found, points), "rows": rows, "number": len(points)}
-
-    context = await worked_out(request, question, "space", work)
-    found = await asked(request, question)
-    return fragment(request, "plan_space.html", evaluated=f"{found.result.num_plans_valid:,}", **context)
-
-
-@router.api_route("/compare", methods=BOTH, response_class=HTMLResponse)
-async def compare(request: Request) -> HTMLResponse:
-    """The plan to take and pinned plans side by side."""
-    question = await question_of(request)
-    plans = await worked_out(request, question, "compare", lambda found: sides(question, found))
-    return fragment(request, "plan_compare.html", address=f"/?{question.query()}", plans=plans)
-
-
-@router.api_route("/one", methods=BOTH, response_class=HTMLResponse)
-async def one(request: Request) -> HTMLResponse:
-    """One plan, and why it is not the one to take."""
-    question = await question_of(request)
-
-    def work(found: PageAnswer) -> dict[str, Any]:
-        plan = side(found, question.show or "tp=1")
-        told = [] if plan["error"] is not None else why_not(found, plan["estimate"])
-        return {"plan": plan, "sentences": told}
-
-    context = await worked_out(request, question, "one", work)
-    return fragment(request, "plan_one.html", address=f"/?{question.query()}", **context)
-
-
-@router.api_route("/plan.json", methods=BOTH)
-async def plan_file(request: Request) -> Response:
-    """The answer as a plan file, which the command line and Python read too."""
-    question = await question_of(request)
-    found = await asked(request, question)
-    record = await answer(request, lambda _stop: session_record(question, PlanFile.of(found.result)))
-    text = json.dumps(record, indent=1)
-    headers = {"Content-Disposition": 'attachment; filename="plan.json"', "Cache-Control": "no-store"}
-    return Response(text, media_type="application/json", headers=headers)
-
-
-@router.post("/open")
-async def opened(request: Request) -> Response:
-    """The question of a session that is sent, for the page to put."""
-    text = (await request.body()).decode("utf-8", errors="replace")
-    try:
-        question = await answer(request, lambda _stop: session_in(text))
-    except ShardplanError as error:
-        return JSONResponse(error.to_record(), status_code=422)
-    return JSONResponse({"query": question.query(), "config": question.config})
+ROUTES: Final = (
+    Route("/", whole),
+    *(
+        Route(path, later(name), methods=BOTH)
+        for path, name in (
+            ("/answer", "the_answer"),
+            ("/why", "why"),
+            ("/space", "space"),
+            ("/compare", "compare"),
+            ("/one", "one"),
+            ("/plan.json", "plan_file"),
+        )
+    ),
+    Route("/open", later("opened"), methods=["POST"]),
+)

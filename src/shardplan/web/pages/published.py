@@ -2,58 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 
 from shardplan.errors import ShardplanError, UnknownNameError
 from shardplan.estimation.estimate import Estimate
+from shardplan.planner.stopping import Stop, check
 from shardplan.published.base import Method, MethodRow
-from shardplan.published.catalogue import load_methods
+from shardplan.published.catalogue import load_method, load_methods
 from shardplan.published.subramanian2024.figures import FIGURES, figure
-from shardplan.published.subramanian2024.study import Study, study
+from shardplan.published.subramanian2024.strategies import STRATEGIES
+from shardplan.published.subramanian2024.study import MODELS, NVLINK_SIZES, Study, StudyEntry, study
 from shardplan.reports.methods.catalogue import MethodEntry
 from shardplan.reports.methods.question import MethodReport, ask_method, our_part
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.panels import panel_figures
-from shardplan.web.pages.plan import BOTH, asked
+from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.question_form import question_context, title_of
 from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import View
+from shardplan.web.pages.view import PUBLISHED as VIEW
 from shardplan.web.planning.answered import PageAnswer
-from shardplan.web.state import question_of
+from shardplan.web.state import BOTH, PageQuestion, given_in, named, question_of
 from shardplan.web.work.answering import answer as answered
 
-VIEW = View(
-    path="/published",
-    title="Published models",
-    summary="what four published models say to the question, next to our own estimate, and the figures of a paper",
-)
-router = APIRouter()
 SHARES: Final = ("fraction", "utilisation", "efficiency")
 """Ends of names of terms that are shares of a whole."""
 NEEDS_NO_STUDY: Final = ("F5", "F6", "F7", "F8")
 """Figures that are drawn without the whole study."""
-OWN: Final = ("figure",)
+NOTEBOOK: Final = "H100 SXM5"
+"""Device of the notebook of the data-movement model."""
 
 
-@router.get("/published", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     question = await question_of(request)
-    return page(request, VIEW, "published.html", **question_context(question))
+    return await page(request, VIEW, "published.html", the_answer, **question_context(question))
 
 
-@router.api_route("/published/answer", methods=BOTH, response_class=HTMLResponse)
 async def the_answer(request: Request) -> HTMLResponse:
     """All models on the question."""
     question = await question_of(request)
     found = await asked(request, question)
-    methods = await answered(request, lambda _stop: _compared(found), key=question.key("published"))
-    name = _figure_name(request)
+    methods = await answered(request, lambda stop: _compared(found, stop), key=question.key("published"))
+    name = _figure_name(await given_in(request))
     return fragment(
         request,
         "published_answer.html",
@@ -63,33 +61,86 @@ async def the_answer(request: Request) -> HTMLResponse:
         methods=methods,
         figures=[(each, title) for each, (title, _) in FIGURES.items()],
         chosen=name,
+        devices=await _devices(request, question),
     )
 
 
-def _figure_name(request: Request) -> str:
+async def _devices(request: Request, question: PageQuestion) -> dict[str, str]:
+    """Devices of a limits curve: that of the question, and that of the notebook."""
+    part = (await asked(request, question)).put.question.cluster.accelerator
+    return {part.name: part.full_name, NOTEBOOK: f"{NOTEBOOK}, as in the notebook of the paper"}
+
+
+def _figure_name(given: Iterable[tuple[str, str]]) -> str:
     """The figure that is asked for. Raises UnknownNameError."""
-    name = request.query_params.get("figure", "F1").upper()
+    name = dict(given).get("figure", "F1").upper()
     if name not in FIGURES:
         raise UnknownNameError("figure", f"{name:.40}", FIGURES, hint=f"one of {', '.join(FIGURES)}")
     return name
 
 
-@router.get("/published/figure", response_class=HTMLResponse)
 async def the_figure(request: Request) -> HTMLResponse:
     """A figure of the paper, computed anew."""
-    name = _figure_name(request)
+    name = _figure_name(await given_in(request))
     results = None
     if name not in NEEDS_NO_STUDY:
-        results = await answered(request, lambda _stop: study(), key=("study",))
+        results = await answered(request, _study, key=("study",))
     shown = await answered(request, lambda _stop: _drawn(name, results), key=("figure of the study", name))
     return fragment(request, "published_figure.html", name=name, **shown)
+
+
+async def the_limits(request: Request) -> HTMLResponse:
+    """The limits curve of the data-movement model for a device."""
+    device = dict(await given_in(request)).get("device", NOTEBOOK)
+    name = NOTEBOOK if device == NOTEBOOK else named("accelerator", device)
+    shown = await answered(request, lambda _stop: _limits(name), key=("limits", name))
+    return fragment(request, "published_figure.html", name="limits", **shown)
+
+
+def _limits(device: str) -> dict[str, Any]:
+    from shardplan.plotting.limits import limits_chart
+
+    record = load_method("data-movement").answer({"device": device, "limits": {}})
+    chart = limits_chart(record)
+    panels = panel_figures(chart)
+    points = [point for point in record["points"] if point["num_devices"]]
+    for each in panels:
+        each["figure"]["data"][0] |= {
+            "text": [
+                f"{point['training_flop']:.2g} FLOP: {percent(point['utilisation'])} of the peak<br>"
+                f"{point['num_devices']:,} devices: {point['tp_in']} x {point['tp_out']}, dp {point['dp']}, "
+                f"pp {point['pp']}"
+                for point in points
+            ],
+            "hovertemplate": "%{text}<extra></extra>",
+        }
+    return {"title": chart.title, "note": chart.note, "panels": panels, "rows": [*_cliffs(record)]}
+
+
+def _cliffs(record: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Where utilisation falls off: computed, and what the paper claims."""
+    claims = {claim["level"]: claim["abstract_flop"] for claim in record["claims"]}
+    for cliff in record["cliffs"]:
+        level, flop = cliff["level"], cliff["training_flop"]
+        text = f"{100 * level:.0f} % of the base utilisation" if level else "nothing ends in time beyond"
+        claim = f"{claims[level]:.0e} FLOP" if level in claims else "-"
+        yield text, "-" if flop is None else f"{flop:.1e} FLOP", claim
+
+
+def _study(stop: Stop) -> Study:
+    """The whole study, a search of it after the other."""
+    entries: list[StudyEntry] = []
+    for model, strategy, size in product(MODELS, STRATEGIES, NVLINK_SIZES):
+        check(stop)
+        entries += study(models=(model,), strategies=(strategy,), nvlink_sizes=(size,)).entries
+    return Study(entries=tuple(entries))
 
 
 def _drawn(name: str, results: Study | None) -> dict[str, Any]:
     from shardplan.plotting.subramanian2024.charts import chart_of
 
     chart = chart_of(figure(name, results))
-    return {"title": chart.title, "note": chart.note, "panels": panel_figures(chart)}
+    return {"title": chart.title, "note": chart.note, "panels": panel_figures(chart), "rows": []}
 
 
 def _ours(estimate: Estimate) -> dict[str, str]:
@@ -100,9 +151,13 @@ def _ours(estimate: Estimate) -> dict[str, str]:
     }
 
 
-def _compared(found: PageAnswer) -> list[dict[str, Any]]:
+def _compared(found: PageAnswer, stop: Stop) -> list[dict[str, Any]]:
     """Every published model: its answer with ours, or why it has none."""
-    return [_one(method, found) for method in load_methods()]
+    answers = []
+    for method in load_methods():
+        check(stop)
+        answers.append(_one(method, found))
+    return answers
 
 
 def _one(method: Method, found: PageAnswer) -> dict[str, Any]:
@@ -162,3 +217,11 @@ def _text(name: str, value: float) -> str:
     if name.endswith("_bytes"):
         return format_bytes(value)
     return percent(value) if name.endswith(SHARES) else format_count(value)
+
+
+ROUTES: Final = (
+    Route("/published", whole),
+    Route("/published/answer", the_answer, methods=BOTH),
+    Route("/published/figure", the_figure, methods=BOTH),
+    Route("/published/limits", the_limits, methods=BOTH),
+)

@@ -1,21 +1,44 @@
-"""Pages and fragments from templates. Everything that is put into a template is escaped."""
+"""Pages and fragments from templates. Everything that is put into a template is escaped.
+
+Addresses are written as paths of the app (``/step?...``) and sent relative to the page, so that they hold under any
+path of a proxy.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
+from shardplan.errors import ShardplanError
 from shardplan.version import VERSION
-from shardplan.web.pages.view import View
+from shardplan.web.pages.view import VIEWS, View
 
 STATIC: Final = Path(__file__).parents[1] / "static"
+HERE: Final = "here"
+"""Value of ``answer`` in an address whose page has the answer in it: for browsers without JavaScript."""
+TITLES: Final = {
+    401: "This server needs its token",
+    403: "The request comes from another site",
+    404: "There is no such page",
+    405: "This address takes no such request",
+    408: "The request took too long to arrive",
+    413: "That is too much to send",
+    422: "This question has no answer yet",
+    503: "The server is busy",
+    504: "The answer takes too long",
+}
+"""Of what went wrong, by the status."""
+UNREADABLE: Final = "The server does not take this request"
 
 
 @cache
@@ -29,10 +52,25 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     found.policies["json.dumps_kwargs"] = {"sort_keys": False}
+    found.filters["here"] = _here
     found.globals["static"] = static_url
     found.globals["version"] = VERSION
     found.globals["plotly"] = f"/plotly.min.js?v={version('plotly')}"
     return found
+
+
+@pass_context
+def _here(context: Context, address: str) -> str:
+    """An address from the page that is made: a page of an error may lie deeper than all others."""
+    return str(context.get("root", "")) + relative(address)
+
+
+def relative(address: str) -> str:
+    """An address of the app from its pages, which all lie next to one another. Others stay as they are."""
+    if not address.startswith("/"):
+        return address
+    rest = address[1:]
+    return rest if rest and not rest.startswith(("?", "#")) else f"./{rest}"
 
 
 @cache
@@ -43,9 +81,38 @@ def static_url(name: str) -> str:
     return f"/static/{name}?v={blake2b(content + VERSION.encode(), digest_size=6).hexdigest()}"
 
 
-def page(request: Request, view: View, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """The whole page of ``view``: navigation, form and the place of the answer."""
-    return fragment(request, template, status=status, view=view, views=request.app.state.views, **context)
+def is_in_page(request: Request) -> bool:
+    """Whether the answer is part of the page."""
+    return request.query_params.get("answer") == HERE
+
+
+async def page(
+    request: Request, view: View, template: str, answer: Callable[[Request], Awaitable[Response]], **context: Any
+) -> HTMLResponse:
+    """The whole page of ``view``: navigation, form and the place of the answer.
+
+    Scripts load ``answer`` into it. A browser without them asks for the page with the answer in it.
+    """
+    shown: dict[str, Any] = {}
+    if is_in_page(request):
+        try:
+            shown = {"answer": _markup(await answer(request))}
+        except ShardplanError as error:
+            status = 422
+            panel = fragment(request, "error.html", status=status, **problem_context(error, status))
+            shown = {"answer": _markup(panel), "status": status}
+    return fragment(request, template, view=view, views=VIEWS, **shown, **context)
+
+
+async def parts(request: Request, **functions: Callable[[Request], Awaitable[Response]]) -> dict[str, Markup]:
+    """Pieces of an answer that scripts load later, where the answer is part of the page; otherwise empty ones."""
+    if not is_in_page(request):
+        return dict.fromkeys(functions, Markup())
+    return {name: _markup(await function(request)) for name, function in functions.items()}
+
+
+def _markup(response: Response) -> Markup:
+    return Markup(bytes(response.body).decode())  # noqa: S704  # from our own template, which escapes
 
 
 def fragment(
@@ -53,5 +120,21 @@ def fragment(
 ) -> HTMLResponse:
     """A piece of a page. ``address``: the page's address that the browser shows from now on."""
     text = templates().get_template(template).render(request=request, **context)
-    headers = {} if address is None else {"HX-Replace-Url": address}
+    headers = {} if address is None else {"HX-Replace-Url": relative(address)}
     return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store", **headers})
+
+
+def problem_panel(request: Request, error: ShardplanError, status: int) -> HTMLResponse:
+    """What went wrong, and the next step: a panel for a page that is open, otherwise a page."""
+    context = problem_context(error, status)
+    if "hx-request" in request.headers:
+        return fragment(request, "error.html", status=status, **context)
+    path = request.scope["path"]
+    view = next((each for each in VIEWS if path.startswith(each.path) and each.path != "/"), VIEWS[0])
+    root = "../" * (path.count("/") - 1)
+    return fragment(request, "problem.html", status=status, view=view, views=VIEWS, root=root, **context)
+
+
+def problem_context(error: ShardplanError, code: int) -> dict[str, Any]:
+    """What the template of a problem needs."""
+    return {"error": error, "code": code, "title": TITLES.get(code, UNREADABLE)}

@@ -9,33 +9,29 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from shardplan.errors import InputError
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
+from shardplan.planner.stopping import Stop
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import timeline_html
 from shardplan.reports.timeline.trace import trace_text
 from shardplan.schedules.registry import list_all_schedules
 from shardplan.units import format_time
 from shardplan.web.guard.headers import policy
-from shardplan.web.pages.plan import BOTH, asked
+from shardplan.web.pages.plan_answers import asked
 from shardplan.web.pages.question_form import question_context, title_of
-from shardplan.web.pages.rendering import fragment, page
+from shardplan.web.pages.rendering import fragment, page, parts
 from shardplan.web.pages.step_texts import schedule_rows, simulated_plan, step_texts
-from shardplan.web.pages.view import View
+from shardplan.web.pages.view import STEP as VIEW
 from shardplan.web.planning.answered import PageAnswer
-from shardplan.web.state import PageQuestion, plan_code, question_of
+from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
 from shardplan.web.work.answering import answer as answered
 
-VIEW = View(
-    path="/step",
-    title="Step",
-    summary="one step of a plan: its timeline, memory, operators, traffic, and its schedules side by side",
-)
-router = APIRouter()
 EXCEPT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 """The script and the style of the timeline page, which are in the page itself."""
 
@@ -50,8 +46,8 @@ class SeenStep:
     @classmethod
     async def of(cls, request: Request) -> SeenStep:
         """From the address, or from the body where a model is uploaded."""
-        question = await question_of(request)
-        return cls(question=question, schedule=request.query_params.get("step_schedule", "")[:60])
+        given = dict(await given_in(request))
+        return cls(question=await question_of(request), schedule=given.get("step_schedule", "")[:60])
 
     @property
     def query(self) -> str:
@@ -76,17 +72,18 @@ class SeenStep:
         return found.best.plan
 
 
-async def worked(request: Request, seen: SeenStep, what: str, work: Callable[[PageAnswer, Plan], Any]) -> Any:
+async def worked(request: Request, seen: SeenStep, what: str, work: Callable[[PageAnswer, Plan, Stop], Any]) -> Any:
     """Something about the plan, worked out off the event loop."""
     found = await asked(request, seen.question)
-    return await answered(request, lambda _stop: work(found, seen.plan(found)), key=seen.key(what))
+    return await answered(request, lambda stop: work(found, seen.plan(found), stop), key=seen.key(what))
 
 
-@router.get("/step", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
     """The page. It may show the timeline in a frame, which has scripts of its own."""
     seen = await SeenStep.of(request)
-    shown = page(request, VIEW, "step.html", seen=seen, schedules=_schedules(), **question_context(seen.question))
+    shown = await page(
+        request, VIEW, "step.html", the_answer, seen=seen, schedules=_schedules(), **question_context(seen.question)
+    )
     shown.headers["Content-Security-Policy"] = policy(frame_src="'self'")
     return shown
 
@@ -95,13 +92,12 @@ def _schedules() -> list[tuple[str, str]]:
     return [("", "the plan's own"), *((name, name) for name in list_all_schedules())]
 
 
-@router.api_route("/step/answer", methods=BOTH, response_class=HTMLResponse)
 async def the_answer(request: Request) -> HTMLResponse:
     """The plan and its step."""
     seen = await SeenStep.of(request)
     found = await asked(request, seen.question)
     texts = await worked(
-        request, seen, "step", lambda found, plan: step_texts(simulated_plan(found, plan, seen.schedule), found)
+        request, seen, "step", lambda found, plan, _stop: step_texts(simulated_plan(found, plan, seen.schedule), found)
     )
     listed = [
         {
@@ -119,11 +115,11 @@ async def the_answer(request: Request) -> HTMLResponse:
         title=title_of(found),
         others=listed,
         is_uploaded=bool(seen.question.config),
+        parts=await parts(request, schedules=schedules),
         **texts,
     )
 
 
-@router.api_route("/step/schedules", methods=BOTH, response_class=HTMLResponse)
 async def schedules(request: Request) -> HTMLResponse:
     """The plan under every schedule that can run it."""
     seen = await SeenStep.of(request)
@@ -131,12 +127,11 @@ async def schedules(request: Request) -> HTMLResponse:
     return fragment(request, "step_schedules.html", **rows)
 
 
-@router.api_route("/step/timeline", methods=BOTH, response_class=HTMLResponse)
 async def timeline(request: Request) -> Response:
     """The timeline as a page of its own, which runs the one script that is in it."""
     seen = await SeenStep.of(request)
 
-    def work(found: PageAnswer, plan: Plan) -> str:
+    def work(found: PageAnswer, plan: Plan, _stop: Stop) -> str:
         return timeline_html(simulated_plan(found, plan, seen.schedule).timeline)
 
     text: str = await worked(request, seen, "timeline", work)
@@ -156,12 +151,11 @@ def _digest(content: str) -> str:
     return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
 
 
-@router.api_route("/step/trace.json", methods=BOTH)
 async def trace(request: Request) -> Response:
     """The events in the trace format of Chrome, which Perfetto opens."""
     seen = await SeenStep.of(request)
 
-    def work(found: PageAnswer, plan: Plan) -> str:
+    def work(found: PageAnswer, plan: Plan, _stop: Stop) -> str:
         return "".join(trace_text(simulated_plan(found, plan, seen.schedule).timeline))
 
     return _file(await worked(request, seen, "trace", work), "application/json", "trace.json")
@@ -169,3 +163,12 @@ async def trace(request: Request) -> Response:
 
 def _file(text: str, kind: str, name: str) -> Response:
     return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+ROUTES: Final = (
+    Route("/step", whole),
+    Route("/step/answer", the_answer, methods=BOTH),
+    Route("/step/schedules", schedules, methods=BOTH),
+    Route("/step/timeline", timeline, methods=BOTH),
+    Route("/step/trace.json", trace, methods=BOTH),
+)

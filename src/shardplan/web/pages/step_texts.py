@@ -10,6 +10,7 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
+from shardplan.planner.stopping import Stop, check
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.schedules.registry import list_all_schedules, load_any_schedule
@@ -70,9 +71,12 @@ def step_texts(shown: Simulated, found: PageAnswer) -> dict[str, Any]:
         "roofline": [
             (
                 _words(each.name),
-                f"{each.intensity:,.0f}",
+                each.kind,
+                f"{each.intensity:,.3g}" if each.intensity < 10 else f"{each.intensity:,.0f}",
                 format_rate(each.rate, "FLOP"),
                 percent(each.rate / roofline.peak),
+                format_rate(each.bandwidth),
+                percent(each.bandwidth / roofline.memory_bandwidth),
             )
             for each in roofline.points
         ],
@@ -94,10 +98,11 @@ VIRTUAL: Final = (None, 2, 1)
 """Virtual stages that a schedule is tried with: those of the plan, two, one."""
 
 
-def schedule_rows(found: PageAnswer, plan: Plan) -> dict[str, Any]:
+def schedule_rows(found: PageAnswer, plan: Plan, stop: Stop) -> dict[str, Any]:
     """The plan under every schedule that can run it, with as many virtual stages as that one takes."""
     rows, refused = [], []
     for name in list_all_schedules() if plan.pp > 1 else ():
+        check(stop)
         made, why = _under(found, plan, name)
         if made is None:
             refused.append((name, why))

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final, cast, get_args
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 
-from shardplan.errors import UnknownNameError
+from shardplan.errors import ShardplanError, UnknownNameError
+from shardplan.estimation.evidence import NearRun
 from shardplan.fields import dataclass
 from shardplan.web.pages.carrying import address, others
-from shardplan.web.pages.rendering import fragment, page
-from shardplan.web.pages.view import View
+from shardplan.web.pages.plan_answers import asked as search_of
+from shardplan.web.pages.rendering import fragment, is_in_page, page
+from shardplan.web.pages.view import TRUST as VIEW
+from shardplan.web.state import BOTH, PageQuestion, given_in
 from shardplan.web.work.answering import answer as answered
 from shardplan.web.work.workplace import Cancelled
-
-VIEW = View(
-    path="/trust",
-    title="Trust",
-    summary="Predicted against measured for every published run, with the reasons for the errors.",
-)
-router = APIRouter()
 
 QUANTITIES: Final = {"step_time": "step time", "peak_memory": "peak memory", "fits": "whether it fits"}
 FACETS: Final = {
@@ -37,7 +35,7 @@ TIERS: Final = {
     "A-": "A-: one minor field inferred",
     "B": "B: one that matters is missing",
 }
-OWN: Final = ("quantity", *(f"run_{name}" for name in FACETS), "run_text", "by", "drawn", "run", "rows")
+OWN: Final = ("quantity", *(f"run_{name}" for name in FACETS), "run_text", "by", "drawn", "run", "rows", "near")
 FEW: Final = 25
 """Rows of the table unless all are asked for."""
 MANY: Final = 2000
@@ -54,11 +52,14 @@ class TrustQuestion:
     drawn: str
     run: str
     is_whole: bool
+    given: tuple[tuple[str, str], ...]
+    """All fields, those of the question at hand among them."""
 
     @classmethod
-    def of(cls, request: Request) -> TrustQuestion:
-        """The filters of the address. Raises UnknownNameError."""
-        given = request.query_params
+    async def of(cls, request: Request) -> TrustQuestion:
+        """The filters of the form. Raises UnknownNameError."""
+        pairs = tuple(await given_in(request))
+        given = dict(pairs)
         quantity, by, drawn = (
             given.get("quantity", "step_time"),
             given.get("by", "family"),
@@ -79,9 +80,16 @@ class TrustQuestion:
             drawn=drawn,
             run=given.get("run", "")[:200],
             is_whole=given.get("rows") == "all",
+            given=pairs,
         )
 
-    def address(self, request: Request, **changed: str) -> str:
+    @property
+    def question(self) -> PageQuestion | None:
+        """The question at hand, whose nearest runs are marked; None where there is none."""
+        stated = [(name, value) for name, value in self.given if value]
+        return PageQuestion.of(stated) if {"model", "config"} & dict(stated).keys() else None
+
+    def address(self, **changed: str) -> str:
         """The page that asks this, with changes."""
         own = {
             "quantity": "" if self.quantity == "step_time" else self.quantity,
@@ -92,17 +100,16 @@ class TrustQuestion:
             "run": self.run,
             "rows": "all" if self.is_whole else "",
         }
-        return address(VIEW.path, request, own | changed)
+        return address(VIEW.path, self.given, own | changed)
 
 
-@router.get("/trust", response_class=HTMLResponse)
 async def whole(request: Request) -> HTMLResponse:
     """The page."""
     options = await answered(request, _options, key="trust options")
-    asked = TrustQuestion.of(request)
-    return page(
-        request, VIEW, "trust.html", asked=asked, options=options, carried=others(request, OWN), quantities=QUANTITIES,
-        facets=FACETS, drawings=DRAWN,
+    asked = await TrustQuestion.of(request)
+    return await page(
+        request, VIEW, "trust.html", answer, asked=asked, options=options, carried=others(asked.given, OWN),
+        quantities=QUANTITIES, facets=FACETS, drawings=DRAWN,
     )  # fmt: skip
 
 
@@ -116,48 +123,68 @@ def _options(_cancelled: Cancelled) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-@router.get("/trust/answer", response_class=HTMLResponse)
 async def answer(request: Request) -> HTMLResponse:
-    """The runs that pass the filters."""
-    asked = TrustQuestion.of(request)
-    shown = await answered(request, lambda _cancelled: _shown(asked))
-    for row in shown["rows"]:
-        row["address"] = asked.address(request, run=row["id"])
+    """The runs that pass the filters, those nearest to the question at hand among them marked."""
+    asked = await TrustQuestion.of(request)
+    near, is_sought = await _near(request, asked)
+    shown = await answered(request, lambda _cancelled: _shown(asked, near))
+    for row in (*shown["rows"], *shown["near"]):
+        row["address"] = asked.address(run=row["id"])
     return fragment(
         request,
         "trust_answer.html",
-        address=asked.address(request),
+        address=asked.address(),
         asked=asked,
         quantities=QUANTITIES,
         facets=FACETS,
-        everything=asked.address(request, rows="all"),
-        none_of_it=address(VIEW.path, request, dict.fromkeys(OWN, "")),
+        everything=asked.address(rows="all"),
+        none_of_it=address(VIEW.path, asked.given, dict.fromkeys(OWN, "")),
+        is_sought=is_sought,
         **shown,
     )
 
 
-def _shown(asked: TrustQuestion) -> dict[str, Any]:
+async def _near(request: Request, asked: TrustQuestion) -> tuple[tuple[NearRun, ...], bool]:
+    """The measured runs nearest to the plan of the question, and whether its search is still to be waited for."""
+    question = asked.question
+    if question is None:
+        return (), False
+    is_known = request.app.state.workplace.cache.get(question.key("search")) is not None
+    if not (is_known or dict(asked.given).get("near") == "sought" or is_in_page(request)):
+        return (), True
+    try:
+        found = await search_of(request, question)
+        estimate = found.estimate(question.show) if question.show else found.best
+    except ShardplanError:
+        return (), False  # the other pages say what is wrong with it
+    return (() if estimate is None else estimate.evidence), False
+
+
+def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
     """What the template shows of the runs."""
-    from shardplan.reports.accuracy.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off
+    from shardplan.reports.accuracy.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off, known_runs
     from shardplan.web.figures.trust import trust_figure
 
     assert asked.quantity in get_args(Quantity)
     quantity = cast("Quantity", asked.quantity)
     runs = chosen_runs(quantity, asked.filters, asked.text)
     groups = errors_by_facet(runs, quantity, asked.by)
-    rows = furthest_off(runs, quantity)
+    distances = {one.id: one.distance for one in near}
+    nearest = sorted((one for one in known_runs() if one.run.id in distances), key=lambda one: distances[one.run.id])
+    rows = furthest_off(runs, quantity)[: MANY if asked.is_whole else FEW]
     return {
         "num_runs": len(runs),
-        "figure": trust_figure(runs, quantity, asked.run, as_ratio=asked.drawn == "ratio"),
+        "figure": trust_figure(runs, quantity, asked.run, distances, as_ratio=asked.drawn == "ratio"),
         "groups": groups,
         "whole": groups[-1],
-        "rows": [_row(one, quantity) for one in rows[: MANY if asked.is_whole else FEW]],
+        "rows": [_row(one, quantity, distances) for one in rows],
+        "near": [_row(one, quantity, distances) for one in nearest if one.ratio(quantity) is not None],
         "account": _account(asked.run) if asked.run else None,
     }
 
 
-def _row(one: Any, quantity: Any) -> dict[str, Any]:
-    """A run as texts."""
+def _row(one: Any, quantity: Any, distances: Mapping[str, float]) -> dict[str, Any]:
+    """A run as texts. ``distances``: from the question, of the nearest runs."""
     from shardplan.units import format_bytes, format_time
 
     run, text = one.run, format_bytes if quantity == "peak_memory" else format_time
@@ -165,6 +192,7 @@ def _row(one: Any, quantity: Any) -> dict[str, Any]:
     share = f"{100 * math.exp(one.fits or 0.0):.0f} %"
     return {
         "id": run.id,
+        "distance": f"{distances[run.id]:.2g}" if run.id in distances else "",
         "model": run.model.removeprefix("models/").removesuffix(".json"),
         "where": f"{run.num_accelerators:,} x {run.accelerator}",
         "measured": ("ran" if run.ran else "ran out of memory") if is_verdict else text(one.measured(quantity)),
@@ -179,12 +207,11 @@ def factor_text(log_ratio: float) -> str:
     return f"{100 * math.expm1(log_ratio):+.1f} %"
 
 
-@router.get("/trust/run", response_class=HTMLResponse)
 async def run(request: Request) -> HTMLResponse:
     """One run in full."""
-    asked = TrustQuestion.of(request)
-    account = await answered(request, lambda _cancelled: _account(asked.run))
-    return fragment(request, "trust_run.html", address=asked.address(request), account=account)
+    asked = await TrustQuestion.of(request)
+    account = await answered(request, lambda _cancelled: _account(asked.run), key=("run", asked.run))
+    return fragment(request, "trust_run.html", address=asked.address(), account=account)
 
 
 def _account(run_id: str) -> dict[str, Any]:
@@ -193,3 +220,10 @@ def _account(run_id: str) -> dict[str, Any]:
     from shardplan.web.pages.trust_run import run_texts
 
     return run_texts(account_of(run_id))
+
+
+ROUTES: Final = (
+    Route("/trust", whole),
+    Route("/trust/answer", answer, methods=BOTH),
+    Route("/trust/run", run, methods=BOTH),
+)

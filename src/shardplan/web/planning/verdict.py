@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
@@ -89,7 +90,9 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "flags": flags_text(asked, estimate),
         "doubt": _doubt(estimate),
         "near": how_near(estimate) if estimate.evidence else "",
-        "runs": [run_text(run) for run in estimate.evidence],
+        "runs": [
+            (run_text(run), f"/trust?{question.query()}&{urlencode({'run': run.id})}") for run in estimate.evidence
+        ],
         "assumptions": estimate.assumptions,
         "convention": estimate.flops_convention,
         "defaults": defaults(asked),

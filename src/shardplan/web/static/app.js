@@ -108,6 +108,7 @@ document.addEventListener("click", async (event) => {
   const copyLink = event.target.closest("[data-copy-link]");
   if (copyLink) copied(copyLink, location.href);
   if (event.target.closest("[data-save]")) saveSession();
+  if (event.target.closest("[data-again]")) ask();
 });
 
 async function copied(button, text) {
@@ -147,7 +148,8 @@ async function readFragment() {
   if (!found || !config()) return;
   try {
     config().value = await unpacked(found[1]);
-    config().closest("details").open = true;
+    const group = config().closest("details");
+    if (group) group.open = true;
   } catch {
     saidOfConfig("The model in this link is not complete: copy the whole link.");
   }
@@ -220,7 +222,7 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
 // A session is a plan file with the address of its page in it.
 async function saveSession() {
   const body = new URLSearchParams(new FormData(form()));
-  const found = await fetch("/plan.json", { method: "POST", body });
+  const found = await fetch("plan.json", { method: "POST", body });
   if (!found.ok) return failed("The session is saved once the question has an answer.");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await found.blob());
@@ -231,7 +233,7 @@ async function saveSession() {
 
 async function openSession(file) {
   if (!file) return;
-  const found = await fetch("/open", { method: "POST", body: await file.text(), headers: { "Content-Type": "application/json" } });
+  const found = await fetch("open", { method: "POST", body: await file.text(), headers: { "Content-Type": "application/json" } });
   if (!found.ok) return failed((await found.json()).error.message);
   const { query, config: text } = await found.json();
   location.assign(`${location.pathname}?${query}${text ? `#config=${await packed(text)}` : ""}`);

@@ -8,7 +8,7 @@ const drawn = new Set();
 function plotly() {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = document.querySelector("meta[name=plotly]")?.content ?? "/static/plotly.min.js";
+    script.src = document.querySelector("meta[name=plotly]").content;
     const known = document.getElementById;
     document.getElementById = (id) => (STYLE_OF_MAPS.test(id) ? document.head : known.call(document, id));
     script.onload = () => {

@@ -28,7 +28,7 @@ choose();
 
 async function look() {
   const mine = ticket;
-  const answer = await fetch(`/decide/progress?ticket=${mine}`).then((each) => each.json()).catch(() => null);
+  const answer = await fetch(`decide/progress?ticket=${mine}`).then((each) => each.json()).catch(() => null);
   if (mine !== ticket || !answer) return;
   if (answer.of > 0) {
     bar.max = answer.of;

@@ -27,7 +27,7 @@ function togglePin(code) {
   if (known) known.remove();
   else addLooked("pin", code);
   markPins();
-  part("/compare", "compare");
+  part("compare", "compare");
 }
 
 function markPins() {
@@ -45,7 +45,7 @@ function show(code) {
   }
   if (code) {
     addLooked("show", code);
-    part("/one", "one");
+    part("one", "one");
   } else {
     document.getElementById("one").replaceChildren();
     sendLater();

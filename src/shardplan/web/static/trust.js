@@ -4,8 +4,9 @@ const place = () => document.getElementById("run-detail");
 
 function address(id) {
   const query = new URLSearchParams(new FormData(document.querySelector("form[hx-get]")));
+  query.delete("config");
   query.set("run", id);
-  return `/trust/run?${query}`;
+  return `trust/run?${query}`;
 }
 
 async function show(id) {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TypeVar
 
-from fastapi import Request
+from starlette.requests import Request
 
 from shardplan.web.work.workplace import Cancelled, Workplace
 

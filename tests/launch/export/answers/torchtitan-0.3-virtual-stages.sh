@@ -1,11 +1,13 @@
 #!/bin/bash
-# Written by shardplan: deepseek-v3 on 512 x h100-sxm-80gb (dgx-h100) with torchtitan 0.3.0.
+# Written by shardplan: deepseek-v2 on 512 x h100-sxm-80gb (dgx-h100) with torchtitan 0.3.0.
 # Names of options as of 0.3.0, 2026-08 (torchtitan 0.3.0 on the Python package index).
 # Not expressed here:
-#   - stage layers 4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1: torchtitan has 3,4,4,4,4,4,4,4,4,4,4,4,4,4,4,2
-#   - 1 blocks of multi-token prediction
+#   - the model: torchtitan has no configuration of deepseek-v2 in bf16 (60 layers of hidden size 5120, 12288 wide); CONFIG must name yours
+#   - precision bf16: that of your configuration
+#   - optimizer adam: that of your configuration
+#   - stage layers 3,3,3,4,4,4,4,4,4,4,4,4,4,4,4,3: torchtitan has 3,4,4,4,4,4,4,4,4,4,4,4,4,4,3,2
 # Left to the framework's defaults:
-#   - data set, learning rate, validation and checkpoints are those of the configuration deepseek_v3_671b: change it in Python
+#   - data set, learning rate, validation and checkpoints are those of your configuration: change it in Python
 #   - gradients are reduced in fp32 (training.mixed_precision_reduce has no other value)
 
 #SBATCH --nodes=64
@@ -17,6 +19,8 @@ set -euo pipefail
 # >>> Fill in
 TOKENIZER=/path/to/hf/assets # folder with the model's tokenizer files
 TRAIN_STEPS=1000 # optimizer steps
+MODULE=your_package # module with your configuration
+CONFIG=your_configuration # function in its config_registry
 # <<< All below follows from the plan.
 
 export PYTORCH_ALLOC_CONF=expandable_segments:True
@@ -25,15 +29,16 @@ HEAD_NODE=${HEAD_NODE:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n
 
 OPTIONS=(
     # Model
-    --module deepseek_v3
-    --config deepseek_v3_671b
+    --module "$MODULE"
+    --config "$CONFIG"
     # Training
     --hf_assets_path "$TOKENIZER"
     --training.steps "$TRAIN_STEPS"
     # Precision and kernels
     --training.dtype float32
     --compile.enable
-    --compile.components model,loss
+    --compile.no_enable_async_tensor_parallel
+    --training.no_enable_cpu_offload
     --training.disable_cuda_graphs
     # Plan
     --parallelism.tensor_parallel_degree 1

@@ -10,7 +10,8 @@ from shardplan.cli.layout import Column, Page
 from shardplan.decisions.budget import BudgetOption, ClusterBudget
 from shardplan.decisions.goodput import Accounts
 from shardplan.reports.decisions.budget import ACCOUNTS
-from shardplan.reports.texts.answer import percent
+from shardplan.reports.texts.answer import percent, sentence
+from shardplan.reports.texts.decisions import budget_takes, carbon_text, energy_text, money_text
 from shardplan.reports.texts.plan import short_recompute, short_sharding
 from shardplan.units import format_bytes, format_count, format_time
 
@@ -44,10 +45,9 @@ def _show_verdict(page: Page, budget: ClusterBudget) -> None:
     if option is None:
         page.labelled("No plan", f"{budget.cluster.name}: {budget.reason}", style="bold red")
         return
-    low, high = (format_time(time) for time in (option.duration.wall_time_p10, option.duration.wall_time_p90))
-    where = f"{option.num_accelerators:,} x {option.question.cluster.accelerator.full_name} ({budget.cluster.name})"
-    text = Text(f"{format_time(option.wall_time)} on {where}", style="bold")
-    text.append(f", {low} to {high} by the band of the step time", style="not bold")
+    takes, band = budget_takes(budget, option)
+    text = Text(takes, style="bold")
+    text.append(f", {band}", style="not bold")
     label, style = ("Misses", "bold red") if option.shortfalls else ("Takes", "bold green")
     page.labelled(label, text, style=style)
     for each in option.shortfalls:
@@ -57,15 +57,15 @@ def _show_verdict(page: Page, budget: ClusterBudget) -> None:
 def _show_options(page: Page, options: Sequence[BudgetOption]) -> None:
     """One line for each run."""
     page.heading("Cost", "of the whole run")
-    money = [_money(each) for each in options]
+    money = [money_text(each) for each in options]
     columns = [
         Column(title="cluster", cells=[each.question.cluster.name for each in options], is_text=True),
         Column(title="accelerators", cells=[f"{each.num_accelerators:,}" for each in options]),
         Column(title="time", cells=[format_time(each.wall_time) for each in options]),
         Column(title="hours", cells=[format_count(round(each.accelerator_hours)) for each in options], rank=2),
         Column(title="money", cells=money),
-        Column(title="energy", cells=[_energy(each) for each in options]),
-        Column(title="CO2", cells=[_carbon(each) for each in options], rank=1),
+        Column(title="energy", cells=[energy_text(each) for each in options]),
+        Column(title="CO2", cells=[carbon_text(each) for each in options], rank=1),
         Column(title="MFU", cells=[percent(each.estimate.mfu) for each in options], rank=1),
         Column(title="goodput", cells=[percent(each.duration.accounts.goodput) for each in options]),
     ]
@@ -84,20 +84,6 @@ def _show_options(page: Page, options: Sequence[BudgetOption]) -> None:
             Column(title="recompute", cells=[short_recompute(each.estimate.plan) for each in options], is_text=True),
         ]
     )
-
-
-def _money(option: BudgetOption) -> str:
-    if option.money is None or option.price is None:
-        return "no price"
-    return f"{format_count(round(option.money))} {option.price.currency}"
-
-
-def _energy(option: BudgetOption) -> str:
-    return "-" if option.energy is None else f"{option.energy.total / 1e6:.3g} GWh"
-
-
-def _carbon(option: BudgetOption) -> str:
-    return "-" if option.carbon is None else f"{option.carbon:,.4g} t"
 
 
 def _show_time(page: Page, options: Sequence[BudgetOption]) -> None:
@@ -131,6 +117,8 @@ def _show_failures(page: Page, option: BudgetOption) -> None:
     recovery = option.duration.recovery
     rate = recovery.failures_per_second
     page.heading("Failures", option.question.cluster.name)
+    for warning in option.warnings:
+        page.line(f"{sentence(warning)} Set --failure-rate.", style="yellow")
     size = f"Checkpoints of {format_bytes(option.duration.checkpoint_bytes)} take {format_time(recovery.write_time)}"
     if not rate:
         page.line("None are assumed.")

@@ -9,14 +9,12 @@ from typing import Final
 from shardplan.cli.layout import INDENT, Column, Page
 from shardplan.cli.show.answer import show_given, show_plan, show_question
 from shardplan.cli.show.decisions.columns import plan_columns, show_written
+from shardplan.cli.show.decisions.scatter import Dot, scatter
 from shardplan.decisions.pareto import ParetoFront, ParetoPoint
+from shardplan.plotting.decisions.pareto import SLOWEST
 from shardplan.units import format_bytes, format_time
 
-ROWS: Final = 9
-LABEL: Final = 9
 LISTED: Final = 8
-SLOWEST: Final = 3.0
-"""Plans slower than the fastest by more than this are not drawn."""
 
 
 def show_pareto(page: Page, front: ParetoFront, given: Sequence[str], written: Sequence[str]) -> None:
@@ -31,7 +29,7 @@ def show_pareto(page: Page, front: ParetoFront, given: Sequence[str], written: S
     page.labelled("Front", text, style="bold green")
     show_plan(page, front.recommended, "Plan")
     page.heading("Memory headroom over step time", "both better to the upper left; *: plan to take")
-    for line in _plot(front, page.width - INDENT - LABEL - 2):
+    for line in _plot(front, page.width - INDENT):
         page.line(line)
     page.heading("Plans of the front", "worse: step where things are worse; mb: micro-batch size")
     shown = _chosen(front)
@@ -69,24 +67,13 @@ def _columns(front: ParetoFront, shown: Sequence[ParetoPoint]) -> list[Column]:
 
 
 def _plot(front: ParetoFront, width: int) -> list[str]:
-    """Headroom over the logarithm of the step time, a row for each step of headroom; of plans that are not too slow."""
+    """Headroom over the logarithm of the step time, of plans that are not too slow."""
     longest = SLOWEST * front.points[0].estimate.step_time
     points = [each for each in front.points if each.estimate.step_time <= longest]
-    times = [math.log(each.estimate.step_time) for each in points]
-    rooms = [each.headroom_bytes for each in points]
-    columns, rows = _places(times, width), _places(rooms, ROWS)
-    grid = [[" "] * width for _ in range(ROWS)]
-    for point, column, row in zip(points, columns, rows, strict=True):
-        if grid[row][column] != "*":
-            grid[row][column] = "*" if _is_taken(front, point) else "o"
-    labels = {ROWS - 1: format_bytes(max(rooms)), 0: format_bytes(min(rooms))}
-    lines = [f"{labels.get(row, ''):>{LABEL}} |{''.join(grid[row])}" for row in reversed(range(ROWS))]
-    first, last = format_time(math.exp(min(times))), format_time(math.exp(max(times)))
-    axis = first + last.rjust(width - len(first))
-    return [*(line.rstrip() for line in lines), " " * LABEL + " +" + "-" * width, " " * (LABEL + 2) + axis]
-
-
-def _places(values: Sequence[float], count: int) -> list[int]:
-    """Places of values among ``count``, the least first."""
-    low, high = min(values), max(values)
-    return [0 if high <= low else round((value - low) / (high - low) * (count - 1)) for value in values]
+    dots = [
+        Dot(math.log(each.estimate.step_time), each.headroom_bytes, "*" if _is_taken(front, each) else "o")
+        for each in points
+    ]
+    times, rooms = [each.estimate.step_time for each in points], [each.headroom_bytes for each in points]
+    x_ends = format_time(min(times)), format_time(max(times))
+    return scatter(dots, width, x_ends, (format_bytes(min(rooms)), format_bytes(max(rooms))))

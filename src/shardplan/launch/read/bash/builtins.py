@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?=)")
 _STATED: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _CHANGED: Final = re.compile(
-    r"(?<![\w$-])([A-Za-z_]\w*)(?:\[[^\]]*\])?\s*(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)"
+    r"(?<![\w$-])([A-Za-z_]\w*+)(?:\[[^\]\[]*+\])?+\s*+(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)"
 )
 _SILENT: Final = frozenset(
     {":", "true", "pwd", "cd", "pushd", "popd", "trap", "umask", "ulimit", "shopt", "module", "hash", "wait", "alias"}

@@ -209,6 +209,7 @@ class Conditions:
 
     def match(self, subject: Text, source: str, line: int) -> Truth:
         """Whether a text matches the pattern ``source``, as in ``case`` and ``[[ == ]]``."""
+        self._context.budget.spend(2)
         parts = self._expansion.pattern(source, line)
         pattern = self._expansion.single(source, line)
         atoms = None if parts is None else patterns.atoms(parts)

@@ -29,7 +29,7 @@ class Evaluator(ShellCommands):
         data = quoted_placeholders(text).encode("utf-8", errors="replace")
         outer, self.source = self.source, Source(data, file, first_line)
         outer_file, self.context.file = self.context.file, file
-        root = parse(self.source.data)
+        root = self.context.budget.timed(lambda left: parse(self.source.data, left))
         if is_broken(root, self.source.data) and not any(child.is_error for child in root.children):
             self._cannot_read(root)
         else:
@@ -200,14 +200,16 @@ class Evaluator(ShellCommands):
         close = next(child for child in item.children if child.type == ")")
         begin = item.children[1] if item.children[0].type == "(" else item.children[0]
         source = self.source.between(begin.start_byte, close.start_byte)
-        outcome = FAILS
+        needs: dict[str, None] | None = None
         for pattern in split_words(source, frozenset({"|"})):
             if pattern != "|":
                 found = self.conditions.match(subject, pattern, self.source.line(item))
                 if found.value:
                     return found, source, close.end_byte
-                outcome = Truth(None, (*outcome.needs, *found.needs)) if found.value is None else outcome
-        return outcome, source, close.end_byte
+                if found.value is None:
+                    needs = {} if needs is None else needs
+                    needs.update(dict.fromkeys(found.needs))
+        return FAILS if needs is None else Truth(None, tuple(needs)), source, close.end_byte
 
     def _for(self, node: Node) -> None:
         name = node.child_by_field_name("variable")

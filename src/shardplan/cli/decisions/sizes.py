@@ -1,0 +1,69 @@
+"""Several sizes of a cluster on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from shardplan.errors import InputError, shown
+from shardplan.inputs.readers.typed import whole
+
+if TYPE_CHECKING:
+    from shardplan.cli.flags.plan import ClusterFlags
+    from shardplan.cli.question import Asked, QuestionFlags
+
+LAST: Final = ".."
+
+
+def are_several(cluster: ClusterFlags) -> bool:
+    """Whether ``--gpus`` or ``--nodes`` is a range or a list."""
+    return any(mark in text for text in (cluster.num_accelerators, cluster.nodes) if text for mark in (LAST, ","))
+
+
+def asked_at_sizes(model: str | None, flags: QuestionFlags) -> tuple[Asked, list[int]]:
+    """The question at the largest size, and all sizes. Raises InputError."""
+    from shardplan.cli.question import ask
+
+    cluster = flags.cluster
+    if cluster.num_accelerators is None and cluster.nodes is None:
+        return ask(model, flags), []  # which names what is missing
+    if cluster.num_accelerators is not None and cluster.nodes is not None:
+        raise InputError(
+            "--gpus and --nodes are both given",
+            rule="the sizes are given once",
+            hint="leave one of them out",
+        )
+    flag = "--gpus" if cluster.num_accelerators is not None else "--nodes"
+    sizes = sizes_of(cluster.num_accelerators or cluster.nodes or "", flag)
+    last = str(max(sizes))
+    name = "num_accelerators" if flag == "--gpus" else "nodes"
+    asked = ask(model, replace(flags, cluster=replace(cluster, **{name: last})))
+    per_size = 1 if flag == "--gpus" else asked.question.cluster.accelerators_per_node
+    return asked, [size * per_size for size in sizes]
+
+
+def sizes_of(text: str, flag: str) -> list[int]:
+    """The sizes of a range, 64..4096, or of a list, 64,96,128. Raises InputError."""
+    from shardplan.decisions.scale import MOST_SIZES, doubling
+    from shardplan.estimation.question import MAX_NUM_ACCELERATORS
+
+    def size(part: str) -> int:
+        return whole(part, flag, most=MAX_NUM_ACCELERATORS)
+
+    first, is_range, last = text.partition(LAST)
+    if is_range:
+        return doubling(size(first), size(last))
+    parts = text.split(",")
+    if len(parts) > MOST_SIZES:
+        raise InputError(
+            f"{flag} is {shown(text)}; it has {len(parts)} sizes",
+            rule=f"at most {MOST_SIZES} sizes are given",
+            hint=f"give {flag} a range such as 64..4096",
+        )
+    if any(len(part) > 1 and part.startswith("0") for part in parts):
+        raise InputError(
+            f"{flag} is {shown(text)}; a comma is between two sizes",
+            rule=f"{flag} is a range or a list of whole numbers",
+            hint=f"write thousands without a comma: {flag} {text.replace(',', '')}",
+        )
+    return [size(part) for part in parts]

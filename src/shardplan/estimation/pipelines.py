@@ -1,0 +1,221 @@
+"""Seconds of all micro-batches through a pipeline: what stages take together, and how long each waits for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers, is_zero, largest, plus, scaled, where
+from shardplan.costs.overlap import exposed
+from shardplan.estimation.load import Around, BlockLoad, StageWork
+from shardplan.estimation.question import Question
+from shardplan.estimation.times import WorkTimes, between_stages, sent_to_host, sharding_window
+from shardplan.fields import dataclass
+from shardplan.inputs.plan_numbers import PlanNumbers
+from shardplan.memory.activations import applied_share
+from shardplan.schedules.base import Passes, RankPasses
+from shardplan.schedules.pipeline import idle_time, least_bubble, parameter_copies, reads_place, splits_backward
+from shardplan.workload.parts import Parts
+from shardplan.workload.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSum:
+    """One micro-batch through several stages, which share what they hold evenly."""
+
+    passes: Passes
+    """Without exchanges of states. [s]"""
+    free: Numbers
+    """Computation that hides nothing yet. [s]"""
+
+
+def chunk_time(stage: Stage, parts: Parts[BlockLoad]) -> Numbers:
+    """One micro-batch forward and backward through a model chunk, without recomputation. [s]"""
+    return parts.total(stage, lambda part: part.forward + part.backward)
+
+
+def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) -> Numbers:
+    r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
+
+    .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
+
+    ``rounds``: seconds of chunks in groups of which the slowest counts. 1 where there are none. Recomputation makes all
+    chunks slower alike and is left out.
+    """
+    if not rounds:
+        return 1.0
+    return sum((largest(group) for group in rounds[1:]), start=largest(rounds[0])) / largest(s.plain for s in stages)
+
+
+def pipeline_sum(
+    question: Question,
+    numbers: PlanNumbers,
+    around: Around,
+    whole: Stage,
+    work: StageWork,
+    *,
+    num_stages: Numbers | None = None,
+) -> StageSum:
+    """One micro-batch's time summed over all stages, or over ``num_stages`` that hold ``whole`` together.
+
+    A number of recomputed layers applies to each stage; where stages are unlike, their mean stands for all.
+    """
+    num_stages = numbers.pp if num_stages is None else num_stages
+    each = np.maximum(num_stages, 1)
+    share = applied_share(whole.num_layers / each, numbers)
+    passes = work.sum.forward + work.sum.backward
+    again = scaled(share, work.sum.recomputed)
+    free = (work.sum.free_forward + work.sum.free_backward) + scaled(share, work.sum.free_recomputed)
+    kept = sent_to_host(numbers, work, share) / each
+    transfer, offload, left = between_stages(question, numbers, around, kept, free / each)
+    between = num_stages * (transfer + offload + question.profile.microbatch_time)
+    free = free if left is None else free * left
+    if not splits_backward(numbers):
+        whole_passes = Passes(forward=(passes + between) + again, input_gradient=0.0, weight_gradient=0.0)
+        return StageSum(passes=whole_passes, free=free)
+    forward = work.sum.forward + between / 2
+    weight_gradient = work.sum.weight_gradient
+    input_gradient = (passes + between) + again - forward - weight_gradient
+    return StageSum(
+        passes=Passes(forward=forward, input_gradient=input_gradient, weight_gradient=weight_gradient), free=free
+    )
+
+
+def sharded_in_all(question: Question, numbers: PlanNumbers, everyone: StageSum, time: Numbers) -> Numbers:
+    """Exposed exchange of sharded states in all stages of one micro-batch, of which all take ``time``. [s]
+
+    As if stages were alike: each hides the same share behind its computation.
+    """
+    if is_zero(time):
+        return 0.0
+    return exposed(time, sharding_window(question, numbers) * everyone.free, question.profile)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchanges:
+    """What shows of the exchanges of sharded states in one micro-batch."""
+
+    own: Numbers
+    """Of a stage. [s]"""
+    everyone: Numbers
+    """Of all stages (``sharded_in_all``); other stages than this one have equal shares. [s]"""
+
+
+NO_EXCHANGES: Final = Exchanges(own=0.0, everyone=0.0)
+
+
+def passes_of(numbers: PlanNumbers, times: WorkTimes, sharded: Numbers = 0.0) -> Passes:
+    """One micro-batch through a stage, apart by gradient where the schedule runs these apart.
+
+    What comes between stages and ``sharded``, exposed exchanges of states, are shared by forward pass and input
+    gradient.
+    """
+    if not splits_backward(numbers):
+        return Passes(forward=plus(times.microbatch, sharded), input_gradient=0.0, weight_gradient=0.0)
+    return _apart(times, times.weight_gradient, sharded)
+
+
+def _apart(times: WorkTimes, weight_gradient: Numbers, sharded: Numbers) -> Passes:
+    """Forward pass, input gradient with the rest of the backward pass, and weight gradient."""
+    between = plus(times.between, sharded) / 2
+    return Passes(
+        forward=times.forward + between,
+        input_gradient=times.backward - weight_gradient + between,
+        weight_gradient=weight_gradient,
+    )
+
+
+def paced(
+    numbers: PlanNumbers,
+    times: WorkTimes,
+    everyone: Passes,
+    pace: Numbers,
+    *,
+    stage: Stage,
+    behind: Callable[[Stage], Passes],
+    exchanges: Exchanges = NO_EXCHANGES,
+) -> Numbers:
+    """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
+
+    ``everyone``: one micro-batch through all stages; ``behind``: through the stages behind ``stage``, which is asked
+    where the schedule reads the place of a rank; both without exchanges of states; ``pace``: of uneven chunks.
+    """
+    passes = numbers.num_microbatches * plus(times.microbatch, exchanges.own)
+    if np.all(np.asarray(numbers.pp) == 1):
+        return passes
+    if not is_zero(exchanges.everyone):
+        everyone = everyone.lengthened(np.maximum(exchanges.everyone, exchanges.own))
+    own = passes_of(numbers, times, exchanges.own)
+    if reads_place(numbers) and not is_zero(stage.num_behind):
+        own = _placed(numbers, times, everyone, stage=stage, behind=behind, exchanges=exchanges)
+    return passes + idle_time(own, everyone, numbers, pace)
+
+
+def _placed(
+    numbers: PlanNumbers,
+    times: WorkTimes,
+    everyone: Passes,
+    *,
+    stage: Stage,
+    behind: Callable[[Stage], Passes],
+    exchanges: Exchanges,
+) -> RankPasses:
+    """One micro-batch through a stage whose place is known. Behind the first stage are all others."""
+    own = _apart(times, times.weight_gradient if splits_backward(numbers) else 0.0, exchanges.own)
+    is_first = np.equal(stage.rank, 0)
+    if np.all(is_first):
+        return RankPasses.of(own, stage.num_behind, _others(numbers, own, everyone))
+    after = behind(stage)
+    if not is_zero(exchanges.everyone):
+        share = stage.num_behind / np.maximum(np.asarray(numbers.pp) - 1, 1)
+        after = after.lengthened(np.maximum(exchanges.everyone - exchanges.own, 0.0) * share)
+    if np.any(is_first):
+        after = _either(is_first, _others(numbers, own, everyone), after)
+    return RankPasses.of(own, stage.num_behind, after)
+
+
+def _others(numbers: PlanNumbers, own: Passes, everyone: Passes) -> Passes:
+    """One micro-batch through all other stages of one copy of the model; in forward passes where gradients are one."""
+    if splits_backward(numbers):
+        return everyone / parameter_copies(numbers) - own
+    return Passes(forward=everyone.total - own.total, input_gradient=0.0, weight_gradient=0.0)
+
+
+def _either(flags: Flags, yes: Passes, no: Passes) -> Passes:
+    """One or the other, plan by plan."""
+    pairs = zip(yes.parts, no.parts, strict=True)
+    parts = [0.0 if is_zero(one) and is_zero(other) else where(flags, one, other) for one, other in pairs]
+    return Passes(forward=parts[0], input_gradient=parts[1], weight_gradient=parts[2])
+
+
+def head_start(numbers: PlanNumbers, times: WorkTimes, everyone: Passes, stage: Stage) -> Numbers:
+    r"""By how much the time from the first pass of a rank to its last is shorter than that of the first rank. [s]
+
+    .. math:: \frac{r}{v (p - 1)} \sum_{i \ne r} \left(F_i + \max(B_i - W_i, 0)\right)
+
+    The first rank starts first and ends last; the others exchange their states and update them while it still works.
+    The first micro-batch has to come through the r ranks in front, the last one to go back through them. B is the
+    whole backward pass, W = 0, where gradients are one piece. The stages in front count as the mean of the others.
+    """
+    if is_zero(stage.rank) or np.all(np.asarray(numbers.pp) == 1):
+        return 0.0
+    others = everyone - passes_of(numbers, times)
+    way = others.forward
+    if not is_zero(others.input_gradient):
+        way = way + np.maximum(others.input_gradient - others.weight_gradient, 0.0)
+    return np.maximum(way, 0.0) * (stage.rank / (np.maximum(np.asarray(numbers.pp) - 1, 1) * numbers.vp))
+
+
+def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed: Numbers) -> Numbers:
+    r"""All micro-batches on a mean stage, without transfers, with the bubble that every pipeline has at least. [s]
+
+    .. math:: \frac{M + b}{p} \sum_r t_r
+
+    The slowest stage takes no less, with any number of chunks per rank up to ``numbers.vp``. ``passes``,
+    ``recomputed``: seconds of a micro-batch in all stages together. A number of recomputed layers counts as if one
+    stage held all layers: its share of them is the least that any stage has.
+    """
+    again = scaled(applied_share(whole.num_layers, numbers), recomputed)
+    return (numbers.num_microbatches + least_bubble(numbers)) / numbers.pp * (passes + again)

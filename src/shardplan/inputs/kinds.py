@@ -1,0 +1,67 @@
+"""Kinds of layers that a model is made of, as capability records and the evidence name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from shardplan.inputs.layers import Attention, LatentAttention, Layer, MixtureOfExperts
+from shardplan.inputs.model import ModelConfig
+from shardplan.inputs.recurrent import (
+    DeltaAttention,
+    LightningAttention,
+    LinearAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
+
+_RECURRENT: Final[dict[type[object], str]] = {
+    SelectiveScan: "mamba-1",
+    StateSpace: "mamba-2",
+    LinearAttention: "gated-delta-net",
+    DeltaAttention: "kimi-delta-attention",
+    LightningAttention: "lightning-attention",
+    ShortConvolution: "short-convolution",
+}
+"""Mixers that do not read all of the sequence."""
+LAYER_KINDS: Final = (
+    "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", *_RECURRENT.values(),
+    "parallel-mixers", "experts", "multi-token-prediction",
+)  # fmt: skip
+"""All that are told apart. ``latent-attention``: DeepSeek's MLA; ``sparse-attention``: MLA over selected keys;
+``parallel-mixers``: two mixers in one layer (Falcon-H1)."""
+
+
+def layer_kinds(model: ModelConfig) -> tuple[str, ...]:
+    """Those that a model has, in the order of :data:`LAYER_KINDS`."""
+    found = {kind for layer in model.layer_kinds for kind in _kinds_of(layer)}
+    found |= {"multi-token-prediction"} if model.num_mtp_layers else set()
+    return tuple(kind for kind in LAYER_KINDS if kind in found)
+
+
+def recurrent_share(model: ModelConfig) -> float:
+    """Share of the layers with a mixer that has one without attention, or one next to it."""
+    kinds = [{*_mixers_of(layer)} & {*_RECURRENT.values()} for layer in model.layer_kinds]
+    with_mixer = [index for index in model.layer_pattern if model.layer_kinds[index].mixer is not None]
+    return sum(bool(kinds[index]) for index in with_mixer) / max(len(with_mixer), 1)
+
+
+def _kinds_of(layer: Layer) -> Iterator[str]:
+    yield from _mixers_of(layer)
+    if layer.parallel_mixer is not None:
+        yield "parallel-mixers"
+    if isinstance(layer.mlp, MixtureOfExperts):
+        yield "experts"
+
+
+def _mixers_of(layer: Layer) -> Iterator[str]:
+    for mixer in (layer.mixer, layer.parallel_mixer):
+        if isinstance(mixer, Attention):
+            yield "attention"
+            yield from ["sliding-window"] * (mixer.window is not None)
+            yield from ["attention-sinks"] * mixer.sinks
+        elif isinstance(mixer, LatentAttention):
+            yield "latent-attention" if mixer.index_topk is None else "sparse-attention"
+        elif mixer is not None:
+            yield _RECURRENT[type(mixer)]
