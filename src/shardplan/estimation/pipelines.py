@@ -219,3 +219,12 @@ def least_passes(numbers: PlanNumbers, whole: Stage, passes: Numbers, recomputed
     """
     again = scaled(applied_share(whole.num_layers, numbers), recomputed)
     return (numbers.num_microbatches + least_bubble(numbers)) / numbers.pp * (passes + again)
+
+
+def bubble_of_equal(numbers: PlanNumbers) -> Numbers:
+    """Bubble of a rank among equal ones, in micro-batches: p - 1 in 1F1B."""
+    pp = np.asarray(numbers.pp)
+    if np.all(pp == 1):
+        return 0.0
+    own = Passes(forward=0.5, input_gradient=0.5, weight_gradient=0.0)
+    return idle_time(own, Passes(forward=pp / 2, input_gradient=pp / 2, weight_gradient=0.0), numbers)

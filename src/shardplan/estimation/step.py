@@ -92,11 +92,6 @@ class WorkOfStages:
         ]
 
     @cached_property
-    def least_busy(self) -> Numbers:
-        """What the slowest stage takes at least, whatever its states cost: a bound of ``Step.busiest``. [s]"""
-        return largest(self.passes)
-
-    @cached_property
     def head_starts(self) -> list[Numbers]:
         """By how much less time than the first stage every kind needs for its passes. [s]"""
         pairs = zip(self.times, self.kinds, strict=True)
@@ -105,6 +100,11 @@ class WorkOfStages:
     @cached_property
     def _pace(self) -> Numbers:
         return pace_of(self.rounds(), self.times)
+
+    @cached_property
+    def least_busy(self) -> Numbers:
+        """What the slowest stage takes at least, whatever its states cost: a bound of ``Step.busiest``. [s]"""
+        return largest(self.passes)
 
     def _behind(self, kind: int, stage: Stage) -> Passes:
         """One micro-batch through all stages behind one of a kind; the last stage is among the kinds."""

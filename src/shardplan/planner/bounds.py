@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, where
+from shardplan.estimation.pipelines import bubble_of_equal
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
-from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.evaluation import TablePiece, lower, pieces_of
 from shardplan.planner.stopping import Stop, check
 from shardplan.planner.tables import Tables
-from shardplan.schedules.base import Passes
-from shardplan.schedules.pipeline import idle_time, least_bubble
+from shardplan.schedules.pipeline import least_bubble
 
 ROUNDING = 1e-9
 """Share by which a bound may exceed the time that it bounds: sums in another order."""
@@ -56,12 +55,6 @@ def promise_of_points(tables: Tables, points: NDArray[np.intp], slots: NDArray[n
     """
     numbers = tables.with_most_chunks(points, slots)
     passes = numbers.num_microbatches
-    bubble = (passes + _bubble_of_equals(numbers)) / (passes + least_bubble(numbers))
+    bubble = (passes + bubble_of_equal(numbers)) / (passes + least_bubble(numbers))
     about = whole_step(tables.question, tables.least_passes_at(points, slots) * bubble)
     return np.broadcast_to(about, (len(slots), len(points)))
-
-
-def _bubble_of_equals(numbers: PlanNumbers) -> Numbers:
-    """Bubble of a rank among equal ones, in micro-batches: p - 1 in 1F1B."""
-    whole = Passes(forward=np.asarray(numbers.pp) / 2, input_gradient=np.asarray(numbers.pp) / 2, weight_gradient=0.0)
-    return idle_time(Passes(forward=0.5, input_gradient=0.5, weight_gradient=0.0), whole, numbers)
