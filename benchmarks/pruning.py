@@ -72,7 +72,8 @@ def _row(each: Pruning) -> tuple[str, ...]:
 def _measured(model: str, cluster: str, num_accelerators: int, *, runs: int) -> Pruning:
     whole = search(model, cluster, num_accelerators)
     pruned = search(model, cluster, num_accelerators, prune=True)
-    assert (pruned.estimates, pruned.ties) == (whole.estimates, whole.ties)
+    if (pruned.estimates, pruned.ties) != (whole.estimates, whole.ties):
+        raise ValueError(f"the pruned search of {model} has another answer")
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(runs):
         for prune, known in times.items():

@@ -12,6 +12,7 @@ from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
 
 import shardplan
 from shardplan.inputs.plan import Plan
+from shardplan.planner import pruning
 from shardplan.reports.plan_file import read_plan_file
 
 CONTRACT = {
@@ -254,3 +255,22 @@ def test_a_file_starts_from_the_recommended_plan(tmp_path: Path) -> None:
     assert again["plan"] == wanted["plan"]
     assert again["step_time_s"] == wanted["step_time_s"]
     assert run("estimate", "--from", path, "--pick", "recommend").exit_code == 2
+
+
+def test_a_pruned_search_has_the_same_answer_and_says_what_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ten best plans, the plan to take and the alternatives; counts are of what was priced."""
+    monkeypatch.setattr(pruning, "ENOUGH", 64)
+    whole, pruned = answer("plan", *SMALL), answer("plan", *SMALL, "--prune")
+    same = {"plans", "recommended", "explanation", "rejected", "space", "tie_factor", "num_plans_tied"}
+    assert {name: pruned[name] for name in same} == {name: whole[name] for name in same}
+    assert pruned["num_plans_evaluated"] + pruned["num_plans_pruned"] == whole["num_plans_evaluated"]
+    assert whole["num_plans_pruned"] == 0 < pruned["num_plans_pruned"]
+    text = unwrapped(run("plan", *SMALL, "--prune", "--explain").stdout)
+    assert f"of at least {pruned['num_plans_feasible']:,} that fit" in text
+    assert f"{pruned['num_plans_pruned']:,} were not priced" in text
+
+
+def test_pruning_is_of_one_framework() -> None:
+    """All frameworks side by side are compared with their counts."""
+    refused = answer("plan", *SMALL, "--prune", "--stack", "all", status=2)
+    assert "both --stack all and --prune are given" in json.dumps(refused)

@@ -141,7 +141,7 @@ def test_gradients_come_late_only_where_the_sharding_lets_them() -> None:
     question = Question(model=SMALL, cluster=cluster(), num_accelerators=8, job=job)
     shardings = ("ddp", "zero1", "zero2", "zero3")
     found = declare(question, Restrictions(limit={"sharding": shardings, "tp": (1,), "pp": (1,), "cp": (1,)}))
-    survey = survey_of(question, found, objective=SMALLEST)
+    survey = survey_of(question, found).under(SMALLEST)
     for table in survey.tables:
         cells = [(int(k), int(s), int(p)) for k, s, p in np.argwhere(np.isfinite(table.best))]
         for cell, (plan, _) in zip(cells, best_plans(table.tables, cells, SMALLEST), strict=True):

@@ -31,6 +31,7 @@ SAME = [each.name for each in fields(SearchResult) if each.compare and each.name
 def small_pieces() -> Iterator[None]:
     """A limit is looked for among two plans at first, so that small spaces are pruned."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pruning, "ENOUGH", 2)
         patch.setattr(pruning, "FIRST", 1)
         patch.setattr(pruning, "MORE", 2)
         yield
@@ -102,8 +103,9 @@ QUESTIONS = (
 
 
 @pytest.mark.parametrize(("name", "number", "job"), QUESTIONS)
-def test_a_question_of_usual_size(name: str, number: int, job: Job) -> None:
+def test_a_question_of_usual_size(name: str, number: int, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dense and experts: the answer with its reasons and its picture; most plans are left out."""
+    monkeypatch.setattr(pruning, "ENOUGH", 64)
     asked = question(name, number, job)
     limit = {"micro_batch_size": [1, 2, 4], "placement": ["tp-cp-ep-dp-pp"], "etp": [1], "vp": [1, 2, 4]}
     pruned, whole = both(asked, limit=limit)
@@ -126,6 +128,7 @@ def test_where_nothing_fits_every_plan_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("most", [3, 20])
+@pytest.mark.usefixtures("small_pieces")
 def test_simulated_plans_are_the_same(most: int) -> None:
     """Plans that are simulated are within the ties or listed, and none of these is left out."""
     asked = question(*QUESTIONS[0])

@@ -63,8 +63,8 @@ def search(
     estimates, but suggestions. Only plans that a training framework can run are listed: ``stack``, or the usual one of
     the accelerator; with ``stack=None`` no framework limits them. ``stop`` is asked between pieces of work, such as a
     ``Deadline``. ``simulate_top``: at most this many of the best plans are simulated, and ranked by that
-    (``ties.retimed`` has the times); 50 is enough for most questions. ``prune``: plans that a bound shows to be too slow
-    for the answer are left out (``num_plans_pruned``); it is the same answer, but how many plans fit is not known.
+    (``ties.retimed`` has the times); 50 is enough for most questions. ``prune``: plans that a bound shows to be too
+    slow are left out (``num_plans_pruned``); it is the same answer, but how many plans fit is not known.
 
     Raises ``InputError`` for what is unknown or malformed, for what the framework never runs and for ``top`` below one,
     ``SearchStopped`` where ``stop`` says yes.

@@ -27,6 +27,8 @@ from shardplan.planner.ranking import best_cell, cells_with, least_of_different
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tables import Tables
 
+ENOUGH: Final = 1024
+"""Points of a family below which all are priced at once: bounds and pieces take longer than the plans."""
 FIRST: Final = 64
 """Points that are priced to find a limit."""
 MORE: Final = 2
@@ -154,11 +156,11 @@ def pruned(
     return priced_for(found, [goal], stop)
 
 
-def priced_for(found: list[PrunedFamily], goals: Sequence[Goal], stop: Stop | None = None) -> list[PrunedFamily]:
+def priced_for(families: Sequence[PrunedFamily], goals: Sequence[Goal], stop: Stop | None = None) -> list[PrunedFamily]:
     """The same families with all plans priced that ``goals`` ask for too."""
-    found = [each.copy() for each in found]
+    found = [each.copy() for each in families]
     for each in found:
-        size = FIRST
+        size = FIRST if each.tables.family.num_points >= ENOUGH else ENOUGH
         left = [(goal, goal.cells(each.tables.family)) for goal in goals]
         while left:
             left = _price_some(each, found, left, size, stop)

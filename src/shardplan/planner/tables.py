@@ -106,14 +106,14 @@ class Tables:
         return {name: joined_groups([each[name] for each in groups], lengths) for name in groups[0]}
 
     @cached_property
-    def _block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def block_keys(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Points, one for each block that is priced; and for every point which of these it has.
 
         Of a part of a family the blocks of all of it.
         """
         if self.part_of is not None:
-            whole, points = self.part_of
-            return whole._block_keys[0], whole.block_of_point[points]
+            whole, here = self.part_of
+            return whole.block_keys[0], whole.block_of_point[here]
         first, key = self._layout_keys
         points = self.family.points
         columns: list[Any] = [points[name][first] for name in GROUPS]
@@ -129,13 +129,14 @@ class Tables:
     @property
     def block_of_point(self) -> NDArray[np.intp]:
         """Which block every point has."""
-        return self._block_keys[1]
+        return self.block_keys[1]
 
     @cached_property
-    def _blocks(self) -> Parts[BlockLoad]:
+    def blocks(self) -> Parts[BlockLoad]:
+        """Work and activations of every part on every block."""
         if self.part_of is not None:
-            return self.part_of.tables._blocks
-        first, _ = self._block_keys
+            return self.part_of.tables.blocks
+        first, _ = self.block_keys
         groups = gather({name: self._groups[name] for name in GROUPS}, self._layout_keys[1][first])
         numbers = self._numbers(first, np.arange(len(self.family.policies)))
         return price_blocks(self.question, numbers, groups).map(BlockLoad.of)
@@ -146,7 +147,7 @@ class Tables:
         if self.part_of is not None:
             whole, points = self.part_of
             return gather(whole.around, points)
-        first, block = self._block_keys
+        first, block = self.block_keys
         numbers = self._numbers(first, None)
         handover, lengths = [], []
         for part, points in self._by_placement(np.arange(self.family.num_points)):
@@ -161,11 +162,11 @@ class Tables:
 
     def _work(self, depths: Depths) -> tuple[StageWork, Rows]:
         """Work of every composition on every block that plans of these depths have."""
-        rows = self._rows(depths, self._work_compositions, self._block_keys[1])
+        rows = self._rows(depths, self._work_compositions, self.block_keys[1])
         pieces = [*rows.pieces(max(ROWS // len(self.family.policies), 1))]
         stages = [self.layouts.composed(rows.compositions[part]) for part in pieces]
         works = [
-            StageWork.of(stage, self._blocks.at(rows.keys[part], stage))
+            StageWork.of(stage, self.blocks.at(rows.keys[part], stage))
             for stage, part in zip(stages, pieces, strict=True)
         ]
         return concatenated(works, [part.stop - part.start for part in pieces]), rows
@@ -176,7 +177,7 @@ class Tables:
         if self.part_of is not None:
             return self.part_of.tables.whole
         stage = whole_model(self.question.model)
-        return stage, StageWork.of(stage, self._blocks)
+        return stage, StageWork.of(stage, self.blocks)
 
     def _charges(self, depths: Depths) -> tuple[tuple[StateCharge, ...], Rows]:
         """What states cost, for every sharding, by composition and set of degrees that plans of these depths have."""
@@ -225,8 +226,8 @@ class Tables:
 
     def _chunk_times(self, depths: Depths) -> tuple[NDArray[np.float64], Rows]:
         """Seconds of every model chunk on every block that plans of these depths have."""
-        rows = self._rows(depths, [{0, *row.ravel().tolist()} for row in self.layouts.rounds], self._block_keys[1])
-        both = self._both_passes
+        rows = self._rows(depths, [{0, *row.ravel().tolist()} for row in self.layouts.rounds], self.block_keys[1])
+        both = self.both_passes
         times, lengths = [], []
         for part in rows.pieces(ROWS):
             keys = rows.keys[part]
@@ -236,12 +237,12 @@ class Tables:
         return concatenated(times, lengths), rows
 
     @cached_property
-    def _both_passes(self) -> Parts[NDArray[np.float64]]:
+    def both_passes(self) -> Parts[NDArray[np.float64]]:
         """Seconds of a micro-batch forward and backward through every part, on every block."""
         if self.part_of is not None:
-            return self.part_of.tables._both_passes
-        first, _ = self._block_keys
-        return self._blocks.map(lambda part: _row(part.forward + part.backward, first))
+            return self.part_of.tables.both_passes
+        first, _ = self.block_keys
+        return self.blocks.map(lambda part: _row(part.forward + part.backward, first))
 
     @cached_property
     def _stage_compositions(self) -> list[set[int]]:
@@ -326,18 +327,18 @@ class Tables:
     def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
         """Work of stages at some places, all at one of ``depths``."""
         work, rows = self._latest("work", depths, self._work)
-        return _slotted(gather(work, rows.at(*self._found(at, self._block_keys[1]))), slots, self.family)
+        return _slotted(gather(work, rows.at(*self._found(at, self.block_keys[1]))), slots, self.family)
 
     def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points."""
-        return _slotted(gather(self.whole[1], self._block_keys[1][points]), slots, self.family)
+        return _slotted(gather(self.whole[1], self.block_keys[1][points]), slots, self.family)
 
     def least_passes_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> Numbers:
         """What the slowest stage of plans of these points takes at least. [s]"""
         stage, work = self.whole
         numbers = self.with_most_chunks(points, slots)
         again = _of_slots(work.sum.recomputed, slots, self.family)
-        index = self._block_keys[1][points]
+        index = self.block_keys[1][points]
         both, again = gather((work.sum.forward + work.sum.backward, again), index)
         return least_passes(numbers, stage, both, again)
 
@@ -353,7 +354,7 @@ class Tables:
         if not groups:
             return []
         times, rows = self._latest("chunks", depths, self._chunk_times)
-        key = self._block_keys[1]
+        key = self.block_keys[1]
         return [[times[..., rows.at(*self._found((chunks, points), key))] for chunks in group] for group in groups]
 
     def charge_at(self, sharding: int, depths: Depths, at: Places) -> StateCharge:

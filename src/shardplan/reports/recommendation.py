@@ -121,10 +121,11 @@ def ties_sentence(ties: Ties, num_feasible: int, *, is_least: bool = False) -> s
     if ties.num_plans == 1:
         return f"No other plan comes within {share} of the fastest."
     roomy = ties.num_with_headroom
+    plans = f"{'at least' if is_least else 'the'} {num_feasible:,} plans"
     count = "all of them" if roomy == ties.num_plans else f"{roomy:,} of them" if roomy else "none of them"
     return (
         f"Step times within {share} are too close to call, by measured pairs of configurations: {ties.num_plans:,} of "
-        f"{'at least' if is_least else 'the'} {num_feasible:,} plans that fit tie with the fastest. At the upper end of the memory band {count} "
+        f"{plans} that fit tie with the fastest. At the upper end of the memory band {count} "
         f"still {'fits' if roomy == 1 else 'fit'}."
     )
 

@@ -17,8 +17,8 @@ from shardplan.reports.recommendation import against_fastest, faster_by, reason,
 from shardplan.reports.texts.answer import sentence
 from shardplan.reports.texts.explanation import account_sentences, alone_text, best_texts, limits_sentences
 from shardplan.units import format_bytes, format_time
-from shardplan.web.pages.rendering import fragment, is_in_page, parts
-from shardplan.web.planning.answered import PageAnswer, answered, first_look
+from shardplan.web.pages.rendering import fragment, parts
+from shardplan.web.planning.answered import PageAnswer, answered
 from shardplan.web.planning.changes import changed
 from shardplan.web.planning.compared import side, sides, why_not
 from shardplan.web.planning.space import IN_TABLE, points_of, space_record
@@ -45,19 +45,15 @@ async def worked_out(request: Request, question: PageQuestion, what: str, work: 
 async def the_answer(request: Request) -> HTMLResponse:
     """The verdict and the best plans, or what would fit."""
     question = await question_of(request)
-    is_known = request.app.state.workplace.cache.get(question.key("search")) is not None
-    look = None
-    if not (is_known or "whole" in request.query_params or is_in_page(request)):
-        look = await answer(request, lambda stop: first_look(question, stop))
-    context = await answer_context(request, question, look)
+    context = await answer_context(request, question)
     pieces = {"why": why} | ({"one": one} if question.show else {}) | ({"compare": compare} if question.pins else {})
     later = await parts(request, **pieces) if context["verdict"] else {}
     return fragment(request, "plan_answer.html", address=f"/?{question.query()}", parts=later, **context)
 
 
-async def answer_context(request: Request, question: PageQuestion, look: PageAnswer | None = None) -> dict[str, Any]:
-    """What the template of the answer needs; ``look``: a first look, in place of the whole search."""
-    found = look or await asked(request, question)
+async def answer_context(request: Request, question: PageQuestion) -> dict[str, Any]:
+    """What the template of the answer needs."""
+    found = await asked(request, question)
     shared = {"question": question, "found": found}
     if found.best is None:
         return {**shared, "verdict": None, **_nothing(question, found)}

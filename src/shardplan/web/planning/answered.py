@@ -11,7 +11,6 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
 from shardplan.fields import dataclass
 from shardplan.frameworks.defaults import switches_in_stack
-from shardplan.inputs.plan import DEFAULT_PLACEMENT
 from shardplan.planner.related.neighbours import offers_of
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
@@ -21,8 +20,6 @@ from shardplan.web.state import LOCK, FieldError, PageQuestion, blamed, plan_in
 
 LISTED: Final = 24
 """Plans of the table."""
-LISTED_FIRST: Final = 12
-"""Plans of the table of a first look."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +29,6 @@ class PageAnswer:
     put: PutQuestion
     result: SearchResult
     locks: dict[str, tuple[str, ...]]
-    is_first_look: bool = False
-    """Whether it is the best of the usual plans, while all others are still searched."""
 
     @cached_property
     def best(self) -> Estimate | None:
@@ -57,16 +52,6 @@ class PageAnswer:
         return replace(self.result, offers=offers)
 
 
-USUAL_SPACE: Final[dict[str, tuple[object, ...]]] = {
-    "placement": (DEFAULT_PLACEMENT,),
-    "sharding": ("zero1", "zero3"),
-    "sharding_degree": (None,),
-    "vp": (1, 2, 3, 4, 6, 8),
-    "etp": (1,),
-}
-"""Where a first look searches: a twentieth of the plans of DeepSeek-V3 on 2,048 accelerators."""
-
-
 def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
     """Searches. Raises FieldError and InputError, and ``SearchStopped`` where ``stop`` says so."""
     put, locks = question.put(), question.restrictions()
@@ -80,23 +65,6 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
         field = blamed(error, locks)
         raise FieldError(error, f"{LOCK}{field}" if field else "stack") from None
     return _answered(put, result, locks)
-
-
-def first_look(question: PageQuestion, stop: Stop) -> PageAnswer | None:
-    """The best of the usual plans, where all of them take long; None where a whole search is quick, or nothing fits."""
-    put, locks = question.put(), question.restrictions()
-    if not put.question.model.is_moe:
-        return None
-    limit = {**USUAL_SPACE, **locks}
-    try:
-        result = search_question(
-            put.question, top=LISTED_FIRST, limit=limit, stack=put.stack, stop=stop, suggestions=False
-        )
-    except SearchStopped:
-        raise
-    except ShardplanError:
-        return None  # the whole search says what is wrong
-    return replace(_answered(put, result, locks), is_first_look=True) if result.estimates else None
 
 
 def _answered(put: PutQuestion, result: SearchResult, locks: dict[str, tuple[str, ...]]) -> PageAnswer:

@@ -8,7 +8,7 @@ let pending = null;
 
 const isAnswer = (event) => event.detail.target === answer();
 
-// `continues`: a first look is there, which is an answer to the question that is asked.
+// `continues`: what is shown is an answer to the question that is asked, and more of it comes.
 function stale(isStale, continues = false) {
   answer().setAttribute("aria-busy", String(isStale && !continues));
   document.body.classList.toggle("busy", isStale);
