@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, is_zero, largest, plus, scaled, where
+from shardplan.arrays import Flags, Numbers, is_number, is_zero, largest, plus, scaled, where
 from shardplan.costs.overlap import exposed
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
@@ -147,6 +147,8 @@ def paced(
         return passes
     if not is_zero(exchanges.everyone):
         everyone = everyone.lengthened(np.maximum(exchanges.everyone, exchanges.own))
+        if not is_number(pace, 1.0):  # chunks of a rank share its exchanges evenly
+            pace = 1 + (pace - 1) * (times.microbatch / (times.microbatch + exchanges.own))
     own = passes_of(numbers, times, exchanges.own)
     if reads_place(numbers) and not is_zero(stage.num_behind):
         own = _placed(numbers, times, everyone, stage=stage, behind=behind, exchanges=exchanges)
