@@ -21,8 +21,8 @@ from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
-from shardplan.estimation.pipelines import (
-    Exchanges,
+from shardplan.estimation.parts.pipelines import (
+    ShardedTimes,
     StageSum,
     chunk_time,
     head_start,
@@ -30,6 +30,7 @@ from shardplan.estimation.pipelines import (
     pipeline_sum,
     sharded_in_all,
 )
+from shardplan.estimation.parts.step_ends import StepEnds
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -42,7 +43,6 @@ from shardplan.estimation.stage_memory import (
     state_memory,
 )
 from shardplan.estimation.step import fixed_time, sharding_time, straggler_factor, whole_step
-from shardplan.estimation.step_ends import StepEnds
 from shardplan.estimation.times import StateTimes, WorkTimes, once_windows, state_times, work_times
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
@@ -331,7 +331,7 @@ class PlanColumns:
             self._spread(self._pace),
             stage=self.rows.stages.stages,
             behind=self._behind,
-            exchanges=Exchanges(own=self._state_times.sharded, everyone=self._spread(in_all)),
+            exchanges=ShardedTimes(own=self._state_times.sharded, everyone=self._spread(in_all)),
         )
 
     @cached_property

@@ -94,7 +94,7 @@ def sharded_in_all(question: Question, numbers: PlanNumbers, everyone: StageSum,
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exchanges:
+class ShardedTimes:
     """What shows of the exchanges of sharded states in one micro-batch."""
 
     own: Numbers
@@ -103,7 +103,7 @@ class Exchanges:
     """Of all stages (``sharded_in_all``); other stages than this one have equal shares. [s]"""
 
 
-NO_EXCHANGES: Final = Exchanges(own=0.0, everyone=0.0)
+NO_SHARDED_TIMES: Final = ShardedTimes(own=0.0, everyone=0.0)
 
 
 def passes_of(numbers: PlanNumbers, times: WorkTimes, sharded: Numbers = 0.0) -> Passes:
@@ -135,7 +135,7 @@ def paced(
     *,
     stage: Stage,
     behind: Callable[[Stage], Passes],
-    exchanges: Exchanges = NO_EXCHANGES,
+    exchanges: ShardedTimes = NO_SHARDED_TIMES,
 ) -> Numbers:
     """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
 
@@ -162,7 +162,7 @@ def _placed(
     *,
     stage: Stage,
     behind: Callable[[Stage], Passes],
-    exchanges: Exchanges,
+    exchanges: ShardedTimes,
 ) -> RankPasses:
     """One micro-batch through a stage whose place is known. Behind the first stage are all others."""
     own = _apart(times, times.weight_gradient if splits_backward(numbers) else 0.0, exchanges.own)
