@@ -351,7 +351,7 @@ class PlanColumns:
 
     @cached_property
     def _pace(self) -> Numbers:
-        """By how much uneven chunks slow a micro-batch of every plan; see ``times.pace_of``."""
+        """By how much uneven chunks slow a micro-batch of every plan; see ``pipelines.pace_of``."""
         chunks = self.rows.chunks
         if chunks is None:
             return 1.0
