@@ -22,7 +22,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return (np.maximum(needed - gone, 0.0))",
     ): "what needs nothing needs nothing beyond what is gone: the condition saves work",
     (
-        "estimation/pipelines.py",
+        "estimation/parts/pipelines.py",
         "if np.all(np.asarray(numbers.pp) == 1):",
         "if np.all(np.asarray(numbers.pp) == 0):",
     ): "one stage alone is all stages, so that it waits for nothing but rounding: the condition saves work",

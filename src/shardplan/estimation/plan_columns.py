@@ -21,8 +21,8 @@ from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork
 from shardplan.estimation.parts.chunk_memory import MemoryParts, memory_parts
 from shardplan.estimation.parts.once_a_step import OnceAStep, StepTraffic
-from shardplan.estimation.pipelines import (
-    Exchanges,
+from shardplan.estimation.parts.pipelines import (
+    ShardedTimes,
     StageSum,
     chunk_time,
     head_start,
@@ -30,6 +30,7 @@ from shardplan.estimation.pipelines import (
     pipeline_sum,
     sharded_in_all,
 )
+from shardplan.estimation.parts.step_ends import StepEnds
 from shardplan.estimation.plan_rows import Index, PlanRows, StageRows
 from shardplan.estimation.pricing import HeldStates, Prices, price
 from shardplan.estimation.question import Question
@@ -95,7 +96,7 @@ class PlanColumns:
     @cached_property
     def step_time(self) -> Column:
         """One optimizer step of every plan. [s]"""
-        return self._each(whole_step(self.question, self._busy))
+        return self._each(whole_step(self.question, self._ends.busy))
 
     @cached_property
     def slowest(self) -> Index:
@@ -268,14 +269,13 @@ class PlanColumns:
     def _other_terms(self) -> dict[str, Numbers]:
         """What comes between micro-batches and once a step, and how long the slowest stage waits for others. [s]"""
         m, at = self.numbers.num_microbatches, self._at_slowest
-        times, states, last = self._times, self._state_times, self._at_last
-        start = np.where(self._ends_first, 0.0, at(self._head_start))
-        waiting = at(self._paced) - start - m * (at(times.microbatch) + at(states.sharded))
+        times, states, each, last = self._times, self._state_times, self.rows.stages.each, self._ends.last
+        waiting = self._ends.waiting - m * (at(times.microbatch) + at(states.sharded))
         return {
-            "dp_communication": m * at(states.sharded) + last(states.reduce) + last(states.gather),
+            "dp_communication": m * at(states.sharded) + each(states.reduce)[last] + each(states.gather)[last],
             "pp_communication": m * at(times.transfer),
             "offload": m * at(times.offload),
-            "optimizer": last(states.update),
+            "optimizer": each(states.update)[last],
             "fixed": m * times.overhead + fixed_time(self.question),
             "bubble": where(np.greater(self.numbers.pp, 1), waiting, 0.0),
         }
@@ -331,7 +331,7 @@ class PlanColumns:
             self._spread(self._pace),
             stage=self.rows.stages.stages,
             behind=self._behind,
-            exchanges=Exchanges(own=self._state_times.sharded, everyone=self._spread(in_all)),
+            exchanges=ShardedTimes(own=self._state_times.sharded, everyone=self._spread(in_all)),
         )
 
     @cached_property
@@ -351,7 +351,7 @@ class PlanColumns:
 
     @cached_property
     def _pace(self) -> Numbers:
-        """By how much uneven chunks slow a micro-batch of every plan; see ``times.pace_of``."""
+        """By how much uneven chunks slow a micro-batch of every plan; see ``pipelines.pace_of``."""
         chunks = self.rows.chunks
         if chunks is None:
             return 1.0
@@ -380,31 +380,14 @@ class PlanColumns:
         return self._each(sum(moved, start=np.zeros(1))) > 0
 
     @cached_property
-    def _busy(self) -> Column:
-        """What every plan spends on a step, the fixed time and stragglers apart. [s]"""
-        return np.maximum(self._after_first, self.rows.stages.largest(self._own_end))
+    def _ends(self) -> StepEnds:
+        return StepEnds(
+            rows=self.rows.stages, passes=self._paced, head_start=self._head_start, once=self._state_times.once
+        )
 
-    @cached_property
+    @property
     def _slowest(self) -> Index:
-        """The stage of every plan whose passes are longest, or that ends after the first one."""
-        rows = self.rows.stages
-        return np.where(self._ends_first, rows.at_largest(self._paced), rows.at_largest(self._own_end))
-
-    @cached_property
-    def _after_first(self) -> Column:
-        """When the first stage of every plan has updated its states, after the longest of all passes. [s]"""
-        rows = self.rows.stages
-        return rows.largest(self._paced) + rows.each(self._state_times.once)[rows.first]
-
-    @cached_property
-    def _own_end(self) -> Column:
-        """When every stage has updated its states, from its own first pass. [s]"""
-        return self.rows.stages.each(self._paced - self._head_start + self._state_times.once)
-
-    @cached_property
-    def _ends_first(self) -> NDArray[np.bool_]:
-        """Whether the first stage of a plan ends its step."""
-        return self.rows.stages.largest(self._own_end) <= self._after_first
+        return self._ends.slowest
 
     @cached_property
     def _fullest(self) -> Index:
@@ -435,11 +418,6 @@ class PlanColumns:
 
     def _at_slowest(self, values: Numbers) -> Column:
         return self.rows.stages.each(values)[self._slowest]
-
-    def _at_last(self, values: Numbers) -> Column:
-        """Of the stage of every plan that ends its step."""
-        rows = self.rows.stages
-        return rows.each(values)[np.where(self._ends_first, rows.first, self._slowest)]
 
 
 def _of(sent: dict[str, tuple[Numbers, ...]], dimension: str, tier: int) -> Numbers:

@@ -16,9 +16,9 @@ import numpy as np
 from shardplan.arrays import Flags, Numbers, all_hold, is_number, is_zero, largest
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.load import Around, Loads, StageStates, StageWork, StateLoad
-from shardplan.estimation.pipelines import (
-    NO_EXCHANGES,
-    Exchanges,
+from shardplan.estimation.parts.pipelines import (
+    NO_SHARDED_TIMES,
+    ShardedTimes,
     StageSum,
     chunk_time,
     head_start,
@@ -74,9 +74,9 @@ class WorkOfStages:
     @cached_property
     def passes(self) -> list[Numbers]:
         """All micro-batches and the time in which a stage waits for others, for every kind. [s]"""
-        return self.passes_with([NO_EXCHANGES] * len(self.kinds))
+        return self.passes_with([NO_SHARDED_TIMES] * len(self.kinds))
 
-    def passes_with(self, exchanges: Sequence[Exchanges]) -> list[Numbers]:
+    def passes_with(self, exchanges: Sequence[ShardedTimes]) -> list[Numbers]:
         """The same with exchanges of sharded states in every micro-batch. [s]"""
         return [
             paced(
@@ -156,7 +156,7 @@ class Step:
         passes = work.passes
         if not is_zero(self.sharding_time):
             everyone = sharded_in_all(self.question, work.numbers, work.everyone, self.sharding_time)
-            passes = work.passes_with([Exchanges(own=each.sharded, everyone=everyone) for each in states])
+            passes = work.passes_with([ShardedTimes(own=each.sharded, everyone=everyone) for each in states])
         others = zip(passes[1:], work.head_starts[1:], states[1:], strict=True)
         after_first = largest(passes) + states[0].once
         return largest([after_first, *(each - start + own.once for each, start, own in others)])

@@ -30,7 +30,7 @@ from shardplan.costs.collectives import Group, groups_of, joined_groups
 from shardplan.estimation.charge import StateCharge, state_charge
 from shardplan.estimation.layout import whole_model
 from shardplan.estimation.load import Around, BlockLoad, StageStates, StageWork, StateLoad
-from shardplan.estimation.pipelines import least_passes
+from shardplan.estimation.parts.pipelines import least_passes
 from shardplan.estimation.pricing import num_logits, output_bytes, price_blocks, price_handover, price_states
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import Rounds, sharding_time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Final
@@ -120,16 +120,18 @@ class Pieces:
 
 def pieces_of(schedule: Schedule, at: Pipeline, times: ChunkTimes) -> Pieces:
     """The pieces of a step. Those of an order that does not depend on times are kept for the next step."""
-    if type(schedule).order is PipelineSchedule.order and at.pp * at.vp * at.num_microbatches <= KEPT_PASSES:
-        counts = (int(count) for count in (at.pp, at.vp, at.num_microbatches, at.group_size))
-        return _fixed(schedule, *counts)
+    small = at.pp * at.vp * at.num_microbatches <= KEPT_PASSES
+    if small and isinstance(schedule, PipelineSchedule) and type(schedule).order is PipelineSchedule.order:
+        return _fixed(schedule, type(schedule).events, *map(int, (at.pp, at.vp, at.num_microbatches, at.group_size)))
     return Pieces.of(schedule, at, schedule.order(at, times))
 
 
 @lru_cache(maxsize=32)
-def _fixed(schedule: PipelineSchedule, pp: int, vp: int, num_microbatches: int, group_size: int) -> Pieces:
+def _fixed(schedule: Schedule, events: Callable[..., Orders], *counts: int) -> Pieces:
+    """``events`` of the schedule, for its ranks, chunks per rank, micro-batches and group size."""
+    pp, vp, num_microbatches, group_size = counts
     at = Pipeline(pp=pp, vp=vp, num_microbatches=num_microbatches, group_size=group_size)
-    return Pieces.of(schedule, at, schedule.events(pp, vp, num_microbatches, group_size))
+    return Pieces.of(schedule, at, events(schedule, *counts))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from shardplan.arrays import Flags, Numbers, is_zero, largest, plus, scaled, where
+from shardplan.arrays import Flags, Numbers, is_number, is_zero, largest, plus, scaled, where
 from shardplan.costs.overlap import exposed
 from shardplan.estimation.load import Around, BlockLoad, StageWork
 from shardplan.estimation.question import Question
@@ -94,7 +94,7 @@ def sharded_in_all(question: Question, numbers: PlanNumbers, everyone: StageSum,
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exchanges:
+class ShardedTimes:
     """What shows of the exchanges of sharded states in one micro-batch."""
 
     own: Numbers
@@ -103,7 +103,7 @@ class Exchanges:
     """Of all stages (``sharded_in_all``); other stages than this one have equal shares. [s]"""
 
 
-NO_EXCHANGES: Final = Exchanges(own=0.0, everyone=0.0)
+NO_SHARDED_TIMES: Final = ShardedTimes(own=0.0, everyone=0.0)
 
 
 def passes_of(numbers: PlanNumbers, times: WorkTimes, sharded: Numbers = 0.0) -> Passes:
@@ -135,7 +135,7 @@ def paced(
     *,
     stage: Stage,
     behind: Callable[[Stage], Passes],
-    exchanges: Exchanges = NO_EXCHANGES,
+    exchanges: ShardedTimes = NO_SHARDED_TIMES,
 ) -> Numbers:
     """All micro-batches of a step through a stage, and the time in which it waits for others. [s]
 
@@ -147,6 +147,8 @@ def paced(
         return passes
     if not is_zero(exchanges.everyone):
         everyone = everyone.lengthened(np.maximum(exchanges.everyone, exchanges.own))
+        if not is_number(pace, 1.0):  # chunks of a rank share its exchanges evenly
+            pace = 1 + (pace - 1) * (times.microbatch / (times.microbatch + exchanges.own))
     own = passes_of(numbers, times, exchanges.own)
     if reads_place(numbers) and not is_zero(stage.num_behind):
         own = _placed(numbers, times, everyone, stage=stage, behind=behind, exchanges=exchanges)
@@ -160,7 +162,7 @@ def _placed(
     *,
     stage: Stage,
     behind: Callable[[Stage], Passes],
-    exchanges: Exchanges,
+    exchanges: ShardedTimes,
 ) -> RankPasses:
     """One micro-batch through a stage whose place is known. Behind the first stage are all others."""
     own = _apart(times, times.weight_gradient if splits_backward(numbers) else 0.0, exchanges.own)
