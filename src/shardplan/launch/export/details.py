@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.shell import Given, Word
@@ -61,6 +61,27 @@ def llama3_factor(case: LaunchCase) -> float | None:
         return None
     factor = known.get("factor")
     return factor if isinstance(factor, float) else None
+
+
+class Yarn(NamedTuple):
+    """Numbers of YaRN (arXiv 2309.00071) as ``config.json`` names them; where one is not stated, its default there."""
+
+    factor: float
+    original_max_position_embeddings: float
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    truncate: bool = True
+    """Whether the range between the two kinds of frequencies ends at whole numbers."""
+
+
+def yarn_of(case: LaunchCase) -> Yarn | None:
+    """The scaling of rotary positions where it is YaRN and nothing of it has another name."""
+    known: dict[str, Any] = dict(case.model.details.rope_scaling)
+    numbers = {name: value for name, value in known.items() if name not in ("rope_type", "type")}
+    is_whole = {"factor", "original_max_position_embeddings"} <= {*numbers} <= {*Yarn._fields}
+    return Yarn(**numbers) if case.model.details.scaling_kind == "yarn" and is_whole else None
 
 
 def unlike_details(case: LaunchCase, said: Sequence[str]) -> tuple[str, ...]:

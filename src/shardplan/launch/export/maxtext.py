@@ -15,12 +15,14 @@ from shardplan.launch.export.details import (
     NORM_EPSILON,
     ROTARY_BASE,
     SILU,
+    Yarn,
     detail_placeholders,
     detail_word,
     llama3_factor,
     number_text,
     unknown_details,
     unlike_details,
+    yarn_of,
 )
 from shardplan.launch.export.megatron_lm import training_placeholders
 from shardplan.launch.export.shell import Given, Launcher, LaunchText, Word, bash
@@ -110,12 +112,39 @@ def _details_said(case: LaunchCase) -> tuple[str, ...]:
     """Details that keys state: the gate's function, positions of Llama 3.1, the router of DeepSeek's layers."""
     known = case.model.details
     acts = ("hidden_act",) if known.hidden_act in SILU else ()
-    scaling = () if llama3_factor(case) != _LLAMA3_FACTOR else ("rope_scaling",)
+    scaling = ("rope_scaling",) if _positions(case) else ()
     return (*acts, *scaling, *(("router",) if _block(case) == "deepseek" else ()))
 
 
 def _positions(case: LaunchCase) -> dict[str, Any]:
-    return {"rope_type": "llama3.1", "rope_use_scale": True} if llama3_factor(case) == _LLAMA3_FACTOR else {}
+    """The scaling of rotary positions: that of Llama 3.1, or YaRN; empty where keys do not say it."""
+    if llama3_factor(case) == _LLAMA3_FACTOR:
+        return {"rope_type": "llama3.1", "rope_use_scale": True}
+    yarn, is_latent = yarn_of(case), isinstance(case.decoder.attention, LatentAttention)
+    return {} if yarn is None else _yarn(case, yarn, is_latent=is_latent)
+
+
+def _yarn(case: LaunchCase, yarn: Yarn, *, is_latent: bool) -> dict[str, Any]:
+    """Keys of YaRN; numbers are whole, and latent attention scales scores and not positions."""
+    whole = {
+        "original_max_position_embeddings": yarn.original_max_position_embeddings,
+        "rope_factor": yarn.factor,
+        "beta_fast": yarn.beta_fast,
+        "beta_slow": yarn.beta_slow,
+    }
+    scales_scores = is_latent and yarn.mscale is not None and yarn.mscale == yarn.mscale_all_dim
+    scales_positions = not is_latent and yarn.mscale is None and yarn.mscale_all_dim is None
+    if any(value % 1 for value in whole.values()) or not (scales_scores or scales_positions):
+        return {}
+    return {
+        "rope_type": "yarn",
+        "max_position_embeddings": case.model.max_position_embeddings,
+        **{name: int(value) for name, value in whole.items()},
+        **({"mscale": number_text(yarn.mscale)} if scales_scores and yarn.mscale is not None else {}),
+        "rope_truncate": yarn.truncate,
+        "rope_interleave": is_latent,
+        "rope_attention_scaling": scales_positions,
+    }
 
 
 def _router(case: LaunchCase) -> dict[str, Any]:

@@ -13,17 +13,9 @@ from typing import Any, Final
 from shardplan.inputs.layers import LatentAttention
 from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.details import (
-    NORM_EPSILON,
-    ROTARY_BASE,
-    detail_placeholders,
-    detail_word,
-    llama3_factor,
-    number_text,
-    unknown_details,
-    unlike_details,
-)
+from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
 from shardplan.launch.export.megatron_lm import training_placeholders
+from shardplan.launch.export.megatron_positions import scaling_of_bridge
 from shardplan.launch.export.shell import Given, LaunchText, Word, bash
 from shardplan.launch.export.words import pairs
 from shardplan.launch.export.written import Export, Placeholder, head, losses
@@ -38,12 +30,10 @@ SAID: Final = ("attention", "dropout", "grad_dtype", "moe_dispatcher", "blocking
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-Bridge does not express on its command line."""
-    details = core.details_said(case, _activation(case))
-    scaling = () if llama3_factor(case) is None else ("rope_scaling",)
     lost = (
         *_gradients(case),
         *losses(case, said=SAID, features=core.features(case.decoder)),
-        *unlike_details(case, (*details, *scaling)),
+        *core.lost_details(case, _activation(case), states_scaling=scaling_of_bridge(case) is not None),
     )
     relied = _relies_on(case)
     script = LaunchText(
@@ -93,9 +83,7 @@ def _recipe(case: LaunchCase) -> str:
 
 
 def _model(case: LaunchCase) -> list[Sequence[Word]]:
-    values, factor = model_values(case), llama3_factor(case)
-    if factor is not None:
-        values |= {"rope_scaling": True, "rope_scaling_factor": number_text(factor)}
+    values = {**model_values(case), **(scaling_of_bridge(case) or {})}
     return [
         *([f"model.{name}={text(value)}"] for name, value in values.items()),
         [f"model.activation_func={_activation(case)}"],

@@ -13,7 +13,7 @@ from typing import Any, Final
 from shardplan.inputs.layers import Attention, LatentAttention, MixtureOfExperts
 from shardplan.launch.export.case import LaunchCase
 from shardplan.launch.export.decoder import Decoder
-from shardplan.launch.export.details import SILU, number_text
+from shardplan.launch.export.details import SILU, number_text, unlike_details
 
 FEATURES: Final = (
     "layer_norm", "learned_positions", "tied_embeddings", "mtp", "windows", "no_rotary", "latent_attention",
@@ -65,6 +65,12 @@ def _details(case: LaunchCase) -> dict[str, Any]:
     if case.decoder.experts is not None and details.routed_scaling_factor not in (None, 1):
         found["moe_router_topk_scaling_factor"] = number_text(details.routed_scaling_factor)
     return found
+
+
+def lost_details(case: LaunchCase, activation: str | None, *, states_scaling: bool) -> tuple[str, ...]:
+    """Known details that the launch files of a framework on Megatron Core do not state."""
+    scaling = ("rope_scaling",) if states_scaling else ()
+    return unlike_details(case, (*details_said(case, activation), *scaling))
 
 
 def details_said(case: LaunchCase, activation: str | None) -> tuple[str, ...]:

@@ -11,16 +11,8 @@ from typing import Any, Final
 
 from shardplan.launch.export import megatron_core as core
 from shardplan.launch.export.case import LaunchCase
-from shardplan.launch.export.details import (
-    NORM_EPSILON,
-    ROTARY_BASE,
-    detail_placeholders,
-    detail_word,
-    llama3_factor,
-    number_text,
-    unknown_details,
-    unlike_details,
-)
+from shardplan.launch.export.details import NORM_EPSILON, ROTARY_BASE, detail_placeholders, detail_word, unknown_details
+from shardplan.launch.export.megatron_positions import scaling_of_megatron_lm
 from shardplan.launch.export.shell import Given, LaunchText, Word, bash
 from shardplan.launch.export.words import flags
 from shardplan.launch.export.written import Export, Placeholder, head, losses
@@ -32,11 +24,9 @@ _ADAM_16: Final = ("bf16", "fp16")
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what Megatron-LM does not express."""
-    details = core.details_said(case, _activation(case))
-    scaling = () if llama3_factor(case) is None else ("rope_scaling",)
     lost = (
         *losses(case, said=_said(case), features=core.features(case.decoder)),
-        *unlike_details(case, (*details, *scaling)),
+        *core.lost_details(case, _activation(case), states_scaling=scaling_of_megatron_lm(case) is not None),
     )
     relied = _relies_on(case)
     script = LaunchText(
@@ -78,9 +68,7 @@ def _text(name: str, value: Any) -> str:
 def _model(case: LaunchCase) -> list[Sequence[Word]]:
     d, fields = case.decoder, core.model_fields(case)
     rotary: list[Sequence[Word]] = [["--rotary-base", detail_word(case, ROTARY_BASE)]] if any(d.rotary) else []
-    factor = llama3_factor(case)
-    if factor is not None:
-        rotary.append(["--use-rope-scaling", "--rope-scaling-factor", number_text(factor)])
+    rotary += scaling_of_megatron_lm(case) or []
     has_bias = fields.pop("add_bias_linear")
     if not core.is_gqa(d):
         fields.pop("num_query_groups", None)

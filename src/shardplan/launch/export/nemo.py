@@ -18,7 +18,6 @@ from shardplan.launch.export.details import (
     detail_placeholders,
     detail_word,
     unknown_details,
-    unlike_details,
 )
 from shardplan.launch.export.megatron_bridge import model_values, text
 from shardplan.launch.export.megatron_lm import training_placeholders
@@ -35,8 +34,8 @@ def export(case: LaunchCase) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
     features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
     said = SAID if case.job.software.moe_dispatcher == "hybridep" else (*SAID, "moe_dispatcher")
-    details = core.details_said(case, _activation(case))
-    lost = (*_vocabulary(case), *losses(case, said=said, features=features), *unlike_details(case, details))
+    unsaid = core.lost_details(case, _activation(case), states_scaling=False)
+    lost = (*_vocabulary(case), *losses(case, said=said, features=features), *unsaid)
     relied = _relies_on(case)
     script = LaunchText(
         head=head(case, lost, relied),
