@@ -315,3 +315,31 @@ def test_names_cannot_end_a_comment() -> None:
         "megatron-lm", model=model, cluster=load_cluster("dgx-h100"), num_accelerators=8, job=job, plan=Plan()
     )
     assert not re.search(r"(?m)^rm", made.files["launch.sh"])
+
+
+YARN = {
+    ("megatron-lm", "deepseek-v3"): ["--rope-type yarn", "--rotary-scaling-factor 40", "--mscale-all-dim 1"],
+    ("megatron-bridge", "kimi-k2"): ["model.rotary_scaling_factor=32", "model.beta_fast=1", "model.mscale_all_dim=1"],
+    ("megatron-bridge", "gpt-oss-20b"): [
+        "model.position_embedding_type=yarn",
+        "model.yarn_rotary_scaling_factor=32",
+        "model.yarn_correction_range_round_to_int=false",
+    ],
+    ("maxtext", "deepseek-v3"): ["rope_factor=40", "mscale=1", "rope_attention_scaling=false", "rope_truncate=true"],
+    ("maxtext", "gpt-oss-20b"): ["rope_factor=32", "rope_attention_scaling=true", "rope_truncate=false"],
+}
+
+
+@pytest.mark.parametrize("case", YARN, ids="-".join)
+def test_yarn_is_written_as_the_model_states_it(case: tuple[str, str]) -> None:
+    cluster, plan = ("tpu-v5p-pod", {"sharding": "zero3"}) if case[0] == "maxtext" else ("dgx-h100", {"ep": 8})
+    export = Launch(*case, cluster, 256, plan).export()
+    lines = [line.strip(" \\") for line in "".join(export.files.values()).splitlines()]
+    assert {*YARN[case]} <= {*lines}
+    assert not any("scaling of rotary" in each for each in export.not_expressed)
+
+
+def test_yarn_is_named_where_a_number_of_it_is_no_option() -> None:
+    export = Launch("megatron-lm", "kimi-k2", "dgx-h100", 256, {"ep": 8}).export()  # beta_fast 1 is no option there
+    assert any("yarn" in each for each in export.not_expressed)
+    assert "--rope-type" not in "".join(export.files.values())

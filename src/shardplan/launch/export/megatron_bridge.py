@@ -129,4 +129,7 @@ def _placeholders(case: LaunchCase) -> list[Placeholder]:
 
 
 def _relies_on(case: LaunchCase) -> tuple[str, ...]:
-    return (f"the rest is that of the recipe {_recipe(case)}", *unknown_details(case, _activation(case)))
+    found = [f"the rest is that of the recipe {_recipe(case)}", *unknown_details(case, _activation(case))]
+    if _recipe(case) == LATENT_RECIPE and not case.model.details.scaling_kind:
+        found.append("rotary positions are scaled as in the recipe (YaRN, 40): model.rotary_scaling_factor=1 for none")
+    return tuple(found)

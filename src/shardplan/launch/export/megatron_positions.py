@@ -22,10 +22,7 @@ def scaling_of_bridge(case: LaunchCase) -> dict[str, Any] | None:
         return {"rope_scaling": True, "rope_scaling_factor": number_text(factor)}
     if yarn is not None:
         return _of_latent(yarn) if is_latent else _of_usual(yarn)
-    if case.model.details.scaling_kind:
-        return None
-    is_known = is_latent and case.model.details.rope_theta is not None
-    return {"rotary_scaling_factor": 1} if is_known else {}  # the recipe of latent attention scales by 40
+    return None if case.model.details.scaling_kind else {}
 
 
 def scaling_of_megatron_lm(case: LaunchCase) -> list[Sequence[str]] | None:

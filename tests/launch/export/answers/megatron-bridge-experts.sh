@@ -3,7 +3,6 @@
 # Names of options as of 0.7.0, 2026-08-22 (github.com/NVIDIA-NeMo/Megatron-Bridge, 067f987d).
 # Not expressed here:
 #   - grad dtype bf16: mixed_precision by name reduces gradients in fp32; set grad_reduce_in_fp32 of its configuration in Python
-#   - scaling of rotary positions: yarn (beta_fast 32, beta_slow 1, factor 40, mscale 1, mscale_all_dim 1, original_max_position_embeddings 4096)
 # Left to the framework's defaults:
 #   - the rest is that of the recipe deepseek_v3_pretrain_1024gpu_h100_bf16_config
 #   - the router's balancing: set it as the model has it
@@ -68,6 +67,13 @@ OPTIONS=(
     model.cross_entropy_fusion_impl=te
     model.moe_grouped_gemm=true
     model.moe_token_dispatcher_type=alltoall
+    model.rope_type=yarn
+    model.rotary_scaling_factor=40
+    model.original_max_position_embeddings=4096
+    model.beta_fast=32
+    model.beta_slow=1
+    model.mscale=1
+    model.mscale_all_dim=1
     model.activation_func=silu
     model.rotary_base=10000
     model.layernorm_epsilon=1e-06

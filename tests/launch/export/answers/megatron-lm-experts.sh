@@ -1,8 +1,6 @@
 #!/bin/bash
 # Written by shardplan: deepseek-v3 on 2048 x h100-sxm-80gb (dgx-h100) with megatron-lm main-2026-08-22.
 # Names of options as of main-2026-08-22, 2026-08-22 (github.com/NVIDIA/Megatron-LM, d98e8a64).
-# Not expressed here:
-#   - scaling of rotary positions: yarn (beta_fast 32, beta_slow 1, factor 40, mscale 1, mscale_all_dim 1, original_max_position_embeddings 4096)
 # Left to the framework's defaults:
 #   - the vocabulary is padded to a multiple of 128 (--make-vocab-size-divisible-by 128)
 #   - expert tensor parallelism is 1, the tensor-parallel degree, where it is not given
@@ -60,6 +58,10 @@ OPTIONS=(
     --normalization RMSNorm
     --position-embedding-type rope
     --rotary-base 10000
+    --rope-type yarn
+    --rotary-scaling-factor 40
+    --mscale 1
+    --mscale-all-dim 1
     --norm-epsilon 1e-06
     --max-position-embeddings 163840
     --vocab-size 129280

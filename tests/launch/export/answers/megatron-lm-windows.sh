@@ -3,7 +3,7 @@
 # Names of options as of main-2026-08-22, 2026-08-22 (github.com/NVIDIA/Megatron-LM, d98e8a64).
 # Not expressed here:
 #   - a bias of the router
-#   - scaling of rotary positions: yarn (beta_fast 32, beta_slow 1, factor 32, original_max_position_embeddings 4096)
+#   - scaling of rotary positions: yarn (beta_fast 32, beta_slow 1, factor 32, original_max_position_embeddings 4096, truncate 0)
 # Left to the framework's defaults:
 #   - the vocabulary is padded to a multiple of 128 (--make-vocab-size-divisible-by 128)
 #   - expert tensor parallelism is 1, the tensor-parallel degree, where it is not given

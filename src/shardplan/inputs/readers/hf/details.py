@@ -65,6 +65,8 @@ def _scaling(values: Mapping[str, object]) -> Iterator[tuple[str, float | str]]:
         return
     yield "rope_type", kind
     for name, value in values.items():
+        if name == "truncate" and value is False:
+            yield name, False
         number = _positive(value)
         if isinstance(name, str) and number is not None and name not in (*_BASES, *_SHARES):
             yield name, number
