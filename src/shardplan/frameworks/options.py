@@ -29,6 +29,8 @@ class OptionsOfPlan:
     """Options in the framework's own syntax; those whose default gives the plan are left out."""
     unsaid: tuple[str, ...]
     """Fields of the plan or the job that matter for this plan and that these options do not express."""
+    says: tuple[tuple[str, ...], ...]
+    """Fields that each of ``options`` states."""
     source: str
     """Where the names were read: a path in the repository at the record's commit."""
     from_memory: bool = False
@@ -71,9 +73,11 @@ def options_of(stack: Stack, setting: Setting, plan: Plan) -> OptionsOfPlan | No
     known = KnownFacts(VALUES, setting, degrees)
     entries = [each for each in can.options.entries if each.holds(known)]
     said = {name for each in entries for name in each.says}
+    written = [each for each in entries if each.pieces]
     return OptionsOfPlan(
         framework=stack.label,
-        options=tuple(each.written(known) for each in entries if each.pieces),
+        options=tuple(each.written(known) for each in written),
+        says=tuple(each.says for each in written),
         unsaid=tuple(name for name in SAID if name not in said and _must_be_said(name, can, setting, degrees)),
         source=can.sources["options"],
         from_memory="options" in can.from_memory,
