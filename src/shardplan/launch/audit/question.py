@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -146,7 +147,7 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
     return found
 
 
-def _how_given(parts: list[str]) -> str:
+def _how_given(parts: Sequence[str]) -> str:
     """How the model is given: one dimension by itself too."""
     return f"--given {parts[0]}=VALUE, or --model" if len(parts) == 1 else "--model"
 
