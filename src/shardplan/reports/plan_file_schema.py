@@ -35,7 +35,7 @@ def _made(name: str, **fields: Any) -> Any:
 
 def _estimate() -> Any:
     """A plan with what it takes."""
-    near = _made("NearRun", **schema_fields(NearRun))
+    near: Any = _made("NearRun", **schema_fields(NearRun))
     robustness = _made("RobustnessRecord", lost_time_s=(dict[str, float], ...), pessimistic_step_time_s=(float, ...))
     others: dict[str, Any] = {
         "is_tie": (bool | None, None),
@@ -62,8 +62,8 @@ def _question() -> dict[str, Any]:
 def _answers(estimate: Any) -> dict[str, Any]:
     """Plans, and what is said of one of them."""
     recommended = _made("RecommendedRecord", place=(int | None, ...), reason=(str, ...), plan=(estimate, ...))
-    suggestion = _made("SuggestionRecord", change=(str, ...), num_accelerators=(int, ...), plan=(estimate, ...))
-    offer = _made(
+    suggestion: Any = _made("SuggestionRecord", change=(str, ...), num_accelerators=(int, ...), plan=(estimate, ...))
+    offer: Any = _made(
         "OfferRecord",
         num_accelerators=(int, ...),
         global_batch_size=(int, ...),
