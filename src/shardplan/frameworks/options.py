@@ -31,6 +31,8 @@ class OptionsOfPlan:
     """Those of them that set something of this plan: not what only repeats the job or a degree of one."""
     unsaid: tuple[str, ...]
     """Fields of the plan or the job that matter for this plan and that these options do not express."""
+    says: tuple[tuple[str, ...], ...]
+    """Fields that each of ``options`` states."""
     source: str
     """Where the names were read: a path in the repository at the record's commit."""
     from_memory: bool = False
@@ -78,6 +80,7 @@ def options_of(stack: Stack, setting: Setting, plan: Plan) -> OptionsOfPlan | No
         framework=stack.label,
         options=tuple(text for _, text in written),
         of_plan=tuple(text for each, text in written if _is_of_plan(each, setting, degrees)),
+        says=tuple(each.says for each, _ in written),
         unsaid=tuple(name for name in SAID if name not in said and _must_be_said(name, can, setting, degrees)),
         source=can.sources["options"],
         from_memory="options" in can.from_memory,

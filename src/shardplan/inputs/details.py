@@ -13,7 +13,7 @@ class ModelDetails:
     """Base of rotary positions."""
     partial_rotary_factor: float | None = None
     """Share of a head's channels that are rotated."""
-    rope_scaling: tuple[tuple[str, float | str], ...] = ()
+    rope_scaling: tuple[tuple[str, bool | float | str], ...] = ()
     """Scaling of rotary positions, by name in ``config.json``; empty: none, or none stated."""
     norm_eps: float | None = None
     """Number that norms add below the root."""

@@ -18,82 +18,89 @@ if TYPE_CHECKING:
 @cache
 def schema_of_files() -> type[BaseModel]:
     """Pydantic model of a file, made on first use: importing pydantic is slow."""
-    from pydantic import BaseModel, ConfigDict, Field, create_model
+    from pydantic import Field
 
-    config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+    estimate = _estimate()
+    return _made(
+        "File", schema_=(str, Field(alias="schema")), **_question(), **_answers(estimate), **_search(), **_rest()
+    )
 
-    class RobustnessRecord(BaseModel):
-        model_config = config
-        lost_time_s: dict[str, float]
-        pessimistic_step_time_s: float
 
-    near: Any = create_model("NearRun", __config__=config, **schema_fields(NearRun))
+def _made(name: str, **fields: Any) -> Any:
+    """A model of these fields, each with its type and default; ``...``: it must be there."""
+    from pydantic import ConfigDict, create_model
+
+    return create_model(name, __config__=ConfigDict(extra="ignore", strict=True, allow_inf_nan=False), **fields)
+
+
+def _estimate() -> Any:
+    """A plan with what it takes."""
+    near: Any = _made("NearRun", **schema_fields(NearRun))
+    robustness = _made("RobustnessRecord", lost_time_s=(dict[str, float], ...), pessimistic_step_time_s=(float, ...))
     others: dict[str, Any] = {
         "is_tie": (bool | None, None),
-        "robustness": (RobustnessRecord | None, None),
+        "robustness": (robustness | None, None),
         "simulated_step_time_s": (float | None, None),
         "not_simulated": (str | None, None),
         "framework_options": (tuple[str, ...] | None, None),
         "framework_unsaid": (tuple[str, ...] | None, None),
         "evidence": (tuple[near, ...], ()),
     }
-    estimate: Any = create_model("Estimate", __config__=config, **schema_fields(Estimate, **others))
+    return _made("Estimate", **schema_fields(Estimate, **others))
+
+
+def _question() -> dict[str, Any]:
+    return {
+        "shardplan_version": (str, ""),
+        "model": (dict[str, Any], ...),
+        "cluster": (dict[str, Any], ...),
+        "num_accelerators": (int, ...),
+        "job": (Job, ...),
+    }
+
+
+def _answers(estimate: Any) -> dict[str, Any]:
+    """Plans, and what is said of one of them."""
+    recommended = _made("RecommendedRecord", place=(int | None, ...), reason=(str, ...), plan=(estimate, ...))
+    suggestion: Any = _made("SuggestionRecord", change=(str, ...), num_accelerators=(int, ...), plan=(estimate, ...))
+    offer: Any = _made(
+        "OfferRecord",
+        num_accelerators=(int, ...),
+        global_batch_size=(int, ...),
+        gain=(float, ...),
+        plan=(estimate, ...),
+    )
+    return {
+        "plans": (list[estimate], ...),
+        "recommended": (recommended | None, None),
+        "suggestions": (list[suggestion], []),
+        "smallest": (estimate | None, None),
+        "offers": (list[offer], []),
+    }
+
+
+def _search() -> dict[str, Any]:
+    """How the plans were found."""
     scalar = bool | int | float | str | tuple[int, ...] | None
+    simulated = _made("SimulatedRecord", num_plans=(int, ...), most=(int, ...))
+    return {
+        "num_plans_evaluated": (int | None, None),
+        "num_plans_feasible": (int, 0),
+        "num_plans_pruned": (int, 0),
+        "rejected": (dict[str, int], {}),
+        "search_time_s": (float, 0.0),
+        "space": (dict[str, tuple[scalar, ...]], {}),
+        "tie_factor": (float, 1.0),
+        "num_plans_tied": (int, 0),
+        "num_plans_tied_with_headroom": (int, 0),
+        "simulated": (simulated | None, None),
+    }
 
-    class SuggestionRecord(BaseModel):
-        model_config = config
-        change: str
-        num_accelerators: int
-        plan: estimate
 
-    class OfferRecord(BaseModel):
-        model_config = config
-        num_accelerators: int
-        global_batch_size: int
-        gain: float
-        plan: estimate
-
-    class RecommendedRecord(BaseModel):
-        model_config = config
-        place: int | None
-        reason: str
-        plan: estimate
-
-    class SimulatedRecord(BaseModel):
-        model_config = config
-        num_plans: int
-        most: int
-
-    class ProfileOrigin(BaseModel):
-        model_config = config
-        generation: ProfileGeneration
-        left_out_errors: list[dict[str, str]]
-
-    class File(BaseModel):
-        model_config = config
-        schema_: str = Field(alias="schema")
-        shardplan_version: str = ""
-        model: dict[str, Any]
-        cluster: dict[str, Any]
-        num_accelerators: int
-        job: Job
-        plans: list[estimate]
-        num_plans_evaluated: int | None = None
-        num_plans_feasible: int = 0
-        num_plans_pruned: int = 0
-        rejected: dict[str, int] = {}
-        search_time_s: float = 0.0
-        space: dict[str, tuple[scalar, ...]] = {}
-        tie_factor: float = 1.0
-        num_plans_tied: int = 0
-        num_plans_tied_with_headroom: int = 0
-        simulated: SimulatedRecord | None = None
-        recommended: RecommendedRecord | None = None
-        suggestions: list[SuggestionRecord] = []
-        smallest: estimate | None = None
-        offers: list[OfferRecord] = []
-        explanation: dict[str, Any] | None = None
-        profile: dict[str, str | float | dict[str, float]] | None = None
-        profile_origin: ProfileOrigin | None = None
-
-    return File
+def _rest() -> dict[str, Any]:
+    origin = _made("ProfileOrigin", generation=(ProfileGeneration, ...), left_out_errors=(list[dict[str, str]], ...))
+    return {
+        "explanation": (dict[str, Any] | None, None),
+        "profile": (dict[str, str | float | dict[str, float]] | None, None),
+        "profile_origin": (origin | None, None),
+    }

@@ -167,3 +167,9 @@ def test_ranks_of_copies_decide_the_sharding_degree(tmp_path: Path) -> None:
         BRIDGE.format(recipe="my_recipe_config").replace("model.recompute_granularity=null", copies),
     )
     assert values(found, "sharding", "sharding_degree") == ("hsdp", 4)
+
+
+def test_a_recipe_gives_the_expert_parallelism_that_its_line_leaves_open(tmp_path: Path) -> None:
+    line = BRIDGE.format(recipe="deepseek_v3_pretrain_1024gpu_h100_bf16_config") + "    model.num_moe_experts=256\n"
+    found = read(tmp_path, "launch.sh", line.replace("null\n", "null \\\n"))
+    assert found.value("ep") == 64  # recipes/deepseek/h100/deepseek_v3.py at 067f987d

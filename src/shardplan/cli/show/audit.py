@@ -55,7 +55,8 @@ def _what_runs(page: Page, audit: Audit) -> None:
             for key in ("num_hidden_layers", "hidden_size", "num_experts")
         ]
         known = [each for each in dims if not each.endswith(" None")]
-        model = put.model.name if put.model is not None else " ".join(filter(None, [str(name or ""), ", ".join(known)]))
+        named = str(name or "") if put.model is None else put.model.name
+        model = ": ".join(filter(None, [named, ", ".join(known)]))
         page.labelled("Model", model or "not stated")
         page.labelled(
             "Job",
@@ -89,7 +90,9 @@ def _missing(page: Page, audit: Audit) -> None:
     if not audit.put.missing:
         return
     page.heading(
-        "Needed", "the estimate waits for these; give them by --model, --cluster, --gpus, --env or --given KEY=VALUE"
+        "Needed",
+        "the estimate and the reasons of a measurement wait for these; give them by --model, --cluster, --gpus, "
+        "--env or --given KEY=VALUE",
     )
     page.bullets(f"{key.replace('_', ' ')}: {why}" for key, why in audit.put.missing.items())
 
@@ -109,6 +112,9 @@ def _improvements(page: Page, found: tuple[Improvement, ...]) -> None:
         for sign, options in (("-", each.removed), ("+", each.added)):
             for option in options:
                 page.line(f"{sign} {option}", indent=4, style="red" if sign == "-" else "green")
+        if each.unsaid:
+            names = ", ".join(name.replace("_", " ") for name in each.unsaid)
+            page.line(f"no option states {names}: set it in the code of the configuration", indent=4)
 
 
 def _observed(page: Page, each: GapExplanation) -> None:

@@ -64,7 +64,8 @@ def audit_launch(
     asked = put(reading, model, cluster)
     found = violations(reading, asked)
     now = _estimate(asked)
-    better = _better(asked, None if stops(found) else now, kept, stop)
+    runs = not stops(each for each in found if each not in reading.breaks)  # the plan; the file may have to be mended
+    better = _better(asked, reading, now if runs else None, kept, stop)
     explained = () if now is None else tuple(_explained(asked, now, each) for each in measured)
     return Audit(reading=reading, put=asked, violations=found, estimate=now, improvements=better, observed=explained)
 
@@ -87,13 +88,16 @@ def _measured(observed: Sequence[str]) -> list[Observed]:
     return [parse_observed(text) for text in observed]
 
 
-def _better(asked: Put, now: Estimate | None, kept: Sequence[str], stop: Stop | None) -> tuple[Improvement, ...]:
+def _better(
+    asked: Put, reading: Reading, now: Estimate | None, kept: Sequence[str], stop: Stop | None
+) -> tuple[Improvement, ...]:
     """What would be better than the plan as it is."""
     if asked.question is None or asked.plan is None:
         return ()
-    from shardplan.launch.audit.improve import improvements
+    from shardplan.launch.audit.improve import improvements, wording_of
 
-    return improvements(asked.question, asked.plan, now, asked.stack, kept, stop=stop)
+    wording = wording_of(reading)
+    return improvements(asked.question, asked.plan, now, asked.stack, kept, wording=wording, stop=stop)
 
 
 def _explained(asked: Put, now: Estimate, measured: Observed) -> GapExplanation:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shardplan.errors import InputError, ShardplanError
 from shardplan.estimation.estimate import Estimate, estimate_plans, price_plans
@@ -14,7 +14,8 @@ from shardplan.frameworks.options import options_of
 from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
-from shardplan.inputs.plan import Plan
+from shardplan.inputs.plan import Plan, placement_tokens
+from shardplan.launch.dialects.reading import Reading
 from shardplan.planner.ranking import best_cell, different_cells
 from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.planner.space import declare
@@ -31,6 +32,60 @@ DEGREES: Final = ("tp", "pp", "cp", "ep")
 KEEPABLE: Final = frozenset(each.name for each in fields(Plan))
 
 
+class Options(NamedTuple):
+    """A plan in the framework's words."""
+
+    says: Mapping[str, tuple[str, ...]]
+    """Every option, with the fields that it states."""
+    unsaid: tuple[str, ...]
+    """Fields that no option states."""
+
+
+class Difference(NamedTuple):
+    """What a change takes out and puts in."""
+
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    unsaid: tuple[str, ...]
+
+
+class FileOption(NamedTuple):
+    """An option of the file that states a field."""
+
+    option: str
+    """As it is written: ``--num-layers-per-virtual-pipeline-stage``."""
+    place: str
+    """File and line."""
+
+    @property
+    def name(self) -> str:
+        """What names it however it is spelt."""
+        return self.option.lstrip("-").replace("-", "_")
+
+
+class Wording(NamedTuple):
+    """How a file states a plan."""
+
+    stated: Mapping[str, FileOption]
+    """The option of each field that the file states."""
+    defaults: frozenset[str]
+    """Fields that the file leaves at the framework's default."""
+
+
+NO_WORDING: Final = Wording({}, frozenset())
+
+
+def wording_of(reading: Reading) -> Wording:
+    """The options of a launch file."""
+    places = {key: fact.why.partition(": ")[0].rpartition(" ") for key, fact in reading.facts.items()}
+    stated = {
+        key: FileOption(option, place)
+        for key, (place, _, option) in places.items()
+        if key in reading.options and ":" in place and reading.facts[key].origin != "assumed"
+    }
+    return Wording(stated, frozenset(reading.assumed))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
     """A change with what it is predicted to give."""
@@ -41,6 +96,8 @@ class Improvement:
     """Options to take out, as the framework calls them."""
     added: tuple[str, ...]
     """Options to put in."""
+    unsaid: tuple[str, ...]
+    """Fields of the change that no option of the framework states: its configuration in code does, or nothing."""
     estimate: Estimate
     """The changed plan."""
     gain: float | None
@@ -66,11 +123,12 @@ def improvements(
     stack: Stack | None,
     keep: Sequence[str],
     *,
+    wording: Wording = NO_WORDING,
     stop: Stop | None = None,
 ) -> tuple[Improvement, ...]:
     """At most three changes that run, fit, and are faster; where the plan does not run, the fastest that do.
 
-    Raises ``SearchStopped`` where ``stop`` says so.
+    ``wording``: how the file states the plan. Raises ``SearchStopped`` where ``stop`` says so.
     """
     base = now.step_time if now is not None and now.feasible else None
     near = _single(question, plan, stack, keep)
@@ -84,7 +142,13 @@ def improvements(
             found[each.plan] = change
     best = _best(found)
     answers = estimate_plans(question, best) if best else ()
-    return tuple(_improvement(question, plan, each, stack, base) for each in answers)
+    before = _options(question, plan, stack)
+    after = [_options(question, each.plan, stack) for each in answers]
+    different = [
+        _difference(changes(plan, each.plan), before, options, wording)
+        for each, options in zip(answers, after, strict=True)
+    ]
+    return tuple(_improvement(plan, each, base, how) for each, how in zip(answers, different, strict=True))
 
 
 def _best(found: dict[Plan, Change]) -> list[Plan]:
@@ -98,34 +162,50 @@ def changes(old: Plan, new: Plan) -> Change:
     """Fields that differ, with both values; the schedule by its effect."""
     found = {each.name: (getattr(old, each.name), getattr(new, each.name)) for each in fields(Plan)}
     found["schedule"] = (old.effective_schedule, new.effective_schedule)
-    silent = (
-        {"overlap_pp"} | ({"sequence_parallel"} if new.tp == 1 else set()) | ({"overlap_tp"} if new.tp == 1 else set())
-    )
+    silent = {"overlap_pp"} | ({"sequence_parallel", "overlap_tp"} if new.tp == 1 else set())
+    used = {name for name in ("tp", "cp", "pp", "ep") if getattr(old, name) > 1 or getattr(new, name) > 1} | {"dp"}
+    orders = [[each for each in placement_tokens(plan.placement) if each[0] in used] for plan in (old, new)]
+    if orders[0] == orders[1]:
+        silent.add("placement")
     return {key: pair for key, pair in found.items() if pair[0] != pair[1] and key not in silent}
 
 
-def _improvement(
-    question: Question,
-    plan: Plan,
-    estimate: Estimate,
-    stack: Stack | None,
-    base: float | None,
-) -> Improvement:
-    before, after = _options(question, plan, stack), _options(question, estimate.plan, stack)
+def _improvement(plan: Plan, estimate: Estimate, base: float | None, difference: Difference) -> Improvement:
     return Improvement(
         change=changes(plan, estimate.plan),
-        removed=tuple(each for each in before if each not in after),
-        added=tuple(each for each in after if each not in before),
+        removed=difference.removed,
+        added=difference.added,
+        unsaid=difference.unsaid,
         estimate=estimate,
         gain=None if base is None else 1 - estimate.step_time / base,
     )
 
 
-def _options(question: Question, plan: Plan, stack: Stack | None) -> tuple[str, ...]:
-    if stack is None:
-        return ()
-    found = options_of(stack, _setting(question), plan)
-    return () if found is None else found.options
+def _difference(change: Change, before: Options, after: Options, wording: Wording) -> Difference:
+    return Difference(
+        removed=tuple(dict.fromkeys(_removed(before, after, change, wording))),
+        added=tuple(each for each in after.says if each not in before.says),
+        unsaid=tuple(name for name in after.unsaid if name in change),
+    )
+
+
+def _removed(before: Options, after: Options, change: Change, wording: Wording) -> Iterator[str]:
+    """Options to take out, in the words of the file; none that the file leaves at its default."""
+    known = " ".join(before.says).replace("-", "_")
+    for option, says in before.says.items():
+        if option in after.says or (says and wording.defaults.issuperset(says)):
+            continue
+        own = [wording.stated[name] for name in says if name in change and name in wording.stated]
+        others = [f"{each.option} ({each.place})" for each in own if each.name not in known]
+        yield from others or [option]
+
+
+def _options(question: Question, plan: Plan, stack: Stack | None) -> Options:
+    """Options of a plan, each with the fields that it states."""
+    found = None if stack is None else options_of(stack, _setting(question), plan)
+    return (
+        Options({}, ()) if found is None else Options(dict(zip(found.options, found.says, strict=True)), found.unsaid)
+    )
 
 
 def _setting(question: Question) -> Setting:

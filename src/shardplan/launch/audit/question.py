@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.models import missing_dimensions, model_of
 from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading
 
@@ -35,6 +37,8 @@ STACKS: Final = {
     "gpt-neox": "megatron-deepspeed",
 }
 """The stack whose rules and behaviour hold for a dialect; those without one are priced with the library's defaults."""
+OLDER: Final = {("torchtitan", torchtitan.TOML): "torchtitan@0.3", ("torchtitan", torchtitan.RELEASE): "torchtitan@0.3"}
+"""The record that is nearest to a version of a dialect, where the newest one has other options."""
 OF_FSDP: Final = ("fsdp_", "parallelism_config", "distributed_type")
 """Options of accelerate that state a sharding by PyTorch."""
 IDLE: Final = {"sequence_parallel": "tp", "overlap_tp": "tp", "cp_comm": "cp", "overlap_ep": "ep"}
@@ -86,7 +90,8 @@ def _stack(reading: Reading) -> Stack | None:
     """The record that holds for the file's framework; that of accelerate is of its sharding by PyTorch (FSDP)."""
     if reading.framework == "accelerate" and reading.options.get("sharding", "").startswith(OF_FSDP):
         return load_stack(DATA / "launch" / "accelerate.yaml")
-    return load_stack(STACKS[reading.framework]) if reading.framework in STACKS else None
+    name = OLDER.get((reading.framework, reading.version), STACKS.get(reading.framework))
+    return None if name is None else load_stack(name)
 
 
 def _with_break(known: Put, error: ShardplanError) -> Put:
@@ -128,7 +133,7 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
         )
         name = reading.value("model")
         what = f"{name} is not in the catalogue" if name else ", ".join((*parts, *needs)) or "its dimensions"
-        found["model"] = f"{what} (--model)"
+        found["model"] = f"{what} ({_how_given(parts)})"
     if reading.value("num_accelerators") is None:
         found["num_accelerators"] = f"{_text(reading, 'num_accelerators', 'the launch line')} (--gpus)"
     if cluster is None:
@@ -140,6 +145,11 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
         if key in JOB_KEYS | PLAN_KEYS:
             found.setdefault(key, ", ".join(needs))
     return found
+
+
+def _how_given(parts: Sequence[str]) -> str:
+    """How the model is given: one dimension by itself too."""
+    return f"--given {parts[0]}=VALUE, or --model" if len(parts) == 1 else "--model"
 
 
 def _text(reading: Reading, key: str, otherwise: str) -> str:

@@ -58,7 +58,7 @@ def _word(values: Mapping[str, object], names: tuple[str, ...]) -> str | None:
     return next((each for each in words if isinstance(each, str) and 0 < len(each) <= _LONGEST_WORD), None)
 
 
-def _scaling(values: Mapping[str, object]) -> Iterator[tuple[str, float | str]]:
+def _scaling(values: Mapping[str, object]) -> Iterator[tuple[str, bool | float | str]]:
     """Kind and numbers of a scaling; ``default`` is none."""
     kind = _word(values, ("rope_type", "type"))
     if kind is None or kind == "default":

@@ -61,9 +61,9 @@ def _layers_per_chunk(facts: Facts, options: Options) -> None:
         facts.breaks_rule(
             "layers of a virtual stage divide those of a stage",
             f"{option.place} {size} with {layers} layers on pp {pp}",
-            "choose a number that divides layers / pp",
+            f"choose a divisor of {layers // pp}" if layers % pp == 0 else "choose a pp that divides the layers first",
         )
-        facts.miss("vp", (option.place,))
+        facts.miss("vp", (f"another number at {option.place}",))
         return
     rule = f"{option.place}: {layers} layers / pp {pp} / {size}"
     facts.derive("vp", layers // pp // size, rule, option.name)

@@ -1,0 +1,49 @@
+"""Changes that an audit proposes are in the words of the file, and nothing that it lacks is taken out of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.launch.scripts import ask
+
+import shardplan
+from shardplan.inputs.plan import Plan
+from shardplan.launch.audit.improve import Improvement, changes
+
+pytest.importorskip("tree_sitter_bash")
+SCRIPT = """
+    torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
+      --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu \\
+      --seq-length 4096 --max-position-embeddings 4096 --vocab-size 128256 --tokenizer-type NullTokenizer --bf16 \\
+      --disable-bias-linear --untie-embeddings-and-output-weights --use-distributed-optimizer \\
+      --tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 \\
+      --num-layers-per-virtual-pipeline-stage 8 --recompute-activations \\
+      --micro-batch-size 1 --global-batch-size 256 {more}
+"""
+
+
+def proposed(folder: Path, more: str = "") -> tuple[Improvement, ...]:
+    question = ask(folder, "launch.sh", SCRIPT.format(more=more))
+    return shardplan.audit(question.path, cluster="dgx-h100").improvements
+
+
+def test_options_of_the_file_are_taken_out_as_it_has_them(tmp_path: Path) -> None:
+    found = proposed(tmp_path)
+    removed = {option for each in found for option in each.removed}
+    assert any("vp" in each.change or "recompute" in each.change for each in found)
+    assert "--num-layers-per-virtual-pipeline-stage (launch.sh:6)" in removed
+    assert "--recompute-activations (launch.sh:6)" in removed
+    assert not any("num-virtual-stages" in each or "recompute-granularity" in each for each in removed)
+
+
+def test_what_the_file_must_mend_leaves_the_gain_against_the_plan(tmp_path: Path) -> None:
+    gains = [each.gain for each in proposed(tmp_path)]
+    assert [each.gain for each in proposed(tmp_path, more="\n    DATA=<your data>")] == pytest.approx(gains)
+
+
+def test_a_placement_of_dimensions_with_one_rank_is_no_change() -> None:
+    plan = Plan(tp=2, pp=2, placement="tp-cp-ep-dp-pp")
+    assert changes(plan, replace(plan, placement="tp-cp-dp-pp-ep")) == {}
+    assert "placement" in changes(replace(plan, ep=2), replace(plan, ep=2, placement="tp-cp-dp-pp-ep"))
