@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, where
-from shardplan.estimation.pipelines import bubble_of_equal
+from shardplan.estimation.parts.pipelines import bubble_of_equal
 from shardplan.estimation.question import Question
 from shardplan.estimation.step import whole_step
 from shardplan.planner.evaluation import TablePiece, lower, pieces_of

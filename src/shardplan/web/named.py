@@ -43,7 +43,7 @@ def cluster_meant(
     replaced: Overrides = overrides or {}
     part = None if accelerator is None else shipped_name("accelerator", accelerator)
     if part is None and names_accelerator(cluster):
-        cluster, part = None, shipped_name("accelerator", cluster)
+        part, cluster = shipped_name("accelerator", cluster), None
     if isinstance(cluster, str):
         return load_cluster(shipped_name("cluster", cluster), accelerator=part, **replaced)
     if cluster is not None and part is not None:

@@ -81,8 +81,8 @@ def load_cluster(
 ) -> Cluster:
     """A cluster by name or by the path of its file, with single values replaced: see :class:`Overrides`.
 
-    The name of an accelerator is its usual cluster. Another ``accelerator`` brings its own fast link where that is of the
-    same family. Raises InputError.
+    The name of an accelerator is its usual cluster. Another ``accelerator`` brings its own fast link where that is of
+    the same family. Raises InputError.
     """
     if (
         accelerator is None
