@@ -12,7 +12,7 @@ from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.pruning import Listing
+from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.neighbours import offers_of
 from shardplan.planner.related.sampling import sample_of

@@ -18,7 +18,7 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
-from shardplan.planner.pruning import BestWith, Goal, PrunedFamily, priced_for, pruned
+from shardplan.planner.pruning.goals import BestWith, Goal, PrunedFamily, priced_for, pruned
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop

@@ -32,7 +32,7 @@ DEGREES: Final = ("tp", "pp", "cp", "ep")
 KEEPABLE: Final = frozenset(each.name for each in fields(Plan))
 
 
-class Options(NamedTuple):
+class StatedOptions(NamedTuple):
     """A plan in the framework's words."""
 
     says: Mapping[str, tuple[str, ...]]
@@ -41,7 +41,7 @@ class Options(NamedTuple):
     """Fields that no option states."""
 
 
-class Difference(NamedTuple):
+class OptionsChange(NamedTuple):
     """What a change takes out and puts in."""
 
     removed: tuple[str, ...]
@@ -170,7 +170,7 @@ def changes(old: Plan, new: Plan) -> Change:
     return {key: pair for key, pair in found.items() if pair[0] != pair[1] and key not in silent}
 
 
-def _improvement(plan: Plan, estimate: Estimate, base: float | None, difference: Difference) -> Improvement:
+def _improvement(plan: Plan, estimate: Estimate, base: float | None, difference: OptionsChange) -> Improvement:
     return Improvement(
         change=changes(plan, estimate.plan),
         removed=difference.removed,
@@ -181,15 +181,15 @@ def _improvement(plan: Plan, estimate: Estimate, base: float | None, difference:
     )
 
 
-def _difference(change: Change, before: Options, after: Options, wording: Wording) -> Difference:
-    return Difference(
+def _difference(change: Change, before: StatedOptions, after: StatedOptions, wording: Wording) -> OptionsChange:
+    return OptionsChange(
         removed=tuple(dict.fromkeys(_removed(before, after, change, wording))),
         added=tuple(each for each in after.says if each not in before.says),
         unsaid=tuple(name for name in after.unsaid if name in change),
     )
 
 
-def _removed(before: Options, after: Options, change: Change, wording: Wording) -> Iterator[str]:
+def _removed(before: StatedOptions, after: StatedOptions, change: Change, wording: Wording) -> Iterator[str]:
     """Options to take out, in the words of the file; none that the file leaves at its default."""
     known = " ".join(before.says).replace("-", "_")
     for option, says in before.says.items():
@@ -200,11 +200,13 @@ def _removed(before: Options, after: Options, change: Change, wording: Wording) 
         yield from others or [option]
 
 
-def _options(question: Question, plan: Plan, stack: Stack | None) -> Options:
+def _options(question: Question, plan: Plan, stack: Stack | None) -> StatedOptions:
     """Options of a plan, each with the fields that it states."""
     found = None if stack is None else options_of(stack, _setting(question), plan)
     return (
-        Options({}, ()) if found is None else Options(dict(zip(found.options, found.says, strict=True)), found.unsaid)
+        StatedOptions({}, ())
+        if found is None
+        else StatedOptions(dict(zip(found.options, found.says, strict=True)), found.unsaid)
     )
 
 

@@ -19,9 +19,9 @@ from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.launch.dialects import torchtitan
 from shardplan.launch.dialects.models import missing_dimensions, model_of
 from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading
+from shardplan.launch.dialects.torchtitan import settings as torchtitan
 
 STACKS: Final = {
     "megatron-lm": "megatron-lm",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, nanotron, neox, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, internevo, maxtext, nanotron, neox
 from shardplan.launch.dialects.ask import Ask, begin, named_document
 from shardplan.launch.dialects.known import refuse
 from shardplan.launch.dialects.megatron_core import megatron
@@ -15,6 +15,7 @@ from shardplan.launch.dialects.options import Option, Options, options_of, pairs
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, world_of
 from shardplan.launch.dialects.tables import TABLES
+from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word
 

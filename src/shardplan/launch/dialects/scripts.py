@@ -10,7 +10,7 @@ from typing import Final
 
 from shardplan.errors import shortened
 from shardplan.files import read_text
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron, torchtitan
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
 from shardplan.launch.dialects.configurations import OF_DEEPSPEED, accelerate_with_files, deepspeed_file, finish_batch
 from shardplan.launch.dialects.known import refuse_by_command, refused_command
@@ -21,6 +21,7 @@ from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as ME
 from shardplan.launch.dialects.options import Option, Options, options_of
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
+from shardplan.launch.dialects.torchtitan import settings as torchtitan
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.named_configurations import configuration_named
 from shardplan.launch.read import Script, Word, read_script

@@ -5,8 +5,8 @@ Memory decides which plans fit, and nothing else: plans fall into classes, by th
 and the fastest plan of a capacity is that of its own class or of a smaller one. Systems, each with the rates of its
 accelerator and its network, stand side by side on an axis of their own, in front of those of the plans; what computes
 is the same for all systems whose accelerators have the same rates. A plan is left out of the pricing only where a bound
-shows that it is slower than one that fits as small a memory (``planner.bounds``). So the fastest plan is that of an
-exhaustive search of each question.
+shows that it is slower than one that fits as small a memory (``planner.pruning.bounds``). So the fastest plan is that of
+an exhaustive search of each question.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from shardplan.estimation.step import whole_step
 from shardplan.fields import dataclass
 from shardplan.frameworks.stack import Stack
 from shardplan.inputs.plan import Plan
-from shardplan.planner.bounds import least_of_piece, least_of_points
 from shardplan.planner.evaluation import TablePiece, pieces_of
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import outcomes, with_chunks
 from shardplan.planner.points import families
+from shardplan.planner.pruning.bounds import least_of_piece, least_of_points
 from shardplan.planner.related.leaders import Leaders, Place
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import declare

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
-from shardplan.planner.bounds import ROUNDING, least_of_pipelines, least_of_points, promise_of_points
 from shardplan.planner.evaluation import Table, evaluated
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST
+from shardplan.planner.pruning.bounds import ROUNDING, least_of_pipelines, least_of_points, promise_of_points
 from shardplan.planner.ranking import best_cell, cells_with, least_of_different
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tables import Tables

@@ -10,7 +10,7 @@ from typing import Final
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings, Table, batch_of, state, state_all
-from shardplan.launch.dialects.torchtitan_stages import state_stages
+from shardplan.launch.dialects.torchtitan.stages import state_stages
 from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text, whole
 from shardplan.launch.named_configurations import NamedConfiguration
 from shardplan.words import folded

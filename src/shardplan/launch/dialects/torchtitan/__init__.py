@@ -1,0 +1,1 @@
+"""Files and launch lines of torchtitan."""

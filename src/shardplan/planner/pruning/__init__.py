@@ -1,0 +1,1 @@
+"""Searches that price only the plans that an answer can need."""
