@@ -1,12 +1,12 @@
 r"""Questions that differ in memory and rates of the accelerator and in rates of the network alone, answered together.
 
-Plans, pipelines and the memory of every plan are the same for such questions; they are found once.
-Memory decides which plans fit, and nothing else: plans fall into classes, by the smallest capacity in which they fit,
-and the fastest plan of a capacity is that of its own class or of a smaller one. Systems, each with the rates of its
+Plans, pipelines and the memory of every plan are the same for such questions; they are found once. Memory decides
+which plans fit, and nothing else: plans fall into classes, by the smallest capacity in which they fit, and the
+fastest plan of a capacity is that of its own class or of a smaller one. Systems, each with the rates of its
 accelerator and its network, stand side by side on an axis of their own, in front of those of the plans; what computes
-is the same for all systems whose accelerators have the same rates. A plan is left out of the pricing only where a bound
-shows that it is slower than one that fits as small a memory (``planner.pruning.bounds``). So the fastest plan is that of
-an exhaustive search of each question.
+is the same for all systems whose accelerators have the same rates. A plan is left out of the pricing only where a
+bound shows that it is slower than one that fits as small a memory (``planner.pruning.bounds``). So the fastest plan
+is that of an exhaustive search of each question.
 """
 
 from __future__ import annotations
