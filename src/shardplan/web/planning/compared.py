@@ -11,8 +11,9 @@ from shardplan.reports.explanation import Difference
 from shardplan.reports.texts.answer import percent, signed_time
 from shardplan.reports.texts.plan import flags_text, plan_words
 from shardplan.units import format_bytes, format_time
+from shardplan.web.figures.parts import step_parts
 from shardplan.web.planning.answered import PageAnswer
-from shardplan.web.planning.verdict import memory, split
+from shardplan.web.planning.verdict import memory
 from shardplan.web.state import PageQuestion
 
 MOST_TERMS = 4
@@ -36,7 +37,7 @@ def side(found: PageAnswer, code: str, whole: float | None = None) -> dict[str, 
         "mfu": percent(estimate.mfu),
         "peak": format_bytes(estimate.peak_memory_bytes),
         "memory": memory(estimate),
-        "split": split(estimate, whole),
+        "split": step_parts(estimate, whole),
         "flags": flags_text(asked, estimate),
         "is_best": found.best is not None and estimate.plan == found.best.plan,
     }

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.planner.robustness import has_headroom
-from shardplan.reports.breakdown import Share, memory_bar, step_split, term_label
+from shardplan.reports.breakdown import memory_bar
 from shardplan.reports.forms.framework_options import framework_options
 from shardplan.reports.texts.answer import (
     first_source,
@@ -24,32 +24,13 @@ from shardplan.reports.texts.answer import (
     token_rates,
 )
 from shardplan.reports.texts.plan import field_text, flags_text, plan_words
-from shardplan.units import format_bytes, format_count, format_rate, format_time
+from shardplan.units import format_count, format_rate, format_time
+from shardplan.web.figures.parts import memory_parts, step_parts
 from shardplan.web.planning.answered import PageAnswer
 from shardplan.web.state import LOCK, PageQuestion, plan_code
 
-MEMORY_TONES: Final = {
-    "weights": "t1", "gradients": "t2", "optimizer": "t3", "activations": "t4", "logits": "t5", "buffers": "t6",
-    "framework": "t7",
-}  # fmt: skip
-TERM_TONES: Final = {
-    "matmul": "t1", "attention": "t1-soft", "memory_bound": "t2", "recompute": "t2-soft", "host": "t9",
-    "tp_communication": "t4", "cp_communication": "t3", "ep_communication": "t8", "dp_communication": "t6",
-    "pp_communication": "t5", "offload": "t10", "optimizer": "t11", "fixed": "t12", "stragglers": "t12", "bubble": "t7",
-}  # fmt: skip
-LEAST_SHARE: Final = 0.004
-"""Terms of the step below this share are one part of the bar."""
 CHIPS: Final = ("tp", "cp", "pp", "vp", "ep", "etp", "micro_batch_size", "sharding", "recompute")
 """Fields of the plan that a click locks."""
-
-
-class Part(NamedTuple):
-    """A part of a bar."""
-
-    label: str
-    text: str
-    share: float
-    tone: str
 
 
 class Chip(NamedTuple):
@@ -84,7 +65,7 @@ def verdict(question: PageQuestion, found: PageAnswer, estimate: Estimate) -> di
         "words": " \u00b7 ".join(plan_words(estimate)),
         "code": plan_code(estimate.plan),
         "memory": memory(estimate),
-        "split": split(estimate),
+        "split": step_parts(estimate),
         "options": None if options is None else " ".join(options.options),
         "unsaid": () if options is None else options.unsaid,
         "flags": flags_text(asked, estimate),
@@ -144,37 +125,14 @@ def chips(question: PageQuestion, estimate: Estimate) -> list[Chip]:
 def memory(estimate: Estimate) -> dict[str, Any]:
     """The fullest stage as a bar."""
     bar = memory_bar(estimate)
-    whole = max(1.0, sum(part.share for part in bar.parts))
-    parts = [
-        Part(part.name, format_bytes(part.value), part.share / whole, MEMORY_TONES.get(part.name, "t7"))
-        for part in bar.parts
-    ]
     return {
         "text": memory_use(estimate),
         "share": percent(bar.used_bytes / bar.usable_bytes),
-        "parts": parts,
-        "end": 1 / whole,
+        "parts": memory_parts(bar),
+        "end": bar.usable_bytes / max(bar.used_bytes, bar.usable_bytes),
         "is_tight": estimate.feasible and not has_headroom(estimate),
         "fits": estimate.feasible,
     }
-
-
-def split(estimate: Estimate, whole: float | None = None) -> list[Part]:
-    """Where the seconds of the step go; shares are of ``whole`` seconds, or of the step."""
-    shares = step_split(estimate)
-    shown = [share for share in shares if share.share >= LEAST_SHARE]
-    rest = sum(share.value for share in shares if share.share < LEAST_SHARE)
-    order = [*TERM_TONES]
-    shown.sort(key=lambda share: order.index(share.name) if share.name in order else len(order))
-    parts = [_term(share, estimate.step_time, whole) for share in shown]
-    if rest > 0:
-        parts.append(Part("the rest", format_time(rest), rest / (whole or estimate.step_time), "t12"))
-    return parts
-
-
-def _term(share: Share, step: float, whole: float | None) -> Part:
-    text = f"{format_time(share.value)}, {percent(share.value / step)}"
-    return Part(term_label(share.name), text, share.value / (whole or step), TERM_TONES.get(share.name, "t7"))
 
 
 def defaults(asked: Question) -> dict[str, str]:
