@@ -15,7 +15,7 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.planner import pruning
+from shardplan.planner.pruning import goals
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.reports.explanation import explain
@@ -31,9 +31,9 @@ SAME = [each.name for each in fields(SearchResult) if each.compare and each.name
 def small_pieces() -> Iterator[None]:
     """A limit is looked for among two plans at first, so that small spaces are pruned."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pruning, "ENOUGH", 2)
-        patch.setattr(pruning, "FIRST", 1)
-        patch.setattr(pruning, "MORE", 2)
+        patch.setattr(goals, "ENOUGH", 2)
+        patch.setattr(goals, "FIRST", 1)
+        patch.setattr(goals, "MORE", 2)
         yield
 
 
@@ -105,7 +105,7 @@ QUESTIONS = (
 @pytest.mark.parametrize(("name", "number", "job"), QUESTIONS)
 def test_a_question_of_usual_size(name: str, number: int, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dense and experts: the answer with its reasons and its picture; most plans are left out."""
-    monkeypatch.setattr(pruning, "ENOUGH", 64)
+    monkeypatch.setattr(goals, "ENOUGH", 64)
     asked = question(name, number, job)
     limit = {"micro_batch_size": [1, 2, 4], "placement": ["tp-cp-ep-dp-pp"], "etp": [1], "vp": [1, 2, 4]}
     pruned, whole = both(asked, limit=limit)

@@ -37,7 +37,7 @@ def pareto(
     stack: StackFlag = None,
     profile: ProfileFlag = None,
 ) -> int:
-    """List the plans that no other is better than: in step time, memory headroom and robustness.
+    """List the plans or sizes that no other is better than: in time, memory, robustness and money.
 
     The front is exact over all plans of the search space that fit. Robustness is the step time where things are worse.
 
