@@ -291,6 +291,7 @@ class _Runs:
             suggestions=False,
             stack=self.asked.stack,
             progress=self.progress,
+            prune=True,
         )
         best = result.recommended
         return None if best is None else StageRun.of(question, best, stage.tokens)

@@ -72,6 +72,7 @@ class Searches:
             known=self.known,
             suggestions=False,
             stack=self.stack,
+            prune=True,
         )
 
     def answer(self, question: Question) -> Answered:

@@ -78,10 +78,11 @@ def _recommended(asked: PutPoint) -> Row:
             known=KNOWN,
             suggestions=False,
             stack=asked.stack,
+            prune=True,
         )
     except Exception as error:  # noqa: BLE001  # as above
         return _failed(error)
-    return answered_row(asked, found.recommended, found.num_plans_evaluated)
+    return answered_row(asked, found.recommended, found.num_plans_valid)
 
 
 def _failed(error: Exception) -> Row:

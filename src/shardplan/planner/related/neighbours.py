@@ -25,6 +25,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.frameworks.stack import Stack
 from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.related.possible import can_have_plans
 from shardplan.planner.related.taken import plan_to_take
 from shardplan.planner.restrictions import Restrictions
@@ -113,7 +114,7 @@ def _found(
             space = declare(other, restrictions, stack)
         except ShardplanError:  # the count contradicts a restriction
             continue
-        best = find(survey_of(other, space, known=known, stop=stop))
+        best = find(survey_of(other, space, goal=Listing(), known=known, stop=stop))
         if best is not None:
             found.append(Offer(num_accelerators=number, global_batch_size=batch, gain=0.0, estimate=best))
     return found
