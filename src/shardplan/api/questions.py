@@ -88,7 +88,7 @@ def ask(
 
 
 def _fields_of(job: object) -> Mapping[str, Any]:
-    """Fields of a job as it was given; what is wrong with it is said where it is read."""
+    """Fields of a job as it was given; reading it raises what is wrong with it."""
     if isinstance(job, Job):
         return {"train": job.train, "documents": job.documents}
     return {str(name): value for name, value in job.items()} if isinstance(job, Mapping) else {}

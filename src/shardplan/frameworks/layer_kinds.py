@@ -29,7 +29,7 @@ LAYER_KINDS: Final = (
     "attention", "sliding-window", "attention-sinks", "latent-attention", "sparse-attention", *_RECURRENT.values(),
     "parallel-mixers", "experts", "multi-token-prediction",
 )  # fmt: skip
-"""All that are told apart. ``latent-attention``: DeepSeek's MLA; ``sparse-attention``: MLA over selected keys;
+"""All kinds. ``latent-attention``: DeepSeek's MLA; ``sparse-attention``: MLA over selected keys;
 ``parallel-mixers``: two mixers in one layer (Falcon-H1)."""
 
 

@@ -60,7 +60,7 @@ def _question() -> dict[str, Any]:
 
 
 def _answers(estimate: Any) -> dict[str, Any]:
-    """Plans, and what is said of one of them."""
+    """Plans, the one to take, and changes that would help."""
     recommended = _made("RecommendedRecord", place=(int | None, ...), reason=(str, ...), plan=(estimate, ...))
     suggestion: Any = _made("SuggestionRecord", change=(str, ...), num_accelerators=(int, ...), plan=(estimate, ...))
     offer: Any = _made(

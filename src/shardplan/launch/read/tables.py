@@ -34,7 +34,7 @@ def _shortened(text: str, file: str, marks: str) -> str:
         return text
     short = text if '"""' in text or "'''" in text else _COMMENTS[marks].sub("", text)
     if len(short) > MOST_BYTES:
-        refuse(file, f"has more than {MOST_BYTES:,} characters besides lines of comments", LAUNCH_FILE.rule)
+        refuse(file, f"has more than {MOST_BYTES:,} characters, not counting comment lines", LAUNCH_FILE.rule)
     return short
 
 
