@@ -47,3 +47,13 @@ def test_a_placement_of_dimensions_with_one_rank_is_no_change() -> None:
     plan = Plan(tp=2, pp=2, placement="tp-cp-ep-dp-pp")
     assert changes(plan, replace(plan, placement="tp-cp-dp-pp-ep")) == {}
     assert "placement" in changes(replace(plan, ep=2), replace(plan, ep=2, placement="tp-cp-dp-pp-ep"))
+
+
+def test_another_field_is_changed_only_where_it_pays(tmp_path: Path) -> None:
+    """No other candidate with fewer changes comes within 2 % a field; none fits by chance alone."""
+    found = proposed(tmp_path)
+    for each in found:
+        assert each.estimate.peak_memory_p90_bytes <= each.estimate.usable_memory_bytes
+        for other in found:
+            fewer = len(each.change.keys() - {"schedule"}) - len(other.change.keys() - {"schedule"})
+            assert fewer <= 0 or each.estimate.step_time < other.estimate.step_time / (1 + 0.02 * fewer)

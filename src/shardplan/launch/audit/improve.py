@@ -7,7 +7,9 @@ from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
 from shardplan.errors import InputError, ShardplanError
+from shardplan.estimation.band import band_of
 from shardplan.estimation.estimate import Estimate, estimate_plans, price_plans
+from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.frameworks.options import options_of
@@ -16,8 +18,9 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan, placement_tokens
 from shardplan.launch.dialects.reading import Reading
-from shardplan.planner.ranking import best_cell, different_cells
+from shardplan.planner.ranking import different_cells
 from shardplan.planner.restrictions import Restrictions, as_lists
+from shardplan.planner.robustness import complexity_of, recommended_of
 from shardplan.planner.space import declare
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.planner.survey import Survey, survey_of
@@ -28,6 +31,8 @@ Change = dict[str, tuple[object, object]]
 MOST: Final = 3
 LEAST_GAIN: Final = 0.01
 """Gain in step time from which a change is worth a line."""
+GAIN_OF_A_FIELD: Final = 0.02
+"""Gain in step time for which one more field is worth changing."""
 DEGREES: Final = ("tp", "pp", "cp", "ep")
 KEEPABLE: Final = frozenset(each.name for each in fields(Plan))
 
@@ -116,6 +121,34 @@ def check_keep(keep: Sequence[str]) -> tuple[str, ...]:
     return tuple(keep)
 
 
+class _Change(NamedTuple):
+    """A candidate."""
+
+    fields: Change
+    plan: Plan
+    step_time: float
+    makes_uneven: bool
+    """Whether stages have unequal layers that have equal ones now."""
+
+    @property
+    def num_fields(self) -> int:
+        """Fields to change, with the layers of stages where these become unequal.
+
+        The schedule follows from the chunks per rank.
+        """
+        return len(self.fields.keys() - {"schedule"}) + self.makes_uneven
+
+    def is_better(self, other: _Change) -> bool:
+        """Whether the other changes more fields, and gains too little by them."""
+        more = other.num_fields - self.num_fields
+        return more > 0 and self.step_time <= other.step_time * (1 + GAIN_OF_A_FIELD * more)
+
+    def differs(self, faster: _Change) -> bool:
+        """Whether it does more than leave out what a faster one changes to other values."""
+        mine, theirs = self.fields.keys(), faster.fields.keys()
+        return bool(mine - theirs) or len(mine) < len(theirs)
+
+
 def improvements(
     question: Question,
     plan: Plan,
@@ -135,12 +168,8 @@ def improvements(
     candidates = list(dict.fromkeys((*near, *_searched(question, plan, stack, keep, stop))))
     priced = price_plans(question, candidates) if candidates else []
     worth = [each for each in priced if each.fits and (base is None or each.step_time < base * (1 - LEAST_GAIN))]
-    found: dict[Plan, Change] = {}
-    for each in sorted(worth, key=lambda one: one.step_time):
-        change = changes(plan, each.plan)
-        if change and all(set(change) - set(other) or len(change) < len(other) for other in found.values()):
-            found[each.plan] = change
-    best = _best(found)
+    found = [_change(question, plan, each) for each in _roomy(question, worth, now)]
+    best = _best([each for each in found if each.fields])
     answers = estimate_plans(question, best) if best else ()
     before = _options(question, plan, stack)
     after = [_options(question, each.plan, stack) for each in answers]
@@ -151,11 +180,30 @@ def improvements(
     return tuple(_improvement(plan, each, base, how) for each, how in zip(answers, different, strict=True))
 
 
-def _best(found: dict[Plan, Change]) -> list[Plan]:
-    """The fastest, then those that change fewest fields for their gain; the most valuable first. ``found``: by time."""
-    fastest, *others = found or [None]
-    simple = sorted(others, key=lambda each: len(found[each]))[: MOST - 1]
-    return [each for each in found if each is fastest or each in simple]
+def _change(question: Question, plan: Plan, priced: PricedPlan) -> _Change:
+    layers = question.model.num_hidden_layers
+    is_uneven, was_uneven = (complexity_of(each, layers)[0] for each in (priced.plan, plan))
+    return _Change(changes(plan, priced.plan), priced.plan, priced.step_time, is_uneven and not was_uneven)
+
+
+def _roomy(question: Question, plans: list[PricedPlan], now: Estimate | None) -> list[PricedPlan]:
+    """Plans whose memory fits at the upper end of its band too, or that need no more than the plan as it is.
+
+    All of them where there is none.
+    """
+    surely = float(question.usable_memory) / band_of(question, "memory").high
+    most = max(surely, now.peak_memory_bytes if now is not None and now.feasible else 0.0)
+    return [each for each in plans if each.peak_memory_bytes <= most] or plans
+
+
+def _best(candidates: Sequence[_Change]) -> list[Plan]:
+    """The fastest, then those that change fewest fields for their gain; the most valuable first."""
+    found: list[_Change] = []
+    for each in sorted(candidates, key=lambda one: one.step_time):
+        if not any(one.is_better(each) for one in candidates) and all(map(each.differs, found)):
+            found.append(each)
+    simple = sorted(found[1:], key=lambda each: len(each.fields))[: MOST - 1]
+    return [each.plan for each in found if each is found[0] or each in simple]
 
 
 def changes(old: Plan, new: Plan) -> Change:
@@ -259,16 +307,21 @@ def _changed(plan: Plan, name: str, value: object) -> Plan:
 
 def _searched(
     question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str], stop: Stop | None
-) -> list[Plan]:
-    """The best plans with what is kept, and the best with the degrees as they are."""
+) -> Iterator[Plan]:
+    """The best plans with what is kept, and the best with the degrees as they are; of both the one to take first."""
     kept = _values(plan, keep)
-    degrees = _values(plan, DEGREES)
-    survey = _survey(question, stack, kept, stop)
-    best = None if survey is None else best_cell(survey.tables, **degrees)
-    if survey is not None and best is not None:
-        return survey.plans([*different_cells(survey.tables, MOST), best])
-    surveys = (survey, _survey(question, stack, degrees | kept, stop))  # the degrees are outside the usual space
-    return [found for each in surveys if each for found in each.plans(different_cells(each.tables, MOST))]
+    for fixed in dict.fromkeys((tuple(kept.items()), tuple((_values(plan, DEGREES) | kept).items()))):
+        survey = _survey(question, stack, dict(fixed), stop)
+        if survey is not None:
+            yield from survey.plans(different_cells(survey.tables, MOST))
+            yield from _recommended(survey)
+
+
+def _recommended(survey: Survey) -> Iterator[Plan]:
+    """Of the plans that tie with the fastest, the one to take; none where nothing fits."""
+    priced = survey.with_prices(()).priced
+    if priced is not None:
+        yield priced.plan(recommended_of(survey.question, priced, fastest=None))
 
 
 def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
