@@ -169,3 +169,19 @@ def test_a_record_of_ones_own_that_is_like_a_shipped_one(tmp_path: Path) -> None
 def test_every_field_of_a_record_has_a_form() -> None:
     head = {"version", "date", "repository", "commit", "refuses", "sources", "from_memory"}
     assert {*Capabilities.__dataclass_fields__} - head == {*FORMS}
+
+
+MALFORMED: tuple[object, ...] = ({"moe_dispatcher": "alltoall"}, {"moe_dispatcher": []}, ["alltoall"])
+
+
+def test_software_lists_values_that_its_fields_have() -> None:
+    def record(value: object) -> Capabilities:
+        return read_capabilities({**HEAD, "software": {"value": value, "source": "a.py"}}, "test")
+
+    assert record({"moe_dispatcher": ["alltoall", "deepep"]}).software == {"moe_dispatcher": ("alltoall", "deepep")}
+    for wrong in ({"moe_dispatcher": ["carrier-pigeon"]}, {"dispatcher": ["alltoall"]}):
+        with pytest.raises(UnknownNameError):
+            record(wrong)
+    for malformed in MALFORMED:
+        with pytest.raises(InputError):
+            record(malformed)

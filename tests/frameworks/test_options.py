@@ -20,6 +20,7 @@ from shardplan.frameworks.stage_layers import megatron_layout
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
 from shardplan.validity.rules import broken_rule
 
 FROM_PAPERS: Final = {"hai-llm", "megascale", "meta-llama-3"}
@@ -27,7 +28,12 @@ NONE_READ: Final = {*FROM_PAPERS, "megatron-lm-2021"}
 WITH_OPTIONS: Final = tuple(name for name in list_stacks() if name not in NONE_READ)
 
 
+PLAIN: Final = Software(moe_dispatcher="alltoall", cuda_graphs="none")
+"""What frameworks do without further options."""
+
+
 def _setting(model: str, cluster: str, num_accelerators: int, sequences: int, length: int, **job: Any) -> Setting:
+    job = {"software": PLAIN} | job
     asked = Job(sequence_length=length, global_batch_size=sequences, **job)
     return Setting.of(load_model(model), load_cluster(cluster), num_accelerators, asked)
 
@@ -261,7 +267,9 @@ def test_plans_that_differ_have_options_that_differ(stack: str, model: str) -> N
     rng, known = random.Random(stack), load_stack(stack)  # noqa: S311  # a sample, no secret
     anywhere = load_cluster("dgx-h100")
     anywhere = replace(anywhere, accelerator=replace(anywhere.accelerator, vendor=""))
-    setting = Setting.of(load_model(model), anywhere, 64, Job(sequence_length=4096, global_batch_size=256))
+    setting = Setting.of(
+        load_model(model), anywhere, 64, Job(sequence_length=4096, global_batch_size=256, software=PLAIN)
+    )
     plan = _start(stack, setting)
     found = _options(stack, setting, plan)
     for _ in range(200):
@@ -368,3 +376,35 @@ def test_options_must_be_a_list(tmp_path: Path) -> None:
     path.write_text(FILE[: FILE.index("value:")] + "value: --tp\n", encoding="utf-8")
     with pytest.raises(InputError, match="options"):
         load_stack(path)
+
+
+# Software
+
+
+@pytest.mark.parametrize(
+    ("software", "wanted"),
+    [
+        (Software(moe_dispatcher="alltoall", cuda_graphs="none"), "--moe-token-dispatcher-type alltoall"),
+        (
+            Software(moe_dispatcher="deepep", cuda_graphs="none"),
+            "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep",
+        ),
+        (
+            Software(moe_dispatcher="alltoall", cuda_graphs="partial"),
+            "--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router moe_preprocess",
+        ),
+    ],
+)
+def test_megatron_states_its_dispatcher_and_its_graphs(software: Software, wanted: str) -> None:
+    """Names of ``megatron/core/transformer/transformer_config.py``; the example of its page on CUDA graphs."""
+    setting = _setting("qwen3-30b-a3b", "dgx-h100", 64, 512, 4096, software=software)
+    found = _options("megatron-lm", setting, Plan(ep=8, sharding="zero1")).options
+    assert wanted in found
+    assert "--moe-grouped-gemm" in found
+
+
+def test_a_dense_model_states_no_dispatcher() -> None:
+    setting = _setting("llama-3.1-8b", "dgx-h100", 8, 64, 4096, software=Software(moe_dispatcher="deepep"))
+    text = " ".join(_options("megatron-lm", setting, Plan(sharding="zero1")).options)
+    assert "moe" not in text
+    assert "--cuda-graph-impl transformer_engine" in text

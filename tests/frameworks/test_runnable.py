@@ -18,9 +18,14 @@ from shardplan.frameworks.stack import list_stacks, load_stack
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import Software
+
+PLAIN = Software(moe_dispatcher="alltoall", cuda_graphs="none")
+"""What frameworks do without further options."""
 
 
 def _setting(model: str, num_accelerators: int, sequences: int, length: int = 4096, **job: Any) -> Setting:
+    job = {"software": PLAIN} | job
     asked = Job(sequence_length=length, global_batch_size=sequences, **job)
     anywhere = load_cluster("dgx-h100")
     anywhere = replace(anywhere, accelerator=replace(anywhere.accelerator, vendor=""))
@@ -233,7 +238,7 @@ def test_versions_differ_in_what_they_run() -> None:
 def test_rules_name_fields_of_plan_and_job(name: str) -> None:
     known = {each.name for each in fields(Plan)}
     for rule in rules_of(load_stack(name)):
-        assert rule.field in (*CONCERNED, "accelerator", "model", "train", "documents")
+        assert rule.field in (*CONCERNED, "accelerator", "model", "train", "documents", "software")
         assert {*rule.reads} <= known
         assert rule.source
         assert rule.hint(MOE, Plan(schedule="zb-h1", recompute="mlp"))
@@ -277,3 +282,34 @@ def test_arrays_of_candidates_are_judged_like_single_plans(name: str) -> None:
             alone = [bool(np.all(rule.holds(setting, Degrees.of(plan)))) for rule in rules]
             assert [bool(holds[place]) for holds in found] == alone
             assert bool(np.all([holds[place] for holds in found])) is (refusals(load_stack(name), plan, setting) == ())
+
+
+@pytest.mark.parametrize(
+    ("stack", "software", "plan", "concerned"),
+    [
+        ("nemo", {"moe_dispatcher": "hybridep"}, Plan(ep=8), "software"),
+        ("megatron-lm", {"moe_dispatcher": "deepep"}, Plan(), "moe_dispatcher"),
+        ("megatron-lm", {"cuda_graphs": "partial"}, Plan(ep=8, recompute="full"), "cuda_graphs"),
+        ("megatron-lm", {"cuda_graphs": "full"}, Plan(ep=8), "cuda_graphs"),
+    ],
+)
+def test_software_that_a_framework_lacks_or_cannot_combine(
+    stack: str, software: dict[str, Any], plan: Plan, concerned: str
+) -> None:
+    """Sources are with the rules of the records."""
+    of_stack = load_stack(stack).job_fields("bf16")["software"]
+    setting = _setting("qwen3-30b-a3b", 64, 512, software=replace(of_stack, **software))
+    usual = replace(setting, job=replace(setting.job, software=of_stack))
+    found = [each.field for each in refusals(load_stack(stack), plan, setting)]
+    assert found == [concerned]
+    assert not refusals(load_stack(stack), plan, usual)
+
+
+def test_large_scale_up_domains_need_hybridep() -> None:
+    job = Job(
+        sequence_length=4096, global_batch_size=576, software=Software(moe_dispatcher="deepep", cuda_graphs="none")
+    )
+    setting = Setting.of(load_model("qwen3-30b-a3b"), load_cluster("gb200-nvl72"), 72, job)
+    (found,) = refusals(load_stack("megatron-lm"), Plan(ep=8), setting)
+    assert found.flag == "--software moe_dispatcher"
+    assert "hybridep" in found.hint

@@ -18,6 +18,7 @@ from shardplan.frameworks.layer_kinds import LAYER_KINDS
 from shardplan.frameworks.option_entries import OptionTable, read_options
 from shardplan.inputs.job import PRECISIONS, Optimizer
 from shardplan.inputs.plan import NAME, OP_SAC, RECOMPUTE_MODULES, CpComm, Plan, Sharding, TpKind, placement_tokens
+from shardplan.inputs.software import CHOICES
 
 Switch = Literal["either", "on", "off"]
 Ways = Literal["equal", "counts", "remainder", "by_cost"]
@@ -27,8 +28,8 @@ ExpertTp = Literal["any", "one", "tp"]
 
 ANY_PLACEMENT: Final = "any"
 RECOMPUTE_WORDS: Final = (*RECOMPUTE_MODULES, OP_SAC, "full")
-CONCERNED: Final = (*(each.name for each in fields(Plan)), "precision", "optimizer", "global_batch_size")
-"""Fields of a plan or a job that an exclusion may concern."""
+CONCERNED: Final = (*(each.name for each in fields(Plan)), "precision", "optimizer", "global_batch_size", *CHOICES)
+"""Fields of a plan, a job or its software that an exclusion may concern."""
 
 _DATE: Final = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 _HEAD: Final = ("version", "date", "repository", "commit")
@@ -113,6 +114,8 @@ class Capabilities:
     """What can live in host memory."""
     offload_layers: bool | None = None
     """Whether the offload of activations can be limited to a number of layers."""
+    software: Mapping[str, tuple[str, ...]] | None = None
+    """Values that a user can choose for fields of its software, by field; a field that is left out is as it is."""
     placements: tuple[str, ...] | None = None
     """Orders of the dimensions from the fastest network outward, or ``any``."""
     options: OptionTable | None = None
@@ -143,7 +146,7 @@ class Capabilities:
 class Form(NamedTuple):
     """How an entry is written."""
 
-    kind: Literal["names", "texts", "name", "flag", "mapping", "options"]
+    kind: Literal["names", "texts", "name", "flag", "mapping", "software", "options"]
     known: tuple[str, ...] | None = None
     """Names that it may have, keys in a mapping; None: any well-formed name."""
     values: tuple[str, ...] | None = None
@@ -177,6 +180,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "optimizers": Form("names", get_args(Optimizer)),
     "offload": Form("names", ("optimizer", "activations")),
     "offload_layers": Form("flag"),
+    "software": Form("software", tuple(CHOICES)),
     "placements": Form("names"),
     "options": Form("options"),
 }
@@ -249,6 +253,8 @@ def _read(value: object, form: Form, name: str, where: str) -> Any:
             raise _wrong(f"value of {where}", value, f"{name} is a list of names", f"value: [{_few(form.known)}]")
         read = tuple(_name(each, form.known, where, free=form.kind == "texts") for each in value)
         return _placements(read) if name == "placements" else read
+    if form.kind == "software":
+        return _software(value, where)
     if not isinstance(value, Mapping):
         raise _wrong(f"value of {where}", value, f"{name} is a mapping of names", f"value: {{{_few(form.known)}: ...}}")
     return {_name(key, form.known, where): _name(each, form.values, where, free=True) for key, each in value.items()}
@@ -261,6 +267,16 @@ def _name(value: object, known: tuple[str, ...] | None, where: str, *, free: boo
     if known is not None and value not in known:
         raise UnknownNameError(where, value[:60], known, hint=f"one of {', '.join(known)}")
     return value
+
+
+def _software(value: object, where: str) -> dict[str, tuple[str, ...]]:
+    """Values of fields of the software, each one of those that the field can have."""
+    read: dict[str, tuple[str, ...]] = {}
+    for name, values in _mapping(value, f"value of {where}", tuple(CHOICES)).items():
+        if not isinstance(values, list) or not values:
+            raise _wrong(f"{name} of {where}", values, "a field has a list of values", f"{name}: [{CHOICES[name][0]}]")
+        read[name] = tuple(_name(each, CHOICES[name], f"{name} of {where}") for each in values)
+    return read
 
 
 def _placements(orders: tuple[str, ...]) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def _option(entry: OptionEntry) -> Record:
 def _words(value: object) -> str:
     """A value as a person reads it."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{name}: {each}" for name, each in value.items()) or "none"
+        return "; ".join(f"{name}: {_words(each)}" for name, each in value.items()) or "none"
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)

@@ -23,6 +23,7 @@ from shardplan.fields import dataclass
 from shardplan.inputs.degrees import Degrees, Setting, data_parallel_degree, num_microbatches, replicas
 from shardplan.inputs.layers import MLP
 from shardplan.inputs.plan import RECOMPUTE_PRESETS, recompute_modules
+from shardplan.inputs.software import CHOICES
 
 Facts = Mapping[str, Any]
 Term = Callable[[Facts], Any]
@@ -76,6 +77,10 @@ def _of_plan(name: str) -> Fact:
     return lambda _s, d: getattr(d.plan, name)
 
 
+def _of_software(name: str) -> Fact:
+    return lambda s, _d: getattr(s.job.software, name)
+
+
 FACTS: Final[Mapping[str, Fact]] = {
     "tp": lambda _s, d: d.tp,
     "cp": lambda _s, d: d.cp,
@@ -106,6 +111,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     "vendor": lambda s, _d: s.cluster.accelerator.vendor,
     "precision": lambda s, _d: s.job.precision,
     "optimizer": lambda s, _d: s.job.optimizer,
+    **{name: _of_software(name) for name in CHOICES},
     "layers": lambda s, _d: s.model.num_hidden_layers,
     "kv_heads": lambda s, _d: gcd(*s.kv_heads),
     "num_experts": lambda s, _d: gcd(*s.num_experts),
@@ -121,7 +127,7 @@ blocks of multi-token prediction; ``tied``: whether input and output embeddings
 are one table; ``vendor``: the accelerator's maker; ``scale_up``: accelerators of a scale-up domain, or those that the
 job uses of each where it uses several alike; ``replicas``: dp cp; ``uneven``: whether model chunks differ in their
 layers. ``overlap_pp``, ``sharding_degree`` and ``microbatch_group_size`` are what holds where the plan leaves them
-open."""
+open. Fields of the software that have named values are facts too (``moe_dispatcher``)."""
 
 
 def _is_in(value: Any, options: Any) -> Flags:
@@ -138,7 +144,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "schedule": ("schedule", "vp"),
     "overlap_pp": ("overlap_pp", "vp"),
     **dict.fromkeys(("accelerators", "scale_up", "sequence_length", "global_batch_size"), ()),
-    **dict.fromkeys(("vendor", "precision", "optimizer", "layers"), ()),
+    **dict.fromkeys(("vendor", "precision", "optimizer", "layers", *CHOICES), ()),
     **dict.fromkeys(("kv_heads", "num_experts", "experts", "dense", "mtp_layers", "tied"), ()),
 }
 """Fields of a plan that decide a fact; where it is not listed, the field of its name."""
@@ -155,6 +161,7 @@ _FLAGS: Final = (
 )  # fmt: skip
 _TEXTS: Final = (
     "schedule", "sharding", "offload", "cp_comm", "tp_kind", "placement", "precision", "optimizer", "vendor", "layout",
+    *CHOICES,
 )  # fmt: skip
 _LISTS: Final = ("recompute", "chunk_layers")
 

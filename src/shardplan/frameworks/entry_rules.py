@@ -214,6 +214,22 @@ def _dimension(entry: str, degree: str, kind: str, words: tuple[str, str], nothi
     )  # fmt: skip
 
 
+# Software
+
+OF_EXPERTS: Final = ("moe_dispatcher", "moe_dispatch_format")
+"""Fields of the software that make no difference without experts."""
+
+
+def _choices(choices: Any) -> str:
+    return ", ".join(f"{name} {_or(values)}" for name, values in choices.items())
+
+
+def _other_choices(choices: Any, s: Setting) -> list[str]:
+    """Fields of the software with a value that the framework does not have."""
+    read = [name for name in choices if s.model.is_moe or name not in OF_EXPERTS]
+    return [name for name in read if getattr(s.job.software, name) not in choices[name]]
+
+
 TEMPLATES: Final = (
     Template(
         "vendors", "accelerator", ("vendor",),
@@ -330,6 +346,12 @@ TEMPLATES: Final = (
         lambda framework, known: f"{framework} has the optimizers {_list(known)}",
         lambda known, s, _d: s.job.optimizer in known,
         lambda known, _s, _p: f"set optimizer to {_or(known)}",
+    ),
+    Template(
+        "software", "software", (),
+        lambda framework, choices: f"in {framework} a run can have {_choices(choices)}",
+        lambda choices, s, _d: not _other_choices(choices, s),
+        lambda choices, s, _p: f"set {_choices({name: choices[name] for name in _other_choices(choices, s)})}",
     ),
     Template(
         "offload", "offload", ("offload",),

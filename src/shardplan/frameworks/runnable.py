@@ -22,6 +22,7 @@ from shardplan.frameworks.stack import Stack
 from shardplan.inputs.degrees import Degrees, Setting
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
+from shardplan.inputs.software import CHOICES, Software
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class FrameworkRule:
     @property
     def flag(self) -> str:
         """The field's flag on the command line; the model has none and comes first."""
+        if self.field in CHOICES:
+            return f"{Software.SHARED_FLAG} {self.field}"
         return "MODEL" if self.field == MODEL else f"--{self.field.replace('_', '-')}"
 
 

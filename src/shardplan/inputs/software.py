@@ -6,8 +6,9 @@ A stack (``data/stacks``) is a documented set of them, so that a user of a frame
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal, get_args, get_type_hints
 
 from shardplan.fields import about, check, dataclass
 from shardplan.inputs.words import (
@@ -190,3 +191,13 @@ class Software:
     def __post_init__(self) -> None:
         """Checks every field. Raises ``InputError``."""
         check(self)
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(value for value in get_args(kind) if isinstance(value, str))
+
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    name: _names(kind) for name, kind in get_type_hints(Software).items() if _names(kind)
+}
+"""Values of every field that has named ones."""

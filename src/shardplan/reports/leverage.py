@@ -6,7 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from shardplan.estimation.estimate import estimate_plan
+from shardplan.estimation.question import Question
+from shardplan.frameworks.usual_stack import stack_of_label
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.software import Software
+from shardplan.planner.related.software import OtherSoftware, options_for, other_software
 from shardplan.planner.result import SearchResult
 from shardplan.reports.breakdown import Share, term_label
 from shardplan.reports.explanation import Explanation
@@ -25,12 +29,45 @@ COMMUNICATION: Final = "_communication"
 def most_helpful(result: SearchResult, explanation: Explanation) -> str:
     """What would help most, in one sentence.
 
-    First a neighbouring count or batch that trains more tokens a second (``SearchResult.offers``); then a change that
-    only memory prevents; then a faster resource for the largest loss that depends on one, for this very plan.
+    First a neighbouring count or batch that trains more tokens a second (``SearchResult.offers``), or another way of
+    the framework to run this very plan, whichever gains more; then a change that only memory prevents; then a faster
+    resource for the largest loss that depends on one.
     """
-    if result.offers:
+    software = _best_software(result.question, explanation)
+    gained = 0.0 if software is None else explanation.best.step_time / software.priced.step_time - 1
+    if result.offers and result.offers[0].gain >= gained:
         return f"{offer_text(result.question, result.offers[0])}."
+    if software is not None:
+        return _with_software(result.question, explanation, software)
     return _with_memory(explanation) or _with_resource(result, explanation) or _largest(explanation)
+
+
+def _best_software(question: Question, explanation: Explanation) -> OtherSoftware | None:
+    """The choice of the framework's software under which the plan takes least time; None where none is worth a word."""
+    best = explanation.best
+    stack = stack_of_label(best.framework)
+    if stack is None or best.num_accelerators_used != question.num_accelerators:
+        return None
+    limit = best.step_time * (1 - LEAST_GAIN)
+    others = (each for each in other_software(question, best.plan, stack) if each.priced.fits)
+    return min(
+        (each for each in others if each.priced.step_time < limit),
+        key=lambda each: each.priced.step_time,
+        default=None,
+    )
+
+
+def _with_software(question: Question, explanation: Explanation, found: OtherSoftware) -> str:
+    """What it is called in the framework, and what it saves."""
+    best = explanation.best
+    stack = stack_of_label(best.framework)
+    options = () if stack is None else options_for(found, best.plan, stack, question)
+    gain = best.step_time - found.priced.step_time
+    name = " ".join(options) or f"{found.field.replace('_', ' ')} {found.new}"
+    return (
+        f"{name} would save {format_time(gain)} a step ({100 * gain / best.step_time:.1f} %) or more: plan with "
+        f"{Software.SHARED_FLAG} {found.field}={found.new}."
+    )
 
 
 def _with_memory(explanation: Explanation) -> str:

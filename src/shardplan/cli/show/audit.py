@@ -11,7 +11,7 @@ from shardplan.cli.layout import Page
 from shardplan.cli.show import answer as show_answer
 from shardplan.cli.show import details as show_details
 from shardplan.reports.forms.audit import world_record
-from shardplan.reports.texts.plan import field_text
+from shardplan.reports.texts.plan import field_name, field_text
 from shardplan.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _improvements(page: Page, found: tuple[Improvement, ...]) -> None:
     page.heading("Better", "predicted, the most valuable first")
     for each in found:
         change = ", ".join(
-            f"{key.replace('_', ' ')} {field_text(old)} -> {field_text(new)}" for key, (old, new) in each.change.items()
+            f"{field_name(key)} {field_text(old)} -> {field_text(new)}" for key, (old, new) in each.change.items()
         )
         gain = "runs and fits" if each.gain is None else f"{100 * each.gain:.0f} % less time"
         time, memory = format_time(each.estimate.step_time), format_bytes(each.estimate.peak_memory_bytes)

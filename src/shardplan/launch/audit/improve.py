@@ -15,10 +15,10 @@ from shardplan.fields import dataclass
 from shardplan.frameworks.options import options_of
 from shardplan.frameworks.runnable import refusals
 from shardplan.frameworks.stack import Stack
-from shardplan.inputs.degrees import Setting
 from shardplan.inputs.plan import Plan, placement_tokens
 from shardplan.launch.dialects.reading import Reading
 from shardplan.planner.ranking import different_cells
+from shardplan.planner.related.software import OtherSoftware, other_software, setting_of
 from shardplan.planner.restrictions import Restrictions, as_lists
 from shardplan.planner.robustness import complexity_of, recommended_of
 from shardplan.planner.space import declare
@@ -125,6 +125,8 @@ class _Change(NamedTuple):
     """A candidate."""
 
     fields: Change
+    question: Question
+    """The question, with other software where that is the change."""
     plan: Plan
     step_time: float
     makes_uneven: bool
@@ -167,43 +169,49 @@ def improvements(
     near = _single(question, plan, stack, keep)
     candidates = list(dict.fromkeys((*near, *_searched(question, plan, stack, keep, stop))))
     priced = price_plans(question, candidates) if candidates else []
-    worth = [each for each in priced if each.fits and (base is None or each.step_time < base * (1 - LEAST_GAIN))]
-    found = [_change(question, plan, each) for each in _roomy(question, worth, now)]
-    best = _best([each for each in found if each.fields])
-    answers = estimate_plans(question, best) if best else ()
-    before = _options(question, plan, stack)
-    after = [_options(question, each.plan, stack) for each in answers]
-    different = [
-        _difference(changes(plan, each.plan), before, options, wording)
-        for each, options in zip(answers, after, strict=True)
+    others = [] if stack is None or now is None else list(other_software(question, plan, stack))
+    most = _most_memory(question, now)
+    worth = [each for each in (*priced, *(each.priced for each in others)) if _is_worth(each, base)]
+    roomy = {id(each) for each in worth if each.peak_memory_bytes <= most} or set(map(id, worth))
+    found = [
+        *(_change(question, plan, each) for each in priced if id(each) in roomy),
+        *(_software_change(each) for each in others if id(each.priced) in roomy),
     ]
-    return tuple(_improvement(plan, each, base, how) for each, how in zip(answers, different, strict=True))
+    before = _options(question, plan, stack)
+    return tuple(_improvement(each, base, before, stack, wording) for each in _best(found))
 
 
 def _change(question: Question, plan: Plan, priced: PricedPlan) -> _Change:
     layers = question.model.num_hidden_layers
     is_uneven, was_uneven = (complexity_of(each, layers)[0] for each in (priced.plan, plan))
-    return _Change(changes(plan, priced.plan), priced.plan, priced.step_time, is_uneven and not was_uneven)
+    fields = changes(plan, priced.plan)
+    return _Change(fields, question, priced.plan, priced.step_time, is_uneven and not was_uneven)
 
 
-def _roomy(question: Question, plans: list[PricedPlan], now: Estimate | None) -> list[PricedPlan]:
-    """Plans whose memory fits at the upper end of its band too, or that need no more than the plan as it is.
+def _software_change(other: OtherSoftware) -> _Change:
+    fields: Change = {other.key: (other.old, other.new)}
+    return _Change(fields, other.question, other.priced.plan, other.priced.step_time, makes_uneven=False)
 
-    All of them where there is none.
-    """
+
+def _is_worth(priced: PricedPlan, base: float | None) -> bool:
+    return priced.fits and (base is None or priced.step_time < base * (1 - LEAST_GAIN))
+
+
+def _most_memory(question: Question, now: Estimate | None) -> float:
+    """What a plan may need: it fits at the upper end of its band too, or it needs no more than now. [bytes]"""
     surely = float(question.usable_memory) / band_of(question, "memory").high
-    most = max(surely, now.peak_memory_bytes if now is not None and now.feasible else 0.0)
-    return [each for each in plans if each.peak_memory_bytes <= most] or plans
+    return max(surely, now.peak_memory_bytes if now is not None and now.feasible else 0.0)
 
 
-def _best(candidates: Sequence[_Change]) -> list[Plan]:
+def _best(candidates: Sequence[_Change]) -> list[_Change]:
     """The fastest, then those that change fewest fields for their gain; the most valuable first."""
     found: list[_Change] = []
-    for each in sorted(candidates, key=lambda one: one.step_time):
-        if not any(one.is_better(each) for one in candidates) and all(map(each.differs, found)):
+    those = [each for each in candidates if each.fields]
+    for each in sorted(those, key=lambda one: one.step_time):
+        if not any(one.is_better(each) for one in those) and all(map(each.differs, found)):
             found.append(each)
     simple = sorted(found[1:], key=lambda each: len(each.fields))[: MOST - 1]
-    return [each.plan for each in found if each is found[0] or each in simple]
+    return [each for each in found if each is found[0] or each in simple]
 
 
 def changes(old: Plan, new: Plan) -> Change:
@@ -218,9 +226,14 @@ def changes(old: Plan, new: Plan) -> Change:
     return {key: pair for key, pair in found.items() if pair[0] != pair[1] and key not in silent}
 
 
-def _improvement(plan: Plan, estimate: Estimate, base: float | None, difference: OptionsChange) -> Improvement:
+def _improvement(
+    found: _Change, base: float | None, before: StatedOptions, stack: Stack | None, wording: Wording
+) -> Improvement:
+    """``before``: options of the plan as it is."""
+    (estimate,) = estimate_plans(found.question, [found.plan])
+    difference = _difference(found.fields, before, _options(found.question, found.plan, stack), wording)
     return Improvement(
-        change=changes(plan, estimate.plan),
+        change=found.fields,
         removed=difference.removed,
         added=difference.added,
         unsaid=difference.unsaid,
@@ -250,7 +263,7 @@ def _removed(before: StatedOptions, after: StatedOptions, change: Change, wordin
 
 def _options(question: Question, plan: Plan, stack: Stack | None) -> StatedOptions:
     """Options of a plan, each with the fields that it states."""
-    found = None if stack is None else options_of(stack, _setting(question), plan)
+    found = None if stack is None else options_of(stack, setting_of(question), plan)
     return (
         StatedOptions({}, ())
         if found is None
@@ -258,13 +271,9 @@ def _options(question: Question, plan: Plan, stack: Stack | None) -> StatedOptio
     )
 
 
-def _setting(question: Question) -> Setting:
-    return Setting.of(question.model, question.cluster, question.num_accelerators, question.job)
-
-
 def _single(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Plan]:
     """Plans that differ in one field, or in one degree with what must follow."""
-    setting = _setting(question)
+    setting = setting_of(question)
     near = list(dict.fromkeys(each for each in _neighbours(plan) if not set(changes(plan, each)) & set(keep)))
     valid = [each for each, rule in zip(near, broken_rules(setting, near), strict=True) if rule is None] if near else []
     return [each for each in valid if stack is None or not refusals(stack, each, setting)]

@@ -27,6 +27,11 @@ SHORT = {
 """Modules that are recomputed, in tables."""
 
 
+def field_name(key: str) -> str:
+    """A field of a plan, a job or its software as text: ``moe dispatcher`` for ``software.moe_dispatcher``."""
+    return key.rpartition(".")[2].replace("_", " ")
+
+
 def field_text(value: object) -> str:
     """A field of a plan as text: numbers and names as they are, flags as on and off, ``-`` where left open."""
     if value is None:

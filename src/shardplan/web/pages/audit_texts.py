@@ -10,7 +10,7 @@ from shardplan.launch.audit.answer import Audit
 from shardplan.launch.audit.improve import Improvement
 from shardplan.launch.audit.observed import GapExplanation
 from shardplan.reports.forms.audit import world_record
-from shardplan.reports.texts.plan import field_text, plan_words
+from shardplan.reports.texts.plan import field_name, field_text, plan_words
 from shardplan.units import format_bytes, format_count, format_time
 from shardplan.web.figures.estimates import estimate_texts
 
@@ -132,7 +132,7 @@ def _told(script: PastedScript) -> Iterator[dict[str, str]]:
 
 
 def _improvement(each: Improvement, number: int) -> dict[str, Any]:
-    change = [f"{_words(key)} {field_text(old)} → {field_text(new)}" for key, (old, new) in each.change.items()]
+    change = [f"{field_name(key)} {field_text(old)} → {field_text(new)}" for key, (old, new) in each.change.items()]
     return {
         "number": number,
         "gain": "Runs and fits" if each.gain is None else f"{100 * each.gain:.0f} % less time",

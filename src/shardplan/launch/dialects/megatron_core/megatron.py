@@ -207,7 +207,7 @@ def _batch_schedule(facts: Facts, options: Options) -> None:
 
 
 def _mixed(facts: Facts, options: Options) -> None:
-    """Formats of gradients, dispatch, graphs, placement."""
+    """Formats of gradients, dispatch, placement."""
     short = options.get("grad-reduce-in-bf16")
     if short is not None:
         facts.state("grad_dtype", "bf16", short.place, short.name)
@@ -227,6 +227,24 @@ def _mixed(facts: Facts, options: Options) -> None:
     order = options.get("use-tp-pp-dp-mapping")
     if order is not None:
         facts.state("placement", "tp-cp-ep-pp-dp", order.place, order.name)
+
+
+GRAPHS: Final = {"none": "none", "local": "partial", "transformer_engine": "partial", "full_iteration": "full"}
+"""What each implementation of CUDA graphs captures."""
+
+
+def _graphs(facts: Facts, options: Options) -> None:
+    """CUDA graphs, by today's option and by those of older versions."""
+    scope = options.get("cuda-graph-scope", "cuda-graph-modules")
+    is_whole = scope is not None and "full_iteration" in str(scope.value or "").split()
+    kinds = GRAPHS if not is_whole else dict.fromkeys(GRAPHS, "full") | {"none": "none"}
+    old = options.get("enable-cuda-graph", "external-cuda-graph")
+    if (
+        not take(facts, "software.cuda_graphs", options.get("cuda-graph-impl"), lambda value: kinds.get(str(value)))
+        and old is not None
+    ):
+        facts.state("software.cuda_graphs", "full" if is_whole else "partial", old.place, old.name)
+    facts.assume("software.cuda_graphs", "none")
 
 
 CHECKPOINTS: Final = {
@@ -256,6 +274,7 @@ RULES: Final[tuple[Callable[[Facts, Options], None], ...]] = (
     _dropout,
     _batch_schedule,
     _mixed,
+    _graphs,
     _checkpoints,
 )
 
