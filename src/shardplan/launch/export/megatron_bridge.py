@@ -24,7 +24,7 @@ RECIPE: Final = "vanilla_gpt_pretrain_1gpu_h100_bf16_config"
 """Has the defaults of Megatron-LM and no model of its own."""
 LATENT_RECIPE: Final = "deepseek_v3_pretrain_1024gpu_h100_bf16_config"
 """Has multi-head latent attention, which is a kind of model of its own."""
-SAID: Final = ("attention", "dropout", "grad_dtype", "moe_dispatcher", "blocking_launches", "loss_kernel")
+SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
 """Fields of a job and of its software that are written, or named by ``_gradients``."""
 
 

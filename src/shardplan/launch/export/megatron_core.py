@@ -22,8 +22,7 @@ FEATURES: Final = (
 )  # fmt: skip
 """Features of a model that these fields express."""
 SAID: Final = (
-    "attention", "dropout", "grad_dtype", "moment_dtype", "moe_dispatcher", "quantised_weights", "blocking_launches",
-    "loss_kernel",
+    "attention", "dropout", "grad_dtype", "moment_dtype", "quantised_weights", "blocking_launches", "loss_kernel",
 )  # fmt: skip
 """Fields of a job and of its software that they express."""
 
@@ -82,18 +81,11 @@ def details_said(case: LaunchCase, activation: str | None) -> tuple[str, ...]:
 
 
 def kernel_fields(case: LaunchCase) -> dict[str, Any]:
-    """How the framework computes it: attention, loss, exchange among experts."""
+    """How the framework computes it: attention and loss; experts and graphs are options of its record."""
     software = case.job.software
     fields: dict[str, Any] = {"attention_backend": "unfused"} if case.job.attention == "unfused" else {}
     if software.loss_kernel == "single":
         fields |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"}
-    if case.model.is_moe:
-        fields["moe_grouped_gemm"] = True
-        fields |= (
-            {"moe_token_dispatcher_type": "alltoall"}
-            if software.moe_dispatcher == "alltoall"
-            else {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": software.moe_dispatcher}
-        )
     return fields
 
 

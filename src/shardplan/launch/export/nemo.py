@@ -26,16 +26,15 @@ from shardplan.launch.export.words import pairs
 from shardplan.launch.export.written import Export, Placeholder, head, losses
 
 SAID: Final = ("attention", "dropout", "grad_dtype", "blocking_launches", "loss_kernel")
-_NEWER: Final = ("vocab_size", "moe_flex_dispatcher_backend")
-"""Fields of later versions of Megatron Core, or of the tokenizer."""
+_NEWER: Final = ("vocab_size",)
+"""Fields of the tokenizer."""
 
 
 def export(case: LaunchCase) -> Export:
     """The launch script, and what NeMo does not express on its command line."""
     features = [name for name in core.features(case.decoder) if name not in ("sinks", "output_gate", "latent_experts")]
-    said = SAID if case.job.software.moe_dispatcher == "hybridep" else (*SAID, "moe_dispatcher")
     unsaid = core.lost_details(case, _activation(case), states_scaling=False)
-    lost = (*_vocabulary(case), *losses(case, said=said, features=features), *unsaid)
+    lost = (*_vocabulary(case), *losses(case, said=SAID, features=features), *unsaid)
     relied = _relies_on(case)
     script = LaunchText(
         head=head(case, lost, relied),
@@ -77,8 +76,6 @@ def _recipe(case: LaunchCase) -> str:
 
 def _model(case: LaunchCase) -> list[Sequence[Word]]:
     values = {name: value for name, value in model_values(case).items() if name not in _NEWER}
-    if case.model.is_moe and case.job.software.moe_dispatcher == "deepep":
-        values["moe_enable_deepep"] = True
     return [
         *([f"model.config.{name}={text(value)}"] for name, value in values.items()),
         *([[detail_word(case, ROTARY_BASE, "model.config.rotary_base=")]] if any(case.decoder.rotary) else []),

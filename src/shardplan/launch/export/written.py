@@ -91,7 +91,10 @@ def _of_software(case: LaunchCase, said: Collection[str]) -> list[str]:
     usual = case.stack.job_fields(case.job.precision)["software"]
     if not isinstance(usual, Software):
         return []
-    names = [each.name for each in fields(Software) if each.name not in said]
+    can = case.stack.can_run
+    chosen = {} if can is None or can.software is None else can.software
+    written = {name for name, values in chosen.items() if getattr(case.job.software, name) in values}
+    names = [each.name for each in fields(Software) if each.name not in {*said, *written}]
     experts = ("moe_dispatcher", "moe_dispatch_format", "moe_capacity")
     return [
         f"{_words(name)} {_value(getattr(case.job.software, name))} (here: {_value(getattr(usual, name))})"

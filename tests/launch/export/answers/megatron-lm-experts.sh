@@ -70,6 +70,8 @@ OPTIONS=(
     --pipeline-model-parallel-size 16
     --pipeline-model-parallel-layout 'Et*4|(t*4|)*14tmL'
     --expert-model-parallel-size 64
+    --moe-grouped-gemm
+    --moe-token-dispatcher-type alltoall
     --use-distributed-optimizer
     --overlap-grad-reduce
     --overlap-param-gather
@@ -79,8 +81,6 @@ OPTIONS=(
     --bf16
     --fp8-format hybrid
     # Precision, optimizer and kernels
-    --moe-grouped-gemm
-    --moe-token-dispatcher-type alltoall
     --fp8-param-gather
     # Training
     --train-iters "$TRAIN_STEPS"

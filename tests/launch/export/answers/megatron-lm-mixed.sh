@@ -58,6 +58,8 @@ OPTIONS=(
     --pipeline-model-parallel-size 1
     --expert-model-parallel-size 4
     --expert-tensor-parallel-size 1
+    --moe-grouped-gemm
+    --moe-token-dispatcher-type alltoall
     --use-distributed-optimizer
     --overlap-grad-reduce
     --overlap-param-gather
@@ -67,9 +69,6 @@ OPTIONS=(
     --bf16
     --recompute-granularity selective
     --recompute-modules layernorm moe_act
-    # Precision, optimizer and kernels
-    --moe-grouped-gemm
-    --moe-token-dispatcher-type alltoall
     # Training
     --train-iters "$TRAIN_STEPS"
     --lr "$LEARNING_RATE"

@@ -61,6 +61,8 @@ OPTIONS=(
     --tensor-model-parallel-size 1
     --pipeline-model-parallel-size 1
     --expert-model-parallel-size 8
+    --moe-grouped-gemm
+    --moe-token-dispatcher-type alltoall
     --use-distributed-optimizer
     --overlap-grad-reduce
     --overlap-param-gather
@@ -68,9 +70,6 @@ OPTIONS=(
     --global-batch-size 512
     --seq-length 4096
     --bf16
-    # Precision, optimizer and kernels
-    --moe-grouped-gemm
-    --moe-token-dispatcher-type alltoall
     # Training
     --train-iters "$TRAIN_STEPS"
     --lr "$LEARNING_RATE"

@@ -44,8 +44,6 @@ OPTIONS=(
     model.config.normalization=RMSNorm
     model.config.position_embedding_type=rope
     model.config.share_embeddings_and_output_weights=false
-    model.config.moe_grouped_gemm=true
-    model.config.moe_token_dispatcher_type=alltoall
     model.config.rotary_base=1000000
     model.config.layernorm_epsilon=1e-05
     # Plan
@@ -56,6 +54,8 @@ OPTIONS=(
     trainer.strategy.pipeline_model_parallel_size=1
     trainer.strategy.virtual_pipeline_model_parallel_size=None
     trainer.strategy.expert_model_parallel_size=4
+    model.config.moe_grouped_gemm=true
+    model.config.moe_token_dispatcher_type=alltoall
     trainer.strategy.expert_tensor_parallel_size=2
     optim.config.use_distributed_optimizer=true
     trainer.strategy.ddp.overlap_grad_reduce=true
