@@ -179,6 +179,21 @@ def distinct(codes: NDArray[np.intp], limit: int) -> tuple[NDArray[np.intp], NDA
     return values, position[codes]
 
 
+def first_of(positions: NDArray[np.intp], number: int) -> NDArray[np.intp]:
+    """Of each of ``number`` positions, where it comes first."""
+    first = np.empty(number, dtype=np.intp)
+    first[positions[::-1]] = np.arange(len(positions) - 1, -1, -1)
+    return first
+
+
+def columns_coded(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """A whole number for every column of a table of flags, the same for equal columns; counted from zero."""
+    code = np.zeros(flags.shape[1], dtype=np.intp)
+    for byte in np.packbits(flags, axis=0):
+        _, code = distinct(code * 256 + byte, 256 * (int(code.max(initial=0)) + 1))
+    return code
+
+
 MOST_PER_ROW = 8
 """Codes beyond this number for each row are numbered anew, so that tables of all codes stay small."""
 

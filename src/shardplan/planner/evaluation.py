@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, all_hold, different, gather
+from shardplan.arrays import Flags, Numbers, all_hold, different, distinct, first_of, gather
 from shardplan.estimation.charge import StateCharge
 from shardplan.estimation.load import Around, StageWork
 from shardplan.estimation.question import Question
@@ -24,6 +24,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
+from shardplan.planner.rows import priced_together
 from shardplan.planner.stopping import Stop, check
 from shardplan.planner.tables import Depths, Tables
 
@@ -107,6 +108,12 @@ class PointGroup:
     _work: dict[int, StageWork] = field(default_factory=dict)
     _charges: dict[tuple[int, int], StateCharge] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, tables: Tables, points: NDArray[np.intp], layouts: NDArray[np.intp], depths: Depths) -> PointGroup:
+        """Points with the slots of recomputation that any of them may have with its layout (or one for all)."""
+        slots = tables.family.slots_at(points, layouts).any(axis=1)
+        return cls(tables=tables, points=points, slots=np.flatnonzero(slots), depths=depths)
+
     @cached_property
     def numbers(self) -> PlanNumbers:
         """In numbers, the chunks per rank left open."""
@@ -129,10 +136,14 @@ class PointGroup:
 
     def valid(self, sharding: int) -> Flags:
         """Where the plans are valid under a kind of sharding, by slot and point; True where all are."""
-        family = self.tables.family
-        points = family.shards[sharding, self.points]
-        slots = family.recomputes[np.ix_(self.slots, self.points)]
-        return True if points.all() and slots.all() else points & slots
+        points = self.tables.family.shards[sharding, self.points]
+        return self._valid_slots if points.all() else points & self._valid_slots
+
+    @cached_property
+    def _valid_slots(self) -> Flags:
+        """Where recomputation is valid, by slot and point; True where all is."""
+        slots = self.tables.family.recomputes[np.ix_(self.slots, self.points)]
+        return True if slots.all() else slots
 
     @cached_property
     def starts(self) -> NDArray[np.intp]:
@@ -247,26 +258,24 @@ def pieces_of(tables: Tables) -> Iterator[tuple[PointGroup, Iterator[TablePiece]
     """The plans of a family in pieces of about ``CELLS``, points that may have the same chunks per rank together."""
     family = tables.family
     counts, first = family.num_chunks(), family.first_layouts()
-    pattern = (family.shards * (1 << np.arange(len(family.shardings)))[:, None]).sum(axis=0)
     group = first * (int(counts.max()) + 1) + counts
-    order = np.lexsort((tables.block_of_point, pattern, group))
-    length = max(CELLS // len(family.policies), 1)
+    order = np.lexsort((tables.block_of_point, group))
     few = []
     for points in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         if len(points) < FEW:
             few.append(points)
             continue
-        alike = range(int(first[points[0]]), int(first[points[0]] + counts[points[0]]))
-        for part in _parts_of(points, length):
-            at = _points_at(tables, part, (int(family.points["depth"][part[0]]),))
-            yield at, (TablePiece.of(at, np.asarray([layout])) for layout in alike)
+        alike = np.arange(first[points[0]], first[points[0]] + counts[points[0]])
+        depths = (int(family.points["depth"][points[0]]),)
+        for layouts in _with_equal_slots(family, alike):
+            for part in _parts_of(family, points, layouts[:1]):
+                at = PointGroup.of(tables, points[part], layouts[:1], depths)
+                yield at, (TablePiece.of(at, layouts[[number]]) for number in range(len(layouts)))
     if few:
-        yield from _mixed(tables, np.concatenate(few), pattern, length)
+        yield from _mixed(tables, np.concatenate(few))
 
 
-def _mixed(
-    tables: Tables, points: NDArray[np.intp], pattern: NDArray[np.int64], length: int
-) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
+def _mixed(tables: Tables, points: NDArray[np.intp]) -> Iterator[tuple[PointGroup, Iterator[TablePiece]]]:
     """Plans of points with different chunks per rank, those with as many kinds of stage together."""
     family, layouts = tables.family, tables.layouts
     counts = family.num_chunks()[points]
@@ -275,18 +284,37 @@ def _mixed(
     points, layout = np.repeat(points, counts), np.repeat(first, counts) + chunk
     depths = tuple(different(family.points["depth"][points]).tolist())
     kinds = 2 * layouts.num_kinds[layout] + (layouts.vp[layout] > 1)
-    order = np.lexsort((points, pattern[points], kinds))
+    order = np.lexsort((points, kinds))
     for alike in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
-        for part in _parts_of(alike, length):
-            at = _points_at(tables, points[part], depths)
-            yield at, iter([TablePiece.of(at, layout[part])])
+        for part in _parts_of(family, points[alike], layout[alike]):
+            rows = alike[part]
+            at = PointGroup.of(tables, points[rows], layout[rows], depths)
+            if len(at.slots):
+                yield at, iter([TablePiece.of(at, layout[rows])])
 
 
-def _parts_of(points: NDArray[np.intp], length: int) -> Iterator[NDArray[np.intp]]:
-    return (points[start : start + length] for start in range(0, len(points), length))
+def _with_equal_slots(family: Family, layouts: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Layouts in groups that go with the same slots of recomputation, which may be none; these are left out."""
+    kinds = family.kinds_of_layouts[layouts]
+    groups = [layouts[kinds == kind] for kind in different(kinds)]
+    return groups if family.together is None else [each for each in groups if family.together[:, each[0]].any()]
 
 
-def _points_at(tables: Tables, points: NDArray[np.intp], together: Depths) -> PointGroup:
-    """Points with the slots of recomputation that any of them may have; ``together``: depths that come one by one."""
-    slots = np.flatnonzero(tables.family.recomputes[:, points].any(axis=1))
-    return PointGroup(tables=tables, points=points, slots=slots, depths=together)
+def _parts_of(family: Family, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Positions of points, each with its layout (or one for all), in pieces that have most of what is valid together.
+
+    Points differ in the slots of recomputation and in the kinds of sharding that are valid; those of a piece are
+    priced with all that any of them may have. Sets of points are priced together where that takes less time than
+    pricing each on its own.
+    """
+    of_points, of_layouts = family.kinds_of_points, family.kinds_of_layouts
+    kinds = of_points[points] * (int(of_layouts.max()) + 1) + of_layouts[layouts]
+    _, code = distinct(kinds, int(kinds.max()) + 1)
+    first = first_of(code, int(code.max()) + 1)
+    slots = family.slots_at(points[first], layouts[first] if len(layouts) > 1 else layouts)
+    together = priced_together(slots.T, family.shards[:, points[first]].T, np.bincount(code))
+    number = together[code]
+    for each in range(int(together.max()) + 1):
+        positions = np.flatnonzero(number == each)
+        length = max(CELLS // max(int(slots[:, together == each].any(axis=1).sum()), 1), 1)
+        yield from (positions[start : start + length] for start in range(0, len(positions), length))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardplan.arrays import columns_coded
 from shardplan.fields import dataclass
 from shardplan.inputs.plan import Plan
 from shardplan.planner.space import GRID, Degree, Filling
@@ -100,6 +101,22 @@ class Family:
         """The first layout of every point."""
         sizes = np.asarray([len(vps) for vps in self.vps])
         return (np.cumsum(sizes) - sizes)[self.points["depth"]] + self.first_chunks()
+
+    def slots_at(self, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which slots of recomputation go with points, each with a layout (or with one layout for all)."""
+        slots = self.recomputes[:, points]
+        return slots if self.together is None else slots & self.together[:, layouts]
+
+    @cached_property
+    def kinds_of_points(self) -> NDArray[np.intp]:
+        """For every point a number, the same where the same recomputation and kinds of sharding are valid."""
+        return columns_coded(np.concatenate([self.recomputes, self.shards]))
+
+    @cached_property
+    def kinds_of_layouts(self) -> NDArray[np.intp]:
+        """For every layout a number, the same where it goes with the same slots of recomputation."""
+        num_layouts = sum(len(vps) for vps in self.vps)
+        return np.zeros(num_layouts, dtype=np.intp) if self.together is None else columns_coded(self.together)
 
     def num_inner(self) -> NDArray[np.int64]:
         """How many combinations of recomputation and chunks per rank every point may have."""

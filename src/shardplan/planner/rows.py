@@ -1,4 +1,7 @@
-"""Rows of a table with a line for every pair that some plan has: what a stage holds, and what prices it."""
+"""Rows of a table with a line for every pair that some plan has: what a stage holds, and what prices it.
+
+And rows that are priced together, with all that any of them may have.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ Index = NDArray[np.intp]
 
 ALONE = 512
 """Rows of one composition that are priced apart from others: what a stage holds is then a number, not a column."""
+STEP = 4096
+"""Plans that are priced in the time which a piece of work costs whatever its length."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,3 +90,31 @@ def _positions(values: Sequence[Index]) -> Index:
     for row, each in enumerate(values):
         found[row, each] = np.arange(len(each))
     return found
+
+
+def priced_together(slots: NDArray[np.bool_], shardings: NDArray[np.bool_], sizes: NDArray[np.int64]) -> Index:
+    r"""For every set of points the number of the sets that it is priced with: as fast as joining pairs gets it.
+
+    Sets have ``sizes`` points with some slots of recomputation and kinds of sharding each (a row for each set). All
+    plans of n points with l slots and k shardings take :math:`k (c + l n)`, with c = ``STEP``.
+    """
+    number, slots, shardings, sizes = np.arange(len(sizes)), slots.copy(), shardings.copy(), sizes.copy()
+    while len(sizes) > 1:
+        alone = _work_of(slots, shardings, sizes)
+        both = _work_of(slots[:, None] | slots, shardings[:, None] | shardings, sizes[:, None] + sizes)
+        gain = np.triu(alone[:, None] + alone - both, k=1)
+        one, other = (int(i) for i in np.unravel_index(int(gain.argmax()), gain.shape))
+        if gain[one, other] <= 0:
+            break
+        slots[one] |= slots[other]
+        shardings[one] |= shardings[other]
+        sizes[one] += sizes[other]
+        slots, shardings, sizes = (np.delete(each, other, axis=0) for each in (slots, shardings, sizes))
+        number = np.where(number == other, one, number - (number > other))
+    return number
+
+
+def _work_of(slots: NDArray[np.bool_], shardings: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What sets of points take, in plans."""
+    work: NDArray[np.int64] = shardings.sum(axis=-1) * (STEP + slots.sum(axis=-1) * sizes)
+    return work

@@ -21,6 +21,7 @@ from shardplan.arrays import (
     concatenated,
     different,
     distinct,
+    first_of,
     gather,
     mapped,
     one_number,
@@ -95,7 +96,7 @@ class Tables:
         """Points, one for each set of degrees and placement; and for every point which of these it has."""
         codes = self.family.points["layout"]
         values, key = distinct(codes, int(codes.max()) + 1)
-        return _first_of(key, len(values)), key
+        return first_of(key, len(values)), key
 
     @cached_property
     def _groups(self) -> dict[str, Group]:
@@ -124,7 +125,7 @@ class Tables:
         sizes = int(points["position"].max()) + 1
         codes = code[key] * sizes + points["position"]
         blocks, block = distinct(codes, len(values) * sizes)
-        return _first_of(block, len(blocks)), block
+        return first_of(block, len(blocks)), block
 
     @property
     def block_of_point(self) -> NDArray[np.intp]:
@@ -407,13 +408,6 @@ def _of_sharding(charge: Made, number: int) -> Made:
         return chosen if array.ndim == 2 else chosen[..., None, :]  # networks side by side keep the axis of slots
 
     return mapped(charge, own)
-
-
-def _first_of(key: NDArray[np.intp], num_keys: int) -> NDArray[np.intp]:
-    """The first position of every key."""
-    first = np.empty(num_keys, dtype=np.intp)
-    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)
-    return first
 
 
 def _row(values: Numbers, like: NDArray[Any]) -> NDArray[np.float64]:
