@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
 from typing import Final
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
+
+# Tests start many processes, and each would compile the project anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same examples at every run, so that a failure is the change's own.
 # To look for new ones: python -m pytest --hypothesis-profile=thorough
@@ -36,3 +44,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     option.maxprocesses = option.maxprocesses or MOST_PROCESSES
     if option.dist == "no":
         option.dist, option.loadscopereorder = "loadfile", False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Tests hold no examples: they are not read a second time to look for some."""
+    found = yield
+    return [each for each in found if file_path.suffix != ".py" or not isinstance(each, DoctestModule)]

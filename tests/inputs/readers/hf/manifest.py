@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ class Counted:
         return {"model_type": self.family, **classes, **self.config}
 
 
+@cache
 def counted() -> tuple[Counted, ...]:
     """Every model of the manifest."""
     rows = yaml.safe_load((Path(__file__).parent / "counts.yaml").read_text(encoding="utf-8"))
