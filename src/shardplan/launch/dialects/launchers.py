@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final
 
 from shardplan.fields import dataclass
@@ -75,6 +75,11 @@ def launches(script: Script) -> tuple[Launch, ...]:
 
 def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | None:
     """The program in ``words``; a shell's ``-c`` text is read as words of its own."""
+    wrapped = _wrapped(words)
+    if wrapped is not None:
+        found = _launch(command, words[wrapped + 1 :], depth + 1)
+        needs = (f"the program {_program_text(words[_first_program(words)])}",)
+        return None if found is None else replace(found, open=(*found.open, *needs))
     start = _program(words)
     if start is None:
         inner = None if depth > 2 else _inner(words)
@@ -90,6 +95,19 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
         open=_open_front(front),
         command=command,
     )
+
+
+def _wrapped(words: Sequence[Word]) -> int | None:
+    """The place of ``--`` where a program of one's own starts the launcher behind it."""
+    for place, word in enumerate(words[:-1]):
+        if word.text == "--" and (words[place + 1].text or "").rsplit("/", 1)[-1] in LAUNCHERS:
+            return place if _first_program(words) < place else None
+    return None
+
+
+def _first_program(words: Sequence[Word]) -> int:
+    """The place of the first program in Python; behind all words where there is none."""
+    return next((place for place, word in enumerate(words) if _program_text(word).endswith(".py")), len(words))
 
 
 def _with_front(words: list[Word], launch: Launch | None) -> Launch | None:

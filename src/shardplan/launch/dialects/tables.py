@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from shardplan.fields import dataclass
-from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, assume_all, batch_of, state_all, words_of, world_of
-from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
+from shardplan.launch.dialects.megatron_core.nemo import NEMO
+from shardplan.launch.dialects.settings import words_of
+from shardplan.launch.dialects.table_dialect import PLAIN, TableDialect
+from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, text
 
 FULL_OR_NONE: Final = on_off("full", "none")
 STRATEGY: Final = words_of(
@@ -21,87 +20,6 @@ STRATEGY: Final = words_of(
         "hsdp": "hsdp",
         "ddp": "ddp",
     }
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableDialect:
-    """A framework as a table."""
-
-    name: str
-    version: str
-    marks: tuple[str, ...]
-    """Keys of which ``least_marks`` show that a document is its own."""
-    least_marks: int
-    table: Table
-    defaults: Mapping[str, object]
-    open: Mapping[str, str]
-    """What its files never state, with where it comes from."""
-    product: tuple[str, ...] = ()
-    """Degrees whose product is the world, where the framework says so."""
-
-    def owns(self, settings: Settings) -> bool:
-        """Whether a document is its own."""
-        return sum(settings.has(mark) for mark in self.marks) >= self.least_marks
-
-    def read(self, facts: Facts, settings: Settings) -> None:
-        """Reads a document into ``facts``."""
-        state_all(facts, settings, self.table)
-        _nodes(facts)
-        assume_all(facts, self.defaults)
-        world_of(facts)
-        batch_of(facts)
-        for key, need in self.open.items():
-            facts.miss(key, (need,))
-
-
-def _nodes(facts: Facts) -> None:
-    nodes, each = facts.number("nodes"), facts.number("per_node")
-    if nodes and each:
-        facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} accelerators")
-
-
-_PLAIN: Final = {"pp": 1, "cp": 1, "ep": 1, "vp": 1}
-
-NEMO: Final = TableDialect(
-    name="nemo",
-    version="1.x (hydra)",
-    marks=("trainer.devices", "trainer.num_nodes", "model.micro_batch_size", "model.tensor_model_parallel_size"),
-    least_marks=2,
-    table={
-        "nodes": (("trainer.num_nodes",), degree),
-        "per_node": (("trainer.devices",), degree),
-        "precision": (
-            ("trainer.precision", "model.precision"),
-            lambda value: precision({"16": "fp16", "32": "fp32"}.get(str(value), value)),
-        ),
-        "tp": (("model.tensor_model_parallel_size",), degree),
-        "pp": (("model.pipeline_model_parallel_size",), degree),
-        "vp": (("model.virtual_pipeline_model_parallel_size",), degree),
-        "cp": (("model.context_parallel_size",), degree),
-        "ep": (("model.expert_model_parallel_size",), degree),
-        "micro_batch_size": (("model.micro_batch_size",), degree),
-        "global_batch_size": (("model.global_batch_size",), degree),
-        "sequence_length": (("model.encoder_seq_length", "model.data.seq_length"), degree),
-        "sequence_parallel": (("model.sequence_parallel",), switch),
-        "recompute": (
-            ("model.activations_checkpoint_granularity",),
-            words_of({"selective": "selective", "full": "full"}),
-        ),
-        "num_hidden_layers": (("model.num_layers",), degree),
-        "hidden_size": (("model.hidden_size",), degree),
-        "intermediate_size": (("model.ffn_hidden_size",), degree),
-        "num_attention_heads": (("model.num_attention_heads",), degree),
-        "num_key_value_heads": (("model.num_query_groups",), degree),
-        "max_position_embeddings": (("model.max_position_embeddings",), degree),
-        "sharding": (
-            ("model.optim.name",),
-            lambda value: "zero1" if str(value) in {"distributed_fused_adam", "mcore_distributed_optim"} else "ddp",
-        ),
-        "optimizer": (("model.optim.name",), optimizer),
-    },
-    defaults={**_PLAIN, "tp": 1, "recompute": "none", "sequence_parallel": False, "offload": "none"},
-    open={"vocab_size": "the tokenizer", "num_accelerators": "trainer.num_nodes x trainer.devices"},
 )
 
 LLAMA_FACTORY: Final = TableDialect(
@@ -125,7 +43,7 @@ LLAMA_FACTORY: Final = TableDialect(
         "pp": (("pipeline_model_parallel_size",), degree),
         "ep": (("expert_model_parallel_size",), degree),
     },
-    defaults={**_PLAIN, "tp": 1, "recompute": "full", "optimizer": "adam", "offload": "none"},
+    defaults={**PLAIN, "tp": 1, "recompute": "full", "optimizer": "adam", "offload": "none"},
     open={"num_accelerators": "the launch line: --gpus"},
 )
 
@@ -148,7 +66,7 @@ AXOLOTL: Final = TableDialect(
         "optimizer": (("optimizer",), optimizer),
         "sharding_degree": (("dp_shard_size",), degree),
     },
-    defaults={**_PLAIN, "tp": 1, "recompute": "none", "offload": "none"},
+    defaults={**PLAIN, "tp": 1, "recompute": "none", "offload": "none"},
     open={"num_accelerators": "the launch line: --gpus"},
 )
 
@@ -173,7 +91,7 @@ LLM_FOUNDRY: Final = TableDialect(
         "model": (("model.pretrained_model_name_or_path",), text),
         "expansion_ratio": (("model.expansion_ratio",), degree),
     },
-    defaults={**_PLAIN, "tp": 1, "offload": "none"},
+    defaults={**PLAIN, "tp": 1, "offload": "none"},
     open={"num_accelerators": "the composer launcher: --gpus"},
 )
 

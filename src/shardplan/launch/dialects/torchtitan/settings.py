@@ -292,8 +292,8 @@ def _recompute(facts: Facts, settings: Settings) -> None:
     mode = settings.first("activation_checkpoint.mode", "activation_checkpoint.__class__", "activation_checkpoint")
     word = "selective" if mode is None else str(mode.value).removesuffix(".Config").rsplit(".", 1)[-1].lower()
     place = "default mode" if mode is None else mode.place
-    if mode is None and facts.version != TOML:
-        facts.miss("recompute", ("activation_checkpoint",))
+    if mode is None and (facts.open or facts.version != TOML):
+        facts.miss("recompute", facts.open or ("activation_checkpoint",))
         return
     option = settings.value("activation_checkpoint.selective_ac_option")
     if word in {"none", "full", "fullac"}:
