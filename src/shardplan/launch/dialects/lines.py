@@ -12,7 +12,7 @@ from shardplan.launch.dialects.configurations import accelerate_with_files, deep
 from shardplan.launch.dialects.launchers import Launch, world
 from shardplan.launch.dialects.megatron_core import overrides, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
-from shardplan.launch.dialects.options import Option, Options, options_of
+from shardplan.launch.dialects.options import Option, Options, options_of, take_open
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.settings import NamedSetting, Settings
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
@@ -66,7 +66,7 @@ def _swift(ask: Ask, script: Script, launch: Launch) -> Facts:
     facts = begin(ask, swift.NAME, swift.VERSION if on_megatron else swift.TRAINER)
     _swift_world(facts, script, launch)
     parsed = launch.parsed(fold=True)
-    facts.open = tuple(need for word in parsed.open for need in word.needs or (word.shown,))
+    take_open(facts, parsed)
     settings = Settings.of_options(parsed)
     if on_megatron:
         swift.swift_facts(facts, settings)
@@ -232,7 +232,7 @@ def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
         raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
     version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
     facts = begin(ask, framework, version)
-    facts.open = tuple(need for word in parsed.open for need in word.needs or (word.shown,))
+    take_open(facts, parsed)
     world(facts, launch, script)
     front = Settings.of_options(launch.options)
     deepspeed.trainer_facts(facts, options)

@@ -123,11 +123,11 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
     state(
         facts, "precision", config.first("dtype"), lambda value: {"bfloat16": "bf16", "float32": "fp32"}.get(str(value))
     )
+    for key, value in {"optimizer": "adam", "gradient_accumulation": 1}.items():  # known of files that are not at hand
+        facts.assume_because(key, value, f"default of {NAME} {VERSION}")
     for key, value in {
         "precision": "bf16",
-        "optimizer": "adam",
         "sequence_length": 2048,
-        "gradient_accumulation": 1,
         "vp": 1,
         "sequence_parallel": True,
         "overlap_dp": True,
