@@ -76,9 +76,10 @@ def _by_table(ask: Ask, settings: Settings) -> Facts:
     facts = begin(ask, dialect.name, dialect.version)
     _expansion(facts, settings)
     named = settings.first("deepspeed", "deepspeed_config")
-    if named is not None and isinstance(named.value, str):
-        deepspeed_file(facts, ask, named, {})
-    dialect.read(facts, settings)
+    if named is None or not isinstance(named.value, str):
+        dialect.read(facts, settings)
+    else:
+        dialect.read(facts, settings, lambda: deepspeed_file(facts, ask, named, {}))
     return facts
 
 

@@ -11,7 +11,9 @@ from shardplan.launch.dialects.values import degree, optimizer, precision, switc
 NAME: Final = "deepspeed"
 VERSION: Final = "0.19.8"
 
-SECTIONS: Final = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "fp16", "bf16")
+SECTIONS: Final = (
+    "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "fp16.enabled", "bf16.enabled",
+)  # fmt: skip
 
 
 def is_deepspeed(settings: Settings) -> bool:

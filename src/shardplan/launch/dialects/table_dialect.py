@@ -33,17 +33,23 @@ class TableDialect:
         """Whether a document is its own."""
         return sum(settings.has(mark) for mark in self.marks) >= self.least_marks
 
-    def read(self, facts: Facts, settings: Settings) -> None:
-        """Reads a document into ``facts``."""
+    def read(self, facts: Facts, settings: Settings, beside: Callable[[], None] | None = None) -> None:
+        """Reads a document into ``facts``; ``beside`` reads a file that it names, whose word comes second."""
         state_all(facts, settings, self.table)
         if self.rule is not None:
             self.rule(facts, settings)
+        if beside is not None:
+            beside()
         _nodes(facts)
+        for key in self.table if facts.open else ():
+            facts.miss(key, facts.open)
         assume_all(facts, self.defaults)
         world_of(facts)
         batch_of(facts)
         for key, need in self.open.items():
             facts.miss(key, (need,))
+        if facts.number("micro_batch_size") and "num_accelerators" in facts.missing:
+            facts.miss("global_batch_size", ("num_accelerators",))
 
 
 def _nodes(facts: Facts) -> None:
