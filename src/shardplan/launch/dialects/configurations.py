@@ -58,6 +58,9 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
         neox.neox_facts(facts, settings)
     elif maxtext.is_maxtext(settings):
         facts = begin(ask, maxtext.NAME, maxtext.VERSION)
+        base = settings.value("base_config")
+        if isinstance(base, str) and base.rpartition("/")[2] != "base.yml":
+            facts.open = (f"file:{base}",)
         maxtext.maxtext_facts(facts, settings)
     elif deepspeed.is_deepspeed(settings):
         facts = begin(ask, deepspeed.NAME, deepspeed.VERSION)

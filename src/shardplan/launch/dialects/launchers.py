@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from math import prod
 from typing import Final
 
 from shardplan.fields import dataclass
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of, take
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import degree
+from shardplan.launch.read import parse_script
 from shardplan.launch.read.facts import Command, Script, Word
 
 LAUNCHERS: Final = {
@@ -35,6 +38,11 @@ LAUNCHERS: Final = {
 """Programs that start others, or that are a framework's own."""
 
 OWN: Final = frozenset({"swift", "nemo", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
+COMMAND: Final = ("--command", "--COMMAND")
+"""Options of xpk and gcloud that hold the line that runs on every host."""
+SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
+TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
+"""Generations of TPUs whose slices are named by cores, two of a chip."""
 SHELLS: Final = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
 PER_NODE: Final = ("nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node")
@@ -69,8 +77,26 @@ class Launch:
 
 def launches(script: Script) -> tuple[Launch, ...]:
     """The commands of ``script`` that run a Python program or a framework's own command."""
-    found = (_launch(command, list(command.words)) for command in script.commands)
+    found = (_written(script, command) or _launch(command, list(command.words)) for command in script.commands)
     return tuple(each for each in found if each is not None)
+
+
+def _written(script: Script, command: Command) -> Launch | None:
+    """The launch in a script that this one writes and then starts (``torchrun --no-python bash worker.sh``)."""
+    texts = {name.rpartition("/")[2]: text for name, text in script.texts.items()}
+    for place, word in enumerate(command.words[:-1]):
+        name = (command.words[place + 1].text or "").rpartition("/")[2]
+        if word.text in SHELLS and name in texts:
+            return _inside(texts[name], command, list(command.words[: place + 1]))
+    return None
+
+
+def _inside(text: Word, command: Command, front: list[Word]) -> Launch | None:
+    """The last launch of a text, with the options of the line that starts it."""
+    shown = text.text if text.text is not None else re.sub(r"<env:(\w+)>", r"${\1}", text.shown)
+    inner = parse_script(shown, text.file)
+    started = [each for each in (_launch(one, list(one.words)) for one in inner.commands) if each is not None]
+    return replace(_with_front([*front, front[-1]], started[-1]) or started[-1], command=command) if started else None
 
 
 def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | None:
@@ -114,7 +140,7 @@ def _with_front(words: list[Word], launch: Launch | None) -> Launch | None:
     """The launch inside a shell's text, with the options of the line around it."""
     if launch is None:
         return None
-    around = _front_options(words[:-1])
+    around = _front_options([each for each in words[:-1] if not each.shown.startswith(COMMAND)])
     return Launch(
         program=launch.program,
         words=launch.words,
@@ -133,6 +159,10 @@ def _inner(words: Sequence[Word]) -> list[Word] | None:
                 each for each in words[place + 1 :] if each.text is None or " " in each.text or each.text[:1] != "-"
             ]
             return _split(rest[0]) if rest else None
+    for word in words:
+        name, _, value = (word.text if word.text is not None else word.shown).partition("=")
+        if name in COMMAND and value:
+            return _split(replace(word, text=None if word.text is None else value, shown=value))
     if len(words) > 1 and (words[0].text == "eval" or (words[0].text in LAUNCHERS and " " in (words[-1].text or ""))):
         return [each for word in words[1:] for each in _split(word)]
     return None
@@ -153,13 +183,27 @@ def _piece(part: str, word: Word) -> Word:
     return Word(text=None if opens else part, shown=part, line=word.line, file=word.file, needs=tuple(opens))
 
 
+_UNDECIDED: Final = re.compile(r"<(?:env|arg|cmd|code|file):.*>", re.DOTALL)
+"""What is not decidable of a word, as it is shown."""
+TOOLS: Final = frozenset(
+    {
+        "sed", "cp", "mv", "cat", "rm", "chmod", "grep", "tar", "git", "ln", "ls", "diff", "touch", "wget", "curl",
+        "gsutil", "aws", "mkdir", "echo", "printf", "head", "tail", "tee", "vim", "wc", "unzip", "rsync", "scp",
+    }
+)  # fmt: skip
+"""Commands whose arguments are files and not programs."""
+
+
 def _program(words: Sequence[Word]) -> tuple[int, int] | None:
     """Place of the program's word, and how many words lead up to its arguments."""
+    if words and words[0].text in TOOLS:
+        return None
     for place, word in enumerate(words):
         text = _program_text(word)
         if not text or text.startswith("-"):
             continue
-        if text.endswith(".py") and " " not in text and "=" not in text:
+        known = _UNDECIDED.sub("", text)
+        if text.endswith(".py") and " " not in known and "=" not in known:
             return place, 1
         before = words[place - 1].text if place else None
         if before in {"-m", "--module"} and text not in LAUNCHERS and _runs_python(words[: place - 1]):
@@ -212,6 +256,22 @@ def world(facts: Facts, launch: Launch | None, script: Script) -> None:
         facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} processes")
     elif total is not None:
         take(facts, "num_accelerators", total, degree)
+    slices(facts, options)
+
+
+def slices(facts: Facts, options: Mapping[str, Option]) -> None:
+    """Chips of the slices that xpk is asked for. A chip of tpu7x has two devices: what counts is asked for."""
+    kind, number = _first(options, ("device-type", "tpu-type")), _first(options, ("num-slices",))
+    found = None if kind is None or kind.value is None else SLICE.fullmatch(kind.value)
+    count = 1 if number is None else degree(number.value)
+    if kind is None or found is None or count is None:
+        return
+    size = prod(int(each) for each in found[2].split("x"))
+    if found[1] == "tpu7x":
+        facts.miss("num_accelerators", (f"{kind.place} {kind.value}: {count * size} chips of two devices",))
+    else:
+        chips = size // 2 if found[1] in TWO_CORES else size
+        facts.derive("num_accelerators", count * chips, f"{kind.place} {kind.value}: {count} x {chips} chips")
 
 
 def _share(facts: Facts) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
 from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
 from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
-from shardplan.launch.dialects.launchers import Launch, world
-from shardplan.launch.dialects.megatron_core import overrides, swift
+from shardplan.launch.dialects.launchers import Launch, slices, world
+from shardplan.launch.dialects.megatron_core import overrides, performance, swift
 from shardplan.launch.dialects.megatron_core.nemo import NEMO
 from shardplan.launch.dialects.options import Option, Options, options_of, take_open
 from shardplan.launch.dialects.reading import Facts
@@ -40,7 +40,10 @@ def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> F
     """The dialect of a launch line that is not of Megatron-LM."""
     name = launch.program.rpartition("/")[2]
     pairs = Settings.of_options(launch.pairs())
-    if overrides.is_bridge(launch.program) or "nemo" in launch.launchers:
+    if performance.is_performance(launch.program):
+        facts = begin(ask, overrides.BRIDGE, performance.VERSION)
+        performance.performance_facts(facts, options)
+    elif overrides.is_bridge(launch.program) or "nemo" in launch.launchers:
         facts = _recipe(ask, script, launch, options)
     elif name == "run_train.py" and options.get("config-file", "config_file") is not None:
         facts = _nanotron(ask, script, launch, options)
@@ -133,8 +136,12 @@ def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:
 
 
 def setting_of(option: Option) -> NamedSetting:
-    """An option as a setting."""
-    return NamedSetting(name=option.name, value=option.value, place=option.place, needs=option.needs)
+    """An option as a setting; of a path whose folder is open the name."""
+    value = option.value
+    if value is None and len(option.words) == 1:
+        _, slash, name = option.words[0].shown.rpartition("/")
+        value = name if slash and name and not set("<>") & set(name) else None
+    return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs)
 
 
 def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
@@ -198,6 +205,7 @@ def _maxtext(ask: Ask, script: Script, launch: Launch) -> Facts:
                     _leave_open(facts, key, settings, text)
             else:
                 settings = settings.over(Settings.of(document))
+    slices(facts, launch.options)
     maxtext.maxtext_facts(facts, settings)
     return facts
 

@@ -64,6 +64,10 @@ class Options:
         """Whether it is given."""
         return name in self.given
 
+    def renamed(self, names: Mapping[str, str]) -> Options:
+        """The same options, some under the names of another program."""
+        return Options(given={names.get(name, name): each for name, each in self.given.items()}, repeated={})
+
 
 def options_of(words: Iterable[Word], *, bare: frozenset[str] = frozenset(), fold: bool = False) -> Options:
     """The options in ``words``; ``bare``: flags that never take a value; ``fold``: underscores are hyphens."""

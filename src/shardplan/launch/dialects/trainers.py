@@ -44,7 +44,7 @@ def _precision(facts: Facts, config: Settings) -> None:
     if given is None:
         state(facts, "precision", config.first("torch_dtype", "dtype"), _word_of_dtype)
     if "precision" not in facts and not config.has("deepspeed"):
-        facts.assume("precision", "fp32", "neither bf16 nor fp16 is on")
+        facts.miss("precision", ("the launch line, or the defaults of the script",))
 
 
 def _word_of_dtype(value: object) -> str | None:
@@ -73,7 +73,17 @@ def _optimizer(facts: Facts, config: Settings) -> None:
         facts.state("optimizer", "adam", setting.place, setting.name)
         facts.doubt(f"{setting.place} = {setting.value}: moments of few bits are priced as fp32")
     else:
-        state(facts, "optimizer", setting, optimizer)
+        state(
+            facts,
+            "optimizer",
+            setting,
+            lambda value: optimizer(str(value).removeprefix("paged_").replace("_32bit", "")),
+        )
+
+
+def _plain_optimizer(value: object) -> str | None:
+    """An optimizer; pages of its states in host memory change nothing while they fit."""
+    return optimizer(str(value).removeprefix("paged_").removesuffix("_32bit"))
 
 
 def _fsdp(facts: Facts, config: Settings) -> None:
