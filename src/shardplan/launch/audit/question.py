@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from shardplan.inputs.defaults import default_job
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.launch.dialects.megatron_core import swift
 from shardplan.launch.dialects.models import missing_dimensions, model_of
 from shardplan.launch.dialects.reading import JOB_KEYS, PLAN_KEYS, WEIGHTS, Break, Reading
 from shardplan.launch.dialects.torchtitan import settings as torchtitan
@@ -37,8 +38,14 @@ STACKS: Final = {
     "gpt-neox": "megatron-deepspeed",
 }
 """The stack whose rules and behaviour hold for a dialect; those without one are priced with the library's defaults."""
-OLDER: Final = {("torchtitan", torchtitan.TOML): "torchtitan@0.3", ("torchtitan", torchtitan.RELEASE): "torchtitan@0.3"}
-"""The record that is nearest to a version of a dialect, where the newest one has other options."""
+OLDER: Final[Mapping[tuple[str, str], str | None]] = {
+    (swift.NAME, swift.TRAINER): None,
+    ("torchtitan", torchtitan.TOML): "torchtitan@0.3",
+    ("torchtitan", torchtitan.RELEASE): "torchtitan@0.3",
+}
+"""The record that is nearest to a version of a dialect, where the newest one has other options, or none."""
+FORKS: Final = ("megatron-lm", "ms-swift")
+"""Dialects whose forks train adapters, which the record of Megatron-LM itself does not know."""
 OF_FSDP: Final = ("fsdp_", "parallelism_config", "distributed_type")
 """Options of accelerate that state a sharding by PyTorch."""
 IDLE: Final = {"sequence_parallel": "tp", "overlap_tp": "tp", "cp_comm": "cp", "overlap_ep": "ep"}
@@ -90,6 +97,8 @@ def _stack(reading: Reading) -> Stack | None:
     """The record that holds for the file's framework; that of accelerate is of its sharding by PyTorch (FSDP)."""
     if reading.framework == "accelerate" and reading.options.get("sharding", "").startswith(OF_FSDP):
         return load_stack(DATA / "launch" / "accelerate.yaml")
+    if reading.framework in FORKS and reading.value("train") == "lora":
+        return None
     name = OLDER.get((reading.framework, reading.version), STACKS.get(reading.framework))
     return None if name is None else load_stack(name)
 

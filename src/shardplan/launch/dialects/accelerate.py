@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from shardplan.launch.dialects.reading import Facts
@@ -45,6 +46,34 @@ PARALLELISM: Final[Table] = {
 }
 
 
+KINDS: Final = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM",
+                "multi_gpu": "MULTI_GPU"}  # fmt: skip
+"""Switches of ``accelerate launch``, and the word of its file that says the same."""
+OF_DEEPSPEED: Final = (
+    "zero_stage", "deepspeed_config_file", "offload_optimizer_device", "offload_param_device",
+    "gradient_accumulation_steps",
+)  # fmt: skip
+
+
+def line_settings(front: Settings) -> Settings:
+    """Options of ``accelerate launch`` under the keys of its file."""
+    found = Settings()
+    for key, each in front.items():
+        name = key.replace("-", "_")
+        section = next((mark for mark in ("fsdp", "megatron_lm", "parallelism_config") if name.startswith(mark)), None)
+        if name in KINDS and switch(each.value) is not False:
+            found["distributed_type"] = replace(each, value=KINDS[name])
+        elif section is not None:
+            found[f"{section.removesuffix('_config')}_config.{name}"] = each
+        elif name in OF_DEEPSPEED:
+            found[f"deepspeed_config.{name}"] = each
+        elif name in {"mixed_precision", "num_machines", "num_processes"}:
+            found[name] = each
+    if not found.has("distributed_type") and found.has("deepspeed_config.zero_stage"):
+        found["distributed_type"] = replace(found["deepspeed_config.zero_stage"], value="DEEPSPEED")
+    return found
+
+
 def is_accelerate(settings: Settings) -> bool:
     """Whether a document is accelerate's."""
     return "distributed_type" in settings and ("num_processes" in settings or "compute_environment" in settings)
@@ -61,9 +90,14 @@ def accelerate_facts(facts: Facts, config: Settings, *, program: str = "") -> No
         _megatron(facts, _section(config, "megatron_lm_config"))
     elif kind == "FSDP":
         _fsdp(facts, config)
-    elif kind in {"MULTI_GPU", "NO", "MULTI_CPU", "MULTI_NPU"}:
+    elif kind == "NO" or kind.startswith("MULTI_"):
         facts.derive("sharding", "ddp", f"distributed_type {kind}", "distributed_type")
-    elif kind not in {"DEEPSPEED", ""}:
+    elif kind == "DEEPSPEED":
+        degrees = ("tp", "cp")
+        state_all(facts, _section(config, "parallelism_config"), {key: PARALLELISM[key] for key in degrees})
+        if facts.number("cp") not in {None, 1} and config.has("parallelism_config.parallelism_config_sp_size"):
+            facts.derive("cp_comm", "a2a", "sequence parallelism of DeepSpeed (Ulysses)")
+    elif kind:
         facts.doubt(f"distributed_type {kind}")
         facts.miss("sharding", (f"distributed_type {kind}",))
     setting = config.first("mixed_precision")

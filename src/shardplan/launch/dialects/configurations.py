@@ -58,6 +58,9 @@ def settings_facts(ask: Ask, settings: Settings) -> Facts:
         neox.neox_facts(facts, settings)
     elif maxtext.is_maxtext(settings):
         facts = begin(ask, maxtext.NAME, maxtext.VERSION)
+        base = settings.value("base_config")
+        if isinstance(base, str) and base.rpartition("/")[2] != "base.yml":
+            facts.open = (f"file:{base}",)
         maxtext.maxtext_facts(facts, settings)
     elif deepspeed.is_deepspeed(settings):
         facts = begin(ask, deepspeed.NAME, deepspeed.VERSION)
@@ -76,9 +79,10 @@ def _by_table(ask: Ask, settings: Settings) -> Facts:
     facts = begin(ask, dialect.name, dialect.version)
     _expansion(facts, settings)
     named = settings.first("deepspeed", "deepspeed_config")
-    if named is not None and isinstance(named.value, str):
-        deepspeed_file(facts, ask, named, {})
-    dialect.read(facts, settings)
+    if named is None or not isinstance(named.value, str):
+        dialect.read(facts, settings)
+    else:
+        dialect.read(facts, settings, lambda: deepspeed_file(facts, ask, named, {}))
     return facts
 
 

@@ -11,7 +11,9 @@ from shardplan.launch.dialects.values import degree, optimizer, precision, switc
 NAME: Final = "deepspeed"
 VERSION: Final = "0.19.8"
 
-SECTIONS: Final = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "fp16", "bf16")
+SECTIONS: Final = (
+    "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "fp16.enabled", "bf16.enabled",
+)  # fmt: skip
 
 
 def is_deepspeed(settings: Settings) -> bool:
@@ -67,13 +69,29 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
         word = "full" if switch(checkpointing.value) else "none"
         facts.state("recompute", word, checkpointing.place, checkpointing.name)
     _fsdp(facts, options)
-    if options.first("lora_dim", "use_lora", "lora_r") is not None:
-        rank = options.first("lora_dim", "lora_r")
-        facts.note("low-rank adapters are given; whether all weights train besides depends on the script")
-        if rank is not None and whole(rank.value):
-            facts.note(f"{rank.place} {rank.value}")
+    _adapters(facts, options)
 
 
+ADAPTERS: Final = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "only_optimize_lora")
+"""Switches of training scripts that train adapters alone."""
+
+
+def _adapters(facts: Facts, options: Settings) -> None:
+    """Adapters alone where a switch says so; a rank without one is understood by the script only."""
+    rank = options.first("lora_r", "lora_rank", "lora_dim", "actor_lora_dim")
+    on = next((options[name] for name in ADAPTERS if name in options and switch(options[name].value)), None)
+    quantised = next((options[name] for name in QUANTISED if name in options and switch(options[name].value)), None)
+    if quantised is not None:
+        facts.doubt(f"{quantised.place}: quantised weights are not priced")
+    if on is not None:
+        facts.state("train", "lora", on.place, on.name)
+        state(facts, "lora_rank", rank, degree)
+    elif rank is not None and not any(name in options for name in ADAPTERS) and whole(rank.value):
+        facts.note(f"{rank.place} {rank.value}: low-rank adapters; whether all weights train too is the script's")
+        facts.miss("train", (f"{rank.place} {rank.value}: full or lora",))
+
+
+QUANTISED: Final = ("q_lora", "use_4bit_quantization", "use_8bit_quantization", "load_in_4bit", "load_in_8bit")
 PROGRAMS: Final = ("run_clm.py", "run_clm_no_trainer.py")
 """Programs of transformers, whose options have the defaults of its Trainer."""
 

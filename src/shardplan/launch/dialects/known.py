@@ -31,7 +31,7 @@ MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "OLMo": ("device_train_microbatch_size", "max_duration"),
     "lingua": ("distributed.fsdp_type", "distributed.dp_shard"),
     "FlagScale": ("system.tensor_model_parallel_size", "train.system"),
-    "fms-fsdp": ("sharding_strategy", "fsdp_activation_checkpointing"),
+    "fms-fsdp": ("fsdp_activation_checkpointing",),
     "Primus": ("modules.pre_trainer", "work_group"),
     "OpenRLHF": ("actor_num_nodes", "vllm_num_engines"),
 }
@@ -46,6 +46,17 @@ COMMANDS: Final[Mapping[str, str]] = {
     "openrlhf": "OpenRLHF",
     "olmo_core": "OLMo-core",
     "tune": "torchtune",
+    "main_training_llama.py": "fms-fsdp",
+    "main_training_mamba.py": "fms-fsdp",
+    "main_training.py": "fms-fsdp",
+    "train_fsdp2.py": "MindSpeed-LLM's FSDP2",
+    "picotron": "picotron",
+    "primus": "Primus",
+    "launcher_scripts/main.py": "the NeMo launcher, whose configuration is the file to give",
+    "benchmarks/benchmark_runner.py": "MaxText's benchmark runner, whose models are code",
+    "benchmarks.benchmark_runner": "MaxText's benchmark runner, whose models are code",
+    "chatlearn_entrypoint.py": "ChatLearn",
+    "tinyllama.py": "TinyLlama",
 }
 """Programs and launchers by which a line is recognised."""
 
@@ -59,7 +70,8 @@ def refuse(path: Path, settings: Settings) -> InputError:
 def refused_command(program: str, launchers: Sequence[str]) -> str | None:
     """The framework of a line that is recognised but not read."""
     for mark, name in COMMANDS.items():
-        if mark in launchers or program.lower().startswith(mark) or f"/{mark}/" in program.lower():
+        lower = f"/{program.lower()}"
+        if mark in launchers or lower.startswith(f"/{mark}") or f"/{mark}/" in lower or lower.endswith(f"/{mark}"):
             return name
     return None
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from math import prod
 from typing import Final
 
 from shardplan.fields import dataclass
 from shardplan.launch.dialects.options import Option, Options, options_of, pairs_of, take
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import degree
+from shardplan.launch.read import parse_script
 from shardplan.launch.read.facts import Command, Script, Word
 
 LAUNCHERS: Final = {
@@ -35,6 +38,11 @@ LAUNCHERS: Final = {
 """Programs that start others, or that are a framework's own."""
 
 OWN: Final = frozenset({"swift", "nemo", "llamafactory", "axolotl", "flagscale", "composer", "colossalai"})
+COMMAND: Final = ("--command", "--COMMAND")
+"""Options of xpk and gcloud that hold the line that runs on every host."""
+SLICE: Final = re.compile(r"(v\d[a-z]*|v5litepod|tpu7x)-(\d+(?:x\d+)*)")
+TWO_CORES: Final = ("v2", "v3", "v4", "v5p")
+"""Generations of TPUs whose slices are named by cores, two of a chip."""
 SHELLS: Final = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
 NODES: Final = ("nnodes", "nnode", "num_nodes", "nodes", "N", "num_machines", "num-nodes")
 PER_NODE: Final = ("nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node")
@@ -69,12 +77,35 @@ class Launch:
 
 def launches(script: Script) -> tuple[Launch, ...]:
     """The commands of ``script`` that run a Python program or a framework's own command."""
-    found = (_launch(command, list(command.words)) for command in script.commands)
+    found = (_written(script, command) or _launch(command, list(command.words)) for command in script.commands)
     return tuple(each for each in found if each is not None)
+
+
+def _written(script: Script, command: Command) -> Launch | None:
+    """The launch in a script that this one writes and then starts (``torchrun --no-python bash worker.sh``)."""
+    texts = {name.rpartition("/")[2]: text for name, text in script.texts.items()}
+    for place, word in enumerate(command.words[:-1]):
+        name = (command.words[place + 1].text or "").rpartition("/")[2]
+        if word.text in SHELLS and name in texts:
+            return _inside(texts[name], command, list(command.words[: place + 1]))
+    return None
+
+
+def _inside(text: Word, command: Command, front: list[Word]) -> Launch | None:
+    """The last launch of a text, with the options of the line that starts it."""
+    shown = text.text if text.text is not None else re.sub(r"<env:(\w+)>", r"${\1}", text.shown)
+    inner = parse_script(shown, text.file)
+    started = [each for each in (_launch(one, list(one.words)) for one in inner.commands) if each is not None]
+    return replace(_with_front([*front, front[-1]], started[-1]) or started[-1], command=command) if started else None
 
 
 def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | None:
     """The program in ``words``; a shell's ``-c`` text is read as words of its own."""
+    wrapped = _wrapped(words)
+    if wrapped is not None:
+        found = _launch(command, words[wrapped + 1 :], depth + 1)
+        needs = (f"the program {_program_text(words[_first_program(words)])}",)
+        return None if found is None else replace(found, open=(*found.open, *needs))
     start = _program(words)
     if start is None:
         inner = None if depth > 2 else _inner(words)
@@ -92,11 +123,24 @@ def _launch(command: Command, words: list[Word], depth: int = 0) -> Launch | Non
     )
 
 
+def _wrapped(words: Sequence[Word]) -> int | None:
+    """The place of ``--`` where a program of one's own starts the launcher behind it."""
+    for place, word in enumerate(words[:-1]):
+        if word.text == "--" and (words[place + 1].text or "").rsplit("/", 1)[-1] in LAUNCHERS:
+            return place if _first_program(words) < place else None
+    return None
+
+
+def _first_program(words: Sequence[Word]) -> int:
+    """The place of the first program in Python; behind all words where there is none."""
+    return next((place for place, word in enumerate(words) if _program_text(word).endswith(".py")), len(words))
+
+
 def _with_front(words: list[Word], launch: Launch | None) -> Launch | None:
     """The launch inside a shell's text, with the options of the line around it."""
     if launch is None:
         return None
-    around = _front_options(words[:-1])
+    around = _front_options([each for each in words[:-1] if not each.shown.startswith(COMMAND)])
     return Launch(
         program=launch.program,
         words=launch.words,
@@ -115,6 +159,10 @@ def _inner(words: Sequence[Word]) -> list[Word] | None:
                 each for each in words[place + 1 :] if each.text is None or " " in each.text or each.text[:1] != "-"
             ]
             return _split(rest[0]) if rest else None
+    for word in words:
+        name, _, value = (word.text if word.text is not None else word.shown).partition("=")
+        if name in COMMAND and value:
+            return _split(replace(word, text=None if word.text is None else value, shown=value))
     if len(words) > 1 and (words[0].text == "eval" or (words[0].text in LAUNCHERS and " " in (words[-1].text or ""))):
         return [each for word in words[1:] for each in _split(word)]
     return None
@@ -135,13 +183,27 @@ def _piece(part: str, word: Word) -> Word:
     return Word(text=None if opens else part, shown=part, line=word.line, file=word.file, needs=tuple(opens))
 
 
+_UNDECIDED: Final = re.compile(r"<(?:env|arg|cmd|code|file):.*>", re.DOTALL)
+"""What is not decidable of a word, as it is shown."""
+TOOLS: Final = frozenset(
+    {
+        "sed", "cp", "mv", "cat", "rm", "chmod", "grep", "tar", "git", "ln", "ls", "diff", "touch", "wget", "curl",
+        "gsutil", "aws", "mkdir", "echo", "printf", "head", "tail", "tee", "vim", "wc", "unzip", "rsync", "scp",
+    }
+)  # fmt: skip
+"""Commands whose arguments are files and not programs."""
+
+
 def _program(words: Sequence[Word]) -> tuple[int, int] | None:
     """Place of the program's word, and how many words lead up to its arguments."""
+    if words and words[0].text in TOOLS:
+        return None
     for place, word in enumerate(words):
         text = _program_text(word)
         if not text or text.startswith("-"):
             continue
-        if text.endswith(".py") and " " not in text and "=" not in text:
+        known = _UNDECIDED.sub("", text)
+        if text.endswith(".py") and " " not in known and "=" not in known:
             return place, 1
         before = words[place - 1].text if place else None
         if before in {"-m", "--module"} and text not in LAUNCHERS and _runs_python(words[: place - 1]):
@@ -194,6 +256,22 @@ def world(facts: Facts, launch: Launch | None, script: Script) -> None:
         facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} processes")
     elif total is not None:
         take(facts, "num_accelerators", total, degree)
+    slices(facts, options)
+
+
+def slices(facts: Facts, options: Mapping[str, Option]) -> None:
+    """Chips of the slices that xpk is asked for. A chip of tpu7x has two devices: what counts is asked for."""
+    kind, number = _first(options, ("device-type", "tpu-type")), _first(options, ("num-slices",))
+    found = None if kind is None or kind.value is None else SLICE.fullmatch(kind.value)
+    count = 1 if number is None else degree(number.value)
+    if kind is None or found is None or count is None:
+        return
+    size = prod(int(each) for each in found[2].split("x"))
+    if found[1] == "tpu7x":
+        facts.miss("num_accelerators", (f"{kind.place} {kind.value}: {count * size} chips of two devices",))
+    else:
+        chips = size // 2 if found[1] in TWO_CORES else size
+        facts.derive("num_accelerators", count * chips, f"{kind.place} {kind.value}: {count} x {chips} chips")
 
 
 def _share(facts: Facts) -> None:

@@ -123,11 +123,11 @@ def maxtext_facts(facts: Facts, config: Settings) -> None:
     state(
         facts, "precision", config.first("dtype"), lambda value: {"bfloat16": "bf16", "float32": "fp32"}.get(str(value))
     )
+    for key, value in {"optimizer": "adam", "gradient_accumulation": 1}.items():  # known of files that are not at hand
+        facts.assume_because(key, value, f"default of {NAME} {VERSION}")
     for key, value in {
         "precision": "bf16",
-        "optimizer": "adam",
         "sequence_length": 2048,
-        "gradient_accumulation": 1,
         "vp": 1,
         "sequence_parallel": True,
         "overlap_dp": True,
@@ -323,9 +323,9 @@ def _batch(facts: Facts, config: Settings) -> None:
             facts.derive("micro_batch_size", int(size) // number_, f"{size:g} sequences / {number_} micro-batches")
         facts.miss("micro_batch_size", ("num_pipeline_microbatches",))
     else:
-        facts.derive(
-            "micro_batch_size", int(size), f"{place}: {each:g} x tp x cp = {ranks} devices", "per_device_batch_size"
-        )
+        rule = f"{place}: {each:g} x tp x cp = {ranks} devices"
+        (facts.assume if setting is None else facts.derive)("micro_batch_size", int(size), rule)
+        facts.options.setdefault("micro_batch_size", "per_device_batch_size")
 
 
 def _policy(name: str) -> str | None:
@@ -344,7 +344,8 @@ def _remat(facts: Facts, config: Settings) -> None:
         return
     if str(setting.value) == "custom":
         _custom(facts, config, setting)
-    state(facts, "recompute", setting, lambda value: _policy(str(value)))
+    else:
+        state(facts, "recompute", setting, lambda value: _policy(str(value)))
     if "offload" in str(setting.value):
         facts.miss("offload", (f"{setting.place} = {setting.value}: parts of the activations go to the host",))
     _optimizer_offload(facts, config)

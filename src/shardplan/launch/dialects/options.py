@@ -53,6 +53,8 @@ class Options:
     """Words that belong to no option."""
     open: tuple[Word, ...] = ()
     """Undecided words that may hold further options."""
+    unset: tuple[Word, ...] = ()
+    """Variables alone in a word that no file sets: a shell puts nothing in their place."""
 
     def get(self, *names: str) -> Option | None:
         """The option under the first of ``names`` that is given."""
@@ -61,6 +63,10 @@ class Options:
     def __contains__(self, name: str) -> bool:
         """Whether it is given."""
         return name in self.given
+
+    def renamed(self, names: Mapping[str, str]) -> Options:
+        """The same options, some under the names of another program."""
+        return Options(given={names.get(name, name): each for name, each in self.given.items()}, repeated={})
 
 
 def options_of(words: Iterable[Word], *, bare: frozenset[str] = frozenset(), fold: bool = False) -> Options:
@@ -89,7 +95,23 @@ def _options(
         by_name.setdefault(option.name, []).append(option)
     repeated = {name: tuple(those) for name, those in by_name.items() if len({o.value for o in those}) > 1}
     given = {name: those[-1] for name, those in by_name.items()}
-    return Options(given=given, repeated=repeated, loose=tuple(loose), open=tuple(undecided))
+    unset = tuple(word for word in undecided if _is_unset(word))
+    others = tuple(word for word in undecided if not _is_unset(word))
+    return Options(given=given, repeated=repeated, loose=tuple(loose), open=others, unset=unset)
+
+
+def _is_unset(word: Word) -> bool:
+    """Whether a word is one variable that no file sets."""
+    name = word.shown[len("<env:") : -1]
+    return word.needs == (f"env:{name}",) and word.shown == f"<env:{name}>" and name.isidentifier()
+
+
+def take_open(facts: Facts, options: Options) -> None:
+    """What may hold further options; a variable that no file sets holds none, which is noted."""
+    facts.open = tuple(need for word in options.open for need in word.needs or (word.shown,))
+    for word in options.unset:
+        name = word.needs[0].removeprefix("env:")
+        facts.note(f"line {word.line}: {name} is set in no file and taken as empty; --env {name}=... if it is set")
 
 
 def _flag(word: Word) -> tuple[str | None, Word | None]:

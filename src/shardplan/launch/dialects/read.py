@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardplan.errors import InputError
 from shardplan.launch.dialects.ask import Ask, Environment, take_given, take_notes, unread, unread_variables
 from shardplan.launch.dialects.configurations import settings_facts
 from shardplan.launch.dialects.megatron_core.recipes import is_recipe, recipe_facts
 from shardplan.launch.dialects.reading import Facts, Reading
 from shardplan.launch.dialects.scripts import script_facts
 from shardplan.launch.dialects.settings import Settings
-from shardplan.launch.read import read_document, read_python
+from shardplan.launch.read import functions_of, read_document, read_python
 
 DOCUMENTS: Final = (".yaml", ".yml", ".json", ".toml", ".jsonc", ".ini", ".cfg")
 
@@ -50,7 +51,27 @@ def _python(ask: Ask) -> Facts:
         take_given(facts, ask)
         recipe_facts(facts, settings, ask.entry)
     else:
-        facts = settings_facts(ask, settings)
+        facts = _settings_of_python(ask, settings)
     take_notes(facts, document)
     facts.asked |= asked
     return facts
+
+
+MOST_LISTED: Final = 30
+"""Functions that an error lists."""
+
+
+def _settings_of_python(ask: Ask, settings: Settings) -> Facts:
+    """A configuration at the top of a module. Raises InputError: where its functions are configurations, with them."""
+    try:
+        return settings_facts(ask, settings)
+    except InputError:
+        names = functions_of(ask.path) if ask.entry is None else ()
+        if not names:
+            raise
+        listed = ", ".join(names[:MOST_LISTED]) + (", ..." if len(names) > MOST_LISTED else "")
+        raise InputError(
+            f"{ask.path} sets nothing outside its functions",
+            rule="a configuration in Python is what a module sets, or what one of its functions returns",
+            hint=f"name the function that is launched: --entry with one of {listed}",
+        ) from None

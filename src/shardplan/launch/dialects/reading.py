@@ -158,6 +158,11 @@ class Facts:
         self.missing.pop(key, None)
         self.facts[key] = fact
 
+    def replace_where_none(self, key: str, value: object, place: str) -> None:
+        """Another setting turns on what the first one leaves out."""
+        if self.value(key) in (None, "none"):
+            self.replace(key, Fact(value=value, origin="derived", why=place))
+
     def note(self, text: str) -> None:
         """What a reader should know, once."""
         if text not in self.notes:

@@ -10,20 +10,18 @@ from typing import Final
 
 from shardplan.errors import shortened
 from shardplan.files import read_text
-from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
+from shardplan.launch.dialects import deepspeed
 from shardplan.launch.dialects.ask import Ask, begin, is_inside, named_document, unread
-from shardplan.launch.dialects.configurations import OF_DEEPSPEED, accelerate_with_files, deepspeed_file, finish_batch
+from shardplan.launch.dialects.configurations import OF_DEEPSPEED, finish_batch
 from shardplan.launch.dialects.known import refuse_by_command, refused_command
 from shardplan.launch.dialects.launchers import Launch, launches, world
-from shardplan.launch.dialects.megatron_core import megatron, overrides, swift
+from shardplan.launch.dialects.lines import other_facts, setting_of
+from shardplan.launch.dialects.megatron_core import megatron
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE
 from shardplan.launch.dialects.megatron_core.megatron_names import VERSION as MEGATRON_VERSION
-from shardplan.launch.dialects.options import Option, Options, options_of
+from shardplan.launch.dialects.options import Options, options_of
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import NamedSetting, Settings
-from shardplan.launch.dialects.torchtitan import settings as torchtitan
-from shardplan.launch.dialects.values import degree
-from shardplan.launch.named_configurations import configuration_named
+from shardplan.launch.dialects.settings import Settings
 from shardplan.launch.read import Script, Word, read_script
 from shardplan.launch.read.limits import LONG_FILE
 
@@ -73,16 +71,6 @@ def _other_script(ask: Ask, script: Script) -> Ask | None:
     return None
 
 
-KNOWN_TRAINER: Final = (
-    "model_name_or_path",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "gradient_checkpointing",
-    "fsdp",
-    "bf16",
-)
-FEWEST_KNOWN: Final = 2
-"""Options by which a program is taken for one in the manner of Hugging Face's Trainer."""
 STARTERS: Final = ("bash", "sh", "sbatch", "exec", "nohup", "qsub")
 """Commands that start a script."""
 
@@ -118,10 +106,21 @@ def _placeholders(file: str) -> Iterator[tuple[int, str]]:
             yield number, shortened(line.strip(), 60)
 
 
+BESIDES: Final = re.compile(
+    r"convert|conversion|to_huggingface|to_maxtext|preprocess|prepare|inference|generat|eval|benchmark_lm|decode"
+    r"|logit_checker|hub[-_]sync|download|upload|merge|plot|tokeniz"
+)
+"""Names of programs that come before or after a training, and do not train."""
+
+
 def _chosen(found: Sequence[Launch]) -> Launch | None:
-    """The last launch with a launcher in front or with degrees; the one that trains comes last in most files."""
-    ranked = [each for each in found if megatron.is_megatron(each.parsed(bare=BARE)) or each.launchers]
-    return next(reversed(ranked or list(found)), None)
+    """The last launch with a launcher in front or with degrees; the one that trains comes last in most files.
+
+    Programs that convert, prepare or evaluate count only where there are no others.
+    """
+    training = [each for each in found if not BESIDES.search(each.program.rpartition("/")[2].lower())] or list(found)
+    ranked = [each for each in training if megatron.is_megatron(each.parsed(bare=BARE)) or each.launchers]
+    return next(reversed(ranked or training), None)
 
 
 def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
@@ -132,66 +131,7 @@ def _of_launch(ask: Ask, script: Script, launch: Launch) -> Facts:
         raise refuse_by_command(ask.path, refused, launch)
     if megatron.is_megatron(options):
         return _megatron(ask, script, launch, options)
-    return _of_other(ask, script, launch, options)
-
-
-def _of_other(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
-    """The dialect of a launch line that is not of Megatron-LM."""
-    if overrides.is_bridge(launch.program) or "nemo" in launch.launchers:
-        return _recipe(ask, script, launch, options)
-    if launch.program.rpartition("/")[2] == "run_train.py" and options.get("config-file", "config_file") is not None:
-        return _nanotron(ask, script, launch, options)
-    if "swift" in launch.launchers:
-        return _swift(ask, script, launch)
-    if "torchtitan" in launch.program or options.get("job.config_file", "module") is not None:
-        return _torchtitan(ask, script, launch, options)
-    if launch.program.lower().startswith("maxtext") or maxtext.is_maxtext(Settings.of_options(launch.pairs())):
-        return _maxtext(ask, script, launch)
-    return _trainer(ask, script, launch)
-
-
-def _swift(ask: Ask, script: Script, launch: Launch) -> Facts:
-    facts = begin(ask, swift.NAME, swift.VERSION)
-    _swift_world(facts, script, launch)
-    swift.swift_facts(facts, Settings.of_options(launch.parsed(fold=True)))
-    return facts
-
-
-def _recipe(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
-    """A recipe of Megatron-Bridge or NeMo 2, with what is set over it."""
-    name = overrides.BRIDGE if overrides.is_bridge(launch.program) else overrides.NEMO
-    facts = begin(ask, name, overrides.VERSIONS[name])
-    option = options.get("recipe", "factory")
-    world(facts, launch, script)
-    recipe = None if option is None else _setting(replace(option, words=option.words[:1]))
-    overrides.override_facts(facts, launch.pairs(), recipe)
-    finish_batch(facts)
-    return facts
-
-
-def _nanotron(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
-    """The configuration that a line of nanotron names."""
-    facts = begin(ask, nanotron.NAME, nanotron.VERSION)
-    option = options.given["config-file" if "config-file" in options else "config_file"]
-    document = named_document(facts, ask, _setting(option), script.documents)
-    if document is None:
-        raise unread(ask.path, f"a script whose configuration {option.value or ''} is not next to it")
-    world(facts, launch, script)
-    nanotron.nanotron_facts(facts, Settings.of(document))
-    return facts
-
-
-def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:
-    variables = {**script.environment, **launch.command.assignments}
-    for key, name in (("nodes", "NNODES"), ("per_node", "NPROC_PER_NODE")):
-        word = variables.get(name)
-        if word is not None and word.text is not None and degree(word.text):
-            facts.state(key, degree(word.text), f"{word.file}:{word.line} {name}", name)
-    if "per_node" in facts:
-        facts.assume("nodes", 1)
-    nodes, each = facts.number("nodes"), facts.number("per_node")
-    if nodes and each:
-        facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} processes")
+    return other_facts(ask, script, launch, options)
 
 
 def _megatron(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
@@ -200,7 +140,7 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options) -> Fac
     name = "megatron-deepspeed" if config is not None or "zero-stage" in options else megatron.NAME
     facts = begin(ask, name, "main of 2024-08 (4efb479d)" if config is not None else MEGATRON_VERSION)
     world(facts, launch, script)
-    document = None if config is None else named_document(facts, ask, _setting(config), script.documents)
+    document = None if config is None else named_document(facts, ask, setting_of(config), script.documents)
     megatron.megatron_facts(facts, options)
     if document is not None:
         deepspeed.deepspeed_facts(facts, Settings.of(document))
@@ -209,10 +149,6 @@ def _megatron(ask: Ask, script: Script, launch: Launch, options: Options) -> Fac
             facts.miss(key, (f"the file of {config.place}",))
     finish_batch(facts)
     return facts
-
-
-def _setting(option: Option) -> NamedSetting:
-    return NamedSetting(name=option.name, value=option.value, place=option.place, needs=option.needs)
 
 
 def _fragment(ask: Ask, script: Script) -> Facts:
@@ -236,110 +172,3 @@ def _pieces(word: Word) -> list[Word]:
              needs=tuple(need for need in word.needs if need in part))
         for part in text.split()
     ]  # fmt: skip
-
-
-def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
-    """Torchtitan's line: a file or a function, and overrides."""
-    facts = begin(ask, torchtitan.NAME, _torchtitan_version(options))
-    world(facts, launch, script)
-    settings = Settings.of_options(options)
-    named = settings.first("job.config_file", "job.config-file")
-    if named is not None:
-        document = named_document(facts, ask, named, script.documents)
-        settings = settings if document is None else settings.over(Settings.of(document))
-        torchtitan.torchtitan_facts(facts, settings)
-        return facts
-    module, config = settings.value("module"), settings.value("config")
-    function = f"the function {config} of torchtitan's module {module}"
-    mode = next((word for word in launch.words if (word.text or "").startswith(CHECKPOINT)), None)
-    own = options_of((word for word in launch.words if word is not mode), bare=torchtitan.BARE)
-    settings = torchtitan.named_by_function(Settings.of_options(own))
-    if mode is not None and mode.text is not None:
-        place = f"{ask.path.name}:{mode.line} {mode.text}"
-        settings["activation_checkpoint.mode"] = NamedSetting(
-            name=CHECKPOINT, value=mode.text[len(CHECKPOINT) :], place=place
-        )
-    known = configuration_named(module, config)
-    if known is None:
-        facts.note(f"the configuration is {function}: what the line does not state is asked for")
-        facts.open = (function,)
-        facts.miss("precision", (f"{function}, whose converters decide it",))
-        if mode is None:
-            facts.miss("recompute", (function,))
-    else:
-        facts.note(f"the configuration is {function}: what it sets is on record")
-        facts.derive("model", known.model, f"{function}: the same model in the catalogue", "config")
-        settings = torchtitan.over_configuration(settings, known, function)
-    torchtitan.torchtitan_facts(facts, settings)
-    return facts
-
-
-def _torchtitan_version(options: Options) -> str:
-    """By the names of options that only some versions have."""
-    if "job.config_file" in options:
-        return torchtitan.TOML
-    is_release = any(name in options for name in torchtitan.OF_RELEASE)
-    return torchtitan.RELEASE if is_release else torchtitan.PYTHON
-
-
-CHECKPOINT: Final = "activation-checkpoint:"
-"""The word of a line of torchtitan that chooses recomputation."""
-
-
-def _maxtext(ask: Ask, script: Script, launch: Launch) -> Facts:
-    """MaxText's line: files, then overrides."""
-    facts = begin(ask, maxtext.NAME, maxtext.VERSION)
-    settings = Settings.of_options(launch.pairs())
-    for word in launch.words:
-        text = word.text if word.text is not None else word.shown
-        if text.endswith((".yml", ".yaml")) and "=" not in text and not text.endswith("base.yml"):
-            named = NamedSetting(name="config", value=text, place=f"{word.file}:{word.line}")
-            document = named_document(facts, ask, named, script.documents)
-            if document is None:
-                for key in ("sequence_length", "recompute", "micro_batch_size", "global_batch_size", "model"):
-                    _leave_open(facts, key, settings, text)
-            else:
-                settings = settings.over(Settings.of(document))
-    maxtext.maxtext_facts(facts, settings)
-    return facts
-
-
-def _leave_open(facts: Facts, key: str, settings: Settings, text: str) -> None:
-    """What an unread file may say and the line does not."""
-    names = {"sequence_length": "max_target_length", "recompute": "remat_policy", "model": "model_name"}
-    if names.get(key, "per_device_batch_size") not in settings:
-        facts.miss(key, (f"file:{text}",))
-
-
-def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
-    """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
-    parsed = launch.parsed(fold=True)
-    options = Settings.of_options(parsed, fold=lambda name: name.replace("-", "_"))
-    by_deepspeed = "deepspeed" in launch.launchers or "deepspeed" in options or "deepspeed_config" in options
-    framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
-    if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
-        raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
-    version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
-    facts = begin(ask, framework, version)
-    facts.open = tuple(need for word in parsed.open for need in word.needs or (word.shown,))
-    world(facts, launch, script)
-    front = Settings.of_options(launch.options)
-    deepspeed.trainer_facts(facts, options)
-    config = front.first("config_file", "config-file")
-    if "accelerate" in launch.launchers and config is not None:
-        document = named_document(facts, ask, config, script.documents)
-        if document is None:
-            for key in ("sharding", "precision", "num_accelerators"):
-                facts.miss(key, (f"file:{config.value}",))
-        else:
-            accelerate_with_files(facts, ask, Settings.of(document), script.documents, launch.program)
-    named = options.first("deepspeed_config", "deepspeed")
-    if named is not None and named.value is not True:
-        deepspeed_file(facts, ask, named, script.documents)
-    if "sharding" not in facts:
-        facts.miss("sharding", (f"the program {launch.program}",))
-    deepspeed.program_defaults(facts, launch.program)
-    for key in ("precision", "recompute"):
-        facts.miss(key, (f"the program {launch.program}",))
-    deepspeed.finish(facts)
-    return facts

@@ -6,7 +6,7 @@ the folder of the file that the user names is opened.
 
 from shardplan.launch.read.documents import parse_document, read_document
 from shardplan.launch.read.facts import Command, Document, Need, Scalar, Script, Stated, Word
-from shardplan.launch.read.python import read_python
+from shardplan.launch.read.python import functions_of, read_python
 from shardplan.launch.read.shell import parse_script, read_script
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Script",
     "Stated",
     "Word",
+    "functions_of",
     "parse_document",
     "parse_script",
     "read_document",

@@ -45,6 +45,8 @@ class Includes:
                 made = merged(made, own)
             elif (found := self._parent(group, name, tree.items[key].line, depth)) is not None:
                 made = merged(made, found)
+            elif key == "base_config":  # its name says what the file builds on, which its reader may know
+                own.items[key] = tree.items[key]
         made = made if has_self else merged(made, own)
         assert isinstance(made, Branch)
         return made

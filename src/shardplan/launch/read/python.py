@@ -62,6 +62,13 @@ def parse_python(text: str, file: str, entry: str | None = None, *, env: Mapping
         refuse(file, "is nested too deep", "a configuration is shallow")
 
 
+def functions_of(path: Path) -> tuple[str, ...]:
+    """Public functions of a module that can be called without arguments, in order. Raises ``InputError``."""
+    syntax = _syntax(whole_characters(read_text(path, LONG_FILE)), printable(str(path)))
+    found = [node for node in syntax.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    return tuple(node.name for node in found if len(node.args.args) == len(node.args.defaults))
+
+
 def _has_many_tokens(text: str) -> bool:
     """Whether a syntax tree of ``text`` would be large. Strings with braces may hold expressions: all counts there."""
     pattern = _ANY_TOKEN if _FORMATTED.search(text) else _TOKEN

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from shardplan.inputs.words import RECOMPUTE_WORDS
+from shardplan.launch.dialects.megatron_core.forks import fork_rules, fork_stages, leave_out_empty
 from shardplan.launch.dialects.megatron_core.megatron_model import model_rules
 from shardplan.launch.dialects.megatron_core.megatron_names import BARE, OLD, SHARDINGS, VALUES, VERSION
 from shardplan.launch.dialects.megatron_core.megatron_stages import stages
-from shardplan.launch.dialects.options import Option, Options, take
+from shardplan.launch.dialects.options import Option, Options, take, take_open
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.values import number, whole
 from shardplan.words import folded
@@ -27,13 +28,15 @@ def is_megatron(options: Options) -> bool:
 
 def megatron_facts(facts: Facts, options: Options, *, fragment: bool = False) -> None:
     """Reads ``options`` into ``facts``, which may know the world size already."""
-    facts.open = tuple(need for word in options.open for need in word.needs or (word.shown,))
+    take_open(facts, options)
     for key, (names, convert) in VALUES.items():
         take(facts, key, options.get(*names), convert)
-    for rule in RULES:
+    for rule in (fork_rules, *RULES):
         rule(facts, options)
     model_rules(facts, options)
+    fork_stages(facts, options)
     stages(facts, options)
+    leave_out_empty(facts, options)
     _late_rules(facts, options, fragment=fragment)
     _oddities(facts, options)
 

@@ -13,6 +13,19 @@ from shardplan.launch.dialects.values import degree
 UNSUPPORTED: Final = {
     "hybrid-layer-pattern": "a hybrid of Mamba and attention layers",
     "hybrid-override-pattern": "a hybrid of Mamba and attention layers",
+    "enable-dsa-indexer": "attention to tokens that an indexer chooses",
+    "kv-compress": "attention to compressed keys",
+    "enable-mhc": "several streams between layers",
+    "experimental-attention-variant": "attention of another kind",
+    "linear-attention-freq": "layers of linear attention",
+    "full-attention-interval": "layers of linear attention",
+    "moe-latent-size": "experts of a smaller hidden size",
+    "mlp-type": "experts next to a dense MLP",
+    "window-size": "attention within a window",
+    "sliding-window-size": "attention within a window",
+    "interleave-sliding-window": "attention within a window",
+    "vision-model-type": "a vision encoder in front",
+    "img-h": "a model of images",
     "decoder-num-layers": "an encoder with a decoder",
     "decoder-seq-length": "an encoder with a decoder",
 }
@@ -31,6 +44,9 @@ def model_rules(facts: Facts, options: Options) -> None:
             facts.note(f"{options.given[name].place}: {what}; its layers are not built from options: give --model")
             facts.miss("model", (f"{what}: --model",))
             break
+    spec = options.get("spec")
+    if spec is not None and spec.value not in {None, "None", "local"}:
+        facts.note(f"{spec.place} {spec.value}: its code builds the layers; they are taken as the options say")
     if options.get("use-checkpoint-args", "use-mp-args-from-checkpoint-args") is not None:
         facts.note("dimensions of a checkpoint replace those of the line (--use-checkpoint-args)")
 

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Final
 
-from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, Table, batch_of, state_all, world_of
-from shardplan.launch.dialects.values import degree, precision, switch, text
+from shardplan.inputs.words import RECOMPUTE_WORDS
+from shardplan.launch.dialects.megatron_core.megatron_names import SHARDINGS
+from shardplan.launch.dialects.models import named_model
+from shardplan.launch.dialects.patterns import pipeline_layout
+from shardplan.launch.dialects.reading import Fact, Facts
+from shardplan.launch.dialects.settings import Settings, Table, batch_of, state, state_all, world_of
+from shardplan.launch.dialects.values import degree, on_off, precision, switch, text, whole
+from shardplan.words import folded
+
+_CODE: Final = re.compile(r"(?:code:)?(?:\w+\.)*(\w+)\(\)")
+"""A call without arguments, such as ``bf16_mixed()``."""
+
+
+def _precision_of(value: object) -> str | None:
+    word = folded(str(value)).removeprefix("bf16-with-").removesuffix("-mixed").removesuffix("-mixed-precision")
+    for mark in ("nvfp4", "mxfp8", "fp8"):
+        if mark in word:
+            return mark
+    return precision(word)
+
 
 TABLE: Final[Table] = {
     "tp": (
@@ -35,11 +54,18 @@ TABLE: Final[Table] = {
             "virtual_pipeline_model_parallel_size",
             "virtual_pipeline_parallelism",
             "trainer.virtual_pipeline_parallelism",
+            "trainer.strategy.virtual_pipeline_model_parallel_size",
         ),
         degree,
     ),
     "cp": (
-        ("model.context_parallel_size", "context_parallel_size", "context_parallelism", "trainer.context_parallelism"),
+        (
+            "model.context_parallel_size",
+            "context_parallel_size",
+            "context_parallelism",
+            "trainer.context_parallelism",
+            "trainer.strategy.context_parallel_size",
+        ),
         degree,
     ),
     "ep": (
@@ -48,12 +74,26 @@ TABLE: Final[Table] = {
             "expert_model_parallel_size",
             "expert_parallelism",
             "trainer.expert_parallelism",
+            "trainer.strategy.expert_model_parallel_size",
         ),
         degree,
     ),
-    "etp": (("model.expert_tensor_parallel_size", "expert_tensor_parallel_size"), degree),
+    "etp": (
+        (
+            "model.expert_tensor_parallel_size",
+            "expert_tensor_parallel_size",
+            "trainer.strategy.expert_tensor_parallel_size",
+        ),
+        degree,
+    ),
     "sequence_parallel": (
-        ("model.sequence_parallel", "sequence_parallel", "sequence_parallelism", "trainer.sequence_parallelism"),
+        (
+            "model.sequence_parallel",
+            "sequence_parallel",
+            "sequence_parallelism",
+            "trainer.sequence_parallelism",
+            "trainer.strategy.sequence_parallel",
+        ),
         switch,
     ),
     "micro_batch_size": (("train.micro_batch_size", "micro_batch_size", "data.micro_batch_size"), degree),
@@ -62,7 +102,15 @@ TABLE: Final[Table] = {
         ("dataset.seq_length", "dataset.sequence_length", "model.seq_length", "seq_length", "data.seq_length"),
         degree,
     ),
-    "precision": (("mixed_precision", "precision_config"), precision),
+    "overlap_dp": (("ddp.overlap_grad_reduce", "trainer.strategy.ddp.overlap_grad_reduce"), switch),
+    "overlap_tp": (("comm_overlap.tp_comm_overlap",), switch),
+    "overlap_ep": (("comm_overlap.overlap_moe_expert_parallel_comm",), switch),
+    "grad_dtype": (
+        ("ddp.grad_reduce_in_fp32", "trainer.strategy.ddp.grad_reduce_in_fp32"),
+        on_off("fp32", "bf16"),
+    ),
+    "num_mtp_layers": (("model.mtp_num_layers", "mtp_num_layers"), whole),
+    "precision": (("mixed_precision", "precision_config", "trainer.plugins"), _precision_of),
     "nodes": (("num_nodes", "trainer.num_nodes"), degree),
     "per_node": (("num_gpus_per_node", "trainer.devices", "trainer.num_gpus_per_node"), degree),
     "model": (("hf_path",), text),
@@ -77,10 +125,16 @@ def is_recipe(settings: Settings) -> bool:
 
 def recipe_facts(facts: Facts, settings: Settings, entry: str | None) -> None:
     """Reads what the recipe sets; what it takes from functions of other files is missing, and so not guessed."""
-    is_bridge = any(key.startswith(("model.", "train.", "ddp.")) for key in settings)
+    is_bridge = not settings.has("trainer") and any(key.startswith(("model.", "train.", "ddp.")) for key in settings)
     facts.framework = "megatron-bridge" if is_bridge else "nemo"
     facts.version = "recipes of 2026"
+    settings = _with_calls(settings)
     state_all(facts, settings, TABLE)
+    _recompute(facts, settings)
+    _sharding(facts, settings)
+    _model(facts, settings)
+    _adapters(facts, settings)
+    _stages(facts, settings)
     nodes, each = facts.number("nodes"), facts.number("per_node")
     if nodes and each:
         facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} accelerators")
@@ -88,6 +142,8 @@ def recipe_facts(facts: Facts, settings: Settings, entry: str | None) -> None:
     for key in ("tp", "pp", "cp", "ep", "vp"):
         if is_called and key not in facts:
             facts.miss(key, (f"the function {settings.value('trainer.__class__')} of another file",))
+        elif not is_bridge and not settings.has("trainer.strategy") and settings.has("resume"):
+            facts.miss(key, ("the base recipe",))
         facts.assume(key, 1, "not set by the recipe")
     world_of(facts)
     batch_of(facts)
@@ -104,3 +160,100 @@ def recipe_facts(facts: Facts, settings: Settings, entry: str | None) -> None:
         facts.miss(key, (need,))
     if entry is None:
         facts.note("no function is named; --entry NAME chooses one of several")
+
+
+def _with_calls(settings: Settings) -> Settings:
+    """Settings where a call without arguments is its name: ``trainer.plugins = bf16_mixed()``."""
+    named = {key: _CODE.fullmatch(each.needs[0]) for key, each in settings.items() if len(each.needs) == 1}
+    own = {key: found for key, found in named.items() if found and key in ("mixed_precision", "trainer.plugins")}
+    return Settings({**settings, **{key: replace(settings[key], value=m[1], needs=()) for key, m in own.items()}})
+
+
+def _is_none(settings: Settings, key: str) -> bool:
+    """Whether a recipe sets ``key`` to ``None``."""
+    return key in settings and settings[key].value is None and not settings[key].needs
+
+
+def _recompute(facts: Facts, settings: Settings) -> None:
+    """Granularity, and the modules of ``selective``; ``None`` recomputes nothing."""
+    name = next((each for each in RECOMPUTE if each in settings), RECOMPUTE[0])
+    granularity, modules = settings.first(name), settings.first(name.replace("granularity", "modules"))
+    method, layers = (settings.first(name.replace("granularity", each)) for each in ("method", "num_layers"))
+    if _is_none(settings, name):
+        facts.state("recompute", "none", settings[name].place, name)
+    elif granularity is not None and granularity.value == "selective" and modules is not None:
+        listed = modules.value if isinstance(modules.value, tuple | list) else ()
+        words = [RECOMPUTE_WORDS.get(folded(str(each))) for each in listed]
+        text = None if None in words or not words else ",".join(map(str, words))
+        state(facts, "recompute", modules, lambda _: "selective" if text == "core_attn" else text)
+    else:
+        state(facts, "recompute", granularity, lambda value: value if value in ("full", "selective") else None)
+    chunk = None if layers is None else degree(layers.value)
+    if facts.value("recompute") == "full" and method is not None and method.value == "block" and chunk:
+        facts.derive("recompute_num_layers", chunk * (facts.number("vp") or 1), f"{name}: block")
+
+
+RECOMPUTE: Final = ("model.recompute_granularity", "model.config.recompute_granularity", "recompute_granularity")
+
+
+def _sharding(facts: Facts, settings: Settings) -> None:
+    """The distributed optimizer, or the strategy of Megatron-FSDP; NeMo's fused adam shards its states."""
+    fsdp, strategy = settings.first("ddp.use_megatron_fsdp"), settings.first("ddp.data_parallel_sharding_strategy")
+    shared = settings.first("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
+    optimizer = settings.first("optim.__class__")
+    if fsdp is not None and switch(fsdp.value):
+        state(facts, "sharding", strategy, lambda value: SHARDINGS.get(str(value)))
+        facts.derive("sharding", "zero3", fsdp.place, fsdp.name)
+    elif shared is not None:
+        state(facts, "sharding", shared, on_off("zero1", "ddp"))
+    elif optimizer is not None and str(optimizer.value).rpartition(".")[2].startswith("distributed_fused_adam"):
+        facts.derive("sharding", "zero1", f"{optimizer.place} {optimizer.value}", optimizer.name)
+    offload = settings.first("optimizer.optimizer_cpu_offload")
+    state(facts, "offload", offload, on_off("optimizer", "none"))
+
+
+HUB: Final = re.compile(r"""AutoBridge\.from_hf_pretrained\(['"]([\w./-]+)['"]""")
+CONFIGURATION: Final = re.compile(r"(?:code:)?(?:\w+\.)*(Llama|Mixtral|Mistral|Qwen|Gemma)(\d*)Config(\w+)")
+
+
+def _model(facts: Facts, settings: Settings) -> None:
+    """The checkpoint that a recipe of Megatron-Bridge names; NeMo's class of a configuration has size and family."""
+    made, config = settings.first("model.__class__"), settings.first("model.config.__0__")
+    named = None if made is None else HUB.search(str(made.value))
+    if made is not None and named is not None:
+        facts.state("model", named[1], made.place, made.name)
+    found = None if config is None or not config.needs else CONFIGURATION.fullmatch(config.needs[0])
+    if config is not None and found is not None:
+        version = ".".join(found[2])
+        name = "-".join(filter(None, (found[1].lower(), version, found[3].lower())))
+        if named_model(name) is not None:
+            facts.derive("model", name, f"{config.place}: {config.needs[0].removeprefix('code:')}", config.name)
+
+
+def _adapters(facts: Facts, settings: Settings) -> None:
+    """Adapters of a recipe; what another file decides is asked for."""
+    made = settings.first("peft.__class__")
+    setting = settings.first("peft")
+    if made is not None and str(made.value).rpartition(".")[2] == "LoRA":
+        facts.state("train", "lora", made.place, made.name)
+        state(facts, "lora_rank", settings.first("peft.dim"), degree)
+    elif made is not None or setting is not None:
+        each = made or setting
+        facts.miss("train", () if each is None else each.needs or (f"{each.place} {each.value}: full or lora",))
+
+
+def _stages(facts: Facts, settings: Settings) -> None:
+    """A layout of stages, or numbers of layers of the first and last, which another file may set."""
+    layout = settings.first("model.pipeline_model_parallel_layout")
+    counts = pipeline_layout(layout.value) if layout is not None and isinstance(layout.value, str) else None
+    pp = facts.number("pp")
+    if layout is not None and counts is not None and pp and len(counts) % pp == 0:
+        facts.replace("vp", Fact(value=len(counts) // pp, origin="derived", why=layout.place))
+        facts.derive("stage_layers", counts, layout.place, layout.name)
+        return
+    ends = [settings.first(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last")]
+    for each in (layout, *ends):
+        if each is not None and pp != 1:
+            facts.miss("stage_layers", each.needs or (f"{each.place} {each.value}",))
+    if "vp" not in facts and _is_none(settings, "model.virtual_pipeline_model_parallel_size"):
+        facts.derive("vp", 1, "virtual_pipeline_model_parallel_size is None")

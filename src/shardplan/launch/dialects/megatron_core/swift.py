@@ -1,41 +1,157 @@
-"""ms-swift's ``megatron sft`` and ``megatron pt``: Megatron's names with underscores, and defaults of its own."""
+"""ms-swift: ``megatron sft`` and ``megatron pt`` with Megatron's names, ``swift sft`` with those of a trainer.
+
+Defaults: ``swift/megatron/arguments/megatron_args.py``, ``swift/trainers/arguments.py`` and ``swift/arguments`` of
+3602360a.
+"""
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Final
 
+from shardplan.inputs.words import RECOMPUTE_WORDS
 from shardplan.launch.dialects.megatron_core.megatron_names import VALUES
 from shardplan.launch.dialects.reading import Facts
-from shardplan.launch.dialects.settings import Settings, batch_of, state, world_of
-from shardplan.launch.dialects.values import degree, on_off, switch, text
+from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
+from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
+from shardplan.words import folded
 
 NAME: Final = "ms-swift"
 VERSION: Final = "main of 2026 (3602360a)"
+TRAINER: Final = f"{VERSION}, on transformers"
+
+
+TRAINED: Final = {"lora": "lora", "full": "full"}
+LEAST_BATCH: Final = 16
+"""Sequences of a step that ``swift sft`` accumulates to where no accumulation is given."""
 
 
 def swift_facts(facts: Facts, settings: Settings) -> None:
-    """Reads options, whose names have hyphens here."""
+    """Reads options of ``megatron sft``, whose names have hyphens here."""
     for key, (names, convert) in VALUES.items():
         state(facts, key, settings.first(*names), convert)
     state(facts, "vp", settings.first("num-virtual-stages-per-pipeline-rank"), degree)
     state(facts, "model", settings.first("model", "load"), text)
-    state(facts, "sequence_length", settings.first("max-length"), degree)
+    state(facts, "sequence_length", settings.first("packing-length", "max-length"), degree)
     state(facts, "sequence_parallel", settings.first("sequence-parallel"), switch)
     sharding = settings.first("use-distributed-optimizer")
     state(facts, "sharding", sharding, on_off("zero1", "ddp"))
     facts.assume("sharding", "zero1", "use_distributed_optimizer true")
-    granularity = settings.first("recompute-granularity")
-    state(
-        facts,
-        "recompute",
-        granularity,
-        lambda value: value if value in {"full", "none"} else "selective" if value == "selective" else None,
-    )
-    facts.assume("recompute", "selective", "recompute_granularity")
+    _recompute(facts, settings)
+    _trained(facts, settings, "full")
+    _precision(facts, settings)
+    state(facts, "overlap_dp", settings.first("overlap-grad-reduce"), switch)
+    state(facts, "offload", settings.first("optimizer-cpu-offload"), on_off("optimizer", "none"))
     facts.assume("sequence_parallel", value=False)
     for key in ("tp", "pp", "cp", "ep", "vp"):
         facts.assume(key, 1)
     facts.assume("optimizer", "adam")
-    facts.miss("precision", ("the checkpoint",))
+    facts.assume("micro_batch_size", 1)
+    facts.assume("global_batch_size", LEAST_BATCH)
     world_of(facts)
     batch_of(facts)
+
+
+def _recompute(facts: Facts, settings: Settings) -> None:
+    """Granularity, and the modules of ``selective``."""
+    granularity, modules = settings.first("recompute-granularity"), settings.first("recompute-modules")
+    if granularity is None or granularity.value == "selective":
+        _modules(facts, granularity, modules)
+    else:
+        state(facts, "recompute", granularity, lambda value: value if value in {"full", "none"} else None)
+
+
+def _modules(facts: Facts, granularity: NamedSetting | None, modules: NamedSetting | None) -> None:
+    words = [] if modules is None else [RECOMPUTE_WORDS.get(folded(each)) for each in str(modules.value).split()]
+    if modules is not None and words != ["core_attn"]:
+        state(facts, "recompute", modules, lambda _: None if None in words else ",".join(map(str, words)))
+    elif granularity is not None:
+        facts.state("recompute", "selective", granularity.place, granularity.name)
+    else:
+        facts.assume("recompute", "selective", "recompute_granularity")
+
+
+def _trained(facts: Facts, settings: Settings, default: str) -> None:
+    """Adapters or all weights; another tuner is not understood."""
+    tuner = settings.first("tuner-type", "train-type", "sft-type")
+    if not state(facts, "train", tuner, lambda value: TRAINED.get(str(value))):
+        facts.assume("train", default, "tuner_type")
+    if facts.value("train") == "lora":
+        state(facts, "lora_rank", settings.first("lora-rank"), degree)
+        facts.assume("lora_rank", 8)
+    quantised = settings.first("quant-bits", "quantization-bit")
+    if quantised is not None:
+        facts.doubt(f"{quantised.place} {quantised.value}: quantised weights are not priced")
+
+
+def _precision(facts: Facts, settings: Settings) -> None:
+    fp8 = settings.first("fp8-format")
+    if fp8 is not None:
+        mx = settings.value("fp8-recipe") == "mxfp8"
+        state(facts, "precision", fp8, lambda _: "mxfp8" if mx else "fp8")
+    for name in ("bf16", "fp16"):
+        setting = settings.first(name)
+        if setting is not None and switch(setting.value):
+            facts.state("precision", name, setting.place, name)
+    state(facts, "precision", settings.first("torch-dtype"), precision)
+    facts.miss("precision", ("the checkpoint",))
+
+
+def trainer_facts(facts: Facts, settings: Settings) -> bool:
+    """Reads options of ``swift sft``, ``pt`` and ``rlhf``; whether a file of DeepSpeed decides the sharding."""
+    for key, (names, convert) in {
+        "model": (("model", "model-id-or-path"), text),
+        "sequence_length": (("packing-length", "max-length"), degree),
+        "micro_batch_size": (("per-device-train-batch-size",), degree),
+        "gradient_accumulation": (("gradient-accumulation-steps",), degree),
+        "cp": (("sequence-parallel-size",), degree),
+        "optimizer": (("optimizer", "optim"), optimizer),
+    }.items():
+        state(facts, key, settings.first(*names), convert)
+    state(facts, "recompute", settings.first("gradient-checkpointing"), on_off("full", "none"))
+    facts.assume("recompute", "full", "gradient_checkpointing is on")
+    _trained(facts, settings, "lora")
+    _precision(facts, settings)
+    in_file = _sharding(facts, settings)
+    facts.assume("optimizer", "adam")
+    facts.assume("micro_batch_size", 1)
+    if not in_file:
+        _finish(facts)
+    return in_file
+
+
+STAGES: Final = {"zero0": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3"}
+"""Names of configurations of DeepSpeed that ms-swift brings; ``_offload`` at the end moves states to the host."""
+
+
+def _sharding(facts: Facts, settings: Settings) -> bool:
+    deepspeed, fsdp = settings.first("deepspeed"), settings.first("fsdp")
+    stage, _, offload = str("" if deepspeed is None else deepspeed.value).partition("_")
+    if deepspeed is not None and stage in STAGES:
+        facts.state("sharding", STAGES[stage], deepspeed.place, "deepspeed")
+        facts.derive("offload", "optimizer" if offload else "none", deepspeed.place, "deepspeed")
+        if offload and stage == "zero3":
+            facts.doubt(f"{deepspeed.place} {deepspeed.value}: weights in host memory are not priced")
+        return False
+    if deepspeed is not None:
+        return True
+    if fsdp is not None:
+        state(facts, "sharding", fsdp, lambda value: "zero3" if str(value) in {"fsdp2", "full_shard"} else None)
+    elif settings.first("device-map") is not None:
+        facts.miss("sharding", (settings["device-map"].place,))
+    else:
+        facts.assume("sharding", "ddp", "neither deepspeed nor fsdp")
+    facts.assume("offload", "none")
+    return False
+
+
+def _finish(facts: Facts) -> None:
+    """The batch: at least 16 sequences a step where no accumulation is given."""
+    for key in ("tp", "pp", "cp", "ep", "vp"):
+        facts.assume(key, 1)
+    world_of(facts)
+    size, total = facts.number("micro_batch_size"), facts.number("num_accelerators")
+    if "gradient_accumulation" not in facts and size and total:
+        facts.assume("gradient_accumulation", max(1, ceil(LEAST_BATCH / size / total)), "at least 16 sequences a step")
+    batch_of(facts)
+    facts.miss("global_batch_size", ("num_accelerators",))

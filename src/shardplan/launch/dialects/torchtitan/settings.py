@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import ceil
 from pathlib import PurePath
@@ -71,7 +72,7 @@ def is_torchtitan(settings: Settings) -> bool:
 
 def torchtitan_facts(facts: Facts, settings: Settings) -> None:
     """Reads a configuration into ``facts``, which may know the world size already."""
-    settings = _switched(settings)
+    settings = _with_flavor(_switched(settings))
     state_all(facts, settings, TABLE)
     _model(facts, settings)
     if facts.version != TOML:
@@ -144,6 +145,19 @@ def _switched(settings: Settings) -> Settings:
         if key in BARE and (".no_" in key or ".no-" in key)
     }
     return Settings({**settings, **off})
+
+
+REGISTRY: Final = re.compile(r"code:model_registry\(['\"]([\w.+-]{1,40})['\"]\)")
+"""A call that only names a flavor: a reader of Python leaves it as it is."""
+
+
+def _with_flavor(settings: Settings) -> Settings:
+    """Settings with the flavor that ``model_registry("32B")`` names."""
+    spec = settings.get("model_spec")
+    named = None if spec is None or len(spec.needs) != 1 else REGISTRY.fullmatch(spec.needs[0])
+    if spec is None or named is None:
+        return settings
+    return Settings({**settings, "model_spec.__0__": replace(spec, value=named[1], needs=())})
 
 
 def _model(facts: Facts, settings: Settings) -> None:
@@ -292,8 +306,8 @@ def _recompute(facts: Facts, settings: Settings) -> None:
     mode = settings.first("activation_checkpoint.mode", "activation_checkpoint.__class__", "activation_checkpoint")
     word = "selective" if mode is None else str(mode.value).removesuffix(".Config").rsplit(".", 1)[-1].lower()
     place = "default mode" if mode is None else mode.place
-    if mode is None and facts.version != TOML:
-        facts.miss("recompute", ("activation_checkpoint",))
+    if mode is None and (facts.open or facts.version != TOML):
+        facts.miss("recompute", facts.open or ("activation_checkpoint",))
         return
     option = settings.value("activation_checkpoint.selective_ac_option")
     if word in {"none", "full", "fullac"}:

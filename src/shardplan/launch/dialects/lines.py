@@ -1,0 +1,258 @@
+"""Launch lines of frameworks other than Megatron-LM, each with the files that it names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from shardplan.launch.dialects import accelerate, deepspeed, maxtext, nanotron
+from shardplan.launch.dialects.ask import Ask, begin, named_document, unread
+from shardplan.launch.dialects.configurations import accelerate_with_files, deepspeed_file, finish_batch
+from shardplan.launch.dialects.launchers import Launch, slices, world
+from shardplan.launch.dialects.megatron_core import overrides, performance, swift
+from shardplan.launch.dialects.megatron_core.nemo import NEMO
+from shardplan.launch.dialects.options import Option, Options, options_of, take_open
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import NamedSetting, Settings
+from shardplan.launch.dialects.torchtitan import settings as torchtitan
+from shardplan.launch.dialects.values import degree
+from shardplan.launch.named_configurations import configuration_named
+from shardplan.launch.read import Script
+
+KNOWN_TRAINER: Final = (
+    "model_name_or_path",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "gradient_checkpointing",
+    "fsdp",
+    "bf16",
+)
+
+FEWEST_KNOWN: Final = 2
+"""Options by which a program is taken for one in the manner of Hugging Face's Trainer."""
+
+CHECKPOINT: Final = "activation-checkpoint:"
+"""The word of a line of torchtitan that chooses recomputation."""
+
+
+def other_facts(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """The dialect of a launch line that is not of Megatron-LM."""
+    name = launch.program.rpartition("/")[2]
+    pairs = Settings.of_options(launch.pairs())
+    if performance.is_performance(launch.program):
+        facts = begin(ask, overrides.BRIDGE, performance.VERSION)
+        performance.performance_facts(facts, options)
+    elif overrides.is_bridge(launch.program) or "nemo" in launch.launchers:
+        facts = _recipe(ask, script, launch, options)
+    elif name == "run_train.py" and options.get("config-file", "config_file") is not None:
+        facts = _nanotron(ask, script, launch, options)
+    elif "swift" in launch.launchers:
+        facts = _swift(ask, script, launch)
+    elif "torchtitan" in launch.program or options.get("job.config_file", "module") is not None:
+        facts = _torchtitan(ask, script, launch, options)
+    elif NEMO.owns(pairs) or OF_NEMO.fullmatch(name):
+        facts = _nemo(ask, script, launch, options)
+    elif launch.program.lower().startswith("maxtext") or maxtext.is_maxtext(pairs):
+        facts = _maxtext(ask, script, launch)
+    else:
+        facts = _trainer(ask, script, launch)
+    return facts
+
+
+OF_NEMO: Final = re.compile(r"megatron_\w+_(pretraining|finetuning|tuning|continue_training)\.py")
+"""Programs of NeMo 1."""
+
+
+def _swift(ask: Ask, script: Script, launch: Launch) -> Facts:
+    on_megatron = launch.program.rpartition("/")[2] == "megatron"
+    facts = begin(ask, swift.NAME, swift.VERSION if on_megatron else swift.TRAINER)
+    _swift_world(facts, script, launch)
+    parsed = launch.parsed(fold=True)
+    take_open(facts, parsed)
+    settings = Settings.of_options(parsed)
+    if on_megatron:
+        swift.swift_facts(facts, settings)
+    elif swift.trainer_facts(facts, settings):
+        deepspeed_file(facts, ask, settings["deepspeed"], script.documents)
+        deepspeed.finish(facts)
+    return facts
+
+
+def _recipe(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """A recipe of Megatron-Bridge or NeMo 2, with what is set over it."""
+    name = overrides.BRIDGE if overrides.is_bridge(launch.program) else overrides.NEMO
+    facts = begin(ask, name, overrides.VERSIONS[name])
+    option = options.get("recipe", "factory")
+    world(facts, launch, script)
+    recipe = None if option is None else setting_of(replace(option, words=option.words[:1]))
+    overrides.override_facts(facts, launch.pairs(), recipe)
+    finish_batch(facts)
+    return facts
+
+
+def _nemo(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """Overrides of hydra, over the configuration that the line names; it decides what the line does not state."""
+    facts = begin(ask, NEMO.name, NEMO.version)
+    settings, option = Settings.of_options(launch.pairs()), options.get("config-name", "config_name")
+    named = NamedSetting(name="config-name", value=f"{launch.program}'s configuration", place="", needs=())
+    if option is not None and option.value is not None:
+        name = option.value.removesuffix(".yaml").removesuffix(".yml")
+        named = NamedSetting(name=option.name, value=f"{name}.yaml", place=option.place)
+    document = None if option is None else named_document(facts, ask, named, script.documents)
+    if document is None:
+        facts.open = (f"file:{named.value}",)
+    world(facts, launch, script)
+    NEMO.read(facts, settings if document is None else settings.over(Settings.of(document)))
+    return facts
+
+
+def _nanotron(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """The configuration that a line of nanotron names."""
+    facts = begin(ask, nanotron.NAME, nanotron.VERSION)
+    option = options.given["config-file" if "config-file" in options else "config_file"]
+    document = named_document(facts, ask, setting_of(option), script.documents)
+    if document is None:
+        raise unread(ask.path, f"a script whose configuration {option.value or ''} is not next to it")
+    world(facts, launch, script)
+    nanotron.nanotron_facts(facts, Settings.of(document))
+    return facts
+
+
+def _swift_world(facts: Facts, script: Script, launch: Launch) -> None:
+    variables = {**script.environment, **launch.command.assignments}
+    for key, name in (("nodes", "NNODES"), ("per_node", "NPROC_PER_NODE")):
+        word = variables.get(name)
+        if word is not None and word.text is not None and degree(word.text):
+            facts.state(key, degree(word.text), f"{word.file}:{word.line} {name}", name)
+    visible = variables.get("CUDA_VISIBLE_DEVICES", variables.get("ASCEND_RT_VISIBLE_DEVICES"))
+    if "per_node" not in facts and visible is not None and (visible.text or "").isdigit():
+        facts.derive("per_node", 1, f"{visible.file}:{visible.line} one visible device, without NPROC_PER_NODE")
+    if "per_node" in facts:
+        facts.assume("nodes", 1)
+    nodes, each = facts.number("nodes"), facts.number("per_node")
+    if nodes and each:
+        facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} processes")
+
+
+def setting_of(option: Option) -> NamedSetting:
+    """An option as a setting; of a path whose folder is open the name."""
+    value = option.value
+    if value is None and len(option.words) == 1:
+        _, slash, name = option.words[0].shown.rpartition("/")
+        value = name if slash and name and not set("<>") & set(name) else None
+    return NamedSetting(name=option.name, value=value, place=option.place, needs=option.needs)
+
+
+def _torchtitan(ask: Ask, script: Script, launch: Launch, options: Options) -> Facts:
+    """Torchtitan's line: a file or a function, and overrides."""
+    facts = begin(ask, torchtitan.NAME, _torchtitan_version(options))
+    world(facts, launch, script)
+    settings = Settings.of_options(options)
+    named = settings.first("job.config_file", "job.config-file")
+    if named is not None:
+        document = named_document(facts, ask, named, script.documents)
+        if document is None:
+            facts.open = (f"file:{named.value or ' '.join(named.needs)}",)
+        settings = settings if document is None else settings.over(Settings.of(document))
+        torchtitan.torchtitan_facts(facts, settings)
+        return facts
+    module, config = settings.value("module"), settings.value("config")
+    function = f"the function {config} of torchtitan's module {module}"
+    mode = next((word for word in launch.words if (word.text or "").startswith(CHECKPOINT)), None)
+    own = options_of((word for word in launch.words if word is not mode), bare=torchtitan.BARE)
+    settings = torchtitan.named_by_function(Settings.of_options(own))
+    if mode is not None and mode.text is not None:
+        place = f"{ask.path.name}:{mode.line} {mode.text}"
+        settings["activation_checkpoint.mode"] = NamedSetting(
+            name=CHECKPOINT, value=mode.text[len(CHECKPOINT) :], place=place
+        )
+    known = configuration_named(module, config)
+    if known is None:
+        facts.note(f"the configuration is {function}: what the line does not state is asked for")
+        facts.open = (function,)
+        facts.miss("precision", (f"{function}, whose converters decide it",))
+        if mode is None:
+            facts.miss("recompute", (function,))
+    else:
+        facts.note(f"the configuration is {function}: what it sets is on record")
+        facts.derive("model", known.model, f"{function}: the same model in the catalogue", "config")
+        settings = torchtitan.over_configuration(settings, known, function)
+    torchtitan.torchtitan_facts(facts, settings)
+    return facts
+
+
+def _torchtitan_version(options: Options) -> str:
+    """By the names of options that only some versions have."""
+    if "job.config_file" in options:
+        return torchtitan.TOML
+    is_release = any(name in options for name in torchtitan.OF_RELEASE)
+    return torchtitan.RELEASE if is_release else torchtitan.PYTHON
+
+
+def _maxtext(ask: Ask, script: Script, launch: Launch) -> Facts:
+    """MaxText's line: files, then overrides."""
+    facts = begin(ask, maxtext.NAME, maxtext.VERSION)
+    settings = Settings.of_options(launch.pairs())
+    for word in launch.words:
+        text = word.text if word.text is not None else word.shown
+        if text.endswith((".yml", ".yaml")) and "=" not in text and not text.endswith("base.yml"):
+            named = NamedSetting(name="config", value=text, place=f"{word.file}:{word.line}")
+            document = named_document(facts, ask, named, script.documents)
+            if document is None:
+                facts.open = (*facts.open, f"file:{text}")
+                for key in ("sequence_length", "recompute", "micro_batch_size", "global_batch_size", "model"):
+                    _leave_open(facts, key, settings, text)
+            else:
+                settings = settings.over(Settings.of(document))
+    slices(facts, launch.options)
+    maxtext.maxtext_facts(facts, settings)
+    return facts
+
+
+def _leave_open(facts: Facts, key: str, settings: Settings, text: str) -> None:
+    """What an unread file may say and the line does not."""
+    names = {"sequence_length": "max_target_length", "recompute": "remat_policy", "model": "model_name"}
+    if names.get(key, "per_device_batch_size") not in settings:
+        facts.miss(key, (f"file:{text}",))
+
+
+def _accelerate_line(facts: Facts, ask: Ask, script: Script, front: Settings, program: str) -> None:
+    """Options of ``accelerate launch``, over the file that they may name."""
+    settings, config = accelerate.line_settings(front), front.first("config_file", "config-file")
+    document = None if config is None else named_document(facts, ask, config, script.documents)
+    if config is not None and document is None:
+        own = {"precision": "mixed_precision", "sharding": "distributed_type", "num_accelerators": "num_processes"}
+        for key, name in own.items():
+            if name not in settings:
+                facts.miss(key, (f"file:{config.value}",))
+    settings = settings if document is None else settings.over(Settings.of(document))
+    accelerate_with_files(facts, ask, settings, script.documents, program)
+
+
+def _trainer(ask: Ask, script: Script, launch: Launch) -> Facts:
+    """A training script with options in the manner of Hugging Face's Trainer, and the files that they name."""
+    parsed = launch.parsed(fold=True)
+    options = Settings.of_options(parsed, fold=lambda name: name.replace("-", "_"))
+    by_deepspeed = "deepspeed" in launch.launchers or "deepspeed" in options or "deepspeed_config" in options
+    framework = "deepspeed" if by_deepspeed else "accelerate" if "accelerate" in launch.launchers else "hf-trainer"
+    if framework == "hf-trainer" and sum(options.has(name) for name in KNOWN_TRAINER) < FEWEST_KNOWN:
+        raise unread(ask.path, f"a script that starts {launch.program}, whose options are of no framework that is read")
+    version = {"deepspeed": deepspeed.VERSION, "accelerate": accelerate.VERSION}.get(framework, "5.x")
+    facts = begin(ask, framework, version)
+    take_open(facts, parsed)
+    world(facts, launch, script)
+    front = Settings.of_options(launch.options)
+    deepspeed.trainer_facts(facts, options)
+    if "accelerate" in launch.launchers:
+        _accelerate_line(facts, ask, script, front, launch.program)
+    named = options.first("deepspeed_config", "deepspeed")
+    if named is not None and named.value is not True:
+        deepspeed_file(facts, ask, named, script.documents)
+    if "sharding" not in facts:
+        facts.miss("sharding", (f"the program {launch.program}",))
+    deepspeed.program_defaults(facts, launch.program)
+    for key in ("precision", "recompute"):
+        facts.miss(key, (f"the program {launch.program}",))
+    deepspeed.finish(facts)
+    return facts

@@ -1,0 +1,188 @@
+"""Options that forks of Megatron-LM add: MindSpeed, Megatron-DeepSpeed, Pai, and others that keep its names.
+
+MindSpeed-LLM as in ``mindspeed_llm/core/transformer/transformer_block.py`` and its managers of features, Ascend's
+examples of 2026; partitions of DeepSpeed as in ``deepspeed/runtime/pipe/module.py`` 0.19.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from shardplan.inputs.words import LORA_MATRICES
+from shardplan.launch.dialects.options import Option, Options, take
+from shardplan.launch.dialects.reading import Fact, Facts
+from shardplan.launch.dialects.values import degree, whole
+from shardplan.words import folded
+
+ALGORITHMS: Final = {"ulysses_cp_algo": "a2a", "megatron_cp_algo": "p2p", "kvallgather_cp_algo": "allgather"}
+"""``--context-parallel-algo``; hybrids of two have no counterpart."""
+SWITCHES: Final[Mapping[str, tuple[str, object]]] = {
+    "swap-optimizer": ("offload", "optimizer"),
+    "use-ascend-coc": ("overlap_tp", True),
+    "use-ascend-mc2": ("overlap_tp", True),
+    "moe-fb-overlap": ("overlap_ep", True),
+    "quick-geglu": ("gated", True),
+    "geglu": ("gated", True),
+}
+"""Bare options that say what an option of Megatron-LM says under another name."""
+NOT_PRICED: Final[Mapping[str, str]] = {
+    "reuse-fp32-param": "weights that share memory with their fp32 copy take less than priced",
+    "swap-attention": "activations of attention in host memory are not priced",
+    "recompute-activation-function": "recomputation of the activation function alone is not priced",
+    "recompute-norm": "recomputation of norms alone is not priced",
+    "moe-alltoall-overlap-comm": "exchanges that hide behind experts are priced as they are",
+    "moe-allgather-overlap-comm": "exchanges that hide behind experts are priced as they are",
+    "kd": "the teacher is not priced",
+    "load-teacher": "the teacher is not priced",
+    "export-kd-teacher-load": "the teacher is not priced",
+    "freeze-LM": "weights that are frozen are priced as trained",
+    "freeze-ViT": "weights that are frozen are priced as trained",
+    "first-last-layers-bf16": "layers in bf16 are priced as the others",
+    "num-layers-at-start-in-bf16": "layers in bf16 are priced as the others",
+    "num-layers-at-end-in-bf16": "layers in bf16 are priced as the others",
+    "perform-rl-step": "the generation of a reinforcement step is not priced",
+    "main-params-dtype": "main weights in another format are priced as fp32",
+}
+"""Options that change memory or time in a way that is not priced."""
+GENERATES: Final = ("num-tokens-to-generate", "max-tokens-to-oom", "text-generate-output-file", "out-seq-length")
+"""Options of programs that generate text and do not train."""
+
+
+def fork_rules(facts: Facts, options: Options) -> None:
+    """What forks state under other names; before the rules of Megatron-LM."""
+    for name, (key, value) in SWITCHES.items():
+        option = options.get(name)
+        if option is not None:
+            facts.state(key, value, option.place, name)
+    for name, text in NOT_PRICED.items():
+        option = options.get(name)
+        if option is not None and option.value not in {"0", "false", "False"}:
+            facts.doubt(f"{option.place}: {text}")
+    take(facts, "cp_comm", options.get("context-parallel-algo"), lambda value: ALGORITHMS.get(str(value)))
+    attention = {"flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
+    backend = options.get("attention-backend")
+    if backend is not None and backend.value != "auto":
+        take(facts, "attention", backend, lambda value: attention.get(str(value)))
+    take(facts, "gated", options.get("glu-activation"), lambda value: str(value) not in {"", "None"})
+    _adapters(facts, options)
+    _moments(facts, options)
+    _experts(facts, options)
+    generates = options.get(*GENERATES)
+    if generates is not None:
+        facts.note(f"{generates.place}: the program generates text; it is priced as if it trained")
+
+
+def _adapters(facts: Facts, options: Options) -> None:
+    """Low-rank adapters of MindSpeed-LLM: their rank turns them on."""
+    rank, targets = options.get("lora-r"), options.get("lora-target-modules")
+    if rank is None:
+        return
+    facts.state("train", "lora", rank.place, rank.name)
+    take(facts, "lora_rank", rank, degree)
+    if targets is not None and targets.value is not None:
+        words = [LORA_MATRICES.get(folded(each)) for each in targets.value.split()]
+        take(facts, "lora_targets", targets, lambda _: None if None in words else ",".join(map(str, words)))
+
+
+def _moments(facts: Facts, options: Options) -> None:
+    """Formats of the optimizer's moments and of gradients, which ``--use-precision-aware-optimizer`` allows."""
+    formats = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
+    take(facts, "grad_dtype", options.get("main-grads-dtype"), lambda value: formats.get(str(value)))
+    both = [options.get(name) for name in ("exp-avg-dtype", "exp-avg-sq-dtype")]
+    if any(each is not None for each in both):
+        values = {"fp32" if each is None else each.value for each in both}
+        first = next(each for each in both if each is not None)
+        take(facts, "moment_dtype", first, lambda _: formats.get(str(next(iter(values)))) if len(values) == 1 else None)
+    share = options.get("optimizer-offload-fraction")
+    if share is not None and share.value not in {"1", "1.0"} and "optimizer-cpu-offload" in options:
+        facts.doubt(f"{share.place} {share.value}: a share of the states in host memory is priced as all of them")
+
+
+def _experts(facts: Facts, options: Options) -> None:
+    """Dense layers in front, shared experts by number, tensor-parallel ranks that hold experts of their own."""
+    shared, width = options.get("n-shared-experts"), facts.number("moe_intermediate_size")
+    count = None if shared is None else whole(shared.value)
+    if shared is not None and count and width:
+        facts.derive(
+            "shared_expert_intermediate_size", count * width, f"{shared.place}: {count} x {width}", shared.name
+        )
+    elif shared is not None and shared.needs:
+        facts.miss("shared_expert_intermediate_size", shared.needs)
+    extended, tp, ep = options.get("moe-tp-extend-ep"), facts.number("tp") or 1, facts.number("ep") or 1
+    if extended is not None and "tp" not in facts.missing and "ep" not in facts.missing:
+        rule = f"{extended.place}: ranks of tensor parallelism hold whole experts"
+        facts.replace("ep", Fact(value=ep * tp, origin="derived", why=rule))
+        facts.derive("etp", 1, rule, extended.name)
+    _dense_first(facts, options.get("first-k-dense-replace"), options.get("moe-layer-freq"), options)
+
+
+def _dense_first(facts: Facts, first: Option | None, every: Option | None, options: Options) -> None:
+    """Layers from the k-th on have experts, every n-th of them counted from the first layer."""
+    layers = facts.number("num_hidden_layers")
+    if first is None or layers is None or "num_experts" not in facts:
+        return
+    dense, step = whole(first.value), 1 if every is None else whole(every.value)
+    if dense is None or not step:
+        facts.miss("moe_layer_freq", first.needs or (first.place,))
+        return
+    real = layers - len(_empty(options) or ())
+    pattern = tuple(int(i >= dense and i % abs(step) == 0) for i in range(real))
+    facts.derive("moe_layer_freq", pattern, f"{first.place} {dense}", first.name)
+
+
+def _empty(options: Options) -> tuple[int, ...] | None:
+    """Places of layers that do nothing (``--noop-layers 62,63``)."""
+    option = options.get("noop-layers")
+    if option is None or option.value is None:
+        return None
+    places = [whole(each) for each in option.value.replace("\uff0c", ",").split(",")]
+    return None if None in places else tuple(each for each in places if each is not None)
+
+
+def fork_stages(facts: Facts, options: Options) -> None:
+    """Stages of forks, before those of Megatron-LM: a list of layers, a partition by the types of modules."""
+    listed, partition = options.get("num-layer-list"), options.get("pp-partition-method")
+    layers, pp = facts.number("num_hidden_layers"), facts.number("pp")
+    if listed is not None:
+        counts = [whole(each) for each in (listed.value or "").split(",")]
+        if None in counts or len(counts) != pp or (layers is not None and sum(n or 0 for n in counts) != layers):
+            facts.miss("stage_layers", listed.needs or (f"{listed.place} {listed.value}",))
+        else:
+            facts.derive("stage_layers", tuple(counts), f"{listed.place} {listed.value}", listed.name)
+    elif partition is not None and pp is not None and pp > 1 and layers is not None:
+        ends = 2 if "embedding" in (partition.value or "") else 0
+        each, rest = divmod(layers + ends, pp)
+        if rest or (partition.value or "").strip("'\"").lower() not in {
+            "type:transformer|embedding",
+            "type:transformer",
+        }:
+            facts.miss("stage_layers", partition.needs or (f"{partition.place} {partition.value}",))
+        elif ends:
+            counts = [each - 1, *[each] * (pp - 2), each - 1]
+            facts.derive("stage_layers", tuple(counts), f"{partition.place}: both ends count", partition.name)
+    if options.get("schedules-method") is not None:
+        schedule = options.given["schedules-method"]
+        take(facts, "schedule", schedule, lambda value: "dualpipe-v" if value == "dualpipev" else None)
+        facts.derive("vp", 2, schedule.place)
+
+
+def leave_out_empty(facts: Facts, options: Options) -> None:
+    """Layers that do nothing are no layers of the model; the stages that hold them have fewer."""
+    option, places = options.get("noop-layers"), _empty(options)
+    layers, pp, vp = (facts.number(key) for key in ("num_hidden_layers", "pp", "vp"))
+    if option is None:
+        return
+    if places is None or layers is None or any(not 0 <= each < layers for each in places):
+        facts.miss("model", option.needs or (f"{option.place} {option.value}",))
+        return
+    rule = f"{layers} layers, of which {len(places)} do nothing ({option.place})"
+    facts.replace("num_hidden_layers", Fact(value=layers - len(places), origin="derived", why=rule))
+    if pp is None or vp is None or layers % (pp * vp) or "stage_layers" in facts:
+        facts.miss("stage_layers", (option.place,))
+        return
+    size = layers // (pp * vp)
+    counts = [size] * (pp * vp)
+    for each in places:
+        counts[each // size] -= 1
+    facts.derive("stage_layers", tuple(counts), rule, option.name)

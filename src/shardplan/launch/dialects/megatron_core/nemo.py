@@ -1,0 +1,152 @@
+"""NeMo 1: hydra's YAML, alone or under the overrides of a line.
+
+Names and defaults as in ``examples/nlp/language_modeling/conf`` and ``megatron_base_model.py`` at 8cfedd7203.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import NamedSetting, Settings, state, words_of
+from shardplan.launch.dialects.table_dialect import PLAIN, TableDialect
+from shardplan.launch.dialects.values import degree, number, optimizer, precision, switch, text
+
+GATED: Final = ("swiglu", "geglu", "reglu")
+"""Ends of the names of activations whose MLPs have three matrices."""
+STRATEGIES: Final = words_of({"full": "zero3", "hybrid": "hsdp", "grad": "zero2"})
+"""``fsdp_sharding_strategy``."""
+
+
+def _normalization(value: object) -> str:
+    return "RMSNorm" if "rms" in str(value).lower() else "LayerNorm"
+
+
+def _rules(facts: Facts, config: Settings) -> None:
+    """What needs more than one key."""
+    _precision(facts, config)
+    _sharding(facts, config)
+    _recompute(facts, config)
+    _layers(facts, config)
+    _adapters(facts, config)
+    offload = config.first("model.cpu_offloading")
+    if offload is not None and switch(offload.value):
+        facts.state("offload", "activations", offload.place, offload.name)
+        state(facts, "offload_num_layers", config.first("model.cpu_offloading_num_layers"), degree)
+    rates = [config.first(f"model.{name}_dropout") for name in ("hidden", "attention")]
+    known = [number(each.value) for each in rates if each is not None]
+    if known:
+        facts.derive("dropout", any(known), "hidden_dropout, attention_dropout")
+
+
+def _precision(facts: Facts, config: Settings) -> None:
+    """fp8 of Transformer Engine is a switch on top of the trainer's precision."""
+    low, base = config.first("model.fp8"), config.first("trainer.precision", "model.precision")
+    if low is not None and switch(low.value):
+        mx = str(config.value("model.fp8_recipe")) == "mxfp8"
+        facts.state("precision", "mxfp8" if mx else "fp8", low.place, low.name)
+    elif low is not None and low.needs:
+        facts.miss("precision", low.needs)
+    state(facts, "precision", base, lambda value: precision({"16": "fp16", "32": "fp32"}.get(str(value), value)))
+
+
+def _sharding(facts: Facts, config: Settings) -> None:
+    fsdp, name = config.first("model.fsdp"), config.first("model.optim.name")
+    if fsdp is not None and switch(fsdp.value):
+        state(facts, "sharding", config.first("model.fsdp_sharding_strategy"), STRATEGIES)
+        facts.derive("sharding", "zero3", f"{fsdp.place}: full is the default strategy", fsdp.name)
+    own = {"distributed_fused_adam", "mcore_distributed_optim"}
+    state(facts, "sharding", name, lambda value: "zero1" if str(value) in own else "ddp")
+
+
+def _recompute(facts: Facts, config: Settings) -> None:
+    """``block`` counts the layers of a chunk."""
+    method, layers = (config.first(f"model.activations_checkpoint_{name}") for name in ("method", "num_layers"))
+    partial = config.first("model.num_micro_batches_with_partial_activation_checkpoints")
+    if partial is not None:
+        facts.doubt(f"{partial.place} {partial.value}: micro-batches that recompute less are not priced")
+    if facts.value("recompute") != "full" or method is None or layers is None or method.value != "block":
+        return
+    chunk, vp = degree(layers.value), facts.number("vp") or 1
+    if chunk is not None:
+        facts.derive("recompute_num_layers", chunk * vp, f"{layers.place}: of a chunk")
+
+
+def _layers(facts: Facts, config: Settings) -> None:
+    """Activation, heads and experts where they are not given."""
+    activation = config.first("model.activation")
+    if activation is not None and isinstance(activation.value, str):
+        facts.state("gated", activation.value.lower().endswith(GATED), activation.place, activation.name)
+    heads, width = facts.number("num_attention_heads"), facts.number("intermediate_size")
+    if heads is not None:
+        facts.assume("num_key_value_heads", heads, "num_query_groups")
+    if "num_experts" in facts:
+        facts.assume("num_experts_per_tok", 2)
+        facts.assume("moe_intermediate_size", width)
+
+
+def _adapters(facts: Facts, config: Settings) -> None:
+    scheme: NamedSetting | None = config.first("model.peft.peft_scheme")
+    if scheme is None or str(scheme.value).lower() in {"none", "null"}:
+        return
+    state(facts, "train", scheme, lambda value: "lora" if str(value) == "lora" else None)
+    state(facts, "lora_rank", config.first("model.peft.lora_tuning.adapter_dim"), degree)
+
+
+NEMO: Final = TableDialect(
+    name="nemo",
+    version="1.x (hydra)",
+    marks=("trainer.devices", "trainer.num_nodes", "model.micro_batch_size", "model.tensor_model_parallel_size"),
+    least_marks=2,
+    table={
+        "nodes": (("trainer.num_nodes",), degree),
+        "per_node": (("trainer.devices",), degree),
+        "tp": (("model.tensor_model_parallel_size",), degree),
+        "pp": (("model.pipeline_model_parallel_size",), degree),
+        "vp": (("model.virtual_pipeline_model_parallel_size",), degree),
+        "cp": (("model.context_parallel_size",), degree),
+        "ep": (("model.expert_model_parallel_size",), degree),
+        "micro_batch_size": (("model.micro_batch_size",), degree),
+        "global_batch_size": (("model.global_batch_size",), degree),
+        "sequence_length": (("model.encoder_seq_length", "model.data.seq_length"), degree),
+        "sequence_parallel": (("model.sequence_parallel",), switch),
+        "recompute": (
+            ("model.activations_checkpoint_granularity",),
+            words_of({"selective": "selective", "full": "full"}),
+        ),
+        "num_hidden_layers": (("model.num_layers",), degree),
+        "hidden_size": (("model.hidden_size",), degree),
+        "intermediate_size": (("model.ffn_hidden_size",), degree),
+        "num_attention_heads": (("model.num_attention_heads",), degree),
+        "num_key_value_heads": (("model.num_query_groups",), degree),
+        "head_dim": (("model.kv_channels",), degree),
+        "vocab_size": (("model.override_vocab_size",), degree),
+        "num_experts": (("model.num_moe_experts",), degree),
+        "num_experts_per_tok": (("model.moe_router_topk",), degree),
+        "moe_intermediate_size": (("model.moe_ffn_hidden_size",), degree),
+        "bias": (("model.bias",), switch),
+        "tie_word_embeddings": (("model.share_embeddings_and_output_weights",), switch),
+        "position_embedding_type": (("model.position_embedding_type",), text),
+        "normalization": (("model.normalization",), _normalization),
+        "overlap_tp": (("model.ub_tp_comm_overlap",), switch),
+        "overlap_dp": (("model.optim.overlap_grad_sync",), switch),
+        "grad_dtype": (("model.optim.grad_sync_dtype",), precision),
+        "max_position_embeddings": (("model.max_position_embeddings",), degree),
+        "optimizer": (("model.optim.name",), optimizer),
+    },
+    defaults={
+        **PLAIN,
+        "tp": 1,
+        "recompute": "none",
+        "sequence_parallel": False,
+        "offload": "none",
+        "overlap_tp": False,
+        "gated": False,
+        "bias": True,
+        "tie_word_embeddings": True,
+        "normalization": "LayerNorm",
+        "position_embedding_type": "learned_absolute",
+    },
+    rule=_rules,
+    open={"vocab_size": "the tokenizer", "num_accelerators": "trainer.num_nodes x trainer.devices"},
+)

@@ -1,0 +1,81 @@
+"""Lines of Megatron-Bridge's performance scripts: a model, an accelerator and a size, and options over their table.
+
+Options as in ``scripts/performance/argument_parser.py`` at 067f987df0. The table of plans is code of the repository:
+what a line does not state is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from shardplan.inputs.words import RECOMPUTE_WORDS
+from shardplan.launch.dialects.megatron_core.megatron_stages import stages
+from shardplan.launch.dialects.options import Options, take
+from shardplan.launch.dialects.reading import Facts
+from shardplan.launch.dialects.settings import batch_of, world_of
+from shardplan.launch.dialects.values import degree, precision, text, whole
+from shardplan.words import folded
+
+VERSION: Final = "0.7.0, scripts/performance"
+PROGRAM: Final = re.compile(r"(?:.*/)?scripts/performance/(?:\w+_)?(?:run_script|setup_experiment)\.py")
+VALUES: Final = {
+    "num_accelerators": (("num_gpus", "ng"), degree),
+    "per_node": (("gpus_per_node", "gn"), degree),
+    "tp": (("tensor_model_parallel_size", "tp"), degree),
+    "pp": (("pipeline_model_parallel_size", "pp"), degree),
+    "cp": (("context_parallel_size", "cp"), degree),
+    "ep": (("expert_model_parallel_size", "ep"), degree),
+    "etp": (("expert_tensor_parallel_size", "et"), degree),
+    "vp": (("virtual_pipeline_model_parallel_size", "vp"), lambda value: None if whole(value) == -1 else degree(value)),
+    "global_batch_size": (("global_batch_size", "gb"), degree),
+    "micro_batch_size": (("micro_batch_size", "mb"), degree),
+    "sequence_length": (("seq_length", "sl"), degree),
+    "num_hidden_layers": (("num_layers",), degree),
+    "hidden_size": (("hidden_size",), degree),
+    "model_name": (("model_recipe_name", "mr"), text),
+}
+LEFT: Final = (
+    "tp", "pp", "cp", "ep", "vp", "micro_batch_size", "global_batch_size", "sequence_length", "sharding", "recompute",
+    "overlap_tp", "overlap_ep", "offload", "sequence_parallel",
+)  # fmt: skip
+"""What the table of the repository decides where a line does not."""
+
+
+def is_performance(program: str) -> bool:
+    """Whether a program is one of the performance scripts."""
+    return PROGRAM.fullmatch(program) is not None
+
+
+def performance_facts(facts: Facts, options: Options) -> None:
+    """Reads a line of the performance scripts."""
+    for key, (names, convert) in VALUES.items():
+        take(facts, key, options.get(*names), convert)
+    dtype = options.get("compute_dtype", "c")
+    take(facts, "precision", dtype, lambda value: precision(folded(str(value))))
+    facts.assume("precision", "bf16", "--compute_dtype")
+    if options.get("pipeline_model_parallel_layout") is not None:
+        stages(facts, options.renamed({"pipeline_model_parallel_layout": "pipeline-model-parallel-layout"}))
+    modules, layers = options.get("recompute_modules"), options.get("recompute_num_layers", "rl")
+    if layers is not None:
+        facts.derive("recompute", "full", layers.place, layers.name)
+        take(facts, "recompute_num_layers", layers, degree)
+    elif modules is not None:
+        words = [RECOMPUTE_WORDS.get(folded(each)) for each in (modules.value or "").replace(",", " ").split()]
+        take(facts, "recompute", modules, lambda _: None if None in words else ",".join(map(str, words)))
+    dispatcher = options.get("moe_flex_dispatcher_backend")
+    take(facts, "software.moe_dispatcher", dispatcher, {"deepep": "deepep", "hybridep": "hybridep"}.get)
+    task = options.get("task")
+    if task is not None and task.value == "lora":
+        facts.state("train", "lora", task.place, task.name)
+    each, total = facts.number("per_node"), facts.number("num_accelerators")
+    if each and total and total % each == 0:
+        facts.derive("nodes", total // each, f"{total} / {each} of a node")
+    world_of(facts)
+    batch_of(facts)
+    name, gpu = facts.value("model_name"), options.get("gpu", "g")
+    place = f"the table of plans for {name} on {gpu.value if gpu is not None else 'the accelerator'}"
+    facts.miss("model", (f"the recipe {name}: --model",))
+    facts.miss("num_accelerators", ("--num_gpus",))
+    for key in LEFT:
+        facts.miss(key, (place,))
