@@ -1,48 +1,48 @@
-"""Rounds of a pipeline's chunks against their definition, and what its ranks hold together."""
+"""Longest ways through a pipeline's chunks, and what its ranks hold together."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
-from tests.examples import deepseek_v3
+from tests.examples import deepseek_v3, llama
 
-from shardplan.estimation.layout import pipeline_of, rounds_of
+from shardplan.estimation.layout import pipeline_of, pipelines_of
+from shardplan.schedules.base import PipelineSchedule
+from shardplan.schedules.registry import load_schedule
 
 MODEL = deepseek_v3(16, 3, num_mtp_layers=1)
 """Two kinds of layers and a prediction block."""
 
 
-@st.composite
-def chunk_counts(draw: st.DrawFn) -> NDArray[np.int64]:
-    """Layers of two kinds in every chunk, in rounds that may be alike: kinds x chunks per rank x ranks."""
-    ranks = draw(st.integers(2, 4))
-    chunk = st.tuples(st.integers(0, 2), st.integers(0, 2))
-    two = draw(st.lists(st.lists(chunk, min_size=ranks, max_size=ranks), min_size=2, max_size=2))
-    rounds = draw(st.lists(st.sampled_from(two), min_size=2, max_size=6))
-    return np.moveaxis(np.asarray(rounds), 2, 0)
+LOOPS = [load_schedule("interleaved"), load_schedule("breadth-first")]
 
 
-@given(chunk_counts(), st.lists(st.integers(1, 100), min_size=5, max_size=5))
-def test_the_ranks_wait_in_every_round_for_the_slowest_chunk(counts: NDArray[np.int64], times: list[int]) -> None:
-    """Whatever a layer of either kind, an embedding, a head and a prediction block take."""
-    ends = np.zeros((3, *counts.shape[1:]), dtype=np.int64)
-    ends[0, 0, 0] = ends[1, -1, -1] = ends[2, -1, -1] = 1
-    work = np.tensordot(times, np.concatenate([counts, ends]), axes=1)
-    found = sum(max(int(np.dot(times, chunk.parts)) for chunk in group) for group in rounds_of(MODEL, counts))
-    assert found == work.max(axis=1).sum()
+@pytest.mark.parametrize("schedule", LOOPS, ids=lambda schedule: schedule.name)
+def test_a_longest_way_is_one_through_the_chunks(schedule: PipelineSchedule) -> None:
+    """No micro-batch counts a part more often than all chunks have it."""
+    held, rounds = pipeline_of(MODEL, 5, 3, schedule=schedule.name)
+    ((*ways,),) = rounds
+    assert ways
+    whole = np.sum([(*one.counts, one.has_embedding, one.has_head, one.num_mtp_layers) for one in held], axis=0)
+    for way in ways:
+        assert np.all(np.asarray(way.parts) >= 0)
+        assert np.all(np.asarray(way.parts) <= whole + 1e-9)
 
 
-def test_rounds_that_are_alike_are_one_group_and_chunks_that_no_other_exceeds_remain() -> None:
-    """Three rounds of two layers of the one kind beside two of the other; in the last a chunk of both is slowest."""
-    one, other, both = (2, 0), (0, 2), (2, 2)
-    counts = np.moveaxis(np.asarray([[one, other]] * 4 + [[one, both]]), 2, 0)
-    groups = {frozenset(chunk.parts for chunk in group) for group in rounds_of(MODEL, counts)}
-    first = frozenset({(2, 0, 1, 0, 0), (0, 2, 0, 0, 0)})
-    between = frozenset({(6, 0, 0, 0, 0), (0, 6, 0, 0, 0)})
-    assert groups == {first, between, frozenset({(2, 2, 0, 1, 1)})}
+def test_equal_chunks_have_no_way_that_is_longer_than_the_slowest_rank() -> None:
+    """Nor have ranks of one chunk; of a head, the last rank alone has more."""
+    dense = llama(64, 12, 4, 4, 128)
+    assert pipeline_of(dense, 4, 3)[1] == ()
+    assert pipeline_of(dense, 5, 1)[1] == ()
+    assert pipeline_of(dense, 5, 2)[1] != ()
+
+
+def test_pipelines_are_laid_out_together_as_alone() -> None:
+    shapes = [(pp, vp, None, name) for pp in (2, 3, 5) for vp in (1, 2, 3) for name in (None, "breadth-first", "zb-v")]
+    asked = [shape for shape in shapes if shape[1] > 1 and (shape[1] == 2 or shape[3] != "zb-v")]
+    together = pipelines_of(MODEL, asked)
+    assert together == [pipeline_of(MODEL, *shape[:3], schedule=shape[3]) for shape in asked]
+    assert {len(rounds) for _, rounds in together} == {0, 1}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.schedules.executor import equal, run
 
-from shardplan.schedules.base import Passes, Pipeline, PipelineSchedule, Place, pace_of
+from shardplan.schedules.base import Passes, Pipeline, PipelineSchedule, Place
 from shardplan.schedules.registry import SCHEDULES
 
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=list(SCHEDULES))
@@ -230,5 +230,5 @@ def _error(schedule: PipelineSchedule, at: Pipeline, lengths: NDArray[np.float64
     rank = work.sum(axis=0) / schedule.parameter_copies
     own = Passes(forward=rank, input_gradient=1.2 * rank, weight_gradient=0.8 * rank)
     everyone = Passes(forward=rank.sum(), input_gradient=1.2 * rank.sum(), weight_gradient=0.8 * rank.sum())
-    predicted = np.max(m * own.total + schedule.idle_time(at, own, everyone, pace_of(work)))
+    predicted = np.max(m * own.total + schedule.idle_time(at, own, everyone, schedule.pace(work)))
     return float(predicted) / step.step_time - 1

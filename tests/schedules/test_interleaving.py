@@ -11,8 +11,8 @@ from tests.schedules.executor import run
 
 from shardplan.arrays import Numbers
 from shardplan.inputs.chunks import chunk_layers
-from shardplan.schedules.base import Passes, Pipeline, pace_of
-from shardplan.schedules.interleaved import Interleaved, unevenness
+from shardplan.schedules.base import Passes, Pipeline
+from shardplan.schedules.interleaved import Interleaved
 
 
 def simulated(work: NDArray[np.float64], m: int) -> float:
@@ -27,7 +27,7 @@ def predicted(work: NDArray[np.float64], m: int) -> float:
     ranks = 3 * work.sum(axis=0)
     vp, pp = work.shape
     at = Pipeline(pp=pp, vp=vp, num_microbatches=m, group_size=pp)
-    own, everyone, pace = thirds(ranks), thirds(ranks.sum()), pace_of(work)
+    own, everyone, pace = thirds(ranks), thirds(ranks.sum()), Interleaved().pace(work)
     return float(np.max(m * ranks + Interleaved().idle_time(at, own, everyone, pace)))
 
 
@@ -44,7 +44,7 @@ def layers(num_layers: int, pp: int, vp: int, *, head: float = 0.0) -> NDArray[n
 @pytest.mark.parametrize(("pp", "vp", "m"), [(2, 2, 8), (4, 3, 16), (8, 2, 32)])
 def test_equal_chunks_take_the_closed_form(pp: int, vp: int, m: int) -> None:
     work = np.ones((vp, pp))
-    assert unevenness(work) == 0.0
+    assert Interleaved().pace(work) == 1
     assert simulated(work, m) == pytest.approx(predicted(work, m), rel=1e-12)
 
 
@@ -66,16 +66,15 @@ def test_ranks_of_equal_sums_wait_for_each_rounds_slowest_chunk() -> None:
     work = layers(48, 16, 2)
     assert set(work.sum(axis=0)) == {3}
     assert simulated(work, 64) > 1.15 * (64 + 15 / 2) * 9
-    assert unevenness(work) > 0.15
+    assert Interleaved().pace(work) > 1.15
 
 
 @given(
     st.integers(2, 8), st.integers(2, 6), st.lists(st.floats(0.1, 2.0), min_size=48, max_size=48), st.floats(0.1, 10.0)
 )
-def test_unevenness_is_a_share(pp: int, vp: int, values: list[float], unit: float) -> None:
-    """Of no unit, never negative, at most the cost of every round at its slowest chunk, none for one chunk a rank."""
+def test_pace_is_a_ratio(pp: int, vp: int, values: list[float], unit: float) -> None:
+    """Of no unit, at least 1, at most that of the longest forward and backward pass in every turn."""
     work = np.asarray(values[: pp * vp]).reshape(vp, pp)
-    found = unevenness(work)
-    assert found == pytest.approx(unevenness(unit * work), abs=1e-9)
-    assert 0 <= found <= work.max(axis=1).sum() / work.sum(axis=0).max() - 1 + 1e-12
-    assert unevenness(work[:1]) == 0.0
+    found = Interleaved().pace(work)
+    assert found == pytest.approx(Interleaved().pace(unit * work), rel=1e-9)
+    assert 1 <= found <= vp * work.max() / work.sum(axis=0).max() + 1e-9

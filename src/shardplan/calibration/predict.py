@@ -66,7 +66,7 @@ class PosedRun:
     """Stages that can be slowest or fullest."""
     whole: Stage
     rounds: tuple[tuple[Stage, ...], ...]
-    """Model chunks in groups of which the slowest counts."""
+    """The longest ways through uneven chunks, in groups of which the slowest counts."""
 
     @classmethod
     def of(cls, asked: AskedRun) -> PosedRun:

@@ -1,10 +1,10 @@
-"""The stages of a question's pipeline and the rounds of its chunks."""
+"""The stages of a question's pipeline and the longest ways through its chunks."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.schedules.base import PipelineSchedule
-from shardplan.schedules.registry import load_schedule
-from shardplan.workload.stage import Stage, chunk_counts, stages, stages_of_chunks
+from shardplan.schedules.longest_ways import pace_of
+from shardplan.schedules.registry import INTERLEAVED, load_schedule
+from shardplan.workload.stage import Stage, chunk_counts, layers_before, stages, stages_of_chunks
 
 Counts = tuple[float, ...]
 """Layers of every kind, embeddings, heads and prediction blocks."""
@@ -55,7 +56,16 @@ class Chunk:
 
 
 Rounds = tuple[tuple[Chunk, ...], ...]
-"""Groups of chunks of which the slowest counts: the pace of all rounds is the sum over groups of their slowest."""
+"""What a micro-batch passes on the longest ways through uneven chunks, as a group of which the slowest counts."""
+
+Shape = tuple[int, int, tuple[int, ...] | None, str | None]
+"""Ranks, chunks per rank, and the layers of every chunk and the schedule where these are given."""
+
+SAME: Final = 1e-9
+"""Share below which a way takes as long as the slowest rank."""
+OTHER_KIND: Final = 5.0
+"""By how much longer a kind of layer may take, next to the others, than its parameters say: longest ways are sought
+for this as well."""
 
 
 def pipeline_of(
@@ -64,18 +74,28 @@ def pipeline_of(
     vp: int,
     layers: tuple[int, ...] | None = None,
     *,
-    before: NDArray[np.int64] | None = None,
     schedule: str | None = None,
 ) -> tuple[tuple[Stage, ...], Rounds]:
-    """Every stage of a pipeline, and the rounds of its chunks.
+    """Every stage of a pipeline, and the longest ways through its chunks. ``schedule``: that the plan names, if any."""
+    return pipelines_of(model, [(pp, vp, layers, schedule)])[0]
 
-    ``before``: ``layers_before(model)`` where it is at hand already; ``schedule``: the one that the plan names, if any.
-    """
-    counts = chunk_counts(model, pp, vp, layers, before=before)
-    named = None if schedule is None else load_schedule(schedule)
-    if named is not None and type(named).path is not PipelineSchedule.path:
-        return placed_stages(model, counts, named), ()
-    return stages_of_chunks(model, counts), rounds_of(model, counts)
+
+def pipelines_of(model: ModelConfig, shapes: Sequence[Shape]) -> list[tuple[tuple[Stage, ...], Rounds]]:
+    """The same of several pipelines, whose longest ways are found together."""
+    before = layers_before(model)
+    counts = [chunk_counts(model, pp, vp, layers, before=before) for pp, vp, layers, _ in shapes]
+    named = [None if shape[-1] is None else load_schedule(shape[-1]) for shape in shapes]
+    rounds = rounds_of(model, counts, [INTERLEAVED if each is None else each for each in named])
+    stages = [
+        stages_of_chunks(model, held) if each is None or loops(each) else placed_stages(model, held, each)
+        for held, each in zip(counts, named, strict=True)
+    ]
+    return list(zip(stages, rounds, strict=True))
+
+
+def loops(schedule: PipelineSchedule) -> bool:
+    """Whether a schedule lays chunks in a loop over the ranks."""
+    return type(schedule).path is PipelineSchedule.path
 
 
 def placed_stages(model: ModelConfig, counts: NDArray[np.int64], schedule: PipelineSchedule) -> tuple[Stage, ...]:
@@ -107,50 +127,49 @@ def placed_stages(model: ModelConfig, counts: NDArray[np.int64], schedule: Pipel
     return tuple(stage(rank) for rank in range(pp))
 
 
-def rounds_of(model: ModelConfig, counts: NDArray[np.int64]) -> Rounds:
-    """Rounds of chunks (kinds x chunks per rank x ranks); none where ranks hold one chunk.
+def rounds_of(
+    model: ModelConfig, counts: Sequence[NDArray[np.int64]], schedules: Sequence[PipelineSchedule]
+) -> list[Rounds]:
+    """Longest ways through chunks (kinds x chunks per rank x ranks) of several pipelines under their schedules.
 
-    In each round the ranks run a chunk each, at the pace of the slowest. Rounds in which one chunk exceeds all others
-    add up, so that they are one group.
+    None where ranks hold one chunk or where no way is longer than the slowest rank. How long layers take next to one
+    another depends on the plan, so that ways are sought for several ratios and the plan's own prices choose.
     """
-    if counts.shape[1] == 1 or counts.shape[2] == 1:
-        return ()
-    groups: dict[frozenset[Counts], int] = {}
-    for slowest, times in _distinct_rounds(model, counts):
-        groups[slowest] = groups.get(slowest, 0) + times
-    certain = [np.multiply(next(iter(group)), times) for group, times in groups.items() if len(group) == 1]
-    unsure = [
-        tuple(tuple(times * n for n in parts) for parts in group) for group, times in groups.items() if len(group) > 1
-    ]
-    total = [(tuple(np.sum(certain, axis=0).tolist()),)] if certain else []
-    return tuple(tuple(Chunk.of(parts) for parts in group) for group in [*total, *unsure])
+    times = _ratios(model)
+    parts = [_parts_of(model, held) if _is_uneven(held) else None for held in counts]
+    ways: dict[int, set[Counts]] = {}
+    for schedule in dict.fromkeys(schedules):
+        asked = [at for at, held in enumerate(parts) if held is not None and schedules[at] is schedule]
+        works = [(at, np.tensordot(one, parts[at], axes=1)) for at in asked for one in times]
+        for (at, work), way in zip(works, schedule.longest_ways([work for _, work in works]), strict=False):
+            if pace_of(work, way) > 1 + SAME:
+                passed = np.tensordot(parts[at], way, axes=2).round(9).tolist()
+                ways.setdefault(at, set()).add(tuple(passed))
+    return [(tuple(Chunk.of(one) for one in sorted(ways[at])),) if at in ways else () for at in range(len(counts))]
 
 
-def _distinct_rounds(model: ModelConfig, counts: NDArray[np.int64]) -> Iterator[tuple[frozenset[Counts], int]]:
-    """Slowest chunks of the rounds that differ, and how many are alike. The first and the last hold the ends."""
-    last = counts.shape[1] - 1
-    yield _slowest(counts[:, 0], first=True, last=last == 0, num_mtp_layers=model.num_mtp_layers), 1
-    between = Counter(counts[:, number].tobytes() for number in range(1, last))
-    for text, times in between.items():
-        one = np.frombuffer(text, dtype=counts.dtype).reshape(len(counts), -1)
-        yield _slowest(one, first=False, last=False, num_mtp_layers=0), times
-    if last:
-        yield _slowest(counts[:, last], first=False, last=True, num_mtp_layers=model.num_mtp_layers), 1
+def _ratios(model: ModelConfig) -> list[NDArray[np.float64]]:
+    """Times of all parts next to one another: by active parameters, and with each kind of layer longer than that."""
+    layers = [model.num_layer_parameters(kind, active=True) for kind in model.layer_kinds]
+    head = model.vocab_size * model.hidden_size
+    block = model.num_layer_parameters(model.mtp_layer, active=True) + 2 * model.hidden_size**2 + head
+    plain = np.asarray([*layers, 0, head, block], dtype=np.float64)
+    others = np.ones((len(layers), len(plain)))
+    np.fill_diagonal(others, OTHER_KIND)
+    return [plain, *(plain * others if len(layers) > 1 else [])]
 
 
-def _slowest(chunks: NDArray[np.int64], *, first: bool, last: bool, num_mtp_layers: int) -> frozenset[Counts]:
-    """Chunks of a round (kinds x ranks) that no other of it exceeds."""
-    held = [(*counts, 0, 0, 0) for counts in chunks.T.tolist()]
-    if first:
-        held[0] = (*held[0][:-3], 1, *held[0][-2:])
-    if last:
-        held[-1] = (*held[-1][:-2], 1, num_mtp_layers)
-    found = set(held)
-    return frozenset(one for one in found if not any(other != one and _exceeds(other, one) for other in found))
+def _is_uneven(counts: NDArray[np.int64]) -> bool:
+    """Whether ranks hold several chunks and these unequal layers: heavier ends alone make no way longer."""
+    chunks = counts.reshape(len(counts), -1)
+    return 1 not in counts.shape[1:] and bool(np.any(chunks != chunks[:, :1]))
 
 
-def _exceeds(one: Counts, other: Counts) -> bool:
-    return all(a >= b for a, b in zip(one, other, strict=True))
+def _parts_of(model: ModelConfig, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Numbers of all parts of every chunk: parts x chunks per rank x ranks."""
+    ends = np.zeros((3, *counts.shape[1:]))
+    ends[0, 0, 0], ends[1:, -1, -1] = 1, (1, model.num_mtp_layers)
+    return np.concatenate([counts, ends])
 
 
 def whole_model(model: ModelConfig) -> Stage:

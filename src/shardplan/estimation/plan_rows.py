@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import Numbers, gather
-from shardplan.estimation.layout import Rounds, pipeline_of
+from shardplan.estimation.layout import Rounds, pipelines_of
 from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
-from shardplan.workload.stage import Stage, layers_before, stacked
+from shardplan.workload.stage import Stage, stacked
 
 Index: TypeAlias = NDArray[np.intp]
 
@@ -56,17 +56,17 @@ class StageRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRows:
-    """Stages of plans, and the chunks of their rounds."""
+    """Stages of plans, and the longest ways through their chunks."""
 
     stages_of: tuple[tuple[Stage, ...], ...]
     """Stages of every plan."""
     rounds_of: tuple[Rounds, ...]
-    """Model chunks of every plan in groups of which the slowest counts."""
+    """Longest ways through the chunks of every plan."""
     stages: StageRows
     chunks: StageRows | None
-    """Chunks in rounds; None where no plan has rounds."""
+    """What a micro-batch passes on the longest ways; None where no plan has any."""
     group_first: Index
-    """First chunk of every group."""
+    """First way of every group."""
     group_plan: Index
     """Plan of every group."""
 
@@ -74,8 +74,8 @@ class PlanRows:
     def of(cls, model: ModelConfig, plans: Sequence[Plan]) -> PlanRows:
         """Rows of ``plans``; those with as many stages and chunks are laid out once."""
         keys = [(plan.pp, plan.vp, plan.stage_layers, plan.schedule) for plan in plans]
-        distinct, before = list(dict.fromkeys(keys)), layers_before(model)
-        laid = [pipeline_of(model, *key[:3], before=before, schedule=key[3]) for key in distinct]
+        distinct = list(dict.fromkeys(keys))
+        laid = pipelines_of(model, distinct)
         place = {key: number for number, key in enumerate(distinct)}
         which = np.asarray([place[key] for key in keys], dtype=np.intp)
         rounds_of = tuple(laid[number][1] for number in which)

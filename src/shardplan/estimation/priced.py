@@ -70,7 +70,7 @@ class PricedPlan:
 
     @property
     def rounds(self) -> Rounds:
-        """Model chunks in groups of which the slowest counts."""
+        """The longest ways through uneven chunks, in groups of which the slowest counts."""
         return self.columns.rows.rounds_of[self.number]
 
     @property

@@ -38,7 +38,7 @@ from shardplan.workload.parts import Parts
 from shardplan.workload.stage import Stage
 
 Rounds = Sequence[Sequence[Numbers]]
-"""Seconds of model chunks in groups of which the slowest counts; none where ranks hold one chunk."""
+"""Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ def step_of(
     *,
     rounds: Sequence[Sequence[Stage]] = (),
 ) -> Step:
-    """Outcome of plans with these ``kinds`` of stage; ``rounds``: chunks in groups of which the slowest counts."""
+    """Outcome of plans with these ``kinds`` of stage; ``rounds``: the longest ways, of which the slowest counts."""
     loads = Loads.of(prices)
     work = WorkOfStages(
         question=question,

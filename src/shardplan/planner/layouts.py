@@ -8,21 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardplan.arrays import one_number
-from shardplan.estimation.layout import pipeline_of
+from shardplan.estimation.layout import Rounds, Shape, pipelines_of
 from shardplan.estimation.question import Question
 from shardplan.fields import dataclass
 from shardplan.inputs.model import ModelConfig
 from shardplan.planner.family import Family
-from shardplan.workload.stage import Stage, kinds_of_stage, layers_before
+from shardplan.workload.stage import Stage, kinds_of_stage
 
 Composition = tuple[float, ...]
 """Layers of every kind, embedding, head and prediction blocks of a stage."""
-Shape = tuple[int, int, tuple[int, ...] | None, str | None]
-"""Depth, chunks per rank, and the layers of every chunk and the schedule where these are given."""
 Kind = tuple[Composition, int, int, Composition]
 """What a kind of stage holds, its first rank, the number of stages behind its last one, and what these hold."""
 Pipelines = tuple[tuple[Kind, ...], tuple[tuple[Composition, ...], ...]]
-"""Kinds of stage, and chunks in groups of which the slowest counts."""
+"""Kinds of stage, and the longest ways through uneven chunks, as a group of which the slowest counts."""
 
 
 class KnownPipelines:
@@ -33,12 +31,12 @@ class KnownPipelines:
         self._models: dict[int, tuple[ModelConfig, dict[Shape, Pipelines]]] = {}
 
     def of(self, model: ModelConfig, shapes: Sequence[Shape]) -> list[Pipelines]:
-        """Kinds of stage and rounds of chunks of every shape."""
+        """Kinds of stage and longest ways through the chunks of every shape."""
         known = self._of_model(model)
         missing = [shape for shape in shapes if shape not in known]
         if missing:
-            before = layers_before(model)
-            known |= {shape: _pipelines(model, shape, before) for shape in missing}
+            found = pipelines_of(model, missing)
+            known |= {shape: _pipelines(*laid) for shape, laid in zip(missing, found, strict=True)}
         return [known[shape] for shape in shapes]
 
     def _of_model(self, model: ModelConfig) -> dict[Shape, Pipelines]:
@@ -51,9 +49,7 @@ class KnownPipelines:
         return pipelines
 
 
-def _pipelines(model: ModelConfig, shape: Shape, before: NDArray[np.int64]) -> Pipelines:
-    pp, vp, layers, schedule = shape
-    all_stages, rounds = pipeline_of(model, pp, vp, layers, before=before, schedule=schedule)
+def _pipelines(all_stages: Sequence[Stage], rounds: Rounds) -> Pipelines:
     kinds = kinds_of_stage(all_stages)
     groups = tuple(tuple(chunk.parts for chunk in group) for group in rounds)
     return tuple(_kind(stage) for stage in kinds), groups
@@ -88,11 +84,11 @@ class Layouts:
     """Composition of these together, by layout and kind of stage."""
 
     chunks: NDArray[np.float64]
-    """Parts by composition, as above, of model chunks; the first holds nothing."""
+    """Parts by composition, as above, of longest ways; the first holds nothing."""
     depth_of_chunk: NDArray[np.intp]
     """Depth of the pipelines to which each of them belongs."""
     rounds: NDArray[np.intp]
-    """Compositions of chunks by layout, group and member; of each group the slowest counts."""
+    """Compositions of longest ways by layout, group and member; of each group the slowest counts."""
 
     @classmethod
     def of(cls, question: Question, family: Family, known: KnownPipelines) -> Layouts:
@@ -148,11 +144,11 @@ class Layouts:
         return _stage_of(self.compositions[:, compositions])
 
     def chunk(self, chunks: NDArray[np.intp]) -> Stage:
-        """Listed model chunks."""
+        """Listed longest ways."""
         return _stage_of(self.chunks[:, chunks])
 
     def groups(self, layouts: NDArray[np.intp]) -> list[list[NDArray[np.intp]]]:
-        """Chunks of listed layouts in groups of which the slowest counts, those that none has left out."""
+        """Longest ways of listed layouts in groups of which the slowest counts, those that none has left out."""
         rounds = self.rounds[layouts]
         groups = [[rounds[:, group, n] for n in range(rounds.shape[2])] for group in range(rounds.shape[1])]
         kept = [[chunks for chunks in group if chunks.any()] for group in groups]

@@ -350,7 +350,7 @@ class Tables:
         return replace(self.numbers_at(points, slots), vp=one_number(chunks))
 
     def rounds_at(self, depths: Depths, points: NDArray[np.intp], layouts: NDArray[np.intp]) -> Rounds:
-        """Seconds of model chunks in groups of which the slowest counts."""
+        """Seconds on the longest ways through uneven chunks, in groups of which the slowest counts."""
         groups = self.layouts.groups(layouts)
         if not groups:
             return []

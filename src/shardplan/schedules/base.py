@@ -9,11 +9,9 @@ from typing import ClassVar, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.arrays import Flags, Numbers, any_holds, is_number, is_zero, plus
+from shardplan.arrays import Flags, Numbers, is_zero, plus
 from shardplan.fields import dataclass
-
-NUM_SHIFTS: Final = 2.0
-"""Chunk passes that ranks make up for while the pace passes from one rank to another; fits simulations."""
+from shardplan.schedules.longest_ways import Counts, Work, pace_of
 
 SUITS: Final = "the schedule suits the pipeline"
 """Rule of validity of a schedule that names no rule of its own."""
@@ -273,9 +271,21 @@ class PipelineSchedule(Schedule):
         """Seconds of one step in which a rank waits, from its first pass to its last.
 
         ``own``: one micro-batch through this rank, with its place (``RankPasses``) where that is known and the schedule
-        ``reads_place``; ``everyone``: through all ranks; ``pace``: of uneven chunks, as ``pace_of`` defines it. Exact
-        for equal stages and free transfers.
+        ``reads_place``; ``everyone``: through all ranks; ``pace``: by how much uneven chunks make a micro-batch slower
+        than on the slowest rank (``pace``). Exact for equal stages and free transfers.
         """
+
+    def longest_ways(self, works: Sequence[Work]) -> list[Counts]:  # noqa: ARG002  # ranks of one chunk
+        """How often a micro-batch counts every chunk on the longest way through each of several pipelines.
+
+        ``works``: time of every chunk, chunks per rank x ranks, in any unit. Empty where the closed form asks for none.
+        """
+        return []
+
+    def pace(self, work: Work) -> float:
+        """By how much uneven chunks make a micro-batch slower than on the slowest rank: 1 for equal chunks."""
+        ways = [] if work.min() == work.max() else self.longest_ways([work])
+        return pace_of(work, ways[0]) if ways else 1.0
 
     def least_bubble(self, at: Pipeline) -> Numbers:  # noqa: ARG002  # nothing is known of most schedules
         """Passes of a mean stage that the slowest rank is idle for at least, however unequal the stages."""
@@ -288,28 +298,3 @@ class PipelineSchedule(Schedule):
     @abstractmethod
     def events(self, pp: int, vp: int, num_microbatches: int, group_size: int) -> tuple[tuple[Pass, ...], ...]:
         """The passes of every rank in the order in which it runs them."""
-
-
-def pace_of(work: NDArray[np.float64]) -> float:
-    r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
-
-    .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
-
-    1 for equal chunks. ``work``: of every chunk, chunks per rank v x ranks p, in any unit.
-    """
-    return float(work.max(axis=1).sum() / work.sum(axis=0).max())
-
-
-def pace_loss(at: Pipeline, own: Passes, pace: Numbers) -> Numbers:
-    r"""Time that ranks of uneven chunks wait for each round's slowest chunk, beyond the slowest rank. [s]
-
-    .. math:: M t \max\left(0, c - 1 - \frac{s}{p v}\right)
-
-    with pace c and s = 2 shifts, which ranks make up for from round to round.
-    """
-    if is_number(pace, 1.0) or is_number(at.vp, 1.0):
-        return 0.0
-    lost = np.maximum(0.0, np.asarray(pace) - 1 - NUM_SHIFTS / (np.asarray(at.pp) * at.vp))
-    if not any_holds(lost):
-        return 0.0
-    return own.total * (at.num_microbatches * np.where(np.asarray(at.vp) > 1, lost, 0.0))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from shardplan.arrays import Numbers
 from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule
+from shardplan.schedules.longest_ways import Counts, Work, breadth_first_way
 
 
 class BreadthFirst(PipelineSchedule):
@@ -13,7 +16,8 @@ class BreadthFirst(PipelineSchedule):
 
     With equal stages and :math:`M \ge p` the bubble is :math:`(p - 1)(F + B + W)/v`; with fewer micro-batches each of
     the v - 1 turns to the next chunk waits for :math:`(p - M)(F + B + W)/v` more. Weights are gathered and gradients
-    reduced once per chunk and step, which is why it goes with full sharding (section 4).
+    reduced once per chunk and step, which is why it goes with full sharding (section 4). Uneven chunks: all
+    micro-batches pass the chunks, p or more apart in the model, that take longest together.
     """
 
     name = "breadth-first"
@@ -24,13 +28,14 @@ class BreadthFirst(PipelineSchedule):
     most_vp = None
 
     def idle_time(self, at: Pipeline, own: Passes, everyone: Passes, pace: Numbers = 1.0) -> Numbers:
-        """One micro-batch's way through a chunk of every other stage, at most one round at its slowest chunk. [s]
-
-        Uneven chunks: every round runs at the pace of its slowest chunk, an upper bound.
-        """
+        """One micro-batch's way through a chunk of every other stage, and what uneven chunks lose. [s]"""
         turns = (at.vp - 1) * np.maximum(0.0, everyone.total - at.num_microbatches * own.total)
-        uneven = at.num_microbatches * own.total * (np.asarray(pace) - 1)
+        uneven = at.num_microbatches * own.total * np.maximum(np.asarray(pace) - 1, 0.0)
         return (everyone.total - own.total + turns) / at.vp + uneven
+
+    def longest_ways(self, works: Sequence[Work]) -> list[Counts]:
+        """Of each, the chunks, p or more apart, that take longest together."""
+        return [breadth_first_way(work) for work in works]
 
     def microbatches_in_flight(self, at: Pipeline, rank: Numbers) -> Numbers:  # noqa: ARG002
         """All of them."""

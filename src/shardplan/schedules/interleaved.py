@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
 
-from shardplan.arrays import Flags, Numbers, plus
-from shardplan.schedules.base import NUM_SHIFTS, Pass, Passes, Pipeline, PipelineSchedule, pace_loss, pace_of
+import numpy as np
+
+from shardplan.arrays import Flags, Numbers, any_holds, is_number, plus
+from shardplan.schedules.base import Pass, Passes, Pipeline, PipelineSchedule
+from shardplan.schedules.longest_ways import Counts, Work, interleaved_ways
 from shardplan.schedules.one_f_one_b import INTERLEAVING, alternate
 
 
@@ -54,6 +56,10 @@ class Interleaved(PipelineSchedule):
         """One micro-batch's way through a chunk of every other stage, and what uneven chunks lose. [s]"""
         return plus((everyone.total - own.total) / at.vp, pace_loss(at, own, pace))
 
+    def longest_ways(self, works: Sequence[Work]) -> list[Counts]:
+        """The longest way through the turns of each."""
+        return interleaved_ways(works)
+
     def least_bubble(self, at: Pipeline) -> Numbers:
         """The bubble of equal stages: the slowest rank has more work, and waits for the mean of all."""
         return (np.asarray(at.pp) - 1) / at.vp
@@ -81,11 +87,18 @@ class Interleaved(PipelineSchedule):
         return tuple(alternate(forward, backward, 2 * (pp - rank - 1) + warm_up) for rank in range(pp))
 
 
-def unevenness(work: NDArray[np.float64]) -> float:
-    r"""Share by which uneven chunks slow the pipeline beyond its slowest rank; 0 without interleaving.
+def pace_loss(at: Pipeline, own: Passes, pace: Numbers) -> Numbers:
+    r"""Time that ranks of uneven chunks wait beyond what the slowest rank works. [s]
 
-    .. math:: \max\left(0, c - 1 - \frac{s}{p v}\right)
+    .. math:: \left(M - \frac{p}{2}\right) t (c - 1)
 
-    with the pace c of ``work`` (chunks per rank v x ranks p) and s = 2 shifts, as in ``pace_loss``.
+    with pace c. Half a group of micro-batches fills the pipeline and leaves it, in which ranks do not wait for one
+    another in every round.
     """
-    return max(0.0, pace_of(work) - 1 - NUM_SHIFTS / work.size)
+    if is_number(pace, 1.0) or is_number(at.vp, 1.0):
+        return 0.0
+    lost = np.maximum(np.asarray(pace) - 1, 0.0)
+    if not any_holds(lost):
+        return 0.0
+    several = np.maximum(at.num_microbatches - np.asarray(at.pp) / 2, 0.0)
+    return own.total * (several * np.where(np.asarray(at.vp) > 1, lost, 0.0))

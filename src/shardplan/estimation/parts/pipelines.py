@@ -37,12 +37,10 @@ def chunk_time(stage: Stage, parts: Parts[BlockLoad]) -> Numbers:
 
 
 def pace_of(rounds: Sequence[Sequence[Numbers]], stages: Sequence[WorkTimes]) -> Numbers:
-    r"""By how much a micro-batch is slower where every round of chunks runs at the pace of its slowest.
+    """By how much uneven chunks make a micro-batch slower than on the slowest rank.
 
-    .. math:: \frac{\sum_k \max_r w_{kr}}{\max_r \sum_k w_{kr}}
-
-    ``rounds``: seconds of chunks in groups of which the slowest counts. 1 where there are none. Recomputation makes all
-    chunks slower alike and is left out.
+    ``rounds``: seconds on the longest ways, in groups of which the slowest counts. 1 where there are none.
+    Recomputation makes all chunks slower alike and is left out.
     """
     if not rounds:
         return 1.0
