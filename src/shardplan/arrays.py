@@ -73,6 +73,8 @@ def where(condition: Flags, yes: Numbers, no: Numbers) -> Numbers:
 def one_number(values: Numbers) -> Numbers:
     """The one number that all values are; the values where they differ."""
     array = np.asarray(values)
+    if array.size == 1:
+        return float(array.item())
     return float(array.flat[0]) if array.size and array.min() == array.max() else values
 
 

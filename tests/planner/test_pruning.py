@@ -15,6 +15,7 @@ from shardplan.errors import ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.readers.catalog import load_cluster, load_model
+from shardplan.planner import survey
 from shardplan.planner.pruning import goals
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
@@ -61,6 +62,12 @@ def tight(draw: st.DrawFn) -> Question:
     return replace(asked, cluster=replace(asked.cluster, accelerator=replace(part, memory_bytes=memory)))
 
 
+def check_counts(counted: SearchResult, whole: SearchResult) -> None:
+    """Everything, counts as well."""
+    names = [*SAME, *COUNTS]
+    assert {name: getattr(counted, name) for name in names} == {name: getattr(whole, name) for name in names}
+
+
 WANTED = ("tp", "pp", "ep", "micro_batch_size", "sharding", "recompute")
 
 
@@ -78,7 +85,10 @@ def wishes(draw: st.DrawFn) -> list[Mapping[str, Any]]:
 def test_the_answer_is_that_of_a_search_of_every_plan(
     asked: Question, limit: dict[str, list[Any]], top: int, wanted: list[Mapping[str, Any]]
 ) -> None:
-    """Listed plans, ties, the plan to take, and the best plans with given values, before and after another."""
+    """Listed plans, ties, the plan to take, and the best plans with given values, before and after another.
+
+    Where plans are counted, too, with the memory of all but the step times of few: then counts are the same as well.
+    """
     try:
         whole = search_question(asked, top=top, limit=limit, suggestions=False)
     except ShardplanError as error:
@@ -89,6 +99,11 @@ def test_the_answer_is_that_of_a_search_of_every_plan(
     check_same(pruned, whole)
     assert [*pruned.best_of_each(wanted)] == [*whole.best_of_each(wanted)]
     assert pruned.best_where(**wanted[0]) == whole.best_where(**wanted[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(survey, "MANY", 0)
+        counted = search_question(asked, top=top, limit=limit, suggestions=False)
+    check_counts(counted, whole)
+    assert [*counted.best_of_each(wanted)] == [*whole.best_of_each(wanted)]
 
 
 def question(name: str, number: int, job: Job) -> Question:
@@ -115,15 +130,22 @@ def test_a_question_of_usual_size(name: str, number: int, job: Job, monkeypatch:
     one, other = pruned.sample(50), whole.sample(50)
     assert one is not None
     assert other is not None
+    monkeypatch.setattr(survey, "MANY", 0)
+    counted = search_question(asked, limit=limit)
+    check_counts(counted, whole)
+    assert explain(counted) == explain(whole)
     assert [one.plan(n) for n in range(len(one))] == [other.plan(n) for n in range(len(other))]
     assert (one.step_time == other.step_time).all()
 
 
-def test_where_nothing_fits_every_plan_is_looked_at() -> None:
+def test_where_nothing_fits_every_plan_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Suggestions and the smallest plan are those of the whole search."""
     asked = question("llama-3.1-70b", 4, Job(sequence_length=4096, global_batch_size=16))
-    pruned, whole = both(asked, limit={"micro_batch_size": [1], "tp": [1, 2, 4]}, suggestions=False)
+    limit = {"micro_batch_size": [1], "tp": [1, 2, 4]}
+    pruned, whole = both(asked, limit=limit, suggestions=False)
     check_same(pruned, whole)
+    monkeypatch.setattr(survey, "MANY", 0)
+    check_counts(search_question(asked, limit=limit, suggestions=False), whole)
     assert not whole.estimates
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardplan.planner.rows import ALONE, Rows
+from shardplan.planner.rows import ALONE, STEP, Rows, priced_together
 
 some = st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True).map(sorted)
 
@@ -42,3 +42,16 @@ def test_pieces_are_all_rows_in_order_and_long_compositions_are_alone(sizes: lis
         different = set(held_here.tolist())
         assert len(different) == 1 or all(sizes[number] < ALONE for number in different)
         assert len(held_here) <= max(length, ALONE - 1)
+
+
+def test_large_sets_that_differ_are_priced_alone_and_small_ones_with_others() -> None:
+    """Of two large sets each would be priced with what the other alone has; that costs more than a piece of work."""
+    slots = np.asarray([[1, 0, 0, 0], [0, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 1]], dtype=bool)
+    shardings = np.asarray([[1, 1], [1, 1], [1, 1], [1, 0], [0, 1]], dtype=bool)
+    sizes = np.asarray([10 * STEP, 10 * STEP, STEP // 2, 7, 7])
+    assert priced_together(slots, shardings, sizes).tolist() == [1, 2, 1, 0, 0]
+
+
+def test_sets_of_few_plans_are_one() -> None:
+    sets = np.asarray(list(product([False, True], repeat=4)))
+    assert set(priced_together(sets, sets, np.full(len(sets), 3)).tolist()) == {0}

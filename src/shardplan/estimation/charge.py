@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardplan.arrays import Numbers, is_zero
 from shardplan.costs.optimizer import orthogonalising_time, update_time
 from shardplan.estimation.load import StageStates
@@ -37,6 +39,11 @@ class StateCharge:
     """What the update needs besides."""
     host_bytes: Numbers
     """States that live in host memory."""
+
+    @property
+    def memory(self) -> StateCharge:
+        """The same without times, for who reads none of them."""
+        return replace(self, sharding_time=0.0, reduce_time=0.0, gather_time=0.0, update_time=0.0)
 
 
 def _orthogonalising(question: Question, numbers: PlanNumbers, states: StageStates) -> Numbers:

@@ -109,6 +109,7 @@ class StateLoad:
 
 
 BLOCK_FIELDS = tuple(each.name for each in fields(BlockLoad))
+BLOCK_TIMES = tuple(name for name in BLOCK_FIELDS if not name.endswith("_bytes"))
 STATE_FIELDS = tuple(each.name for each in fields(StateLoad))
 
 
@@ -121,6 +122,12 @@ class StageWork:
     """Bytes that one layer keeps without recomputation, at most."""
     freed_of_part: Numbers
     """Bytes that recomputation brings back for one part, at most."""
+
+    @property
+    def memory(self) -> StageWork:
+        """The same without times, for who reads none of them."""
+        times = dict.fromkeys(BLOCK_TIMES, 0.0)
+        return replace(self, sum=replace(self.sum, **times))
 
     @classmethod
     def of(cls, stage: Stage, parts: Parts[BlockLoad]) -> StageWork:

@@ -53,7 +53,8 @@ class WorkOfStages:
     """Of every kind."""
     whole: Stage
     """All layers and ends at once, as the sum over stages."""
-    whole_work: StageWork
+    whole_work: Callable[[], StageWork]
+    """Its work, which is asked for times alone."""
     behind: Callable[[int], StageWork]
     """Work of all stages behind a kind, by its position, which is asked where there are some."""
     rounds: Callable[[], Rounds]
@@ -69,7 +70,7 @@ class WorkOfStages:
     @cached_property
     def everyone(self) -> StageSum:
         """One micro-batch through all stages."""
-        return pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work)
+        return pipeline_sum(self.question, self.numbers, self.around, self.whole, self.whole_work())
 
     @cached_property
     def passes(self) -> list[Numbers]:
@@ -203,7 +204,7 @@ def step_of(
         kinds=kinds,
         works=[StageWork.of(stage, loads.blocks) for stage in kinds],
         whole=whole,
-        whole_work=StageWork.of(whole, loads.blocks),
+        whole_work=lambda: StageWork.of(whole, loads.blocks),
         behind=lambda kind: StageWork.of(kinds[kind].behind or whole, loads.blocks),
         rounds=lambda: [[chunk_time(chunk, loads.blocks) for chunk in group] for group in rounds],
     )

@@ -9,6 +9,7 @@ either way.
 from __future__ import annotations
 
 from dataclasses import field
+from functools import cached_property
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Digit:
     stride: Numbers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanNumbers:
     """Degrees, flags and derived counts of one plan, or arrays of them."""
 
@@ -129,12 +130,12 @@ class PlanNumbers:
         """Ranks that hold the same dense weights: data and context parallelism share one group."""
         return self.dp * self.cp
 
-    @property
+    @cached_property
     def expert_sharding_degree(self) -> Numbers:
         """Ranks over which expert states are sharded: the same share of their replicas as of the dense ones."""
         return expert_ranks(self.sharding_degree, self.replicas, self.edp)
 
-    @property
+    @cached_property
     def expert_second_degree(self) -> Numbers:
         """Ranks that share a second copy of the experts' weights."""
         assert self.second_degree is not None, "some plan has a second copy"

@@ -7,9 +7,10 @@ depth and number of chunks are worked on together, so that what follows from the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ CELLS = 32_768
 """Plans of one sharding per piece of work: arrays of this length stay in the second-level cache."""
 FEW = 1024
 """Points of a depth below which all its numbers of chunks are worked on together, with those of other such depths."""
+Found = TypeVar("Found")
 KEPT_BYTES = 30 * 2**20
 
 
@@ -105,8 +107,7 @@ class PointGroup:
     """Slots of recomputation."""
     depths: Depths
     """Depths of the points, and of those that come with them."""
-    _work: dict[int, StageWork] = field(default_factory=dict)
-    _charges: dict[tuple[int, int], StateCharge] = field(default_factory=dict)
+    _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: Tables, points: NDArray[np.intp], layouts: NDArray[np.intp], depths: Depths) -> PointGroup:
@@ -152,21 +153,34 @@ class PointGroup:
 
     def work(self, compositions: NDArray[np.intp]) -> StageWork:
         """Work of stages of these compositions."""
-        if len(compositions) > 1:
-            return self.tables.work_at(self.depths, (compositions, self.points), self.slots)
-        key = int(compositions[0])
-        if key not in self._work:
-            self._work[key] = self.tables.work_at(self.depths, (compositions, self.points), self.slots)
-        return self._work[key]
+        at = compositions, self.points
+        return self._once(compositions, "work", lambda: self.tables.work_at(self.depths, at, self.slots))
+
+    def memory_work(self, compositions: NDArray[np.intp]) -> StageWork:
+        """The same without times."""
+        at = compositions, self.points
+        return self._once(compositions, "memory", lambda: self.tables.memory_work_at(self.depths, at, self.slots))
 
     def charge(self, sharding: int, compositions: NDArray[np.intp]) -> StateCharge:
         """What the states of stages of these compositions cost."""
+        at = compositions, self.points
+        return self._once(compositions, sharding, lambda: self.tables.charge_at(sharding, self.depths, at))
+
+    def memory_charge(self, sharding: int, compositions: NDArray[np.intp]) -> StateCharge:
+        """The same without times."""
+        at = compositions, self.points
+        found = partial(self.tables.memory_charge_at, sharding, self.depths, at)
+        return self._once(compositions, f"memory {sharding}", found)
+
+    def _once(self, compositions: NDArray[np.intp], what: object, found: Callable[[], Found]) -> Found:
+        """What is found for one composition is kept for other layouts with the same one."""
         if len(compositions) > 1:
-            return self.tables.charge_at(sharding, self.depths, (compositions, self.points))
-        key = sharding, int(compositions[0])
-        if key not in self._charges:
-            self._charges[key] = self.tables.charge_at(sharding, self.depths, (compositions, self.points))
-        return self._charges[key]
+            return found()
+        key = int(compositions[0]), what
+        if key not in self._known:
+            self._known[key] = found()
+        known: Found = self._known[key]
+        return known
 
     def sharding_time(self, sharding: int) -> Numbers:
         """Exchange of sharded states in every micro-batch, in all stages together, before work hides any of it. [s]"""
@@ -195,16 +209,28 @@ class TablePiece:
     @cached_property
     def work(self) -> WorkOfStages:
         """What all kinds of sharding have in common."""
+        return self._work_of([self.at.work(each) for each in self._compositions])
+
+    @cached_property
+    def memory_work(self) -> WorkOfStages:
+        """The same without times."""
+        return self._work_of([self.at.memory_work(each) for each in self._compositions])
+
+    @property
+    def _compositions(self) -> list[NDArray[np.intp]]:
+        """Of every kind of stage."""
+        return [self.at.tables.layouts.composition[self.layouts, kind] for kind in range(self.num_kinds)]
+
+    def _work_of(self, works: list[StageWork]) -> WorkOfStages:
         at, chosen, tables, layouts = self.at, self.layouts, self.at.tables, self.at.tables.layouts
-        kinds = range(self.num_kinds)
         return WorkOfStages(
             question=tables.question,
             numbers=tables.with_chunks(at.numbers, self.layouts),
             around=at.around,
-            kinds=[layouts.stage(self.layouts, kind) for kind in kinds],
-            works=[at.work(layouts.composition[self.layouts, kind]) for kind in kinds],
+            kinds=[layouts.stage(self.layouts, kind) for kind in range(self.num_kinds)],
+            works=works,
             whole=tables.whole[0],
-            whole_work=at.whole,
+            whole_work=lambda: at.whole,
             behind=lambda kind: at.work(layouts.behind[chosen, kind]),
             rounds=lambda: tables.rounds_at(at.depths, at.points, chosen),  # no circle through ``self``
         )
@@ -218,9 +244,13 @@ class TablePiece:
 
     def step(self, sharding: int) -> Step:
         """Outcome of the plans under a kind of sharding: slots of recomputation by points."""
-        compositions = self.at.tables.layouts.composition[self.layouts]
-        charges = [self.at.charge(sharding, compositions[:, kind]) for kind in range(self.num_kinds)]
+        charges = [self.at.charge(sharding, each) for each in self._compositions]
         return Step(work=self.work, charges=charges, sharding_time=self.at.sharding_time(sharding))
+
+    def memory(self, sharding: int) -> Step:
+        """The same for who reads no times."""
+        charges = [self.at.memory_charge(sharding, each) for each in self._compositions]
+        return Step(work=self.memory_work, charges=charges, sharding_time=0.0)
 
 
 def _fill(
@@ -243,6 +273,13 @@ def _fill(
     for sharding, values in least.items():
         lower(best[sharding], at, values)
     return feasible
+
+
+def fitting(piece: TablePiece, sharding: int) -> NDArray[np.bool_]:
+    """Which plans of a piece are valid under a kind of sharding and fit, by slot and point."""
+    at = piece.at
+    fits = all_hold([piece.memory(sharding).fits, at.valid(sharding), piece.runnable])
+    return np.broadcast_to(np.asarray(fits), (len(at.slots), len(at.points)))
 
 
 def lower(best: NDArray[np.float64], at: PointGroup, values: Numbers) -> None:

@@ -6,6 +6,7 @@ And rows that are priced together, with all that any of them may have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ ALONE = 512
 """Rows of one composition that are priced apart from others: what a stage holds is then a number, not a column."""
 STEP = 4096
 """Plans that are priced in the time which a piece of work costs whatever its length."""
+SMALL = STEP // 8
+"""Plans of a set, of one sharding, up to which it is not priced on its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,9 +99,11 @@ def priced_together(slots: NDArray[np.bool_], shardings: NDArray[np.bool_], size
     r"""For every set of points the number of the sets that it is priced with: as fast as joining pairs gets it.
 
     Sets have ``sizes`` points with some slots of recomputation and kinds of sharding each (a row for each set). All
-    plans of n points with l slots and k shardings take :math:`k (c + l n)`, with c = ``STEP``.
+    plans of n points with l slots and k shardings take :math:`k (c + l n)`, with c = ``STEP``. Small sets are one.
     """
-    number, slots, shardings, sizes = np.arange(len(sizes)), slots.copy(), shardings.copy(), sizes.copy()
+    is_small = slots.sum(axis=1) * sizes <= SMALL
+    number = np.where(is_small, 0, np.cumsum(~is_small) - (not is_small.any()))
+    slots, shardings, sizes = _joined(number, slots), _joined(number, shardings), np.bincount(number, weights=sizes)
     while len(sizes) > 1:
         alone = _work_of(slots, shardings, sizes)
         both = _work_of(slots[:, None] | slots, shardings[:, None] | shardings, sizes[:, None] + sizes)
@@ -114,7 +119,14 @@ def priced_together(slots: NDArray[np.bool_], shardings: NDArray[np.bool_], size
     return number
 
 
-def _work_of(slots: NDArray[np.bool_], shardings: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _joined(number: Index, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Flags of sets with the same number, any of them."""
+    joined = np.zeros((int(number.max()) + 1, flags.shape[1]), dtype=bool)
+    np.logical_or.at(joined, number, flags)
+    return joined
+
+
+def _work_of(slots: NDArray[np.bool_], shardings: NDArray[np.bool_], sizes: NDArray[Any]) -> NDArray[Any]:
     """What sets of points take, in plans."""
-    work: NDArray[np.int64] = shardings.sum(axis=-1) * (STEP + slots.sum(axis=-1) * sizes)
+    work: NDArray[Any] = shardings.sum(axis=-1) * (STEP + slots.sum(axis=-1) * sizes)
     return work

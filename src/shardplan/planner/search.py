@@ -1,4 +1,7 @@
-"""Exhaustive search: every valid plan of the declared space is evaluated, so the best is the optimum of that space."""
+"""Exhaustive search: every valid plan of the declared space is priced, or shown to be slower than all that is listed.
+
+So the best is the optimum of that space.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +58,7 @@ def search_question(
     check_number(simulate_top)
     restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
     space = declare(question, restrictions, stack)
-    goal = Listing(top) if prune else None
-    survey = survey_of(question, space, goal=goal, progress=progress, stop=stop, known=known)
+    survey = survey_of(question, space, goal=Listing(top), counts=not prune, progress=progress, stop=stop, known=known)
     cells = different_cells(survey.tables, top)
     survey = survey.with_prices(cells)
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)

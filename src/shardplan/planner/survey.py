@@ -18,12 +18,14 @@ from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.listed import best_plans
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
-from shardplan.planner.pruning.goals import BestWith, Goal, PrunedFamily, priced_for, pruned
+from shardplan.planner.pruning.goals import BestWith, Goal, PrunedFamily, counted, priced_for, pruned
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import PricedPlans, priced_plans
 
+MANY = 2_000_000
+"""Plans of a family from which on step times that no answer needs are left out: fewer are priced as fast."""
 Progress = Callable[[int, int], None]
 """Called with families done and families in all."""
 
@@ -122,19 +124,21 @@ def survey_of(
     space: Space,
     *,
     goal: Goal | None = None,
+    counts: bool = False,
     progress: Progress | None = None,
     stop: Stop | None = None,
     known: KnownPipelines | None = None,
 ) -> Survey:
     """Evaluates every valid plan of ``space``; those that ``goal`` can ask for, where it is given.
 
+    ``counts``: the memory of all plans is found all the same, so that those that fit are counted.
     Raises ``SearchStopped`` where ``stop`` says so.
     """
     rejected: Counter[str] = Counter()
     found = list(families(question, space, rejected))
     known, progress = known or KnownPipelines(), progress or _no_progress
-    if goal is not None:
-        left = pruned(question, found, goal, known, stop=stop)
+    if goal is not None and (not counts or any(family.num_plans() >= MANY for family in found)):
+        left = (counted if counts else pruned)(question, found, goal, known, stop)
         progress(len(found), len(found))
         tables = [each.table for each in left]
         return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST, pruned=tuple(left))

@@ -328,7 +328,17 @@ class Tables:
     def work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
         """Work of stages at some places, all at one of ``depths``."""
         work, rows = self._latest("work", depths, self._work)
-        return _slotted(gather(work, rows.at(*self._found(at, self.block_keys[1]))), slots, self.family)
+        return _slotted(gather(work, rows.at(*self._found(depths, at, self.block_keys[1]))), slots, self.family)
+
+    def memory_work_at(self, depths: Depths, at: Places, slots: NDArray[np.intp]) -> StageWork:
+        """As ``work_at``, without times."""
+        work, rows = self._latest("work", depths, self._work)
+        return _slotted(gather(work.memory, rows.at(*self._found(depths, at, self.block_keys[1]))), slots, self.family)
+
+    def memory_charge_at(self, sharding: int, depths: Depths, at: Places) -> StateCharge:
+        """As ``charge_at``, without times."""
+        charges, rows = self._latest("charges", depths, self._charges)
+        return gather(charges[sharding].memory, rows.at(*self._found(depths, at, self._layout_keys[1])))
 
     def whole_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> StageWork:
         """Work of all stages together at these points."""
@@ -356,21 +366,26 @@ class Tables:
             return []
         times, rows = self._latest("chunks", depths, self._chunk_times)
         key = self.block_keys[1]
-        return [[times[..., rows.at(*self._found((chunks, points), key))] for chunks in group] for group in groups]
+        return [
+            [times[..., rows.at(*self._found(depths, (chunks, points), key))] for chunks in group] for group in groups
+        ]
 
     def charge_at(self, sharding: int, depths: Depths, at: Places) -> StateCharge:
         """What the states of stages at some places cost."""
         charges, rows = self._latest("charges", depths, self._charges)
-        return gather(charges[sharding], rows.at(*self._found(at, self._layout_keys[1])))
+        return gather(charges[sharding], rows.at(*self._found(depths, at, self._layout_keys[1])))
 
     def sharding_time_at(self, sharding: int, points: NDArray[np.intp]) -> Numbers:
         """Exchange of sharded states in every micro-batch, in all stages together, at these points. [s]"""
         return gather(self._sharding_times[sharding], self._layout_keys[1][points])
 
-    def _found(self, at: Places, key: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-        """Depths, compositions and keys at some places."""
+    def _found(
+        self, depths: Depths, at: Places, key: NDArray[np.intp]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Depths, compositions and keys at some places, all at one of ``depths``."""
         compositions, points = at
-        return self._depths_of(points), compositions, key[points]
+        here = np.asarray(depths) if len(depths) == 1 else self.family.points["depth"][points]
+        return here, compositions, key[points]
 
     def numbers_at(self, points: NDArray[np.intp], slots: NDArray[np.intp]) -> PlanNumbers:
         """Plans of these points in numbers, their chunks per rank left open; what all have in common is one number."""

@@ -4,12 +4,16 @@ What is asked for are goals: the plans of the list and all that tie with the fas
 of its fields. A goal has a limit, the slowest step that is still of use to it. The limit is unknown until some plans
 that fit have been priced; the most promising ones come first. From then on, plans whose bound is above the limits of
 all goals are left out, so that what is answered is what a search of every plan answers.
+
+A search that counts the plans that fit finds the memory of every plan, and leaves out no more than the step times of
+those that are too slow.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -18,13 +22,18 @@ from numpy.typing import NDArray
 from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.fields import dataclass
-from shardplan.planner.evaluation import Table, evaluated
+from shardplan.planner.evaluation import Table, evaluated, fitting, lower, pieces_of
 from shardplan.planner.family import Family
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST
-from shardplan.planner.pruning.bounds import ROUNDING, least_of_pipelines, least_of_points, promise_of_points
+from shardplan.planner.pruning.bounds import (
+    ROUNDING,
+    least_of_pipelines,
+    least_of_points,
+    promise_of_points,
+)
 from shardplan.planner.ranking import best_cell, cells_with, least_of_different
-from shardplan.planner.stopping import Stop
+from shardplan.planner.stopping import Stop, check
 from shardplan.planner.tables import Tables
 
 ENOUGH: Final = 1024
@@ -95,7 +104,11 @@ class PrunedFamily:
         self.promise = promise_of_points(tables, every, slots)
         self.is_lightest = _first_of_each(family.points["layout"], family.points["position"])
         """The smallest micro-batch of every set of degrees, of whose plans most fit."""
+        self.may_fit = family.recomputes
+        """Where a plan fits, as far as that is known."""
         self.num_priced = self.num_feasible = 0
+        self.num_counted: tuple[int, int] | None = None
+        """Plans whose memory was found, and those of them that fit, where all were counted."""
 
     def copy(self) -> PrunedFamily:
         """The same, to be priced further."""
@@ -108,11 +121,12 @@ class PrunedFamily:
     @property
     def table(self) -> Table:
         """What is priced, as a table; infinite elsewhere."""
-        return Table(tables=self.tables, best=self.best, num_evaluated=self.num_priced, num_feasible=self.num_feasible)
+        evaluated, feasible = self.num_counted or (self.num_priced, self.num_feasible)
+        return Table(tables=self.tables, best=self.best, num_evaluated=evaluated, num_feasible=feasible)
 
     def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
-        """Those of the cells that are not priced and may be within the limit."""
-        return cells & ~self.priced & (self.bound <= limit * (1 + ROUNDING))
+        """Those of the cells that are not priced, may fit, and may be within the limit."""
+        return cells & self.may_fit & ~self.priced & (self.bound <= limit * (1 + ROUNDING))
 
     def most_promising(self, cells: NDArray[np.bool_], limit: float, size: int) -> NDArray[np.bool_]:
         """Cells of the ``size`` points that promise most; all where no more than these promise to be within a limit."""
@@ -147,12 +161,35 @@ class PrunedFamily:
             self.num_priced += found.num_evaluated
             self.num_feasible += found.num_feasible
 
+    def count(self, stop: Stop | None) -> None:
+        """Finds the memory of all plans, and counts those that fit."""
+        none_fits = np.ones_like(self.priced)
+        feasible = 0
+        for at, pieces in pieces_of(self.tables):
+            for piece in pieces:
+                check(stop)
+                fits = [fitting(piece, sharding) for sharding in at.shardings]
+                feasible += sum(int(np.count_nonzero(each)) for each in fits)
+                lower(none_fits, at, ~reduce(np.logical_or, fits))
+        self.may_fit = ~none_fits
+        self.num_counted = self.tables.family.num_plans(), feasible
+
 
 def pruned(
     question: Question, families: Sequence[Family], goal: Goal, known: KnownPipelines, stop: Stop | None = None
 ) -> list[PrunedFamily]:
     """The families with all plans priced that ``goal`` asks for. Raises ``SearchStopped`` where ``stop`` says so."""
     found = [PrunedFamily(Tables(question=question, family=family, known=known)) for family in families]
+    return priced_for(found, [goal], stop)
+
+
+def counted(
+    question: Question, families: Sequence[Family], goal: Goal, known: KnownPipelines, stop: Stop | None = None
+) -> list[PrunedFamily]:
+    """As ``pruned``, with the memory of every plan, so that those that fit are counted."""
+    found = [PrunedFamily(Tables(question=question, family=family, known=known)) for family in families]
+    for each in found:
+        each.count(stop)
     return priced_for(found, [goal], stop)
 
 
