@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.commands import answer, run
+from tests.few import few
 
 import shardplan
 from shardplan.decisions.whatif import CHANGEABLE
@@ -34,7 +35,7 @@ BETTER = st.sampled_from(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@few(5)
 @given(name=BETTER, factor=st.floats(1.05, 8.0))
 def test_better_hardware_is_never_later(before: shardplan.SearchAnswer, name: str, factor: float) -> None:
     cluster = before.question.cluster

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import GB
+from tests.few import few
 from tests.planner.small import families_of, limits, questions, spaces
 from tests.planner.test_many import LIMIT, question
 
@@ -61,7 +62,7 @@ def _alone(asked: Question, limit: dict[str, list[Any]]) -> tuple[object, int]:
     return (found.estimates[0] if found.estimates else None), found.num_plans_evaluated
 
 
-@settings(max_examples=25)
+@few(10)
 @given(alike(), limits())
 def test_each_answer_is_that_of_a_search(asked: list[Question], limit: dict[str, list[Any]]) -> None:
     """Plan, ties broken alike, every number and every sentence."""
@@ -119,7 +120,7 @@ def test_of_equal_plans_the_first_leads() -> None:
     assert Leaders(1, 1).best(0, 0) is None
 
 
-@settings(max_examples=12)
+@few(6)
 @given(spaces(most=2000))
 def test_no_plan_is_faster_than_its_bounds(case: tuple[Question, Space]) -> None:
     """Micro-batches on a mean stage, and those on the slowest with the bubble."""

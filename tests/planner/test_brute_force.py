@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.examples import GB, accelerator, cluster, llama
+from tests.few import few
 from tests.planner.brute_force import best_of_each, estimates
 from tests.strategies import clusters, jobs, models
 
@@ -85,7 +86,7 @@ def tight(asked: Question, answers: list[Estimate]) -> Question:
     return replace(asked, cluster=replace(asked.cluster, accelerator=replace(part, memory_bytes=memory * (1 + 1e-9))))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@few(8, suppress_health_check=[HealthCheck.too_slow])
 @given(spaces())
 def test_counts_and_the_best_plans_are_those_of_all_plans_one_by_one(space: Space) -> None:
     answers = estimates(space.question, space.limit)
@@ -110,7 +111,7 @@ def check_list(result: SearchResult, fitting: list[Estimate]) -> None:
         assert same.step_time == pytest.approx(answer.step_time, rel=1e-12)
 
 
-@settings(max_examples=10)
+@few(5)
 @given(spaces(), st.integers(0, 1000))
 def test_the_order_of_candidates_never_matters(space: Space, seed: int) -> None:
     """Of all fields but sharding, of which the next test is."""

@@ -7,9 +7,10 @@ from functools import partial
 from unittest import mock
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from numpy.typing import NDArray
 from tests.examples import SMALL, cluster
+from tests.few import few
 from tests.planner.small import TIME_OF_ALL, families_of, layout_of, positions, spaces
 
 from shardplan.estimation.estimate import estimate_plan
@@ -54,7 +55,7 @@ def least(family: Family, values: dict[tuple[int, int, int, int], float]) -> NDA
     return best
 
 
-@settings(max_examples=12)
+@few(6)
 @given(spaces(most=4000))
 def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -66,15 +67,15 @@ def test_every_cell_is_the_best_of_its_plans_estimated_one_by_one(asked: tuple[Q
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
         fitting = {position: answer for position, answer in answers.items() if answer.feasible}
         wanted = least(family, {position: answer.step_time for position, answer in fitting.items()})
-        for few in (0, evaluation.FEW):  # a layout at a time, or several
-            with mock.patch.object(evaluation, "FEW", few):
+        for most in (0, evaluation.FEW):  # a layout at a time, or several
+            with mock.patch.object(evaluation, "FEW", most):
                 table = evaluate(question, family)
             np.testing.assert_allclose(table.best, wanted, rtol=SAME, atol=0)
             assert table.num_evaluated == times.num_evaluated == len(answers)
             assert table.num_feasible == times.num_feasible == len(fitting)
 
 
-@settings(max_examples=8)
+@few(5)
 @given(spaces(most=4000))
 def test_the_best_plan_of_a_cell_is_the_one_whose_value_the_table_holds(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -87,7 +88,7 @@ def test_the_best_plan_of_a_cell_is_the_one_whose_value_the_table_holds(asked: t
                 assert same(float(getattr(estimate_plan(question, plan), name)), value)
 
 
-@settings(max_examples=12)
+@few(6)
 @given(spaces(most=4000))
 def test_plans_as_columns_are_these_plans_one_at_a_time(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -102,7 +103,7 @@ def test_plans_as_columns_are_these_plans_one_at_a_time(asked: tuple[Question, S
             assert bool(np.asarray(together.fits)[number]) == priced.fits
 
 
-@settings(max_examples=10)
+@few(5)
 @given(spaces(most=1000))  # of every plan as many estimates as there are profiles
 def test_columns_under_several_profiles_are_each_profile_alone(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -116,7 +117,7 @@ def test_columns_under_several_profiles_are_each_profile_alone(asked: tuple[Ques
                 assert same(time, PricedPlan.of(one, family.plan(*position)).step_time)
 
 
-@settings(max_examples=15)
+@few(8)
 @given(spaces(most=4000))
 def test_plans_near_a_limit_are_those_of_all_cells_up_to_it(asked: tuple[Question, Space]) -> None:
     question, space = asked

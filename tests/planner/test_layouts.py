@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from tests.examples import LLAMA_405B, cluster, deepseek_v3
+from tests.few import few
 from tests.planner.small import families_of, questions
 
 from shardplan.estimation.question import Question
@@ -44,7 +45,7 @@ def ranks_of(stage: Stage, length: int) -> list[float]:
     return ranks
 
 
-@settings(max_examples=20)
+@few(10)
 @given(questions())
 def test_every_layout_has_the_kinds_of_stage_of_its_pipeline(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):
@@ -63,7 +64,7 @@ def test_every_layout_has_the_kinds_of_stage_of_its_pipeline(question: Question)
                 assert (stage.num_layers, stage.has_head) == (single.num_layers, single.has_head)
 
 
-@settings(max_examples=20)
+@few(10)
 @given(questions())
 def test_layouts_of_one_depth_lie_together(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):
@@ -74,7 +75,7 @@ def test_layouts_of_one_depth_lie_together(question: Question) -> None:
         assert len(layouts.vp) == sum(map(len, family.vps))
 
 
-@settings(max_examples=20)
+@few(10)
 @given(questions())
 def test_no_composition_is_there_twice(question: Question) -> None:
     for family in families_of(question, declare(question, Restrictions())):

@@ -10,8 +10,9 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.examples import SMALL, cluster
+from tests.few import few
 from tests.planner.small import plans_of, positions, questions, spaces
 
 from shardplan.estimation.estimate import estimate_plan
@@ -129,7 +130,7 @@ def with_sharding(plan: Plan, kind: Any, degree: int | None) -> Plan:
     return replace(plan, sharding=kind, sharding_degree=degree)
 
 
-@settings(max_examples=15)
+@few(8)
 @given(spaces(most=3000))
 def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -142,7 +143,7 @@ def test_the_grid_keeps_the_plans_that_keep_every_rule(asked: tuple[Question, Sp
     assert all(broken_rule(setting, plan) is None for plan in found)
 
 
-@settings(max_examples=15)
+@few(8)
 @given(spaces(most=1000))
 def test_a_plan_in_other_words_has_the_time_and_memory_of_one_that_is_kept(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -167,7 +168,7 @@ def outcome(question: Question, plan: Plan) -> tuple[float, float]:
     return answer.step_time, answer.peak_memory_bytes
 
 
-@settings(max_examples=12)
+@few(6)
 @given(spaces(most=3000))
 def test_counts_of_a_family_are_those_of_its_plans(asked: tuple[Question, Space]) -> None:
     question, space = asked
@@ -179,7 +180,7 @@ def test_counts_of_a_family_are_those_of_its_plans(asked: tuple[Question, Space]
         assert len(set(zip(*(column.tolist() for column in family.points.values()), strict=True))) == family.num_points
 
 
-@settings(max_examples=12)
+@few(6)
 @given(questions())
 def test_points_that_share_a_layout_differ_in_the_micro_batch_alone(question: Question) -> None:
     for family in families(question, declare(question, Restrictions()), Counter()):

@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.few import few
 from tests.planner.small import CANDIDATES, limits, questions
 
 from shardplan.errors import ShardplanError
@@ -80,7 +81,7 @@ def wishes(draw: st.DrawFn) -> list[Mapping[str, Any]]:
 
 
 @pytest.mark.usefixtures("small_pieces")
-@settings(max_examples=15)
+@few(8)
 @given(tight(), limits(), st.sampled_from((1, 2, 3, 10, 24)), wishes())
 def test_the_answer_is_that_of_a_search_of_every_plan(
     asked: Question, limit: dict[str, list[Any]], top: int, wanted: list[Mapping[str, Any]]

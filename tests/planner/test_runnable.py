@@ -32,11 +32,16 @@ DENSE, MOE = MODELS = ("llama-3.2-1b", "qwen3-30b-a3b")
 SMALL: dict[str, tuple[Any, ...]] = {"tp": (1, 2), "cp": (1, 2), "pp": (1, 2, 4), "micro_batch_size": (1,)}
 OPEN: dict[str, dict[str, Any]] = {
     "as usual": {},
-    "overlaps": {"overlap_tp": (True, False), "overlap_ep": (False, True), "sequence_parallel": (True, False)},
-    "schedules": {"schedule": (None, "1f1b", "gpipe", "interleaved", "dualpipe-v"), "overlap_pp": (None, True)},
+    "overlaps": {
+        "overlap_tp": (True, False), "overlap_ep": (False, True), "sequence_parallel": (True, False), "tp": (2,),
+    },
+    "schedules": {
+        "schedule": (None, "1f1b", "gpipe", "interleaved", "dualpipe-v"), "overlap_pp": (None, True), "cp": (1,),
+        "recompute": ("none", "full"),
+    },
     "host memory": {"offload": ("none", "optimizer", "activations"), "cp_comm": ("p2p", "a2a")},
-    "layers": {"recompute_num_layers": (None, 2, 3), "sharding_degree": (None, 2)},
-}
+    "layers": {"recompute_num_layers": (None, 2, 3), "sharding_degree": (None, 2), "cp": (1,)},
+}  # fmt: skip
 """Fields that a search leaves alone unless it is asked."""
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import GB, LLAMA_70B, SMALL, accelerator, cluster, llama, tier
+from tests.few import few
 from tests.planner.small import TIME_OF_ALL
 from tests.strategies import clusters, jobs, models
 
@@ -61,9 +62,9 @@ CANDIDATES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("memory", [80 * GB, 3.5 * GB])
-def test_the_best_plan_is_the_best_of_all_estimated_one_by_one(memory: float) -> None:
-    asked = question(memory=memory)
+def test_the_best_plan_is_the_best_of_all_estimated_one_by_one() -> None:
+    """Where some fit and some do not."""
+    asked = question(memory=3.5 * GB)
     placement = ["tp-cp-ep-dp-pp"]
     limit = {**CANDIDATES, "placement": placement, "recompute_num_layers": [None]}
     result = search_question(asked, limit=limit, top=1)
@@ -72,8 +73,7 @@ def test_the_best_plan_is_the_best_of_all_estimated_one_by_one(memory: float) ->
     plans = [plan for plan in valid if asked.num_accelerators > plan.tp * plan.pp or plan.sharding == "ddp"]
     estimates = [estimate_plan(asked, plan) for plan in plans]
     fitting = [answer for answer in estimates if answer.feasible]
-    assert fitting
-    assert (len(fitting) < len(estimates)) == (memory < 80 * GB)
+    assert 0 < len(fitting) < len(estimates)
     assert result.num_plans_evaluated == len(plans)
     assert result.num_plans_feasible == len(fitting)
     assert result.estimates[0].step_time == min(answer.step_time for answer in fitting)
@@ -111,7 +111,7 @@ def test_what_a_field_loses_to_a_rule_is_counted() -> None:
     assert result.num_plans_evaluated + sum(result.rejected.values()) == math.prod(map(len, limit.values()))
 
 
-@settings(max_examples=20)
+@few(8)
 @given(st.data())
 def test_arrays_and_one_plan_at_a_time_agree(data: st.DataObject) -> None:
     """A plan drawn from the whole default space (small spaces, every plan of them: ``test_evaluation``)."""
@@ -179,7 +179,7 @@ def best_time(asked: Question, **changes: Any) -> float:
     return search_question(changed, top=1, limit=FEWER).estimates[0].step_time
 
 
-@settings(max_examples=10, deadline=None)
+@few(5)
 @given(
     memory=st.floats(4, 40),
     bandwidth=st.floats(1, 400),

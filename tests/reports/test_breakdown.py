@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
+from tests.few import few
 from tests.strategies import Case, cases
 
 from shardplan.estimation.estimate import estimate_plan
@@ -12,7 +13,7 @@ from shardplan.reports.breakdown import TERMS, memory_bar, step_split, term_labe
 
 
 @given(cases())
-@settings(max_examples=25)
+@few(10)
 def test_parts_add_up(case: Case) -> None:
     estimate = estimate_plan(case.question, case.plan)
     split, bar = step_split(estimate), memory_bar(estimate)
@@ -25,7 +26,7 @@ def test_parts_add_up(case: Case) -> None:
 
 
 @given(cases())
-@settings(max_examples=5)
+@few(5)
 def test_every_term_has_words(case: Case) -> None:
     assert estimate_plan(case.question, case.plan).breakdown.keys() <= TERMS.keys()
 

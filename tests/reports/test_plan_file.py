@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.examples import SMALL, accelerator, cluster
+from tests.few import few
 from tests.strategies import Case, cases
 
 from shardplan import search
@@ -50,7 +51,7 @@ def through_json(record: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(cases())
-@settings(max_examples=25)
+@few(12)
 def test_what_is_written_is_read_again(case: Case) -> None:
     file = PlanFile(question=case.question, estimates=(estimate_plan(case.question, case.plan),))
     assert plan_file_from_record(through_json(plan_file_record(file))) == file

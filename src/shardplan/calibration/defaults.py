@@ -1,7 +1,8 @@
 """The shipped constants, fitted again from the published runs: one command that anyone can rerun, with the same result.
 
 Constants go to ``data/profiles/*.yaml`` with value, prior and standard deviations; the errors of every run under
-constants that never saw its family go to ``data/profiles/residuals.csv``, from which bands are made.
+constants that never saw its family go to ``data/profiles/residuals.csv``, from which bands are made. Where each of
+these fits ended goes to ``data/profiles/moves.csv``: whether a fit would still end there is checked without another.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from shardplan.records import plain
 PUBLISHED = "the published runs that ship with the product"
 VALIDATION_ONLY = SHIPPED_RUNS.parent / "validation_only.yaml"
 """Published runs that the shipped constants are not fitted to."""
+MOVES = PROFILES / "moves.csv"
+"""Moves of the constants of every fit: a row for what it left out (the first: nothing), a column for a constant."""
+LEFT_OUT = "left_out"
 QUANTITIES = ("step_time", "peak_memory_bytes")
 """What a run measures."""
 
@@ -72,17 +76,41 @@ class Refit:
         return np.asarray([row[folds.get(name, 0)] for row, name in zip(table, self.groups, strict=True)])
 
 
-def refit(*, left_out: LeftOut = "family", progress: Callable[[int, float], None] | None = None) -> Refit:
-    """Fits the shipped constants again, each ``left_out`` once. A minute or two on one core."""
+def refit(
+    *,
+    left_out: LeftOut = "family",
+    start: Vector | None = None,
+    iterations: int | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> Refit:
+    """Fits the shipped constants again, each ``left_out`` once. A minute or two on one core.
+
+    ``start`` and ``iterations``: as of ``fit``.
+    """
     asked, _ = ask_all(shipped_runs())
     cases = cases_of(asked)
     groups = _groups(cases, left_out)
     seen = [(fitted, name) for case, name in zip(map(_as_fitted, cases), groups, strict=True) for fitted in case]
     frees = free_constants()
     evidence = evidence_of([case for case, _ in seen], frees, [name for _, name in seen])
-    found = fit(frees, evidence, (None, *sorted({name for _, name in seen})), progress=progress)
+    folds = (None, *sorted({name for _, name in seen}))
+    found = fit(frees, evidence, folds, start=start, iterations=iterations, progress=progress)
     time, memory, need = log_ratios_and_needs(cases, profiles_at(frees, found.theta))
     return Refit(cases=cases, groups=tuple(groups), fit=found, time=time, memory=memory, need=need)
+
+
+def moves_table(found: Fit) -> str:
+    """Where every fit ended, as CSV."""
+    labels = [free.label for free in found.frees]
+    pairs = zip(found.folds, found.theta.tolist(), strict=True)
+    return _table([{LEFT_OUT: fold or "", **dict(zip(labels, map(repr, moves), strict=True))} for fold, moves in pairs])
+
+
+def shipped_moves() -> dict[str, Vector]:
+    """Where the fits ended that gave the shipped constants and left-out errors, by what they left out."""
+    labels = [free.label for free in free_constants()]
+    with MOVES.open(encoding="utf-8", newline="") as file:
+        return {row[LEFT_OUT]: np.asarray([float(row[label]) for label in labels]) for row in csv.DictReader(file)}
 
 
 def _as_fitted(case: PosedRun) -> tuple[PosedRun, ...]:

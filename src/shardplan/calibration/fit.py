@@ -60,6 +60,10 @@ class Fit:
     """Posterior standard deviations of the first fold's moves."""
     objectives: tuple[float, ...]
     """Objective of the first fold after every iteration."""
+    next_step: Vector
+    """What the next iteration would move: folds x constants."""
+    next_gain: Vector
+    """Share by which that would lower the objective of each fold, were residuals linear in the constants."""
 
 
 def fold_weights(evidence: Evidence, folds: Sequence[str | None]) -> Vector:
@@ -76,16 +80,22 @@ def fit(
     evidence: Evidence,
     folds: Sequence[str | None] = (None,),
     *,
+    start: Vector | None = None,
+    iterations: int | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Fit:
-    """Fits every fold. ``progress``: called with the iteration and the first fold's objective."""
+    """Fits every fold. ``progress``: called with the iteration and the first fold's objective.
+
+    ``start``: moves to begin with, of each fold or of all; the priors where it is None. ``iterations``: at most this
+    many.
+    """
     problem = _Problem(tuple(frees), evidence, fold_weights(evidence, folds))
-    theta = np.zeros((len(folds), len(frees)))
+    theta = np.zeros((len(folds), len(frees))) + (0.0 if start is None else start)
     damping = np.full(len(folds), 1e-3)
     at = problem.linearised(theta)
     best = problem.objective(at.residuals, theta)
     told = [float(best[0])]
-    for iteration in range(MOST_ITERATIONS):
+    for iteration in range(MOST_ITERATIONS if iterations is None else iterations):
         trial = theta + problem.steps(at, theta, damping)
         seen = problem.linearised(trial)
         value = problem.objective(seen.residuals, trial)
@@ -100,6 +110,7 @@ def fit(
             progress(iteration + 1, told[-1])
         if np.all(change < CONVERGED) and np.all(better | (damping > 1e3)):
             break
+    step = problem.steps(at, theta, np.zeros(len(folds)))
     return Fit(
         frees=tuple(frees),
         folds=tuple(folds),
@@ -107,6 +118,8 @@ def fit(
         residuals=at.residuals,
         sd=problem.posterior_sd(at),
         objectives=tuple(told),
+        next_step=step,
+        next_gain=-np.sum(problem.slopes(at, theta) * step, axis=1) / 2 / best,
     )
 
 
@@ -155,10 +168,14 @@ class _Problem:
         """Damped Gauss-Newton steps of all folds."""
         pulls = self._pulls(at)
         normal = self._normal(at, pulls)
-        slope = np.einsum("frc,fr->fc", at.jacobian, pulls * at.residuals.T) + theta / self.prior_sd**2
         diagonal = np.einsum("fcc->fc", normal)
         damped = normal + damping[:, None, None] * (diagonal[:, :, None] * np.eye(len(self.frees)))
-        return -np.linalg.solve(damped, slope[:, :, None])[:, :, 0]
+        return -np.linalg.solve(damped, self.slopes(at, theta)[:, :, None])[:, :, 0]
+
+    def slopes(self, at: _Linearised, theta: Vector) -> Vector:
+        """Derivatives of the objectives: folds x constants."""
+        pulled = self._pulls(at) * at.residuals.T
+        return np.einsum("frc,fr->fc", at.jacobian, pulled) + theta / self.prior_sd**2
 
     def posterior_sd(self, at: _Linearised) -> Vector:
         """Standard deviations of the first fold's constants around the optimum (Laplace's approximation)."""

@@ -371,7 +371,7 @@ def _defaults(target: JsonTarget, *, write: bool) -> int:
 
 def _write_defaults(found: Refit) -> None:
     """Replaces the shipped files once all of them are made."""
-    from shardplan.calibration.defaults import needs_table, residuals_table, write_profiles
+    from shardplan.calibration.defaults import MOVES, moves_table, needs_table, residuals_table, write_profiles
     from shardplan.calibration.verdicts import NEEDS
     from shardplan.files import build
     from shardplan.inputs.profile import PROFILES
@@ -383,6 +383,7 @@ def _write_defaults(found: Refit) -> None:
             write_profiles(found.fit, folder)
             (folder / RESIDUALS.name).write_text(residuals_table(found), encoding="utf-8")
             (folder / NEEDS.name).write_text(needs_table(found), encoding="utf-8")
+            (folder / MOVES.name).write_text(moves_table(found.fit), encoding="utf-8")
             for path in sorted(folder.iterdir()):
                 os.replace(path, PROFILES / path.name)  # noqa: PTH105 # Path.replace is the same
         list(build())

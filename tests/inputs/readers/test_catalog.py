@@ -110,6 +110,14 @@ def test_usual_node_types(accelerator: str, cluster: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["h100-sxm-80gb", "mi355x", "MI355X"])
+def test_an_accelerator_that_is_named_as_the_cluster_is_said_to_be_one(name: str) -> None:
+    usual, named = cluster_of_accelerator(name), load_cluster(name)
+    assert replace(named, assumptions=()) == replace(usual, assumptions=())
+    assert named.assumptions[0].startswith(f"{name} is the name of an accelerator: {usual.full_name}, the usual one of")
+    assert not [text for text in named.assumptions if "no cluster" in text]
+
+
 def test_a_part_brings_its_own_links_into_a_foreign_node() -> None:
     """A800: an A100 with NVLink cut from 600 to 400 GB/s in both directions together."""
     cluster = cluster_of_accelerator("a800-sxm-80gb")

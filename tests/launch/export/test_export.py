@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from tests import strategies
+from tests.few import few
 from tests.frameworks.test_options import CANDIDATES, _changed, _effective
 from tests.launch.export.cases import LAUNCHES, Launch
 from tests.launch.export.launched import launched
@@ -219,7 +220,7 @@ def test_behaviour_of_a_framework_is_in_the_files_or_named(to: str, name: str, v
     assert _stated(other) != _stated(usual) or other.not_expressed != usual.not_expressed
 
 
-@settings(max_examples=15)
+@few(8)
 @given(case=strategies.cases())
 def test_random_plans_are_exported_or_refused(case: strategies.Case) -> None:
     q = case.question

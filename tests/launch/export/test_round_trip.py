@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.few import few
 from tests.launch.export.runnable import Runnable, runnable
 
 from shardplan.frameworks.option_entries import VALUES
@@ -48,7 +49,7 @@ BY_NAME: Final = ("deepspeed", "accelerate")
 
 
 @pytest.mark.parametrize(("to", "version"), TARGETS, ids=lambda each: str(each or ""))
-@settings(max_examples=8, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+@few(5, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_is_exported_is_read_again(to: str, version: str | None, data: st.DataObject) -> None:
     found = data.draw(runnable(to, version))

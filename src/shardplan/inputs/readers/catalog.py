@@ -89,7 +89,7 @@ def load_cluster(
         and names_accelerator(name_or_path)
         and not _is_users("cluster", name_or_path, is_path=False)
     ):
-        return cluster_of_accelerator(name_or_path, **overrides)
+        return _usual_cluster(name_or_path, f"{printable(name_or_path)} is the name of an accelerator", overrides)
     document, label, taken = _document("cluster", name_or_path)
     cluster = _assuming(cluster_from(document, label, _own_accelerator(document, label)), taken)
     if accelerator is not None:
@@ -115,14 +115,19 @@ def cluster_of_accelerator(name_or_path: NameOrPath, **overrides: Unpack[Overrid
     It is the node type that the accelerator's file names, or is built from the part's own scale-up domain and a default
     network; ``assumptions`` says which and why. Raises InputError.
     """
+    return _usual_cluster(name_or_path, "no cluster given", overrides)
+
+
+def _usual_cluster(name_or_path: NameOrPath, why: str, overrides: Overrides) -> Cluster:
+    """The usual cluster of an accelerator; ``why`` it is taken is among its assumptions."""
     document, label, called = _document("accelerator", name_or_path)
     accelerator, usual = accelerator_from(document, label), document.get("usual_cluster")
     if usual:
         cluster = _assuming(_with_accelerator(load_cluster(_beside(usual, label)), name_or_path, is_said=True), called)
-        taken = f"no cluster given: {cluster.full_name}, the usual one of {accelerator.name}"
+        taken = f"{why}: {cluster.full_name}, the usual one of {accelerator.name}"
     else:
         cluster = _assuming(cluster_around(accelerator, document, label), called)
-        taken = f"no cluster given and no node type known for {accelerator.name}: built from its own links"
+        taken = f"{why} and no node type is known for {accelerator.name}: built from its own links"
     return override(replace(cluster, assumptions=(taken, *cluster.assumptions)), overrides)
 
 
